@@ -1,6 +1,7 @@
 //! What the log costs: staging, draining, reading back, and snapshots.
 //!
-//! The disk discards what is written where the processor's part is to be seen, and is a folder (`TMPDIR`) otherwise.
+//! The disk discards what is written where the processor's part is to be seen, and is a folder
+//! (`TMPDIR`) otherwise.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
 
 use std::hint::black_box;

@@ -7,7 +7,8 @@ use fpcache_datasets::{OpenOptions, Spec};
 use fpcache_memserver::rebuild::choose::choose_slot;
 use fpcache_memserver::rebuild::plan::{Gathered, RebuildOptions, plan};
 
-/// As many keys as a segment of that many slots holds when it is rebuilt, from the middle of a data set.
+/// As many keys as a segment of that many slots holds when it is rebuilt, from the middle of a data
+/// set.
 fn gathered(spec: &str, slots: usize) -> Vec<u64> {
     let spec: Spec = spec.parse().expect("a spec");
     let keys = spec.open(&OpenOptions::default()).expect("generated keys").into_keys();

@@ -1,4 +1,4 @@
-//! Room in a region.
+//! A bump allocator for the memory of a region.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub(crate) struct Allocator {
     grant: Arc<Grant>,
 }
 
-/// The region has no room for so many bytes.
+/// The region has no room for this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Exhausted;
 

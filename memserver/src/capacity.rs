@@ -1,15 +1,15 @@
-//! How much memory a node takes when not told.
+//! The default capacity of a memory node.
 
 use std::fs;
 use std::path::Path;
 
 use bytesize::ByteSize;
 
-/// A capacity that cannot be had.
+/// An invalid capacity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CapacityError {
     /// The text is no size.
-    #[error("`{0}` is no size: write a number and a unit, for example 4GiB or 512MiB")]
+    #[error("`{0}` is not a size: write a number and a unit, for example 4GiB or 512MiB")]
     NotASize(String),
     /// Too small to hold anything.
     #[error("a capacity of {0} is too small: use at least {min}", min = ByteSize(MIN_CAPACITY))]
@@ -28,8 +28,8 @@ pub fn parse(text: &str) -> Result<u64, CapacityError> {
     Ok(size.as_u64())
 }
 
-/// A quarter of the memory this process may use: of its control group's limit, or of the machine's memory where that
-/// is less or there is no limit. Rounded down to whole pages of 2 MiB.
+/// A quarter of the memory this process may use: of its control group's limit, or of the machine's
+/// memory where that is less or there is no limit. Rounded down to whole pages of 2 MiB.
 pub fn default_capacity() -> u64 {
     let root = Path::new("/");
     quarter(machine_memory(root), cgroup_limit(root))
@@ -60,7 +60,8 @@ fn cgroup_limit(root: &Path) -> Option<u64> {
             c if c.split(',').any(|c| c == "memory") => ("sys/fs/cgroup/memory", "memory.limit_in_bytes"),
             _ => return Vec::new(),
         };
-        // Inside a container the path may name the host's hierarchy; the mount's own root is then what counts.
+        // Inside a container the path may name the host's hierarchy; the mount's own root is then
+        // what counts.
         let relative = Path::new(path.trim_start_matches('/'));
         relative.ancestors().map(|a| root.join(mount).join(a).join(file)).collect()
     });

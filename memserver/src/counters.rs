@@ -1,4 +1,4 @@
-//! What a table's changes have come to.
+//! Counters of what was written to a table and rebuilt.
 
 use std::time::Duration;
 
@@ -15,8 +15,6 @@ pub(crate) struct Counters {
     pub(crate) window_full_waits: u64,
     /// Records that were copied.
     pub(crate) copies: u64,
-    /// Directories published.
-    pub(crate) checkpoints: u64,
     pub(crate) rebuild_ns: u64,
     pub(crate) rebuild_ns_max: u64,
     rebuild_times: Histogram,

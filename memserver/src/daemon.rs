@@ -1,4 +1,4 @@
-//! A memory node as a process of its own, over shared memory and sockets.
+//! A memory node as a process of its own, served over shared memory and sockets.
 
 mod access;
 mod greeting;
@@ -44,8 +44,8 @@ pub struct DaemonConfig {
     pub listen: Option<ShmAddress>,
     /// Where clients meet it that read over sockets.
     pub sockets: Vec<TcpAddress>,
-    /// How sockets are served, and what is borne of their clients. Tokens, users and descriptors are the daemon's to say: what
-    /// is here of them is not used.
+    /// How sockets are served, and what is borne of their clients. Tokens, users and descriptors
+    /// are the daemon's to say: what is here of them is not used.
     pub serving: tcp::ListenOptions,
     /// Where the tokens are by which clients get in over TCP; `None`: there are none.
     pub tokens: Option<TokenSource>,
@@ -55,7 +55,8 @@ pub struct DaemonConfig {
     pub huge_pages: HugePages,
     /// Numeric ids of users that get in beside the daemon's own.
     pub allowed_users: Vec<u32>,
-    /// End when the process that started this one does; precisely, when the thread that did so ends.
+    /// End when the process that started this one does; precisely, when the thread that did so
+    /// ends.
     pub exit_with_parent: bool,
     /// Where the data lie that are to outlive the process; `None`: nowhere.
     pub durable: Option<DurableConfig>,
@@ -77,7 +78,7 @@ pub struct DurableConfig {
 pub struct FirstTable {
     /// What it is called.
     pub name: TableName,
-    /// What its keys are.
+    /// The kind of its keys.
     pub keys: KeyKind,
 }
 
@@ -109,8 +110,8 @@ impl DaemonConfig {
         }
     }
 
-    /// A memory node at all of these addresses, of which one at most is for clients that map its memory, that takes a quarter
-    /// of the memory.
+    /// A memory node at all of these addresses, of which one at most is for clients that map its
+    /// memory, that takes a quarter of the memory.
     ///
     /// # Errors
     /// [`SecondAddress`](DaemonError::SecondAddress).
@@ -149,10 +150,10 @@ impl DaemonConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DaemonError {
-    /// It should listen at two addresses of a kind of which it has one.
-    #[error("a memory node has one shm:// address, and {0} is another one: leave it away")]
+    /// More than one shm:// address was given.
+    #[error("a memory node has at most one shm:// address: leave out {0}")]
     SecondAddress(String),
-    /// The tokens cannot be had.
+    /// The tokens cannot be read.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// It cannot listen.
@@ -161,13 +162,12 @@ pub enum DaemonError {
     /// Its tables cannot be served.
     #[error(transparent)]
     Catalogue(#[from] CatalogueError),
-    /// A table cannot be made.
+    /// A table cannot be created.
     #[error(transparent)]
     Refused(#[from] Refusal),
-    /// Another memory node has the folder.
+    /// Another memory node uses the folder.
     #[error(
-        "another memory node keeps its data in {folder}{}: stop that one, or give this one a folder of its own with \
-         --data-dir",
+        "another memory node uses the folder {folder}{}: stop it, or give this one a different --data-dir",
         .holder.map_or_else(String::new, |process| format!(" (process {process})")),
         folder = .folder.display()
     )]
@@ -182,42 +182,42 @@ pub enum DaemonError {
     Folder(#[from] FolderError),
     /// The folder holds a store of an older release.
     #[error(
-        "{found} belongs to a store of an older release, which had one table and no folder for it: go on with it by that \
-         release, or give this memory node a folder of its own with --data-dir and load the data anew",
+        "{found} was written by an older release, which had one table and no folder for it: use that release, or give this \
+         memory node a new --data-dir and load the data again",
         found = .found.display()
     )]
     OlderStore {
-        /// What was found of it.
+        /// A file of it.
         found: PathBuf,
     },
-    /// The table has other keys than it should.
+    /// The table has keys of another kind than was asked for.
     #[error(
-        "the table `{name}` has keys of the kind {found}, not {asked}: leave --keys away to go on with it, drop it, or give \
-         this memory node a folder of its own with --data-dir"
+        "the keys of the table `{name}` are {found}, not {asked}: leave out --keys to use the table, drop it, or give this \
+         memory node a different --data-dir"
     )]
     OtherKeys {
-        /// Which one.
+        /// The table.
         name: TableName,
-        /// What its keys are.
+        /// The kind of its keys.
         found: KeyKind,
-        /// What they should be.
+        /// The kind that was asked for.
         asked: KeyKind,
     },
-    /// The process may not have files enough open.
+    /// The process may not open enough files.
     #[error(
-        "this process may have {limit} files open, and a memory node needs {needed} and more: raise the limit \
-         (ulimit -n {needed}, or LimitNOFILE= of its service)"
+        "this process may open {limit} files, but a memory node needs at least {needed}: raise the limit (ulimit -n \
+         {needed}, or LimitNOFILE= of its service)"
     )]
     TooFewDescriptors {
         /// The limit.
         limit: usize,
-        /// What it should at least be.
+        /// The least limit that suffices.
         needed: usize,
     },
     /// Serving failed.
     #[error(transparent)]
     Fabric(#[from] FabricError),
-    /// The operating system refused something else.
+    /// Another system call failed.
     #[error("{doing} failed: {source}")]
     System {
         /// What was being done.
@@ -240,13 +240,12 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Takes the address and the tables that are there; makes the [first](DaemonConfig::first) if there is none. From here on
-    /// `SIGTERM` and `SIGINT` end the daemon cleanly: at once while it serves, after the load while it loads, and at once
-    /// also then if they come twice.
+    /// Takes the address and the tables that are there; makes the [first](DaemonConfig::first) if
+    /// there is none. From here on `SIGTERM` and `SIGINT` end the daemon cleanly: at once while it
+    /// serves, after the load while it loads, and at once also then if they come twice.
     ///
     /// # Errors
-    /// [`DaemonError`]: the address or the folder is another's, the memory cannot be had, or a table that is there cannot be
-    /// gone on with.
+    /// [`DaemonError`]: the address or the folder is in use, the memory cannot be allocated, or a table cannot be recovered.
     pub fn open(config: &DaemonConfig) -> Result<Self, DaemonError> {
         if config.exit_with_parent {
             let death = Some(rustix::process::Signal::TERM);
@@ -308,8 +307,8 @@ impl Daemon {
         &mut self.catalogue
     }
 
-    /// The memory node of a table with keys of `K`, to load data into before it is served. The table is made if it is not
-    /// there.
+    /// The memory node of a table with keys of `K`, to load data into before it is served. The
+    /// table is made if it is not there.
     ///
     /// # Errors
     /// It has other keys, or cannot be made.
@@ -356,13 +355,14 @@ impl Announcement {
     fn make(&mut self, holder: Option<u32>, what: &dyn std::fmt::Display) {
         if let Some(process) = holder.filter(|process| !self.is_made && is_ending(*process)) {
             self.is_made = true;
-            tell!("fpcache-memserver: waiting for process {process}, which is ending and still has {what}");
+            tell!("fpcache-memserver: waiting for process {process}, which is exiting but still has {what}");
         }
     }
 }
 
-/// Takes the folder with the data: until it is dropped, or the process ends, no other memory node gets it. The lock of the
-/// files in memory would not do, for they may lie elsewhere, or have been removed.
+/// Takes the folder with the data: until it is dropped, or the process ends, no other memory node
+/// gets it. The lock of the files in memory would not do, for they may lie elsewhere, or have been
+/// removed.
 fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, DaemonError> {
     let folder = Folder::named(path)?;
     let mut wait = Wait::begin();
@@ -386,9 +386,9 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
     }
 }
 
-/// Uses the handle when the process is told to end; told twice, the process ends at once. Told by `SIGHUP`, it reads again what lets
-/// clients in, if that is in files; that signal has no other effect, so that nobody who sends it to a memory node without
-/// such files ends it.
+/// Uses the handle when the process is told to end; told twice, the process ends at once. Told by
+/// `SIGHUP`, it reads again what lets clients in, if that is in files; that signal has no other
+/// effect, so that nobody who sends it to a memory node without such files ends it.
 fn act_on_signals(
     mut signals: Signals,
     stop: StopHandle,
@@ -406,7 +406,8 @@ fn act_on_signals(
                 continue;
             }
             if stop.is_stopped() {
-                // Nothing acknowledged is lost by that: the second signal wins over whatever still holds the first one up.
+                // Nothing acknowledged is lost by that: the second signal wins over whatever still
+                // holds the first one up.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
             stop.stop();

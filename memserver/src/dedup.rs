@@ -1,9 +1,10 @@
-//! The last request of each client and the replies to it: writes go by them, so that a request that is sent again is not done
-//! again.
+//! The last request of each client and its replies, so that a repeated request is answered without
+//! being executed again.
 //!
-//! Replies are many: a request may have a thousand. All tables of a memory node together keep a stated number of bytes of
-//! them; beyond it those of the clients silent longest are *let go*. Whose replies are gone is known still, with the number of
-//! its last request, which is refused if it comes again, or its replies are read from the recovery area, where there is one.
+//! A request may have a thousand replies. All tables of a memory node share a limit on the bytes of
+//! replies kept; above it, the replies of the clients that have been silent longest are discarded.
+//! The number of such a client's last request is kept. If that request is repeated, it is answered
+//! from the recovery area, or refused if there is none.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use fpcache::message::WriteReply;
 /// Clients that are remembered; of more, the ones silent longest are forgotten.
 pub(crate) const MOST_CLIENTS: usize = 1024;
 
-/// Bytes of replies that all tables of a memory node keep, and down to which they let some go once it is more.
+/// Bytes of replies that all tables of a memory node keep, and down to which they let some go once
+/// it is more.
 const MOST_KEPT: usize = 4 << 20;
 const KEPT_AFTER: usize = MOST_KEPT - MOST_KEPT / 16;
 /// Replies for which a client's memory stays reserved, however few its next request has.
@@ -47,7 +49,8 @@ impl KeptReplies {
         self.all.bytes.load(Ordering::Relaxed) <= KEPT_AFTER
     }
 
-    /// The number of the next request. One thread serves all tables; another that makes one at the same time may get the same.
+    /// The number of the next request. One thread serves all tables; another that makes one at the
+    /// same time may get the same.
     fn next_request(&self) -> u64 {
         let next = self.all.requests.load(Ordering::Relaxed) + 1;
         self.all.requests.store(next, Ordering::Relaxed);
@@ -115,7 +118,7 @@ impl Default for DedupSessions {
 pub(crate) enum Known {
     /// New.
     New,
-    /// Begun before: so many operations are done.
+    /// Begun before: this many operations are done.
     Repeated(DedupSession, usize),
     /// Begun before: how many operations are done, and what was replied to them, was let go.
     LetGo(DedupSession),
@@ -131,7 +134,7 @@ impl DedupSessions {
         Self { places, last, oldest: NONE, newest: NONE, first_kept: NONE, has_forgotten, kept }
     }
 
-    /// Clients of a store that went on where another memory node ended.
+    /// Clients of a store that was recovered.
     pub(crate) fn inherited() -> Self {
         Self::new(true)
     }
@@ -172,8 +175,8 @@ impl DedupSessions {
         self.places.get(&client).copied()
     }
 
-    /// Begins a client's next request, of so many operations. Another client may be forgotten for it, but none that has a request
-    /// in hand: `None` if all have.
+    /// Begins a client's next request, of this many operations. Another client may be forgotten for
+    /// it, but none that has a request in hand: `None` if all have.
     pub(crate) fn begin(
         &mut self,
         client: u64,
@@ -204,13 +207,13 @@ impl DedupSessions {
         Some(DedupSession { client, request, place })
     }
 
-    /// Makes room for the replies to a request that goes on.
+    /// Makes room for the replies to a request that continues.
     pub(crate) fn reserve(&mut self, place: usize, operations: usize) {
         self.grow(place, operations);
         self.look_again(place);
     }
 
-    /// Makes room for the replies to a request of so many operations.
+    /// Makes room for the replies to a request of this many operations.
     fn grow(&mut self, place: usize, operations: usize) {
         let Some(last) = self.last.get_mut(place) else { return };
         let before = last.replies.capacity();
@@ -268,7 +271,8 @@ impl DedupSessions {
         }
     }
 
-    /// Looks for replies to let go from the beginning again, as far as that may be needed for this place.
+    /// Looks for replies to let go from the beginning again, as far as that may be needed for this
+    /// place.
     fn look_again(&mut self, place: usize) {
         if self.last.get(place).is_some_and(|last| last.replies.capacity() > 0) {
             self.first_kept = self.oldest;
@@ -298,7 +302,8 @@ impl DedupSessions {
         None
     }
 
-    /// Lets the replies of the client silent longest go, of those without a request in hand; `false` if there are none.
+    /// Lets the replies of the client silent longest go, of those without a request in hand;
+    /// `false` if there are none.
     pub(crate) fn let_go(&mut self, is_in_hand: impl Fn(usize, u64) -> bool) -> bool {
         self.oldest_kept();
         let at_rest = |(place, last): &(usize, &LastRequest)| {
@@ -321,7 +326,8 @@ impl DedupSessions {
         (0..self.last.len()).for_each(|place| self.let_go_of(place));
     }
 
-    /// Takes up the replies to a client's last request that were let go, as they were noted elsewhere.
+    /// Takes up the replies to a client's last request that were let go, as they were noted
+    /// elsewhere.
     pub(crate) fn take_up(&mut self, session: &DedupSession, replies: Vec<WriteReply>) {
         let Some(last) = self.last.get_mut(session.place) else { return };
         self.kept.count(last.replies.capacity(), replies.capacity());
@@ -372,7 +378,7 @@ impl DedupSessions {
 
     /// Whether there are more replies than there may be, and none of another table to let go.
     pub(crate) fn must_let_go(&self) -> bool {
-        // Whoever serves several tables lets go before it is so many.
+        // The catalogue discards replies before there are that many.
         self.kept.all.bytes.load(Ordering::Relaxed) > MOST_KEPT + MOST_KEPT / 8
     }
 }

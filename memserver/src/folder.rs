@@ -1,8 +1,9 @@
-//! Folders that are open, and what lies in them.
+//! Open folders, and the files in them.
 //!
-//! A path can lead elsewhere from one call to the next if others may write to a folder on its way. So the folders that a
-//! memory node is told to use are opened once, by their names, and their owners and modes looked at; from there on everything
-//! is reached through descriptors, by plain names, and no symbolic link is followed.
+//! If others can write to a folder on its way, a path can lead elsewhere from one call to the next.
+//! So each folder that a memory node is told to use is opened once, and its owner and mode are
+//! checked. From there everything is reached through descriptors, by plain names, without following
+//! symbolic links.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -16,11 +17,12 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat};
 use rustix::io::{Errno, retry_on_intr};
 
-/// Symbolic links on the way to a folder; more are taken for a circle, as the operating system does.
+/// Symbolic links on the way to a folder; more are treated as a loop, as the kernel does.
 const MOST_LINKS: usize = 40;
-/// What a memory node makes is its user's alone.
+/// Folders that a memory node creates are private to its user.
 const PRIVATE: Mode = Mode::RWXU;
-/// Bits of a mode: writing by the group and by others; and that names in a folder are only their owners' to remove.
+/// Bits of a mode: writing by the group and by others; and that names in a folder are only their
+/// owners' to remove.
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
@@ -28,10 +30,10 @@ const STICKY: u32 = 0o1000;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
-    /// The operating system refuses.
+    /// A system call failed.
     #[error(
-        "the folder {folder} cannot be used: {doing} failed ({source}); name one that this user may write, on a disk that \
-         is mounted for writing",
+        "the folder {folder} cannot be used: {doing} failed ({source}); use one that this user can write to, on a \
+         file system that is mounted read-write",
         folder = .folder.display()
     )]
     Io {
@@ -42,7 +44,7 @@ pub enum FolderError {
         /// Why it failed.
         source: io::Error,
     },
-    /// Others could put something else in its place, or into it.
+    /// Other users could replace it, or write to it.
     #[error(
         "the folder {folder} is not safe to use: {place} {what} (owner {owner}, mode {mode:o}, this is user {user}); {remedy}",
         folder = .folder.display(), place = .place.display(), user = rustix::process::geteuid().as_raw()
@@ -50,13 +52,13 @@ pub enum FolderError {
     Unsafe {
         /// The folder.
         folder: PathBuf,
-        /// What is not safe: the folder, or something on the way to it.
+        /// The unsafe part: the folder, or one on the path to it.
         place: PathBuf,
         /// What is wrong with it.
         what: &'static str,
-        /// Whose it is.
+        /// Its owner.
         owner: u32,
-        /// Who may do what with it.
+        /// Its mode.
         mode: u32,
         /// What helps.
         remedy: &'static str,
@@ -89,8 +91,9 @@ pub struct Folder {
 impl Folder {
     /// The folder that the operator names, made if it is not there, with those on the way to it.
     ///
-    /// It must be this user's or root's, and nobody else may write to it unless only owners may remove what lies in it, as in
-    /// `/tmp` and `/dev/shm`. On the way to it symbolic links are followed that are this user's or root's.
+    /// It must be this user's or root's, and nobody else may write to it unless only owners may
+    /// remove what lies in it, as in `/tmp` and `/dev/shm`. On the way to it symbolic links are
+    /// followed that are this user's or root's.
     ///
     /// # Errors
     /// [`FolderError`].
@@ -220,7 +223,8 @@ impl Folder {
         Ok(rustix::fs::unlinkat(&self.fd, name, AtFlags::empty())?)
     }
 
-    /// Removes what has this name, and if it is a folder all that lies in it. Symbolic links go themselves, not what they name.
+    /// Removes what has this name, and if it is a folder all that lies in it. Symbolic links go
+    /// themselves, not what they name.
     pub(crate) fn remove_all(&self, name: &str) -> Result<(), FolderError> {
         let path = || self.path.join(name);
         let name = CString::new(name).map_err(|e| FolderError::new(path(), "removing it")(e.into()))?;
@@ -322,13 +326,14 @@ impl<'p, S: FnMut(BorrowedFd<'_>) -> Result<(), Errno>> Walk<'p, S> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         match rustix::fs::openat(&self.at, ".", flags, Mode::empty()) {
             Ok(parent) => (self.sync)(parent.as_fd()),
-            // Writing a folder takes no right to read it. Its names reach the disk in the file system's own time.
+            // Writing a folder takes no right to read it. Its names reach the disk in the file
+            // system's own time.
             Err(Errno::ACCESS) => Ok(()),
             Err(errno) => Err(errno),
         }
     }
 
-    /// Goes where a symbolic link leads, if somebody made it who may say where the data are to lie.
+    /// Follows a symbolic link, if it belongs to this user or root.
     fn follow(&mut self, name: &OsStr, errno: Errno) -> Result<(), FolderError> {
         let path = self.path;
         let failed = |errno: Errno| FolderError::new(path, "opening it")(errno.into());

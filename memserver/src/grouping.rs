@@ -1,4 +1,4 @@
-//! Placing the records of a new segment by groups.
+//! Placement of the records of a new segment by groups.
 
 use fpcache::layout::Grouping;
 use fpcache_index::groups::GroupTable;
@@ -22,11 +22,13 @@ pub(crate) struct Groups {
     pub(crate) marked: Vec<u16>,
 }
 
-/// The keys of a segment, with these coordinates and hashes, in groups; `None` if some key would lie farther from its prediction than a
-/// window reaches in a table of this ε: then it keeps the order it has.
+/// The keys of a segment, with these coordinates and hashes, in groups; `None` if some key would
+/// lie farther from its prediction than a window reaches in a table of this ε: then it keeps the
+/// order it has.
 ///
-/// About ε/fill and half a block is what it takes where keys lie as evenly as their line says: keys of the same number for each
-/// block lie 1/fill times as far from the line in slots as they do in ranks.
+/// About ε/fill and half a block is what it takes where keys lie as evenly as their line says: keys
+/// of the same number for each block lie 1/fill times as far from the line in slots as they do in
+/// ranks.
 pub(crate) fn group(
     grouping: Grouping,
     epsilon: u32,
@@ -37,8 +39,8 @@ pub(crate) fn group(
     if xs.len() != keys || hashes.len() != keys {
         return None;
     }
-    // As wide as rebuilds make windows, though the line be nearer to the keys: lookups READ groups, and of narrow windows one fills
-    // up, and has the segment rebuilt, long before the others do.
+    // As wide as rebuilds make windows, though the line be nearer to the keys: lookups READ groups,
+    // and of narrow windows one fills up, and has the segment rebuilt, long before the others do.
     let model =
         SegmentModel { epsilon: model.epsilon.max(u16::try_from(epsilon).unwrap_or(u16::MAX)), ..model };
     let placed = PlacedSegment { model, keys, slots: Vec::new() };

@@ -1,4 +1,4 @@
-//! A segment being put together before it is written to the region in one piece.
+//! The image of a segment, assembled before it is written to the region in one piece.
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::{
@@ -23,7 +23,8 @@ impl SegmentImage {
         Self { geometry, generation: 0, slots_offset: 0, bytes: Vec::new() }
     }
 
-    /// Begins a segment with this header and free slots, whose keys are in groups if there is a table of these.
+    /// Begins a segment with this header and free slots, whose keys are in groups if there is a
+    /// table of these.
     pub(crate) fn begin(&mut self, header: &SegmentHeader, groups: Option<&GroupTable>) {
         self.bytes.clear();
         self.bytes.resize(self.geometry.segment_bytes(header.cap), 0);
@@ -36,8 +37,8 @@ impl SegmentImage {
         }
     }
 
-    /// Puts a live record into a slot below the segment's cap. `fill` writes key and value into the body, which comes
-    /// zeroed.
+    /// Puts a live record into a slot below the segment's cap. `fill` writes key and value into the
+    /// body, which comes zeroed.
     pub(crate) fn put(&mut self, slot: u16, hash: u64, version: u32, fill: impl FnOnce(&mut [u8])) {
         let SegmentGeometry { width, slot_bytes, .. } = self.geometry;
         let (head, slots) = self.bytes.split_at_mut(self.slots_offset);

@@ -1,24 +1,25 @@
 //! The memory node of FPCache.
 //!
-//! A memory node owns the regions of its tables and is the only one that writes them. It loads tables, changes records and replaces segments;
-//! lookups are one-sided and never reach it. What it acknowledged it keeps, as far as it was asked to.
+//! A memory node owns the regions of its tables and is their only writer. It loads tables, changes
+//! records and replaces segments; lookups are one-sided and do not involve it. Acknowledged writes
+//! are as durable as it was told to make them.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`catalogue`] | many tables by name, each with a region of its own, served by one thread |
-//! | [`budget`] | bytes that the tables' regions share |
-//! | [`node`] | the memory node of one table: its region, its table, and what serving them takes |
-//! | `serving`, `parked`, `transit` | its requests: answered now, or going on later in turns, within bounds |
-//! | [`loader`], `loading` | building a table's segments and directory from records in key order; loads by requests |
+//! | [`catalogue`] | tables by name, each with a region of its own, all served by one thread |
+//! | [`budget`] | the memory that all regions share |
+//! | [`node`] | the memory node of one table |
+//! | `serving`, `parked`, `transit` | its requests: answered at once, or over several turns, within limits |
+//! | [`loader`], `loading` | building a table from records in key order; loads by requests |
 //! | `lookup` | lookups by the memory node's processor |
 //! | `writes`, `pending`, `dedup` | requests that change records, each executed once |
-//! | `values`, `uploads` | values on their way to their records, of which long ones come ahead of their requests |
-//! | `table` | every record's place: slots, changes of the directory, checkpoints |
-//! | [`rebuild`] | which segments take the place of which: planning without a region |
-//! | [`durability`], `wal`, `recovery_area` | the log's files and snapshots; what is written down before a slot changes |
-//! | [`store`], `recovery` | how a memory node begins whose data outlive it |
-//! | [`daemon`] | a memory node as a process of its own, over shared memory |
-//! | [`capacity`] | how much memory a node takes when not told |
+//! | `values`, `uploads` | values on their way to their records; long ones are sent ahead of their requests |
+//! | `table` | the table: segments, memory, rebuilds, checkpoints |
+//! | [`rebuild`] | planning of new segments, without a region |
+//! | [`durability`], `wal`, `recovery_area` | the write-ahead log, snapshots, and memory that survives the process |
+//! | [`store`], `recovery` | durable memory nodes, and their recovery |
+//! | [`daemon`] | a memory node as a process |
+//! | [`capacity`] | the default capacity |
 
 #![forbid(unsafe_code)]
 
@@ -55,6 +56,7 @@ mod tell;
 mod transit;
 mod uploads;
 mod values;
+mod versions;
 mod wal;
 mod writes;
 
@@ -65,5 +67,5 @@ pub use node::MemoryNode;
 #[doc(hidden)]
 pub use parked::cost;
 pub use recovery::{Origin, RecoverError, Recovery};
-pub use table::TableError;
 pub use table::audit::Audit;
+pub use table::error::TableError;

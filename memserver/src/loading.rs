@@ -1,4 +1,4 @@
-//! Loads into an empty table: over a connection, chunk by chunk and in steps, and from this process.
+//! Loads into an empty table: over a connection, in chunks and steps, or from this process.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -11,13 +11,14 @@ use fpcache::message::{Chunk, ErrorCode, Refusal};
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::allocator::Allocator;
-use crate::loader::{Begin, ChunkPlace, FIRST_VERSION, Finished, LoadError, Loader};
+use crate::loader::{Begin, ChunkPlace, Finished, LoadError, Loader};
 use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Progress, Until, cost};
 use crate::serving::Answer;
 use crate::space::{Extent, Space};
-use crate::table::write::next_version;
+use crate::table::segments::Counts;
 use crate::table::{Parts, Table};
+use crate::versions::{FIRST_VERSION, next_version};
 
 /// A load in progress.
 #[derive(Debug)]
@@ -39,13 +40,13 @@ const SELF: ClientId = ClientId(u64::MAX);
 
 /// The refusal of a load whose records did not reach the disk.
 fn not_durable(why: String) -> Refusal {
-    let why = format!("the records are loaded, but not on the disk; writes wait until they are: {why}");
+    let why = format!("the records are loaded but not on the disk yet; writes wait until they are: {why}");
     Refusal::new(ErrorCode::NotDurable, why)
 }
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// Loads records from this process: `keys` in ascending order, and `value(i, out)` to fill in the value of the
-    /// `i`-th one, which has the size in `parameters`, or none if that varies.
+    /// Loads records from this process: `keys` in ascending order, and `value(i, out)` to fill in
+    /// the value of the `i`-th one, which has the size in `parameters`, or none if that varies.
     pub fn load<Q: Borrow<K::Key>>(
         &mut self,
         parameters: TableParameters,
@@ -60,7 +61,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         })
     }
 
-    /// Loads records from this process, in ascending order of their keys, whose segments share `encoders`.
+    /// Loads records from this process, in ascending order of their keys, whose segments share
+    /// `encoders`.
     pub fn load_records<Q: Borrow<K::Key>, V: AsRef<[u8]>>(
         &mut self,
         parameters: TableParameters,
@@ -103,8 +105,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let silent = now.saturating_duration_since(*heard);
             if silent < LOAD_LEASE {
                 let why = format!(
-                    "another load into this table is in progress: wait until it is finished, or given up, which it is when \
-                     its client has sent nothing for {} s, {} s from now at the earliest",
+                    "another load into this table is in progress: wait until it ends; it is aborted when its client \
+                     has sent nothing for {} s, {} s from now at the earliest",
                     LOAD_LEASE.as_secs(),
                     (LOAD_LEASE - silent).as_secs() + 1
                 );
@@ -136,8 +138,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             _ => Err(Refusal::new(
                 ErrorCode::Invalid,
-                "no load is in progress on this connection: begin one first; if one was, the memory node gave it up \
-                 when the connection broke, or for another one after a minute without records",
+                "no load is in progress on this connection: begin one first; a load is aborted when its connection \
+                 breaks, or in favour of another one after a minute without records",
             )),
         }
     }
@@ -244,7 +246,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Whether all keys of a chunk are those of the range that the table is; the load is given up if not.
+    /// Whether all keys of a chunk are those of the range that the table is; the load is given up
+    /// if not.
     fn check_chunk_owned(&mut self, client: ClientId, chunk: &Chunk<'_>) -> Result<(), Refusal> {
         let shape = self.loader(client)?.shape();
         let mut rest = chunk.records;
@@ -277,17 +280,20 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let Finished { record, encoders, published, used, next_generation, external, .. } = finished;
         let grant = &self.superblock.grant;
         let free = Extent { offset: used, len: (grant.end() & !7).saturating_sub(used) };
-        let parts = Parts {
-            record,
-            encoders,
-            directory: finished.directory,
-            separators: finished.separators,
-            segment_bytes: finished.segment_bytes,
-            space: Space::new([free]).with_more(Arc::clone(grant)),
-            published,
+        let counts = Counts {
+            bytes: finished.segment_bytes,
             next_generation,
             next_version: next_version(FIRST_VERSION),
             keys: record.keys,
+        };
+        let parts = Parts {
+            record,
+            counts,
+            encoders,
+            directory: finished.directory,
+            separators: finished.separators,
+            space: Space::new([free]).with_more(Arc::clone(grant)),
+            published,
             external,
         };
         Table::new(self.node, parts)
@@ -308,8 +314,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Drops a little of what loads have left, and gives a little of their memory back if nobody else uses it; `false` if there
-    /// is nothing to do.
+    /// Drops a little of what loads have left, and gives a little of their memory back if nobody
+    /// else uses it; `false` if there is nothing to do.
     pub(crate) fn step_giving_up(&mut self) -> bool {
         if let Some(loader) = self.given_up.last_mut() {
             if !loader.step_drop() {
@@ -317,7 +323,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             return true;
         }
-        // A load that has begun meanwhile goes on with what is granted.
+        // A load that has begun meanwhile uses what is granted.
         matches!(self.state, NodeState::Empty) && self.superblock.grant.step_returning()
     }
 }

@@ -1,4 +1,5 @@
-//! Lookups by the memory node, for clients that cannot read: key by key, as long as the allowance lasts.
+//! Lookups by the memory node, for clients that cannot do them one-sided: key by key, while the
+//! table's allowance lasts.
 
 use std::borrow::Borrow;
 
@@ -32,15 +33,16 @@ struct Place {
 }
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// Looks keys up. A reply that is short, or that is there without a wait, takes no room from others; else it goes on when it
-    /// has some.
+    /// Looks keys up. A reply that is short, or that is there without a wait, takes no room from
+    /// others; else it goes on when it has some.
     pub(crate) fn get(
         &mut self,
         keys: &AskedKeys<'_>,
         progress: Progress,
         body: &mut Vec<u8>,
     ) -> Result<Answer, Refusal> {
-        let too_long = || Refusal::new(ErrorCode::Invalid, "the request asks for more than a reply can hold");
+        let too_long =
+            || Refusal::new(ErrorCode::Invalid, "the result would exceed the maximum length of a reply");
         let is_new = !matches!(progress, Progress::Get { .. });
         let mut place = match progress {
             Progress::Get { at, left, body: before, room } => {
@@ -64,7 +66,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             let rest = keys.bytes.get(place.at..).and_then(|bytes| take_key::<K>(bytes));
             let Some((key, after)) = rest else {
-                return Err(Refusal::new(ErrorCode::Invalid, "the request counts more keys than it holds"));
+                return Err(Refusal::new(
+                    ErrorCode::Invalid,
+                    "the request has fewer keys than its count says",
+                ));
             };
             self.get_one(key.borrow(), body)?;
             if body.len() > MOST_REPLY {
@@ -74,13 +79,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             self.charge(cost::LOOKED_UP + cost::bytes(body.len() - before));
         }
         if place.at < keys.bytes.len() {
-            return Err(Refusal::new(ErrorCode::Invalid, "the request holds more keys than it counts"));
+            return Err(Refusal::new(ErrorCode::Invalid, "the request has more keys than its count says"));
         }
         self.room = place.room;
         Ok(Answer::Now)
     }
 
-    /// Finds room for a long reply; if there is none, what is more than short is given up and looked up again later.
+    /// Finds room for a long reply; if there is none, what is more than short is given up and
+    /// looked up again later.
     fn find_room(&self, place: &mut Place, body: &mut Vec<u8>) -> bool {
         place.room = self.transit.keep_reply(MOST_REPLY);
         let (capacity, kept) = match place.room {
@@ -104,9 +110,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let Self { superblock, state: NodeState::Serving(table), .. } = self else {
             return Err(Self::no_table());
         };
-        // Whoever asks here has a directory that its changes do not reach.
-        table.publication.wanted = true;
-        let found = table.get(superblock, key).map_err(internal)?;
+        // A client that asks here has a directory too old for the change log.
+        table.want_checkpoint();
+        let found = table.segments.get(superblock, key).map_err(internal)?;
         let (status, value_bytes, token) = match &found {
             None => (ABSENT, 0, 0),
             // A record that a reply has no room for cannot be: its slot is shorter than that.
@@ -129,7 +135,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 }
 
 impl Place {
-    /// Has the lookup go on later.
+    /// Parks the lookup.
     fn waits(self, body: &mut Vec<u8>, until: Until) -> Answer {
         let Self { at, left, room, .. } = self;
         Answer::Waits(Progress::Get { at, left, body: std::mem::take(body), room }, until)

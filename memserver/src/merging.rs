@@ -1,14 +1,15 @@
-//! Merging the pages of regions into huge ones, in the background.
+//! A thread that merges the pages of regions into huge ones.
 //!
-//! A random read of a large region misses the processor's translations nearly always, and a miss of ordinary pages walks one level
-//! more than one of huge pages, mostly through memory. Whatever the kernel's settings, a process may have pages of its own
-//! memory merged, and everyone who maps the region gains. Only what is granted whole is merged, so that no memory is taken that
-//! tables do not have; nothing is taken ahead, so that no request waits for pages to be cleared. One that meets the page
-//! that is being merged waits for the rest of its millisecond.
+//! A random read of a large region nearly always misses the TLB, and with ordinary pages the page
+//! walk takes one level more than with huge ones, mostly from memory. Whatever the kernel's
+//! settings, a process may have its own pages merged (`MADV_COLLAPSE`), and all processes that map
+//! the region benefit. Only ranges that are fully granted are merged, so tables take no more memory
+//! than before. Nothing is merged in advance, so no request waits for pages to be cleared. A
+//! request that touches a page while it is merged waits for up to a millisecond.
 //!
-//! The kernel keeps a processor for as long as a merge takes: 0.65 ms for memory that the machine has at hand, 5 to 10 ms in a guest
-//! whose host has to find it first. Whoever would have run there waits. So while requests come the thread merges for a
-//! hundredth of the time, else for half of it.
+//! A merge occupies a processor: for 0.65 ms if the machine has free huge pages, for 5 to 10 ms in
+//! a guest whose host has to find one first. Other threads on that processor wait. So the thread
+//! merges for a hundredth of the time while requests arrive, and for half of it otherwise.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,8 +23,8 @@ use crate::nice::stand_back;
 
 /// How often the regions are looked at when there is nothing to merge.
 const IDLE: Duration = Duration::from_millis(500);
-/// After which pages that could not be merged are tried again, the first time and at most: nothing was stored to them yet, or the
-/// kernel has no huge page left, or cannot.
+/// After which pages that could not be merged are tried again, the first time and at most: nothing
+/// was stored to them yet, or the kernel has no huge page left, or cannot.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 /// How many times as long as a merge took the thread rests while requests come.
 const BUSY_RESTS: u32 = 100;
@@ -124,7 +125,8 @@ impl Work {
         }
     }
 
-    /// Leaves the processor to others after a merge, by resting once, and again while requests come.
+    /// Leaves the processor to others after a merge, by resting once, and again while requests
+    /// come.
     fn rest_after<S>(&self, mut state: S, mut rest: impl FnMut(S) -> S) -> S {
         for _ in 0..BUSY_RESTS {
             self.has_request.store(false, Ordering::Relaxed);
@@ -145,8 +147,8 @@ impl Work {
 }
 
 impl State {
-    /// A huge page that is granted whole and has not been merged, and the number of its region. Regions change their numbers
-    /// here alone.
+    /// A huge page that is granted whole and has not been merged, and the number of its region.
+    /// Regions change their numbers here alone.
     fn next_page(&mut self, now: Instant) -> Option<(usize, Arc<SharedMemory>, u64)> {
         self.regions.retain(|region| region.grant.strong_count() > 0);
         self.regions.iter_mut().enumerate().find_map(|(index, region)| {

@@ -1,10 +1,11 @@
-//! Threads that leave the processors to others.
+//! Low priority for background threads.
 
 /// How nice: a thread like that has a third of what another one has that wants the same processor.
 const NICE: i32 = 5;
 
-/// Has the calling thread stand back where others want its processor: what it does takes milliseconds, and other tables' clients wait
-/// for the thread that serves them. A hint, which a sandbox may refuse.
+/// Has the calling thread stand back where others want its processor: what it does takes
+/// milliseconds, and other tables' clients wait for the thread that serves them. A hint, which a
+/// sandbox may refuse.
 pub(crate) fn stand_back() {
     let own = Some(rustix::thread::gettid());
     if rustix::process::getpriority_process(own).is_ok_and(|nice| nice < NICE) {

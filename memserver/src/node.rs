@@ -1,4 +1,4 @@
-//! A memory node: its region and its table, and all that serving them takes; how one is made, and what it tells of itself.
+//! The memory node of one table: its region, its table, and the state that serving them needs.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -12,17 +12,19 @@ use fpcache_fabric::{AccessError, Clock, NodeMemory, SharedMemory, SystemClock, 
 use crate::budget::Grant;
 use crate::dedup::{DedupSessions, KeptReplies};
 use crate::durability::Lsn;
-use crate::loader::{FIRST_VERSION, Loader};
+use crate::loader::Loader;
 use crate::loading::Loading;
 use crate::owned::Owned;
 use crate::parked::{QUANTUM, Queue};
 use crate::pending::Pending;
 use crate::snapshotting::Snapshotting;
 use crate::superblock_writer::SuperblockWriter;
+use crate::table::Table;
 use crate::table::audit::Audit;
-use crate::table::{Table, TableError};
+use crate::table::error::TableError;
 use crate::transit::{Held, Transit};
 use crate::uploads::Uploads;
+use crate::versions::FIRST_VERSION;
 use crate::wal::Wal;
 
 /// A memory node over one region, which nobody else writes.
@@ -45,13 +47,15 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) allowance: i64,
     pub(crate) uploads: Uploads,
     pub(crate) snapshotting: Option<Snapshotting>,
-    /// Whether the disk has a snapshot that the log follows. Without one nothing that is written is durable.
+    /// Whether the disk has a snapshot that the log follows. Without one nothing that is written is
+    /// durable.
     pub(crate) has_snapshot: bool,
     /// The last entry that was done again when this life began.
     pub(crate) redone: Lsn,
     /// When to try again to write a snapshot that failed.
     pub(crate) retry_at: Option<Instant>,
-    /// How it ended that the records of a load were brought to the disk, for the client that waits for it.
+    /// How it ended that the records of a load were brought to the disk, for the client that waits
+    /// for it.
     pub(crate) durable: Option<Result<(), String>>,
     pub(crate) clients: u64,
     pub(crate) requests: u64,
@@ -94,8 +98,8 @@ impl<K: BuildKeys> NodeState<K> {
 }
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// A memory node with an empty region. `incarnation` must differ from that of any earlier memory node its clients
-    /// may have known; `node` is its number in segments' addresses.
+    /// A memory node with an empty region. `incarnation` must differ from that of any earlier
+    /// memory node its clients may have known; `node` is its number in segments' addresses.
     pub fn new(region: Arc<M>, incarnation: u64, node: u16, now: Instant) -> Result<Self, AccessError> {
         let grant = Grant::whole(region.len());
         Self::within(region, grant, incarnation, node, now)
@@ -151,8 +155,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// The same with another creation number of its table than 0. Its clients must get that with their connections: requests
-    /// that name another are refused.
+    /// The same with another creation number of its table than 0. Its clients must get that with
+    /// their connections: requests that name another are refused.
     #[must_use]
     pub fn with_creation(self, creation: u64) -> Self {
         Self { creation, ..self }
@@ -175,24 +179,24 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self
     }
 
-    /// Has the table retrain on its keys as soon as it has so many, which it does by itself from 4,096 on: what makes numbers of
-    /// byte strings is trained on them.
+    /// Has the table retrain its encoders once it has this many keys; by default it does so from
+    /// 4,096 on.
     pub fn retrain_at(&mut self, keys: u64) {
         if let Some(table) = self.state.table_mut() {
             table.retrain_at(keys);
         }
     }
 
-    /// Has the table's segments brought together as soon as they take so many bytes too much for the records they hold, which
-    /// happens by itself when it is worth it.
+    /// Has segments compacted once they take this many bytes more than their records need; by
+    /// default that happens when it is worthwhile.
     pub fn give_back_from(&mut self, bytes: u64) {
         if let Some(table) = self.state.table_mut() {
             table.give_back_from(bytes);
         }
     }
 
-    /// Has the table move what lies between these offsets of its region as soon as it has nothing else to do, so that they are
-    /// free in one piece, which happens by itself to some when such a piece is missed.
+    /// Has the table evacuate these offsets of its region once it has nothing else to do. By
+    /// default that happens when a free extent of some length is missed.
     pub fn empty(&mut self, offsets: Range<u64>) {
         if let Some(table) = self.state.table_mut() {
             table.empty(offsets);
@@ -205,11 +209,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.superblock.sabotage = sabotage;
     }
 
-    /// Goes on counting versions from here, as after as many writes as lie between: tests let them wrap around so.
-    /// Modulo 2²⁹; nothing without a table.
+    /// Goes on counting versions from here, as after as many writes as lie between: tests let them
+    /// wrap around so. Modulo 2²⁹; nothing without a table.
     pub fn count_versions_from(&mut self, version: u32) {
         if let Some(table) = self.state.table_mut() {
-            table.count_versions_from(version);
+            table.segments.count_versions_from(version);
         }
     }
 
@@ -245,7 +249,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             stats.used_bytes = self.superblock.grant.reach().saturating_sub(space.free_bytes());
             stats.quarantined_bytes = space.quarantined_bytes();
             stats.keys = table.keys();
-            stats.segments = table.segments();
+            stats.segments = table.segment_count();
             stats.writes = counters.writes;
             stats.inserts = counters.inserts;
             stats.rebuilds = counters.rebuilds;

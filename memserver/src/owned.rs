@@ -1,4 +1,5 @@
-//! Which keys a table has that is a range of one over several memory nodes: it does nothing with others.
+//! The range of keys that a memory node owns of a table over several; requests for other keys are
+//! refused.
 
 use std::borrow::Borrow;
 
@@ -37,8 +38,8 @@ impl<K: BuildKeys> Owned<K> {
         let version = self.version;
         let end = self.end.as_ref().map_or("the end".to_owned(), |end| K::show(end.borrow()));
         let why = format!(
-            "the key {} is not of this range of the table, which has those from {} to {end} by version {version} of its map: \
-             fetch one at least as new, and ask the memory node that it names",
+            "the key {} is outside this range of the table, which is {} to {end} in version {version} of its map: fetch a map \
+             at least as new, and ask the memory node that it names",
             K::show(key),
             K::show(self.start.borrow())
         );

@@ -1,11 +1,13 @@
-//! Requests that are not answered in one go.
+//! Requests that take several turns.
 //!
-//! A table has an *allowance*: nanoseconds of its thread's time, as the counts of what it does estimate them, renewed with each
-//! of its turns. A request that has used it up, or whose next operation must wait for the disk, is parked with its bytes and
-//! goes on in a later turn, so that nobody waits for it but who must.
+//! A table has an *allowance*: nanoseconds of the serving thread's time, estimated from counts of
+//! what it does and renewed on each of its turns. A request that exceeds it, or whose next
+//! operation must wait for the disk, is parked with its bytes and continues on a later turn, so
+//! that other requests need not wait for it.
 //!
-//! Some wait for what others would keep from happening: that nothing waits for the disk any more, or that the pieces of a value
-//! lie in the log with nothing between. Other writes to the same table wait for such a request, which is the *first*.
+//! Some requests wait for a state that further writes would prevent: that nothing waits for the
+//! disk any more, or that the pieces of a value are contiguous in the log. Other writes to the same
+//! table then wait for that request, which is called the *first*.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -27,8 +29,8 @@ pub(crate) const QUANTUM: i64 = 300_000;
 pub(crate) const SHORT_REQUEST: usize = 1 << 10;
 pub(crate) const SHORT_ALLOWANCE: i64 = 20_000;
 
-/// What things cost, about, in nanoseconds: as measured at random places of a table far larger than the processor's caches
-/// (`what_steps_take` in `memserver/tests/others_wait`, which tells both).
+/// What things cost, about, in nanoseconds: as measured at random places of a table far larger than
+/// the processor's caches (`what_steps_take` in `memserver/tests/others_wait`, which tells both).
 pub mod cost {
     /// An operation of a write, whose place the operations before it have had fetched.
     pub const OPERATION: i64 = 400;
@@ -53,7 +55,7 @@ pub mod cost {
     }
 }
 
-/// What a request that is parked goes on after.
+/// What a parked request waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
     /// The table's next turn.
@@ -64,7 +66,7 @@ pub(crate) enum Until {
     Answered(u64),
     /// No operation waits for the disk.
     Quiet,
-    /// The table's next turn, in which it goes on searching for room.
+    /// The table's next turn, to continue its search for room.
     Room,
     /// The log has room for its next entry.
     LogRoom,
@@ -85,7 +87,8 @@ impl Until {
     }
 }
 
-/// An external value on its way to the log, for an operation that is decided when all of it is there.
+/// An external value on its way to the log, for an operation that is decided when all of it is
+/// there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Put {
     pub(crate) extent: ValueExtent,
@@ -112,7 +115,8 @@ pub(crate) struct Going {
 pub(crate) enum Progress {
     New,
     Write(Going),
-    /// A lookup: bytes of keys that are done, keys that are left, and the reply so far, which is short until it has room.
+    /// A lookup: bytes of keys that are done, keys that are left, and the reply so far, which is
+    /// short until it has room.
     Get {
         at: usize,
         left: u32,
@@ -139,7 +143,7 @@ impl Progress {
     }
 }
 
-/// A request that goes on later.
+/// A parked request.
 #[derive(Debug)]
 pub(crate) struct Parked {
     pub(crate) client: ClientId,
@@ -160,7 +164,7 @@ impl Parked {
     }
 }
 
-/// Requests that go on later.
+/// The parked requests of a table.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// For which other writes wait.
@@ -228,7 +232,8 @@ impl Queue {
         self.replies.pop_front().map(|(client, reply, _)| (client, reply))
     }
 
-    /// Forgets the requests of a client that has gone. One whose records are being made durable goes on: others wait for that.
+    /// Drops the requests of a client that has disconnected, except one whose records are being
+    /// made durable: others wait for that.
     fn take_of(&mut self, client: ClientId) -> Vec<Parked> {
         let is_its =
             |parked: &Parked| parked.client == client && !matches!(parked.progress, Progress::Commit(_));
@@ -264,8 +269,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         place.is_some_and(|place| self.pending.has_request_at(place)) || self.parked.has_begun(session)
     }
 
-    /// Lets the replies of some clients go, of those silent longest first: of one, and of others not heard of after this
-    /// request. Whether there were any.
+    /// Lets the replies of some clients go, of those silent longest first: of one, and of others
+    /// not heard of after this request. Whether there were any.
     pub(crate) fn let_replies_go(&mut self, until: u64) -> bool {
         /// Clients of one step.
         const MOST: usize = 64;
@@ -301,7 +306,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         is_ready || self.log_fails()
     }
 
-    /// Goes on with parked requests, those that have waited longest first, until the allowance is used up.
+    /// Goes on with parked requests, those that have waited longest first, until the allowance is
+    /// used up.
     pub(crate) fn go_on(&mut self) {
         if self.parked.is_empty() || self.is_spent() {
             return;
@@ -340,7 +346,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Whether a parked request can go on in the next turn.
+    /// Whether a parked request can continue on the next turn.
     pub(crate) fn can_go_on(&mut self) -> bool {
         let first = self.parked.first.as_ref().map(|first| first.until);
         first.is_some_and(|until| self.is_ready(until))

@@ -1,7 +1,9 @@
-//! Operations that wait for the disk before anybody sees them (`--fsync always`), and the requests that wait for them.
+//! Operations that wait for the disk before readers see them (`--fsync always`), and the requests
+//! they belong to.
 //!
-//! Entries are published in the order in which they were decided. What comes to the same keys meanwhile waits for them;
-//! everything else joins: however many requests arrive while the disk syncs, one sync serves them all.
+//! Entries are published in the order in which they were decided. Later operations on the same keys
+//! wait for them; all others join in: however many requests arrive while the disk syncs, one sync
+//! serves them all.
 
 use std::borrow::Borrow;
 use std::collections::{HashSet, VecDeque};
@@ -13,7 +15,7 @@ use fpcache_fabric::ClientId;
 
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
-use crate::table::write::SlotMutation;
+use crate::table::segments::decide::SlotMutation;
 use crate::transit::{Held, Transit};
 
 /// What becomes of an operation.
@@ -66,7 +68,8 @@ pub(crate) struct PendingOperation<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> PendingOperation<K> {
-    /// Bytes that it takes while it waits. The queue may have twice the places that it needs, and so may the set of keys.
+    /// Bytes that it takes while it waits. The queue may have twice the places that it needs, and
+    /// so may the set of keys.
     fn bytes(&self) -> usize {
         let beside = match &self.outcome {
             PendingOutcome::Reply(_) => 0,
@@ -177,7 +180,7 @@ impl<K: BuildKeys> Pending<K> {
         self.added
     }
 
-    /// Whether so many entries have been published since the beginning.
+    /// Whether this many entries have been published since the beginning.
     #[inline]
     pub(crate) fn has_published(&self, entries: u64) -> bool {
         self.published >= entries
@@ -195,13 +198,13 @@ impl<K: BuildKeys> Pending<K> {
         self.by_place.get(place).is_some_and(|waiting| *waiting > 0)
     }
 
-    /// A client waits for the reply to its request, until so many entries have been published.
+    /// A client waits for the reply to its request, until this many entries have been published.
     pub(crate) fn wait(&mut self, client: ClientId, session: DedupSession, entries: u64) {
         *self.at(session.place) += 1;
         self.requests.push_back(Waiting { client, session, entries });
     }
 
-    /// The next request that waits, whose operations go on waiting.
+    /// The next waiting request; its operations keep waiting.
     pub(crate) fn give_up_next(&mut self) -> Option<ClientId> {
         let waiting = self.requests.pop_front()?;
         *self.at(waiting.session.place) -= 1;

@@ -1,5 +1,5 @@
-//! What a memory node must know after its process has ended and its region has not: the *recovery area*, a second piece of memory
-//! that survives like the region and that no client sees.
+//! The *recovery area*: memory that survives the process like the region does, but that no client
+//! sees. It holds what a new process needs to continue with the region.
 //!
 //! ```text
 //! 64    applied LSN u64 · 72 next version u64
@@ -14,7 +14,7 @@
 //! 4096 + ring   per client: 0 client u64 (0: none) · 8 request << 16 | operations done u64 · 16 a reply of 16 bytes per operation
 //! ```
 //!
-//! Everything is stored in an order in which a process may end between any two stores: each part says which.
+//! The stores are ordered so that the process may end between any two of them; each part says how.
 
 use std::sync::Arc;
 
@@ -44,11 +44,13 @@ const CLIENT_BYTES: u64 = 16 + (MAX_OPERATIONS * WriteReply::BYTES) as u64;
 /// Whose recovery area this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Which start of the machine they were written in; memory that is no file does not survive another.
+    /// Which start of the machine they were written in; memory that is no file does not survive
+    /// another.
     pub(crate) boot: [u8; 16],
     /// Of the region, the recovery area, the log and the snapshots that belong together.
     pub(crate) lineage: u64,
-    /// Of the memory node, and of the one before it: its region may have either while the node begins.
+    /// Of the memory node, and of the one before it: its region may have either while the node
+    /// begins.
     pub(crate) incarnation: u64,
     pub(crate) before: u64,
     /// The files of region and recovery area; zeros for memory that is no file.
@@ -78,7 +80,7 @@ impl<M> Clone for RecoveryArea<M> {
     }
 }
 
-/// Bytes of a recovery area with a ring of so many.
+/// Bytes of a recovery area with a ring of this many.
 pub const fn recovery_area_bytes(ring_bytes: u64) -> u64 {
     RING + ring_bytes + MOST_CLIENTS as u64 * CLIENT_BYTES
 }
@@ -97,8 +99,8 @@ impl<M: NodeMemory> RecoveryArea<M> {
         (RING, self.ring_bytes)
     }
 
-    /// Makes the recovery area that of a memory node that begins. There are two places for that, written in turn, so that a process
-    /// that ends meanwhile leaves the one before.
+    /// Makes the recovery area that of a memory node that begins. There are two places for that,
+    /// written in turn, so that a process that ends meanwhile leaves the one before.
     pub(crate) fn begin(&self, identity: &Identity) -> Result<(), AccessError> {
         let lives = IDENTITIES.map(|at| self.identity_at(at).map(|found| found.map_or(0, |(life, _)| life)));
         let [first, second] = lives;
@@ -167,7 +169,8 @@ impl<M: NodeMemory> RecoveryArea<M> {
         Ok((self.memory.load_acquire(APPLIED)?, self.memory.load_relaxed(NEXT_VERSION)? as u32))
     }
 
-    /// Notes which segments are about to be replaced by the change after which the log head is `head`.
+    /// Notes which segments are about to be replaced by the change after which the log head is
+    /// `head`.
     pub(crate) fn begin_change(&self, head: u64, old: &[Replaced]) -> Result<(), AccessError> {
         debug_assert!(old.len() <= MOST_REPLACED, "a change replaces few segments");
         self.memory.store_release(CHANGE, 0)?;
@@ -204,7 +207,8 @@ impl<M: NodeMemory> RecoveryArea<M> {
         Ok(Some((head, old)))
     }
 
-    /// Notes the record that is about to be published, for a process that ends in the midst of that.
+    /// Notes the record that is about to be published, for a process that ends in the midst of
+    /// that.
     pub(crate) fn set_record<K: BuildKeys>(&self, record: &TableRecord) -> Result<(), AccessError> {
         let bytes = record.encode::<K>();
         self.memory.store_release(RECORD_CHECKSUM, 0)?;
@@ -236,7 +240,8 @@ impl<M: NodeMemory> RecoveryArea<M> {
         RING + self.ring_bytes + index as u64 * CLIENT_BYTES
     }
 
-    /// Gives a place to a client that begins its first request here, or begins the next request of the client that has it.
+    /// Gives a place to a client that begins its first request here, or begins the next request of
+    /// the client that has it.
     pub(crate) fn begin_request(&self, index: usize, client: u64, request: u64) -> Result<(), AccessError> {
         let at = self.client(index);
         if self.memory.load_relaxed(at)? != client {

@@ -1,4 +1,5 @@
-//! The memory node as a service: which request is whose, what goes on later, and what is done between requests.
+//! The memory node as a service: dispatch of requests, continuation of parked ones, and background
+//! work in between.
 
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ pub(crate) enum Answer {
     Now,
     /// It comes when the disk has got so far.
     Later,
-    /// The request has got so far, and goes on after this.
+    /// The request made this progress, and continues after that.
     Waits(Progress, Until),
 }
 
@@ -37,7 +38,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     ) -> Result<Answer, Refusal> {
         match Request::decode::<K>(self.creation, request)? {
             Request::Stats => self.stats().encode(body),
-            // Whoever serves sockets for it answers this.
+            // The server of the sockets answers this.
             Request::Sockets => SocketStats::default().encode(body),
             Request::LoadBegin { parameters, expected_keys, encoders } => {
                 let encoders = match encoders {
@@ -59,7 +60,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(Answer::Now)
     }
 
-    /// Goes on with a request; returns it if it is to go on later.
+    /// Continues a request; returns it if it is not finished.
     pub(crate) fn resume(&mut self, parked: Parked) -> Option<Parked> {
         let Parked { client, request, progress, until, held } = parked;
         let mut body = std::mem::take(&mut self.body);
@@ -105,7 +106,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Refusal::new(ErrorCode::NoTable, why)
     }
 
-    /// Does a little of what can be done between requests; the log has something to do at the instant `due`, if ever.
+    /// Does a little of what can be done between requests; the log has something to do at the
+    /// instant `due`, if ever.
     fn work_between(&mut self, due: Option<Instant>) -> Work {
         if self.parked.awaits_durable() {
             return self.step_durable();
@@ -162,8 +164,8 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
             }
         };
         if let Some(owed) = owed {
-            // But for what it took beyond what it may: a segment that was replaced. Short requests, however many, leave the
-            // others something of the next turn.
+            // But for what it took beyond what it may: a segment that was replaced. Short requests,
+            // however many, leave the others something of the next turn.
             self.allowance = (owed + self.allowance.min(0)).max(owed.min(-QUANTUM / 2));
         }
         self.keep_body(body);
@@ -178,7 +180,7 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
         self.renew_allowance();
         let may_work = !self.is_spent();
         let due = self.wal.as_mut().and_then(Wal::work);
-        // What fails here fails again when somebody needs it, who is told then.
+        // A failure here repeats, and is reported, when a request needs it.
         let _ = self.publish_synced();
         self.go_on();
         if let Some((last, wal)) = self.pending.last().zip(self.wal.as_mut()) {

@@ -1,8 +1,9 @@
 //! Snapshots of the table, written while it changes.
 //!
-//! A snapshot is taken segment by segment, between requests. It has the records that were there when it began, but for
-//! those that were changed or removed before it came to them: the log from the entry at which it began has what became of
-//! these. So it is never longer than the table was, and applying the log to it goes through states that the table had.
+//! A snapshot is taken segment by segment, between requests. It has the records that were there
+//! when it began, except those that were changed or removed before it reached them; the log has
+//! these changes, from the entry at which the snapshot began. So a snapshot is never larger than
+//! the table was, and applying the log to it reproduces states that the table had.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use fpcache_fabric::{NodeMemory, Work};
 use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
 use crate::node::{MemoryNode, NodeState};
 use crate::parked::cost;
-use crate::table::TableError;
+use crate::table::error::TableError;
 use crate::tell::tell;
 use crate::wal::Wal;
 use crate::wal::background::SnapshotStart;
@@ -51,8 +52,8 @@ pub(crate) enum Step {
 }
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// Begins a snapshot, unless one is under way, there is no log to complete it, or the disk is still busy with one that was
-    /// given up.
+    /// Begins a snapshot, unless one is under way, there is no log to complete it, or the disk is
+    /// still busy with one that was given up.
     pub fn begin_snapshot(&mut self) {
         let (Some(wal), Some(table)) = (&mut self.wal, self.state.table_mut()) else { return };
         if self.snapshotting.is_some() {
@@ -62,8 +63,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         table.record().parameters.encode::<K>(&mut header);
         header.extend(table.next_version().to_le_bytes());
         header.extend(K::encode_encoders(table.encoders()));
-        // What waits for the disk is not in the table yet. It comes there as what is written later does; and the pieces of a value
-        // are of no use without the first.
+        // What waits for the disk is not in the table yet. It comes there as what is written later
+        // does; and the pieces of a value are of no use without the first.
         let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(wal.last() + 1);
         if !wal.snapshots.begin(SnapshotStart { lineage: wal.lineage(), header, first }) {
             return;
@@ -116,8 +117,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(if taking.is_finished { Step::More } else { Step::Waits })
     }
 
-    /// Begins a snapshot if it is time, or gets on with the one under way; says when there is more to do, which the log has at
-    /// `due`.
+    /// Begins a snapshot if it is time, or gets on with the one under way; says when there is more
+    /// to do, which the log has at `due`.
     pub(crate) fn work_on_snapshot(&mut self, due: Option<Instant>) -> Work {
         if self.wal.is_none() {
             return Work::Nothing;
@@ -168,7 +169,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Work::More
     }
 
-    /// Takes a whole snapshot while nothing else goes on. Without a log there is nothing to do.
+    /// Takes a whole snapshot at once. Without a log there is nothing to do.
     pub(crate) fn snapshot_now(&mut self) -> Result<(), String> {
         loop {
             // One that began earlier is finished first: it lacks nothing that the log has not.

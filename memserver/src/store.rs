@@ -1,4 +1,4 @@
-//! A memory node whose data outlive it: where its files lie, and how it begins.
+//! A durable memory node: the places of its files, and how it starts.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,8 +102,9 @@ impl Memories<SharedMemory> {
     }
 }
 
-/// Bytes of a region to restore a table in that had at most `limit` while it lived. Its records lie otherwise than they did, in
-/// segments that are less full, or have more room for those to come; a sparse file costs nothing for what is not used.
+/// Bytes of a region to restore a table in that had at most `limit` while it lived. Its records lie
+/// otherwise than they did, in segments that are less full, or have more room for those to come; a
+/// sparse file costs nothing for what is not used.
 pub fn bytes_to_restore(limit: u64) -> u64 {
     const LEAST: u64 = 4 << 20;
     limit.saturating_mul(3).saturating_add(LEAST)
@@ -120,7 +121,7 @@ pub(crate) fn holds_snapshot<D: Disk>(disk: &D) -> Result<bool, durability::Disk
     Ok(durability::newest_snapshot(disk)?.is_some())
 }
 
-/// Whether the memory of a process that has ended can be gone on with: if not, why, in words.
+/// Whether the memory of an ended process can be used; if not, the reason, in words.
 ///
 /// # Errors
 /// The reason.
@@ -223,8 +224,9 @@ fn wal<M: NodeMemory, D: Disk + Clone + 'static>(
     // Lives that are too short for a snapshot each come to one together.
     let since_snapshot = durability::log_bytes_from(&disk, newest.unwrap_or(0), staging.last_lsn() + 1)?;
     let mut drain = Drain::open(&staging, disk.clone(), LogOptions { sync, ..LogOptions::default() })?;
-    // What the process before had brought to the disk is there again before anybody is served. A full disk keeps nobody from
-    // reading: until it has room, what was staged stays in the ring, and writes are refused.
+    // What the process before had brought to the disk is there again before anybody is served. A
+    // full disk keeps nobody from reading: until it has room, what was staged stays in the ring,
+    // and writes are refused.
     match drain.finish(now) {
         Err(error) if !error.is_full() => return Err(durability::OpenError::from(error).into()),
         _ => {}

@@ -1,4 +1,4 @@
-//! The superblock of a region as its memory node writes it, with the region: a table's changes become visible through it.
+//! The writer of a region's superblock, which makes a table's changes visible.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub(crate) struct SuperblockWriter<K, M> {
     pub(crate) region: Arc<M>,
     /// What of it may be used.
     pub(crate) grant: Arc<Grant>,
-    /// Where to note what a process that ends must leave behind.
+    /// Where to note what the next process needs.
     pub(crate) recovery_area: Option<RecoveryArea<M>>,
     superblock: Superblock,
     keys: PhantomData<K>,
@@ -98,7 +98,8 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
         self.region.store_release(SEQUENCE_OFFSET, odd + 1)
     }
 
-    /// Notes which segments are about to be replaced by the change after which the log head is `head`.
+    /// Notes which segments are about to be replaced by the change after which the log head is
+    /// `head`.
     pub(crate) fn begin_change(
         &self,
         head: u64,
@@ -121,8 +122,8 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
         self.region.store_release(LOG_HEAD_OFFSET, head)
     }
 
-    /// Tells readers with directories older than `tag` that memory they know of gets another use. Whoever sees anything
-    /// stored after sees this.
+    /// Tells readers with directories older than `tag` that memory they know of is reused. A reader
+    /// that sees any later store sees this.
     pub(crate) fn set_reuse(&mut self, tag: u64) -> Result<(), AccessError> {
         if tag > self.superblock.reuse_sequence {
             self.superblock.reuse_sequence = tag;

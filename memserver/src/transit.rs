@@ -1,13 +1,15 @@
-//! What a memory node holds of long requests and replies that are under way, and of operations that wait for the disk, whatever
-//! its clients send.
+//! Limits on memory for long requests and replies in progress, and for operations that wait for the
+//! disk.
 //!
-//! A request that goes on later is kept with its bytes, and so is the reply that a lookup has put together so far. Of all tables
-//! together there are so many bytes of each; a request for which there is no room waits in its ring, and a lookup whose reply has
-//! none waits with its request alone. The two have bounds of their own: a lookup that has room for its reply ends without
-//! waiting for anything, so there is always some again. What is [short](SHORT_BODY) is not counted: every connection may have
-//! one request and one reply of that length.
+//! A parked request is kept with its bytes, and so is the partial reply of a lookup. All tables
+//! share one limit for requests and one for replies. A request beyond the limit waits in its ring,
+//! and a lookup without room for its reply waits with its request alone. The limits are separate
+//! because a lookup that has room for its reply ends without waiting for anything, which frees the
+//! room again. What is [short](SHORT_BODY) is not counted: every connection may have one request
+//! and one reply of that length.
 //!
-//! Operations that wait for the disk have a third bound, and are counted one by one: a short request may have a thousand.
+//! Operations that wait for the disk have a third limit and are counted one by one, because a short
+//! request may have a thousand.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -87,18 +89,18 @@ impl Transit {
         Self { all: Arc::clone(&self.all), own: Arc::default() }
     }
 
-    /// Whether a request of so many bytes can be kept.
+    /// Whether a request of this many bytes can be kept.
     pub(crate) fn has_room_for_request(&self, bytes: usize) -> bool {
         self.has_room(Body::Request, bytes)
     }
 
-    /// Whether a reply of so many bytes can be kept.
+    /// Whether a reply of this many bytes can be kept.
     pub(crate) fn has_room_for_reply(&self, bytes: usize) -> bool {
         self.has_room(Body::Reply, bytes)
     }
 
-    /// Whether another operation can wait for the disk. A few of each table always can, so that no table waits for the disks of
-    /// others.
+    /// Whether another operation can wait for the disk. A few of each table always can, so that no
+    /// table waits for the disks of others.
     #[inline]
     pub(crate) fn has_room_for_operation(&self) -> bool {
         self.own.operations.load(Ordering::Relaxed) < SHORT_BODY
@@ -110,7 +112,8 @@ impl Transit {
         self.keep(Body::Operations, 0)
     }
 
-    /// A table gets no more than is left: however long its requests wait, for a disk for example, others have room.
+    /// A table gets no more than is left: however long its requests wait, for a disk for example,
+    /// others have room.
     fn has_room(&self, body: Body, bytes: usize) -> bool {
         let [all, own] = [&self.all, &self.own].map(|kept| kept.of(body).load(Ordering::Relaxed));
         // The first one always has, however long requests may be.

@@ -1,4 +1,4 @@
-//! Values that come ahead of the request they belong to, in pieces.
+//! Values sent ahead of their request, in pieces.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use fpcache_fabric::{AccessError, ClientId, NodeMemory};
 use xxhash_rust::xxh3::Xxh3Default;
 
 use crate::space::Extent;
-use crate::table::extents::value_at;
+use crate::table::values::value_at;
 
 /// A value of which some pieces have come.
 pub(crate) struct Upload {
@@ -32,7 +32,7 @@ impl fmt::Debug for Upload {
 }
 
 impl Upload {
-    /// A value of so many bytes, for which this memory was found, or none.
+    /// A value of this many bytes, for which this memory was found, or none.
     pub(crate) fn begin(memory: Option<Extent>, bytes: u32) -> Self {
         Self { memory, bytes, arrived: 0, hash: Xxh3Default::new() }
     }
@@ -102,11 +102,13 @@ pub(crate) struct Uploads {
 /// Clients that may have values on their way over one connection: many threads share one.
 const MOST_CLIENTS: usize = 256;
 
-/// Values that may be on their way over one connection, or for one load; what is kept of each beside its bytes takes 0.6 KiB.
+/// Values that may be on their way over one connection, or for one load; what is kept of each
+/// beside its bytes takes 0.6 KiB.
 pub(crate) const MOST_VALUES: usize = MAX_OPERATIONS;
 
-/// Bytes of values that may be on their way over one connection to a region that has so many at most: those of two requests,
-/// and half of the region where that is more, but no more than those of four requests.
+/// Bytes of values that may be on their way over one connection to a region that has so many at
+/// most: those of two requests, and half of the region where that is more, but no more than those
+/// of four requests.
 pub(crate) fn most_ahead(region_bytes: u64) -> u64 {
     (region_bytes / 2).clamp(2 * MAX_AHEAD_BYTES as u64, 4 * MAX_AHEAD_BYTES as u64)
 }
@@ -121,12 +123,12 @@ pub(crate) fn check(piece: &Piece<'_>, shape: &RecordShape) -> Result<(), Refusa
         ));
     }
     if piece.value_bytes as usize > MAX_VALUE_BYTES {
-        let why = format!("a value of {} bytes, at most {MAX_VALUE_BYTES} are possible", piece.value_bytes);
+        let why = format!("a value of {} bytes exceeds the maximum of {MAX_VALUE_BYTES}", piece.value_bytes);
         return Err(Refusal::new(ErrorCode::BadData, why));
     }
     if shape.value_bytes.is_some() || piece.value_bytes as usize <= ValueExtent::REFERENCE_BYTES {
         let why = format!(
-            "a value of {} bytes came ahead that no record of the table has outside its slot",
+            "a value of {} bytes was sent ahead, but records of this table hold such values in their slots",
             piece.value_bytes
         );
         return Err(Refusal::new(ErrorCode::BadData, why));
@@ -136,11 +138,12 @@ pub(crate) fn check(piece: &Piece<'_>, shape: &RecordShape) -> Result<(), Refusa
 
 /// The refusal of a piece that does not follow those before.
 pub(crate) fn out_of_order() -> Refusal {
-    Refusal::new(ErrorCode::Invalid, "a piece of a value is missing or came twice: send the value anew")
+    Refusal::new(ErrorCode::Invalid, "a piece of a value is missing or was sent twice: send the value again")
 }
 
 impl Uploads {
-    /// The value that a piece belongs to, if it is not the first one of it; and what of the client's is of no use any more.
+    /// The value that a piece belongs to, if it is not the first one of it; and what of the
+    /// client's is of no use any more.
     pub(crate) fn place(
         &mut self,
         connection: ClientId,
@@ -150,22 +153,24 @@ impl Uploads {
     ) -> Result<Option<&mut Upload>, Refusal> {
         let new = || Ahead::new(connection, piece.request);
         if piece.operation as usize >= MAX_OPERATIONS {
-            let why =
-                format!("a value of operation {}, a request has at most {MAX_OPERATIONS}", piece.operation);
+            let why = format!(
+                "a value for operation {}, but a request has at most {MAX_OPERATIONS}",
+                piece.operation
+            );
             return Err(Refusal::new(ErrorCode::Invalid, why));
         }
         if !self.by_client.contains_key(&piece.client) {
             let others = self.by_client.values().filter(|ahead| ahead.connection == connection).count();
             if others >= MOST_CLIENTS {
                 let why =
-                    format!("values of more than {MOST_CLIENTS} clients on their way over one connection");
+                    format!("values of more than {MOST_CLIENTS} clients are being sent over one connection");
                 return Err(Refusal::new(ErrorCode::Busy, why));
             }
         }
         let others = if piece.offset == 0 { self.of_others(connection, piece.client) } else { (0, 0) };
         let ahead = self.by_client.entry(piece.client).or_insert_with(new);
         if piece.request < ahead.request {
-            let why = "a value for a request that is older than its client's last one";
+            let why = "a value for a request older than the client's last one";
             return Err(Refusal::new(ErrorCode::Invalid, why));
         }
         if (piece.request, connection) != (ahead.request, ahead.connection) {
@@ -182,15 +187,15 @@ impl Uploads {
                 }
                 if ahead.bytes + u64::from(piece.value_bytes) > MAX_AHEAD_BYTES as u64 {
                     let why = format!(
-                        "more than {MAX_AHEAD_BYTES} bytes of values ahead of one request: send several"
+                        "more than {MAX_AHEAD_BYTES} bytes of values sent ahead of one request: split it"
                     );
                     return Err(Refusal::new(ErrorCode::BadData, why));
                 }
                 let (values, bytes) = (others.0 + ahead.values.len(), others.1 + ahead.bytes);
                 if values >= MOST_VALUES || bytes + u64::from(piece.value_bytes) > most {
                     let why = format!(
-                        "{values} values of {bytes} bytes are on their way over this connection, of at most {MOST_VALUES} \
-                         and {most}: wait for the writes of other threads, or give them connections of their own"
+                        "{values} values of {bytes} bytes are being sent over this connection, and at most {MOST_VALUES} of \
+                         {most} bytes may be: wait for the writes of other threads, or use more connections"
                     );
                     return Err(Refusal::new(ErrorCode::Busy, why));
                 }
@@ -274,7 +279,7 @@ mod tests {
         }
         assert_eq!(begin(&mut uploads, 1, &piece(9, 0, 16 * MIB)), Err(ErrorCode::Busy));
         assert_eq!(begin(&mut uploads, 2, &piece(10, 0, 16 * MIB)), Ok(()), "another connection");
-        // A value that is sent anew, or done, makes room.
+        // A value that is sent again, or used, makes room.
         assert_eq!(begin(&mut uploads, 1, &piece(3, 0, 16 * MIB)), Ok(()), "sent anew");
         assert!(uploads.take(4, 1, 0).is_some());
         assert_eq!(begin(&mut uploads, 1, &piece(9, 1, 16 * MIB)), Ok(()));

@@ -1,4 +1,5 @@
-//! Values on their way to their records: those that come ahead of their requests, and those that are to be external.
+//! Values on their way to their records: those sent ahead of their requests, and those to be stored
+//! externally.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -13,8 +14,9 @@ use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Progress, Until, cost};
 use crate::serving::{Answer, internal};
 use crate::space::Extent;
-use crate::table::extents::memory_of;
-use crate::table::{Table, TableError};
+use crate::table::Table;
+use crate::table::error::TableError;
+use crate::table::values::memory_of;
 use crate::uploads::{self, Upload};
 use crate::writes::Unable;
 
@@ -40,7 +42,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Ok(None) => Ok(None),
             Err(refusal) => Err(refusal),
         };
-        freed.into_iter().for_each(|memory| table.free_value(memory));
+        freed.into_iter().for_each(|memory| table.room.free_value(memory));
         let added = match begun? {
             Some(added) => added,
             None => {
@@ -90,7 +92,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             };
             let found = match table.is_searching() {
                 true => None,
-                false => match table.allocate_value(superblock, bytes) {
+                false => match table.room.allocate_value(superblock, &table.segments, bytes) {
                     Ok(memory) => Some(memory),
                     Err(TableError::NoRoom { .. }) => None,
                     Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
@@ -98,7 +100,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             };
             match found {
                 Some(memory) => return Ok(Memory::Found(memory)),
-                // The write that others wait for has the table to itself: this one would search in its way.
+                // The write that others wait for has the table to itself: this one would search in
+                // its way.
                 None if self.parked.holds_writes() => return Ok(Memory::Searched),
                 None if has_tried || !self.pending.is_empty() => return Ok(Memory::None),
                 None => match self.make_room_for_value(bytes)? {
@@ -110,8 +113,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Does what can make room for a value of so many bytes, as long as the allowance lasts, while nothing waits for the disk;
-    /// whether it helped, once that is known.
+    /// Takes steps to make room for a value of this many bytes, as long as the allowance lasts,
+    /// while nothing waits for the disk; whether it helped, once that is known.
     pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<Option<bool>, Refusal> {
         loop {
             let Self { superblock, state: NodeState::Serving(table), .. } = self else {
@@ -133,7 +136,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.state.table().is_some_and(Table::is_searching)
     }
 
-    /// Whether all values are there that are to have come ahead of a request's operations, `done` of which are.
+    /// Whether all values are there that are to have come ahead of a request's operations, `done`
+    /// of which are.
     pub(crate) fn check_uploads(
         &self,
         write: &Write<'_>,
@@ -150,7 +154,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(())
     }
 
-    /// The value of an operation that changes a record as its slot will have it: written to free memory if it is to be external.
+    /// The value of an operation that changes a record as its slot will have it: written to free
+    /// memory if it is to be external.
     #[inline]
     pub(crate) fn put_in_place<'v>(
         &mut self,
@@ -164,14 +169,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let place = table.shape().place(K::encoded_len(wanted.key.borrow()), wanted.value.len());
         match (wanted.value, place) {
             _ if wanted.kind == WriteKind::Delete => Ok(Ok(Stored::Here(&[]))),
-            (Sent::Here(value), Some(ValuePlace::External)) => match table.write_value(superblock, value) {
-                Ok(extent) => Ok(Ok(Stored::External(extent))),
-                Err(TableError::NoRoom { .. }) => Ok(Err(Unable::NoRoom)),
-                Err(error) => Ok(Err(Unable::Broken(error.to_string()))),
-            },
+            (Sent::Here(value), Some(ValuePlace::External)) => {
+                match table.room.write_value(superblock, &table.segments, value) {
+                    Ok(extent) => Ok(Ok(Stored::External(extent))),
+                    Err(TableError::NoRoom { .. }) => Ok(Err(Unable::NoRoom)),
+                    Err(error) => Ok(Err(Unable::Broken(error.to_string()))),
+                }
+            }
             (Sent::Here(value), _) => Ok(Ok(Stored::Here(value))),
             (Sent::Ahead(bytes), _) => {
-                // It was there before the first operation; since then its client may have begun to send it anew.
+                // It was there before the first operation; since then its client may have begun to
+                // send it again.
                 let upload = self.uploads.get(session.client, session.request, operation);
                 if !upload.is_some_and(|upload| upload.is_whole(bytes)) {
                     return Err(not_ahead());
@@ -183,15 +191,15 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Gives the memory of a value back that comes to no slot.
+    /// Frees the memory of a value that no slot will refer to.
     pub(crate) fn take_back(&mut self, value: &Stored<'_>) {
         if let (Stored::External(extent), Some(table)) = (value, self.state.table_mut()) {
-            table.free_value(memory_of(extent));
+            table.room.free_value(memory_of(extent));
         }
     }
 
-    /// Notes that pieces of a value which was not written down to its end are of no use: they must not keep the log after
-    /// them.
+    /// Notes that the pieces of a value that was not logged completely are useless: they must not
+    /// keep the log after them.
     pub(crate) fn skip_orphans(&mut self, value: &Stored<'_>) -> Result<(), Refusal> {
         let (Stored::External(_), true) = (value, self.pending.is_empty()) else { return Ok(()) };
         let (Some(wal), Some(table)) = (&self.wal, self.state.table()) else { return Ok(()) };
@@ -203,7 +211,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub(crate) fn drop_uploads(&mut self, client: u64, request: u64) {
         if let (false, Some(table)) = (self.uploads.is_empty(), self.state.table_mut()) {
             let unused = self.uploads.drop_up_to(client, request);
-            unused.into_iter().for_each(|memory| table.free_value(memory));
+            unused.into_iter().for_each(|memory| table.room.free_value(memory));
         }
     }
 
@@ -211,7 +219,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub(crate) fn drop_uploads_of(&mut self, connection: ClientId) {
         if let (false, Some(table)) = (self.uploads.is_empty(), self.state.table_mut()) {
             let unused = self.uploads.disconnected(connection);
-            unused.into_iter().for_each(|memory| table.free_value(memory));
+            unused.into_iter().for_each(|memory| table.room.free_value(memory));
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Nobody waits for another's request: what a request does before its reply comes in steps of bounded cost, and the memory
-//! node's thread waits for no disk. Costs are counted, not measured.
+//! Nobody waits for another's request: what a request does before its reply comes in steps of
+//! bounded cost, and the memory node's thread waits for no disk. Costs are counted, not measured.
 
 #[path = "node/common/mod.rs"]
 mod common;
@@ -280,8 +280,8 @@ fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
     assert!(node.stats().rebuilds > 10, "{waits} rounds waited, {:?}", node.stats());
 }
 
-/// Rounds that a lookup of 5,000 keys takes beside so many clients that each send 20 short operations whenever they are owed
-/// nothing; and how many segments these have replaced.
+/// Rounds that a lookup of 5,000 keys takes beside so many clients that each send 20 short
+/// operations whenever they are owed nothing; and how many segments these have replaced.
 fn rounds_of_a_long_lookup(parameters: TableParameters, clients: u64, kind: WriteKind) -> (u64, u64) {
     const LOADED: u64 = 60_000;
     let mut node = empty(64 << 20);
@@ -329,9 +329,10 @@ fn rounds_of_a_long_lookup(parameters: TableParameters, clients: u64, kind: Writ
     panic!("5,000 keys are not looked up in 3,000 rounds beside {clients} clients");
 }
 
-/// Short requests are served at once, as one of each client is in every round, and owe nothing while they are as cheap as
-/// they are short: however many there are, a long one has its turns. One that replaces segments is as long as any other:
-/// then clients have turns one after the other, and each its share.
+/// Short requests are served at once, as one of each client is in every round, and owe nothing
+/// while they are as cheap as they are short: however many there are, a long one has its turns. One
+/// that replaces segments is as long as any other: then clients have turns one after the other, and
+/// each its share.
 #[test]
 fn short_requests_leave_a_long_one_its_turns() {
     const CLIENTS: u64 = 40;
@@ -341,7 +342,8 @@ fn short_requests_leave_a_long_one_its_turns() {
     assert!(alone > 5, "{alone} rounds alone");
     let (beside_cheap, _) = rounds_of_a_long_lookup(usual, 100, WriteKind::Update);
     assert!(beside_cheap <= 2 * alone, "{beside_cheap} rounds beside cheap requests, {alone} alone");
-    // Each segment of thousands of records takes more than a turn, and many clients owe one: the long request has half a turn.
+    // Each segment of thousands of records takes more than a turn, and many clients owe one: the
+    // long request has half a turn.
     let long = TableParameters { max_slots: 4096, ..usual };
     let (beside_some, rebuilds) = rounds_of_a_long_lookup(long, 12, WriteKind::Insert);
     assert!(
@@ -420,8 +422,8 @@ fn first_piece(client: u64, value_bytes: u32) -> Request<'static> {
     Request::Value(Piece { client, request: 1, operation: 0, value_bytes, offset: 0, bytes: &[9; 100] })
 }
 
-/// Has a long value put into a table whose room is in pieces; the rounds until it is there, before each of which something
-/// happens.
+/// Has a long value put into a table whose room is in pieces; the rounds until it is there, before
+/// each of which something happens.
 fn rounds_of_a_search(mut meanwhile: impl FnMut(&mut MemoryNode<U64Keys>)) -> usize {
     let mut node = fragmented();
     let long = batch::<LongValues>(&[(WriteKind::Put, 1, &[7; 3_000_000])]);

@@ -1,4 +1,5 @@
-//! What a region has of the budget: how far it may be used. Tables take from it as they grow, and give back what lies at its end.
+//! A region's share of the budget: how much of the region its table may use. The grant grows as the
+//! table does, and shrinks when memory at the region's end is free.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +11,8 @@ use fpcache_fabric::{Pages, SharedMemory};
 use super::{Budget, Denied, round_up};
 use crate::tell::tell;
 
-/// Grants come in steps of this share of what is wanted in all, but of this many bytes at least and at most.
+/// Grants come in steps of this share of what is wanted in all, but of this many bytes at least and
+/// at most.
 const STEP_SHARE: u64 = 8;
 
 const STEP: (u64, u64) = (16 << 10, 1 << 20);
@@ -18,12 +20,14 @@ const STEP: (u64, u64) = (16 << 10, 1 << 20);
 /// What steps are multiples of.
 const PAGE: u64 = 4096;
 
-/// The bytes of a region that may be used: those before an end, which can be moved as far as the region reaches and the
-/// budget lasts. One thread at a time moves it. What was granted goes back when this is dropped.
+/// The bytes of a region that may be used: those before an end, which can be moved as far as the
+/// region reaches and the budget lasts. One thread at a time moves it. What was granted goes back
+/// when this is dropped.
 #[derive(Debug)]
 pub struct Grant {
     region_bytes: u64,
-    /// Bytes of the region that may be used in ordinary life. What a table has beyond them when it begins, it keeps.
+    /// Bytes of the region that may be used in ordinary life. What a table has beyond them when it
+    /// begins, it keeps.
     limit: u64,
     end: AtomicU64,
     /// Whether the table is being restored, which may take whatever it needs.
@@ -48,7 +52,8 @@ impl Grant {
         Self::limited(region_bytes, region_bytes)
     }
 
-    /// As [`whole`](Self::whole), of a region that is longer than what may be used of it in ordinary life.
+    /// As [`whole`](Self::whole), of a region that is longer than what may be used of it in
+    /// ordinary life.
     pub fn limited(region_bytes: u64, limit: u64) -> Arc<Self> {
         let limit = limit.min(region_bytes);
         Arc::new(Self {
@@ -61,8 +66,8 @@ impl Grant {
         })
     }
 
-    /// The first page of a region, and more as it is wanted, up to `limit`. A region in reserved huge pages has its memory already, and is
-    /// granted whole.
+    /// The first page of a region, and more as it is wanted, up to `limit`. A region in reserved
+    /// huge pages has its memory already, and is granted whole.
     ///
     /// # Errors
     /// [`Denied`].
@@ -107,8 +112,8 @@ impl Grant {
         self.limit
     }
 
-    /// From here on the table takes whatever it needs, as far as the region reaches and whatever the budget says: what lived
-    /// within the limit may need more while it is restored.
+    /// From here on the table takes whatever it needs, as far as the region reaches and whatever
+    /// the budget says: what lived within the limit may need more while it is restored.
     pub(crate) fn begin_restoring(&self) {
         self.is_restoring.store(true, Ordering::Relaxed);
     }
@@ -123,7 +128,8 @@ impl Grant {
         self.is_restoring.load(Ordering::Relaxed)
     }
 
-    /// Whether the disk has refused to set space aside for the region: at any time while it was restored, else the last time.
+    /// Whether the disk has refused to set space aside for the region: at any time while it was
+    /// restored, else the last time.
     pub(crate) fn is_disk_full(&self) -> bool {
         self.is_disk_full.load(Ordering::Relaxed)
     }
@@ -154,7 +160,7 @@ impl Grant {
         self.shared.as_ref().map(|shared| (Arc::clone(&shared.memory), self.end()))
     }
 
-    /// The end that could be had now.
+    /// The furthest end that could be granted now.
     pub fn reach(&self) -> u64 {
         let reach = match &self.shared {
             Some(Shared { budget, .. }) if !self.is_restoring() => {
@@ -165,8 +171,8 @@ impl Grant {
         reach.max(self.end())
     }
 
-    /// Bytes that a table is expected to have at most, which its change log should suit: all of its region, but a part of one
-    /// that spans all that the tables share.
+    /// Bytes that a table is expected to have at most, which its change log should suit: all of its
+    /// region, but a part of one that spans all that the tables share.
     pub(crate) fn expected_bytes(&self) -> u64 {
         const TABLES: u64 = 16;
         match &self.shared {
@@ -216,7 +222,8 @@ impl Grant {
         })
     }
 
-    /// Takes what is missing to `wanted`, by a function that says how much of the most that is asked for it could have.
+    /// Takes what is missing to `wanted`, by a function that says how much of the most that is
+    /// asked for it could have.
     fn take(
         &self,
         wanted: u64,
@@ -236,7 +243,8 @@ impl Grant {
         let taken = take(budget, most, least).ok_or(Denied::Budget)?;
         if let Err(error) = memory.reserve(from, taken) {
             budget.give_back(taken);
-            // Whoever wanted it hears only that there is no room. Said once, not with every insert that is refused.
+            // The request gets only "no room". Reported once, not with every insert that is
+            // refused.
             if !self.is_disk_full.swap(true, Ordering::Relaxed) {
                 tell!("fpcache-memserver: {error}");
             }
@@ -251,8 +259,8 @@ impl Grant {
         Ok(())
     }
 
-    /// From here on nothing but the beginning of the region is in use. What it holds beyond goes back in
-    /// [steps](Self::step_returning), or at once if somebody wants it.
+    /// From here on nothing but the beginning of the region is in use. What it holds beyond goes
+    /// back in [steps](Self::step_returning), or at once if it is needed.
     pub(crate) fn begin_returning(self: &Arc<Self>) {
         if let Some(Shared { budget, .. }) = &self.shared {
             budget.returning.add(self);
@@ -266,7 +274,8 @@ impl Grant {
         }
     }
 
-    /// Gives back a little of what a region holds of which nothing but the beginning is in use; `true` if there is more.
+    /// Gives back a little of what a region holds of which nothing but the beginning is in use;
+    /// `true` if there is more.
     pub(crate) fn step_returning(&self) -> bool {
         let Some(Shared { budget, .. }) = &self.shared else { return false };
         self.spare() > 0 && budget.returning.step(|| self.shrink_by_a_step())
@@ -282,9 +291,10 @@ impl Grant {
         self.end().saturating_sub(self.stepped(SUPERBLOCK_BYTES as u64))
     }
 
-    /// Gives back some of what lies after the step that contains the byte before `end`, of which nothing is in use: 2 MiB at
-    /// most, the last first, about a tenth of a millisecond. `true` if there is more to give back. What the operating system
-    /// does not take stays granted: others must not be promised memory that there is not.
+    /// Gives back some of what lies after the step that contains the byte before `end`, of which
+    /// nothing is in use: 2 MiB at most, the last first, about a tenth of a millisecond. `true` if
+    /// there is more to give back. What the operating system does not take stays granted: others
+    /// must not be promised memory that there is not.
     pub fn shrink_towards(&self, end: u64) -> bool {
         // A page that was merged goes back whole.
         const MOST: u64 = SharedMemory::HUGE_PAGE_BYTES;
@@ -294,7 +304,8 @@ impl Grant {
             return false;
         }
         let next = end.max((before - 1) / MOST * MOST);
-        // Nobody must take memory again for what goes back, or where others have taken it, look in vain for some.
+        // Nobody must take memory again for what goes back, or where others have taken it, look in
+        // vain for some.
         memory.set_backed_end(next);
         // A memory node may write its region.
         if memory.discard_from(next).unwrap_or(false) {
@@ -313,11 +324,12 @@ impl Grant {
         while self.shrink_towards(end) {}
     }
 
-    /// Gives back the memory after the end, which a process before this one may have used. Readers must have been told.
+    /// Gives back the memory after the end, which a process before this one may have used. Readers
+    /// must have been told.
     pub(crate) fn discard_rest(&self) {
         if let Some(Shared { memory, .. }) = &self.shared {
-            // Where the operating system does not take it back it is used again when the end comes to it: nothing but the room
-            // is at stake, for readers know that it is nobody's.
+            // Where the operating system does not take it back it is used again when the end comes
+            // to it: nothing but the room is at stake, for readers know that it is nobody's.
             let _ = memory.discard_from(self.end());
         }
     }
@@ -335,7 +347,7 @@ impl Grant {
             }
             0 => format!("start the memory node with --capacity {} or more", round_up(needed)),
             _ => format!(
-                "drop other tables, which have {}, or start the memory node with --capacity {} or more",
+                "drop other tables, which use {}, or start the memory node with --capacity {} or more",
                 ByteSize(others).display().iec(),
                 round_up(needed.saturating_add(others))
             ),

@@ -1,8 +1,9 @@
-//! Bytes that several regions share: what all tables of a memory node may use together.
+//! The memory budget that all tables of a memory node share.
 //!
-//! A region spans more than it uses; its pages take memory when they are first stored to. Before a table uses bytes after
-//! the end it has ever used it obtains a *grant* of them: a stretch of some pages, for which the file system, where there is
-//! one, sets space aside. So a full memory node, or a full disk, is an error of whoever wants more, and nobody else's.
+//! A region's address range is larger than the memory it uses; a page takes memory when it is first
+//! stored to. Before a table uses more of its region it obtains a *grant* for some further pages,
+//! for which the file system, if there is one, reserves space. When the memory node or the disk is
+//! full, only the table that needs more gets an error.
 
 mod grant;
 mod returning;
@@ -22,7 +23,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A budget of so many bytes.
+    /// A budget of this many bytes.
     pub fn new(bytes: u64) -> Arc<Self> {
         Arc::new(Self { bytes, granted: AtomicU64::new(0), returning: Returning::default() })
     }
@@ -32,7 +33,8 @@ impl Budget {
         self.bytes
     }
 
-    /// Bytes that regions have of it; more than there are in all if a store that was there already had more.
+    /// Bytes that regions have of it; more than there are in all if a store that was there already
+    /// had more.
     pub fn granted(&self) -> u64 {
         self.granted.load(Ordering::Relaxed)
     }
@@ -42,7 +44,7 @@ impl Budget {
         self.bytes.saturating_sub(self.granted())
     }
 
-    /// Bytes that can yet be had: those that nobody has, and those that somebody is giving back.
+    /// Bytes available: those not granted, and those being returned.
     fn available(&self) -> u64 {
         (self.bytes + self.returning.bytes()).saturating_sub(self.granted())
     }
@@ -77,7 +79,7 @@ pub enum Denied {
     Region,
     /// The budget is used up.
     #[error(
-        "other tables have what the memory node may use: drop some, or restart it with a larger --capacity"
+        "other tables use the rest of the capacity: drop some, or restart the memory node with a larger --capacity"
     )]
     Budget,
     /// The disk has no room.

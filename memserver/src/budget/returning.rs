@@ -1,5 +1,7 @@
-//! Memory on its way back: what a load held that was given up. It goes back in steps, for which nobody waits; whoever finds too
-//! little left of the budget takes the steps for what is missing at once, rather than being refused what is nobody's.
+//! Memory of loads that were given up, on its way back to the budget.
+//!
+//! It is returned in steps that delay nobody. When the budget does not suffice for a request, the
+//! steps for what is missing are taken at once.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -20,13 +22,13 @@ impl Returning {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The regions. Their ends are moved by whoever has this, so that two threads never move one.
+    /// The regions. Only the holder of this lock moves their ends.
     fn regions(&self) -> MutexGuard<'_, Vec<Weak<Grant>>> {
         // A region is there or not.
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes which regions there are, or how much they have, and counts their bytes anew.
+    /// Changes which regions there are, or how much they have, and counts their bytes again.
     fn change<R>(&self, change: impl FnOnce(&mut Vec<Weak<Grant>>) -> R) -> R {
         // Those that end with this are dropped after the lock, which they may want.
         let mut alive: Vec<Arc<Grant>> = Vec::new();
@@ -72,7 +74,8 @@ impl Returning {
             {
                 let Some(grant) = region.upgrade() else { continue };
                 while budget.left() < wanted && grant.shrink_by_a_step() {}
-                // What the operating system does not take back stays granted, and is not asked for again.
+                // What the operating system does not take back stays granted, and is not asked for
+                // again.
                 if grant.spare() > 0 && budget.left() >= wanted {
                     regions.push(region);
                 }

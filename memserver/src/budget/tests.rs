@@ -30,7 +30,8 @@ fn regions_take_steps_of_one_budget_and_give_them_back() {
     assert_eq!(budget.granted(), 0);
 }
 
-/// A load that is given up gives its memory back in steps; who wants memory meanwhile is not refused what is nobody's.
+/// A load that is given up gives its memory back in steps; who wants memory meanwhile is not
+/// refused what is nobody's.
 #[test]
 fn what_is_on_its_way_back_can_be_had_at_once() {
     let budget = Budget::new(16 << 20);
@@ -63,7 +64,8 @@ fn what_is_on_its_way_back_can_be_had_at_once() {
     assert_eq!(last.cover(8 << 20), Err(Denied::Budget));
 }
 
-/// What is not granted is not touched for those who read over sockets: the region says where that begins.
+/// What is not granted is not touched for those who read over sockets: the region says where that
+/// begins.
 #[test]
 fn a_region_is_backed_as_far_as_it_is_granted() {
     let (budget, memory) = (Budget::new(1 << 20), region(1 << 20));
@@ -139,10 +141,7 @@ fn remedies_count_what_others_have() {
     let small = Grant::of(&budget, &b, u64::MAX).expect("room");
     assert!(small.remedy(400 << 10).contains("--region-bytes 400KiB"), "{}", small.remedy(400 << 10));
     let remedy = small.remedy(8 << 20);
-    assert!(
-        remedy.contains("drop other tables, which have 512.0 KiB") && remedy.contains("9MiB"),
-        "{remedy}"
-    );
+    assert!(remedy.contains("drop other tables, which use 512.0 KiB") && remedy.contains("9MiB"), "{remedy}");
 }
 
 proptest! {

@@ -1,4 +1,4 @@
-//! The tables of all clients: the catalogue looks up whose a request is.
+//! The table that each client is connected to, by which requests are routed.
 
 use fpcache_fabric::ClientId;
 
@@ -13,8 +13,8 @@ pub(crate) enum ClientTable {
     Gone,
 }
 
-/// The tables of all clients, in the order of the clients' numbers, which count up. Requests come in the same order, round after
-/// round: a client is mostly found beside the one before.
+/// The tables of all clients, in the order of the clients' numbers, which count up. Requests come
+/// in the same order, round after round: a client is mostly found beside the one before.
 #[derive(Debug, Default)]
 pub(crate) struct ClientTables {
     client_tables: Vec<(ClientId, ClientTable)>,
@@ -23,7 +23,7 @@ pub(crate) struct ClientTables {
 }
 
 impl ClientTables {
-    /// A client's table; a client that is not known has none any more.
+    /// A client's table; none if the client is unknown.
     #[inline]
     pub(crate) fn of(&mut self, client: ClientId) -> ClientTable {
         for at in [self.last, self.last + 1, 0] {

@@ -1,4 +1,4 @@
-//! Tables that are there and cannot be gone on with: their names stay taken, and the others are served.
+//! Tables that could not be opened. Their names stay taken; all other tables are served.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::tell::tell;
 pub(crate) struct ClosedTable {
     /// What its keys are, as far as that can be told.
     pub(super) kind: KeyKind,
-    /// Why it cannot be gone on with, and what to do.
+    /// Why it cannot be recovered, and what to do.
     pub(super) why: TableOpenError,
 }
 
@@ -37,15 +37,15 @@ impl Catalogue {
     pub(super) fn refusal_for_closed(&self, name: &TableName) -> Option<Refusal> {
         let closed = self.closed.get(name)?;
         let why = format!(
-            "there is a table `{name}` already, which is closed ({}): mend that and restart the memory node, drop the table, or \
+            "the table `{name}` exists but is closed ({}): fix that and restart the memory node, drop the table, or \
              choose another name",
             closed.why
         );
         Some(Refusal::new(ErrorCode::TableExists, why))
     }
 
-    /// Closes a table that was to be dropped and could not be: its name stays taken until it is dropped again, as it would come back
-    /// with the next start.
+    /// Closes a table that was to be dropped and could not be: its name stays taken until it is
+    /// dropped again, as it would come back with the next start.
     pub(super) fn close(&mut self, name: TableName, kind: KeyKind, refusal: &Refusal) {
         let why = TableOpenError::NotDropped { why: refusal.message.clone() };
         self.closed.insert(name, ClosedTable { kind, why });
@@ -68,12 +68,12 @@ impl Removing {
     pub(super) fn run(&self) -> Result<(), Refusal> {
         let (Some(folder), name) = (&self.folder, &self.name) else { return Ok(()) };
         let refused = |error| {
-            let why = format!("the table `{name}`, which is closed, could not be dropped: {error}");
+            let why = format!("the closed table `{name}` could not be dropped: {error}");
             Refusal::new(ErrorCode::NotDurable, why)
         };
         folder.drop_table(name).map_err(refused)?;
         if let Err(error) = folder.clear_dropped(name.as_str()) {
-            tell!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
+            tell!("fpcache-memserver: files of the dropped table `{name}` could not be removed: {error}");
         }
         Ok(())
     }

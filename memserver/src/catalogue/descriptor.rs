@@ -1,10 +1,11 @@
-//! What a durable memory node writes down about a table when it makes it.
+//! The descriptor file that a durable memory node writes when it creates a table.
 //!
 //! ```text
 //! table.fpt, 64 bytes:  0 magic "FPTABLE\0" · 8 format version u32 · 12 key kind u32 (1 u64, 2 bytes) · 16 bytes of the region
 //!                       u64 (0: as many as the memory node has) · 24 creation number u64 · 32–55 zero · 56 XXH3-64 of bytes 0–55
 //! ```
-//! The creation number is not 0. It tells the table from those that had its name before and those that will have it.
+//! The creation number is not 0. It distinguishes the table from earlier and later ones of the same
+//! name.
 //!
 //! All integers are little-endian.
 
@@ -14,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 /// Bytes of a descriptor.
 pub(crate) const DESCRIPTOR_BYTES: usize = 64;
 
-/// The version of a table's files: a memory node goes on with no other.
+/// The version of a table's files; a memory node reads no other.
 const FORMAT_VERSION: u32 = 2;
 const MAGIC: [u8; 8] = *b"FPTABLE\0";
 const CHECKED: usize = DESCRIPTOR_BYTES - 8;
@@ -69,7 +70,7 @@ impl Descriptor {
         // Before the checksum: another version may place it elsewhere.
         if version != FORMAT_VERSION {
             return Err(format!(
-                "it has version {version}, this release has {FORMAT_VERSION}: use the release that wrote it"
+                "it has version {version}, but this release reads version {FORMAT_VERSION}: use the release that wrote it"
             ));
         }
         if xxh3_64(&bytes[..CHECKED]) != u64::from_le_bytes(*checksum) {
@@ -78,7 +79,7 @@ impl Descriptor {
         let kind = match kind {
             U64Keys::ID => KeyKind::U64,
             ByteKeys::ID => KeyKind::Bytes,
-            other => return Err(format!("keys of the kind {other} are unknown")),
+            other => return Err(format!("the key kind {other} is unknown")),
         };
         let (region_bytes, creation) = (u64::from_le_bytes(*region), u64::from_le_bytes(*creation));
         if creation == 0 {

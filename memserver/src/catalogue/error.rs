@@ -16,35 +16,35 @@ use crate::recovery::RecoverError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TableOpenError {
-    /// Its region cannot be had.
-    #[error("the region of {capacity} cannot be had: {source}", capacity = ByteSize(*.capacity).display().iec())]
+    /// Its region cannot be allocated.
+    #[error("the region of {capacity} cannot be allocated: {source}", capacity = ByteSize(*.capacity).display().iec())]
     Region {
         /// Bytes asked for.
         capacity: u64,
         /// Why not.
         source: MemoryError,
     },
-    /// The process may have no more files open.
+    /// The process may not open enough files.
     #[error(
-        "a table needs {needed} descriptors and the memory node has {left} left for tables: drop other tables, close \
-         clients, or start it with a higher limit of open files (ulimit -n)"
+        "a table needs {needed} file descriptors, but the memory node has {left} left for tables: drop other tables, close \
+         clients, or start the memory node with a higher limit of open files (ulimit -n)"
     )]
     Descriptors {
-        /// Descriptors that a table has.
+        /// Descriptors that a table needs.
         needed: usize,
-        /// What there is for it.
+        /// Descriptors left.
         left: usize,
     },
     /// The memory node has no memory left for it.
     #[error("the memory node has no memory for it: {0}")]
     Denied(#[from] Denied),
-    /// The region or the recovery area of the process before cannot be used.
-    #[error("the memory of the process before cannot be used: {0}")]
+    /// Region or recovery area of the previous process cannot be used.
+    #[error("the memory of the previous process cannot be used: {0}")]
     Memory(MemoryError),
     /// Its folder cannot be used.
     #[error(transparent)]
     Folder(#[from] FolderError),
-    /// What it is cannot be read.
+    /// Its descriptor cannot be read.
     #[error(
         "{path} cannot be read: {why}; restore that file, or move the table's folder away to start without the table",
         path = .path.display()
@@ -55,16 +55,16 @@ pub enum TableOpenError {
         /// Why not.
         why: String,
     },
-    /// It has the name of a range, and a map that has no such range, or of other keys.
+    /// It has the name of a range, but its map has no such range, or keys of another kind.
     #[error(
-        "its map is of another range than `{name}`: restore its map.fpm, or move the table's folder away to start without the table"
+        "its map does not have the range `{name}`: restore its map.fpm, or move the table's folder away to start without the table"
     )]
     Map {
         /// What it is called.
         name: TableName,
     },
     /// It was to be dropped, and the disk refused.
-    #[error("it was to be dropped, and was not: {why}")]
+    #[error("dropping it failed: {why}")]
     NotDropped {
         /// Why not.
         why: String,
@@ -72,8 +72,8 @@ pub enum TableOpenError {
     /// The region cannot be written.
     #[error("the region cannot be written: {0}")]
     Access(#[from] AccessError),
-    /// Its data cannot be gone on with.
-    #[error("the store in {folder} cannot be gone on with: {source}", folder = .folder.display())]
+    /// Its data cannot be recovered.
+    #[error("the store in {folder} cannot be recovered: {source}", folder = .folder.display())]
     Recover {
         /// Where it lies.
         folder: PathBuf,

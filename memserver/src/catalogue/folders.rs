@@ -1,4 +1,4 @@
-//! Where the tables of a durable memory node lie: a folder for each.
+//! The folders of a durable memory node, one for each table.
 //!
 //! ```text
 //! DATA_DIR/tables/NAME/         table.fpt · map.fpm (of a range) · notes.fpn · log-*.fpl · snapshot-*.fps
@@ -7,8 +7,8 @@
 //! DATA_DIR/tables/.dropped-NAME a table that is being removed
 //! ```
 //!
-//! A table is there from the renaming of its folder on, and gone from the renaming on: what a crash leaves of either is removed
-//! when the memory node starts.
+//! Creating and dropping a table each take effect by renaming its folder. What a crash leaves of
+//! either is removed when the memory node starts.
 
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
@@ -88,8 +88,8 @@ fn write_new(folder: &Folder, name: &str, bytes: &[u8]) -> std::io::Result<()> {
 }
 
 impl TablesFolder {
-    /// The tables below these folders, which are made if they are not there. What a crash left of tables that were being made
-    /// or removed is removed.
+    /// The tables below these folders, which are made if they are not there. What a crash left of
+    /// tables that were being made or removed is removed.
     pub(crate) fn open(folders: &Folders) -> Result<Self, FolderError> {
         let below = |path| Folder::named(path)?.make_child(TABLES);
         let opened = Self { data: below(&folders.data)?, regions: below(&folders.region)? };
@@ -156,7 +156,8 @@ impl TablesFolder {
         };
         make().map_err(FolderError::new(self.data.path().join(name.as_str()), "making it"))?;
         self.data.sync().inspect_err(|_| {
-            // It is not acknowledged, so it must not be there later. What cannot be removed now is at the next start.
+            // It is not acknowledged, so it must not be there later. What cannot be removed now is
+            // at the next start.
             let dropped = format!("{DROPPED}{name}");
             if self.data.rename(name.as_str(), &dropped).is_ok() {
                 let _ = self.data.remove_all(&dropped);
@@ -178,7 +179,8 @@ impl TablesFolder {
         read().map_err(|why| TableOpenError::Descriptor { path, why })
     }
 
-    /// Has a range go by another map from its next start on: by the one or the other, whatever happens.
+    /// Has a range go by another map from its next start on: by the one or the other, whatever
+    /// happens.
     pub(crate) fn put_map(&self, name: &TableName, map: &RangeMap) -> Result<(), FolderError> {
         let folder = self.data.child(name.as_str())?;
         folder.remove_all(NEW_MAP)?;
@@ -195,7 +197,8 @@ impl TablesFolder {
     pub(crate) fn drop_table(&self, name: &TableName) -> Result<(), FolderError> {
         let dropped = format!("{DROPPED}{name}");
         if !self.data.has(name.as_str()) && self.data.has(&dropped) {
-            // It was renamed already, by a call that failed after that: perhaps this was not made durable.
+            // It was renamed already, by a call that failed after that: perhaps this was not made
+            // durable.
             return self.data.sync();
         }
         self.clear_dropped(name.as_str())?;
@@ -210,14 +213,16 @@ impl TablesFolder {
         if !self.data.has(&dropped) {
             return Ok(());
         }
-        // The region first: as long as the other folder is there, this is known to be of no use. Unless the table is there again.
+        // The region first: as long as the other folder is there, this is known to be of no use.
+        // Unless the table is there again.
         if !self.data.has(name) && !self.is_in_use(name) {
             self.regions.remove_all(name)?;
         }
         self.data.remove_all(&dropped)
     }
 
-    /// Whether a running memory node has the region of this table: folders for regions may be shared by mistake.
+    /// Whether a running memory node has the region of this table: folders for regions may be
+    /// shared by mistake.
     fn is_in_use(&self, name: &str) -> bool {
         // What is no safe folder is no memory node's; what is removed then is the name.
         let Ok(folder) = self.regions.child(name) else { return false };

@@ -1,4 +1,4 @@
-//! A table in a catalogue, whatever its keys are.
+//! A table in the catalogue, with keys of either kind.
 
 use std::any::Any;
 use std::fmt;
@@ -33,8 +33,8 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
         None
     }
 
-    /// Lets the replies of some clients go, of those silent longest first: of one, and of others not heard of after `until`.
-    /// Whether there were any.
+    /// Lets the replies of some clients go, of those silent longest first: of one, and of others
+    /// not heard of after `until`. Whether there were any.
     fn let_replies_go(&mut self, until: u64) -> bool {
         let _ = until;
         false
@@ -81,7 +81,7 @@ pub(crate) struct HostedTable {
     pub(crate) export: Export,
     /// What its threads wake the loop with.
     pub(crate) waker: Waker,
-    /// What it went on from, if it is durable.
+    /// What it was recovered from, if it is durable.
     pub(crate) recovery: Option<Recovery>,
     /// What it has of the process's descriptors. The last field: given back when they are closed.
     pub(crate) descriptors: Option<Taken>,
@@ -123,10 +123,11 @@ impl HostedTable {
     }
 }
 
-/// Gives up the region of a table that was dropped, whose bytes before `used` may have been used. Its readers find out by the
-/// reuse sequence, which no directory reaches: from here on none of them takes "absent" for an answer. The memory goes back to
-/// the operating system while they still map it, or is overwritten where the operating system does not take it: no record is
-/// left that one of them could take for a live one.
+/// Gives up the region of a table that was dropped, whose bytes before `used` may have been used.
+/// Its readers find out by the reuse sequence, which no directory reaches: from here on none of
+/// them takes "absent" for an answer. The memory goes back to the operating system while they still
+/// map it, or is overwritten where the operating system does not take it: no record is left that
+/// one of them could take for a live one.
 pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessError> {
     let begin = SUPERBLOCK_BYTES as u64;
     region.store_relaxed(REUSE_OFFSET, DROPPED)?;
@@ -144,8 +145,9 @@ pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessErro
     Ok(())
 }
 
-/// Gives the memory between these offsets back to the operating system, in steps of a tenth of a millisecond after which this thread rests
-/// as long as each took: others want the processor, too. `false` if it is not taken.
+/// Gives the memory between these offsets back to the operating system, in steps of a tenth of a
+/// millisecond after which this thread rests as long as each took: others want the processor, too.
+/// `false` if it is not taken.
 fn discard_in_steps(region: &SharedMemory, begin: u64, end: u64) -> Result<bool, AccessError> {
     const STEP: u64 = HUGE_PAGE as u64;
     /// After a step that took less, over memory that was never used, nobody rests.
@@ -181,7 +183,8 @@ mod tests {
             let places = [4096, 4104, 8192, 512 << 10, used - 8];
             places.into_iter().for_each(|at| region.store_relaxed(at, 7).expect("inside"));
             if !goes_back {
-                // As a file system that makes no holes: it cannot be written anew but by those who map it already.
+                // As a file system that makes no holes: only those who map it already can write to
+                // it again.
                 fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE).expect("a memory file");
             }
             assert_eq!(region.discard_from(1 << 19).expect("it may be written"), goes_back);

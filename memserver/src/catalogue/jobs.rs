@@ -1,5 +1,6 @@
-//! Tables made and dropped on a thread, one at a time and in the order in which that was asked for: files and memory are given
-//! and taken in milliseconds, for which no other table's clients wait.
+//! The thread that creates and drops tables, one at a time and in the order of the requests. It
+//! takes milliseconds to create and remove files and memory; clients of other tables do not wait
+//! for that.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ impl Making {
                 && let Err(error) =
                     folder.drop_table(&name).and_then(|()| folder.clear_dropped(name.as_str()))
             {
-                tell!("fpcache-memserver: the table `{name}` was not made: {error}");
+                tell!("fpcache-memserver: the table `{name}` was not created: {error}");
             }
             unable(&name, &why)
         })
@@ -77,7 +78,7 @@ pub(super) fn unable(name: &TableName, why: &TableOpenError) -> Refusal {
         TableOpenError::Folder(_) | TableOpenError::Disk(_) => ErrorCode::NotDurable,
         _ => ErrorCode::Internal,
     };
-    Refusal::new(code, format!("the table `{name}` cannot be made: {why}"))
+    Refusal::new(code, format!("the table `{name}` cannot be created: {why}"))
 }
 
 /// A table that is to be dropped, and is not served any more.
@@ -110,7 +111,7 @@ impl Dropping {
         if let Some(folder) = &folder
             && let Err(error) = folder.clear_dropped(name.as_str())
         {
-            tell!("fpcache-memserver: files of the table `{name}`, which was dropped, remain: {error}");
+            tell!("fpcache-memserver: files of the dropped table `{name}` could not be removed: {error}");
         }
         Ok(())
     }
@@ -196,13 +197,14 @@ impl Jobs {
         let run = move || {
             stand_back();
             let _waking = WakeAtEnd(waker);
-            // Dropped before the loop is woken, also by a panic: that is how the loop learns of one.
+            // Dropped before the loop is woken, also by a panic: that is how the loop learns of
+            // one.
             let tell = tell;
             // Nobody listens any more if the memory node has ended.
             let _ = tell.send(job.run());
         };
         let thread = thread::Builder::new().name("fpcache-tables".into()).spawn(run).map_err(|error| {
-            Refusal::new(ErrorCode::Internal, format!("no thread can be started to do it: {error}"))
+            Refusal::new(ErrorCode::Internal, format!("no thread can be started for it: {error}"))
         })?;
         self.running = Some(Running { client, done, thread });
         Ok(())
@@ -214,8 +216,9 @@ impl Jobs {
             Err(TryRecvError::Empty) => return None,
             done => done,
         };
-        let failed = || Refusal::new(ErrorCode::Internal, "the thread that was to do it has failed");
-        // Nothing is left for it to do but to end, for which nobody waits here: it may be waiting for a processor.
+        let failed = || Refusal::new(ErrorCode::Internal, "the thread for it has failed");
+        // Nothing is left for it to do but to end, for which nobody waits here: it may be waiting
+        // for a processor.
         let Running { client, .. } = self.running.take()?;
         Some((client, done.unwrap_or_else(|_| Done::Dropped(Err(failed())))))
     }

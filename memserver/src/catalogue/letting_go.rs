@@ -1,5 +1,5 @@
-//! Replies that are kept in case their requests come again: of all tables together there are so many bytes, and those of the
-//! clients silent longest are let go, whichever table they are of.
+//! The limit on replies kept for repeated requests. All tables share it; above it, the replies of
+//! the clients that have been silent longest are discarded first.
 
 use super::Catalogue;
 

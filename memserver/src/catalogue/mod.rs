@@ -1,20 +1,22 @@
 //! The tables of a memory node, by name.
 //!
-//! Each has a region of its own and a [`MemoryNode`] that is the only one to write it; one thread serves them
-//! all. Connecting without a name leads to the *lobby*: a region without a table, where the maps of tables over several memory
-//! nodes are read. Requests about tables are answered on any connection.
+//! Each table has a region and a [`MemoryNode`], the only writer of that region; one thread serves
+//! them all. A connection without a table name leads to the *lobby*: a region without a table, in
+//! which the partition maps of tables over several memory nodes are published. Requests about
+//! tables are answered on any connection.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `hosted` | a table, whatever its keys are |
-//! | `closed` | tables that cannot be gone on with |
-//! | `open` | how a table begins: with nothing, or with what its folder holds |
-//! | `folders`, `descriptor` | a folder for each table, made and removed at one instant |
-//! | `requests`, `jobs` | create, list, drop; on a thread what takes long |
+//! | `hosted` | one table, with keys of either kind |
+//! | `closed` | tables that could not be opened |
+//! | `open` | opening a table: empty, or recovered from its folder |
+//! | `folders`, `descriptor` | a folder for each table, created and removed atomically |
+//! | `requests`, `making`, `jobs` | create, list, drop; slow work on a thread |
 //! | `answering` | lookups by the threads that serve sockets |
-//! | `letting_go` | whose replies go when tables keep too many together |
-//! | `ranges` | ranges of tables over several memory nodes, and the lobby, where their maps are published |
-//! | `service`, `work_queue`, `client_tables` | whose request it is, and whose turn |
+//! | `letting_go` | the limit on replies kept for repeated requests |
+//! | `ranges` | ranges of tables over several memory nodes, and the lobby |
+//! | `stats` | statistics of the memory node |
+//! | `service`, `work_queue`, `client_tables` | routing and scheduling of requests |
 
 pub mod answering;
 mod client_tables;
@@ -25,29 +27,28 @@ pub(crate) mod folders;
 mod hosted;
 mod jobs;
 mod letting_go;
+mod making;
 mod open;
 mod ranges;
 mod refusals;
 mod requests;
 mod service;
+mod stats;
 mod work_queue;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::tables::some_names;
-use fpcache::message::{ErrorCode, NodeStats, Refusal, SocketStats, TableInfo};
+use fpcache::message::{ErrorCode, Refusal, TableInfo};
 use fpcache_fabric::descriptors::Taken;
-use fpcache_fabric::tcp::{HangUp, SocketCounters};
-use fpcache_fabric::{
-    ClientId, Clock, Descriptors, FabricError, HugePages, MemoryError, Pages, SystemClock, Waker, random_bits,
-};
+use fpcache_fabric::tcp::SocketCounters;
+use fpcache_fabric::{ClientId, Clock, Descriptors, HugePages, MemoryError, Pages, SystemClock, Waker};
 
 use crate::budget::Budget;
-use crate::capacity::MIN_CAPACITY;
 use crate::dedup::KeptReplies;
 use crate::durability::SyncPolicy;
 use crate::merging::PageMerger;
@@ -58,19 +59,18 @@ use crate::transit::Transit;
 use answering::Follower;
 use client_tables::{ClientTable, ClientTables};
 use closed::ClosedTable;
-use descriptor::Descriptor;
 use error::TableOpenError;
 use folders::TablesFolder;
 use hosted::HostedTable;
-use jobs::{Dropping, Jobs, Making};
+use jobs::{Dropping, Jobs};
 use letting_go::LettingGo;
 use open::{Opening, new_incarnation};
 use ranges::Lobby;
 use refusals::Refusals;
 use work_queue::WorkQueue;
 
-/// Descriptors of a table in files: two of its region, one each of recovery area, log and folder, and three for a snapshot and for
-/// what is read of the log meanwhile.
+/// Descriptors of a table in files: two of its region, one each of recovery area, log and folder,
+/// and three for a snapshot and for what is read of the log meanwhile.
 pub(crate) const TABLE_DESCRIPTORS: usize = 8;
 /// Of a table that ends with the process: its region's, and one while that is made.
 const MEMORY_TABLE_DESCRIPTORS: usize = 2;
@@ -82,9 +82,11 @@ pub(crate) const DESCRIPTORS_FOR_CLIENTS: usize = 16;
 pub struct CatalogueConfig {
     /// Bytes that all tables may use together.
     pub capacity: u64,
-    /// Whether regions lie in huge pages. One in reserved huge pages takes all of its bytes when it is made.
+    /// Whether regions lie in huge pages. One in reserved huge pages takes all of its bytes when it
+    /// is made.
     pub huge_pages: HugePages,
-    /// Where tables lie that are to outlive the process, and when writes reach the disk; `None`: nowhere.
+    /// Where tables lie that are to outlive the process, and when writes reach the disk; `None`:
+    /// nowhere.
     pub durable: Option<(Folders, SyncPolicy)>,
 }
 
@@ -94,7 +96,7 @@ pub struct Catalogue {
     /// By number, which stays a table's as long as it is there.
     tables: Vec<Option<HostedTable>>,
     numbers: BTreeMap<TableName, usize>,
-    /// Those that cannot be gone on with.
+    /// Tables that could not be opened.
     closed: BTreeMap<TableName, ClosedTable>,
     client_tables: ClientTables,
     /// Clients that may change nothing.
@@ -123,7 +125,7 @@ pub struct Catalogue {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogueError {
-    /// One of its tables cannot be gone on with.
+    /// One of its tables cannot be recovered.
     #[error("the table `{name}`: {source}")]
     Table {
         /// Which one.
@@ -131,7 +133,7 @@ pub enum CatalogueError {
         /// Why not.
         source: Box<TableOpenError>,
     },
-    /// Something that all tables need cannot be had.
+    /// A resource that all tables need is missing.
     #[error(transparent)]
     Node(Box<TableOpenError>),
 }
@@ -146,7 +148,7 @@ impl Catalogue {
     /// The tables that are there. No other process may have their folders meanwhile.
     ///
     /// # Errors
-    /// One of them cannot be gone on with, or memory and descriptors are wanting.
+    /// One of them cannot be recovered, or memory and descriptors are wanting.
     pub fn open(config: &CatalogueConfig) -> Result<Self, CatalogueError> {
         Self::open_within(config, Descriptors::unlimited())
     }
@@ -240,81 +242,11 @@ impl Catalogue {
         Ok(())
     }
 
-    /// As [`can_make`](Self::can_make), of what is no range of a table over several memory nodes and has no such one's name.
-    fn can_make_table(
-        &self,
-        name: TableName,
-        kind: KeyKind,
-        region_bytes: Option<u64>,
-    ) -> Result<Making, Refusal> {
-        if name.as_range().is_some() {
-            let why = format!(
-                "`{name}` can only be a range of a table over several memory nodes: those are made with `fpcache-cli create --nodes`"
-            );
-            return Err(Refusal::new(ErrorCode::BadName, why));
-        }
-        if let Some(range) = self.range_of(&name, |_| true) {
-            let why = format!(
-                "there is a table `{name}` over several memory nodes, of which this one has `{range}`: use it, drop it, or choose \
-                 another name"
-            );
-            return Err(Refusal::new(ErrorCode::TableExists, why));
-        }
-        self.can_make(name, kind, region_bytes)
-    }
-
-    /// A table that can be made, as far as that is known before.
-    fn can_make(&self, name: TableName, kind: KeyKind, region_bytes: Option<u64>) -> Result<Making, Refusal> {
-        if let Some(table) = self.get(&name) {
-            let why = format!(
-                "there is a table `{name}` already, with keys of the kind {}: use it, drop it, or choose another name",
-                table.kind
-            );
-            return Err(Refusal::new(ErrorCode::TableExists, why));
-        }
-        if let Some(refusal) = self.refusal_for_closed(&name) {
-            return Err(refusal);
-        }
-        self.check_region(region_bytes)?;
-        let unable = |why: TableOpenError| jobs::unable(&name, &why);
-        let creation = new_creation().map_err(|error| unable(error.into()))?;
-        // Before a folder is made that would have to be removed again.
-        let descriptors = self.take_descriptors().map_err(unable)?;
-        Ok(self.making(name, Descriptor { kind, region_bytes, creation }, descriptors))
-    }
-
-    fn making(&self, name: TableName, descriptor: Descriptor, descriptors: Taken) -> Making {
-        let (folder, opening) = (self.folder.clone(), self.opening.clone());
-        Making { name, descriptor, map: None, folder, opening, waker: self.waker.beside(), descriptors }
-    }
-
-    /// Whether there can be a region of this size.
-    fn check_region(&self, region_bytes: Option<u64>) -> Result<(), Refusal> {
-        let size = |bytes| bytesize::ByteSize(bytes).display().iec();
-        let budget = &self.opening.budget;
-        match region_bytes {
-            Some(bytes) if bytes < MIN_CAPACITY => {
-                let why =
-                    format!("a region of {} is too small: use at least {}", size(bytes), size(MIN_CAPACITY));
-                Err(Refusal::new(ErrorCode::Invalid, why))
-            }
-            Some(bytes) if bytes > budget.bytes() => {
-                let (bytes, all) = (size(bytes), size(budget.bytes()));
-                let why = format!(
-                    "a region of {bytes} is more than this memory node has for all tables, {all}: ask for less, or \
-                     restart it with a larger --capacity"
-                );
-                Err(Refusal::new(ErrorCode::NoMemory, why))
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// Removes a table and all its records. Its clients are hung up on; its memory is given back.
     ///
     /// # Errors
-    /// There is none of that name, or the disk refuses: then the table is closed until it is dropped again, or the memory node
-    /// starts anew.
+    /// There is none of that name, or the disk refuses: then the table is closed until it is
+    /// dropped again, or the memory node starts anew.
     pub fn drop_table(&mut self, name: &TableName) -> Result<(), Refusal> {
         if let Some(removing) = self.removing_closed(name) {
             removing.run()?;
@@ -346,8 +278,8 @@ impl Catalogue {
         self.hosted().map(HostedTable::info)
     }
 
-    /// A table's memory node, to load records into before it is served; `None` if there is no such table, or its keys are
-    /// others.
+    /// A table's memory node, to load records into before it is served; `None` if there is no such
+    /// table, or its keys are others.
     pub fn node<K: BuildKeys>(&mut self, name: &TableName) -> Option<&mut MemoryNode<K>> {
         let number = *self.numbers.get(name)?;
         self.tables[number].as_mut()?.node_mut()
@@ -363,7 +295,7 @@ impl Catalogue {
         &self.opening.budget
     }
 
-    /// What each table went on from, in the order of their names.
+    /// What each table was recovered from, in the order of their names.
     pub(crate) fn recoveries(&self) -> impl Iterator<Item = (TableName, Option<&Recovery>)> {
         self.hosted().map(|table| (table.name, table.recovery.as_ref()))
     }
@@ -413,75 +345,10 @@ impl Catalogue {
     /// The refusal for a table that is not there.
     fn no_such_table(&self, name: &str) -> Refusal {
         let there = some_names(self.numbers.keys());
-        let why = format!("there is no table `{}`; there are: {there}", name.escape_debug());
+        let why = format!("there is no table `{}`; the tables are: {there}", name.escape_debug());
         Refusal::new(ErrorCode::NoSuchTable, why)
-    }
-
-    /// Has clients that [ask](fpcache::message::Request::Sockets) told what these sockets count.
-    pub fn count_sockets(&mut self, counters: SocketCounters) {
-        self.sockets = Some(counters);
-    }
-
-    /// What its sockets count.
-    fn socket_stats(&self) -> SocketStats {
-        let Some(counters) = &self.sockets else { return SocketStats::default() };
-        let counted = counters.snapshot();
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        SocketStats {
-            io_threads: counted.io_threads,
-            spin_ns: ns(counted.spin),
-            waits_spun: counted.waits_spun,
-            waits_slept: counted.waits_slept,
-            spun_ns: ns(counted.spun),
-            connections: counted.connections,
-            bad_frame: counted.hang_ups(HangUp::BadFrame),
-            no_greeting: counted.hang_ups(HangUp::NoGreeting),
-            slow_frame: counted.hang_ups(HangUp::SlowFrame),
-            unread_replies: counted.hang_ups(HangUp::UnreadReplies),
-            idle: counted.hang_ups(HangUp::Idle),
-            other_protocol: counted.hang_ups(HangUp::OtherProtocol),
-            no_right: counted.hang_ups(HangUp::NoRight),
-            too_many: counted.hang_ups(HangUp::TooMany),
-            no_region: counted.hang_ups(HangUp::NoRegion),
-            no_resources: counted.hang_ups(HangUp::NoResources),
-        }
-    }
-
-    /// Counters of the memory node as a whole.
-    fn stats(&self) -> NodeStats {
-        let mut all = NodeStats {
-            incarnation: self.incarnation,
-            region_bytes: self.opening.budget.bytes(),
-            used_bytes: self.opening.budget.granted(),
-            clients: self.client_tables.len() as u64,
-            requests: self.requests,
-            uptime_ms: self.clock.now().saturating_duration_since(self.started).as_millis() as u64,
-            ..NodeStats::default()
-        };
-        for stats in self.hosted().map(|table| table.node.stats()) {
-            all.keys += stats.keys;
-            all.segments += stats.segments;
-            all.requests += stats.requests;
-            all.writes += stats.writes;
-            all.inserts += stats.inserts;
-            all.rebuilds += stats.rebuilds;
-            all.copies += stats.copies;
-            all.quarantined_bytes += stats.quarantined_bytes;
-        }
-        all
     }
 }
 
 /// The creation number of the lobby, and of no table.
 const NO_TABLE: u64 = 0;
-
-/// A creation number for a new table: no other table has it, nor had it, wherever and whenever it was made. Clients go by it to
-/// tell a table from another of its name.
-fn new_creation() -> Result<u64, FabricError> {
-    loop {
-        match random_bits()? {
-            NO_TABLE => {}
-            creation => return Ok(creation),
-        }
-    }
-}

@@ -1,4 +1,4 @@
-//! A table's memory node, as it begins: with nothing, or with what its folder holds.
+//! The memory node of a table at start-up: empty, or recovered from its folder.
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -118,7 +118,7 @@ impl Opening {
         Ok(Begun { node, fd, recovery: None })
     }
 
-    /// With what is in its folders: the memory of the process before if that can be gone on with, else what the disk has.
+    /// From its folders: with the memory of the previous process if possible, else from the disk.
     fn durable<K: BuildKeys>(
         &self,
         descriptor: &Descriptor,
@@ -170,16 +170,16 @@ impl Opening {
         Ok(Begun { node, fd, recovery: Some(recovery) })
     }
 
-    /// Region and recovery area of the process before.
+    /// Region and recovery area of the previous process.
     fn open_memories(&self, folders: &TableFolder) -> Result<Before, TableOpenError> {
         let ((region, region_path), (recovery_area, recovery_area_path)) =
             (folders.region_file(), folders.notes_file());
         match folders.has_memories() {
             (true, true) => {}
             (false, false) => return Ok(Before::Nothing),
-            (false, true) => return Ok(Before::Unusable(format!("{} is gone", region_path.display()))),
+            (false, true) => return Ok(Before::Unusable(format!("{} is missing", region_path.display()))),
             (true, false) => {
-                return Ok(Before::Unusable(format!("{} is gone", recovery_area_path.display())));
+                return Ok(Before::Unusable(format!("{} is missing", recovery_area_path.display())));
             }
         }
         let open = |file: FileAt<'_>| match SharedMemory::open_file_at(file, Access::ReadWrite) {
@@ -198,8 +198,8 @@ impl Opening {
         Ok(Before::Memories(Memories { grant, ..memories }, fd))
     }
 
-    /// New files for region and recovery area, of which a table that is restored may need more than another. Readers of the old region,
-    /// if there are any, keep it.
+    /// New files for region and recovery area, of which a table that is restored may need more than
+    /// another. Readers of the old region, if there are any, keep it.
     fn create_memories(
         &self,
         limit: u64,
@@ -217,7 +217,7 @@ impl Opening {
             // The recovery area is for the next process alone.
             Err(error @ MemoryError::NoSpace { .. }) if restores => {
                 tell!(
-                    "fpcache-memserver: {error}: the table in {} is read again from the disk at the next start",
+                    "fpcache-memserver: {error}: the table in {} will be read from the disk at the next start",
                     folders.data.path().display()
                 );
                 anonymous(recovery_area_bytes)?.0
@@ -240,7 +240,8 @@ impl Opening {
         Ok((Memories { grant, ..memories }, fd))
     }
 
-    /// Region and recovery area that end with the process, for a table whose disk has no room for them.
+    /// Region and recovery area that end with the process, for a table whose disk has no room for
+    /// them.
     fn create_anonymous_memories(
         &self,
         limit: u64,
@@ -251,7 +252,7 @@ impl Opening {
         remove_memory(&folders.data, RECOVERY_AREA_FILE, recovery_area, recovery_area_path)?;
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
         tell!(
-            "fpcache-memserver: the disk has no room for {}: the table is read again from the disk at the next start",
+            "fpcache-memserver: the disk has no room for {}: the table will be read from the disk at the next start",
             region_path.display()
         );
         let (recovery_area, _) = anonymous(store::recovery_area_bytes(store::RING_BYTES))?;
@@ -284,8 +285,8 @@ enum Before {
     Memories(Memories<SharedMemory>, OwnedFd),
 }
 
-/// Removes a file of the process before, unless that is another memory node's which runs: folders for regions may be shared
-/// by mistake.
+/// Removes a file of the previous process, unless that is another memory node's which runs: folders
+/// for regions may be shared by mistake.
 fn remove_memory(
     folder: &Folder,
     name: &str,
@@ -307,8 +308,8 @@ fn remove_memory(
     }
 }
 
-/// A number that differs from that of any earlier region here: the time to the nanosecond, and who asks. Making a region
-/// takes far longer.
+/// A number that differs from that of any earlier region here: the time to the nanosecond, and who
+/// asks. Making a region takes far longer.
 pub(crate) fn new_incarnation() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos());
     let process = std::process::id();

@@ -1,4 +1,5 @@
-//! Ranges of tables over several memory nodes: their tables, the map each goes by, and its publication in the lobby.
+//! Ranges of tables that span several memory nodes: their tables, their partition maps, and the
+//! publication of these in the lobby.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ use super::jobs::Job;
 use super::{Catalogue, NO_TABLE};
 use crate::tell::tell;
 
-/// The region of those who name no table: a superblock without one, and the maps of the tables that have ranges here.
+/// The region of those who name no table: a superblock without one, and the maps of the tables that
+/// have ranges here.
 #[derive(Debug)]
 pub(super) struct Lobby {
     region: Arc<SharedMemory>,
@@ -100,7 +102,7 @@ impl Catalogue {
             (RangeRequest::Map { .. }, Some(known)) if known.version < map.version => {
                 if !known.has_ranges_of(map) {
                     return Err(invalid(format!(
-                        "the new map of `{name}` has other ranges than the one it goes by"
+                        "the new map of `{name}` does not have the same ranges as the current one"
                     )));
                 }
                 self.check_room_for(map)?;
@@ -108,7 +110,7 @@ impl Catalogue {
             }
             (_, Some(known)) => {
                 let version = known.version;
-                let why = format!("the range `{name}` is there and goes by version {version} of its map");
+                let why = format!("the range `{name}` exists, with version {version} of its map");
                 return Err(Refusal::new(ErrorCode::WrongRange { version }, why));
             }
             (RangeRequest::Map { .. }, None) => return Err(self.no_such_table(name.as_str())),
@@ -123,18 +125,19 @@ impl Catalogue {
         self.jobs.start(client, job, self.waker.clone()).map(|()| Handled::Later)
     }
 
-    /// Whether the name of a table over several memory nodes is free here but for ranges of the same table.
+    /// Whether the name of a table over several memory nodes is free here but for ranges of the
+    /// same table.
     fn check_no_other(&self, map: &RangeMap) -> Result<(), Refusal> {
         let exists = |why: String| Err(Refusal::new(ErrorCode::TableExists, why));
         let name = map.name;
         if self.numbers.contains_key(&name) || self.closed.contains_key(&name) {
             return exists(format!(
-                "there is a table `{name}` of this memory node alone: use it, drop it, or choose another name"
+                "there is a table `{name}` on this memory node alone: use it, drop it, or choose another name"
             ));
         }
         match self.range_of(&name, |creation| creation != map.creation) {
             Some(other) => exists(format!(
-                "there is `{other}` already, a range of another table `{name}` over several memory nodes: drop that table, or choose \
+                "`{other}` exists already, a range of another table `{name}` over several memory nodes: drop that table, or choose \
                  another name"
             )),
             None => Ok(()),

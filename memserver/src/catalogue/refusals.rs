@@ -1,4 +1,4 @@
-//! Telling the operator of clients that were not let in or were hung up on, without letting them fill a disk with that.
+//! A rate-limited log of clients that were refused or disconnected.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,8 @@ pub(crate) struct Refusals {
 }
 
 impl Refusals {
-    /// The line to write, if one may be written. A region that there is not is the client's to tell.
+    /// The line to write, if one may be written. A region that there is not is the client's to
+    /// tell.
     pub(crate) fn line(&mut self, error: &FabricError, now: Instant) -> Option<String> {
         if matches!(error, FabricError::NoSuchRegion { .. }) {
             return None;
@@ -27,7 +28,7 @@ impl Refusals {
         self.told_at = Some(now);
         Some(match std::mem::take(&mut self.untold) {
             0 => error.to_string(),
-            untold => format!("{error} ({untold} more like this were not told)"),
+            untold => format!("{error} ({untold} more were not shown)"),
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Requests about tables.
+//! Requests to create, list and drop tables.
 
 use std::ops::Bound;
 
@@ -60,7 +60,7 @@ impl Catalogue {
         started.map(|()| Handled::Later)
     }
 
-    /// Takes what a thread has done, and goes on with the next request that waited for it.
+    /// Collects the results of the thread, and continues with the next request that waited for it.
     pub(super) fn work_on_jobs(&mut self) {
         let Some((client, done)) = self.jobs.take_done() else { return };
         let outcome = match done {
@@ -113,7 +113,7 @@ impl Catalogue {
         }
     }
 
-    /// Answers a request to a table of a client that has none.
+    /// Answers a table request from a client without a table.
     pub(super) fn answer_in_lobby(&mut self, request: &[u8], body: &mut Vec<u8>) -> Result<(), Refusal> {
         self.requests += 1;
         match Request::decode::<U64Keys>(NO_TABLE, request) {

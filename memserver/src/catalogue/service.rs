@@ -1,4 +1,4 @@
-//! One thread that serves all tables.
+//! The loop of the one thread that serves all tables.
 
 use fpcache::TableName;
 use fpcache::message::{ErrorCode, RangeRequest, Refusal, Request, TablesRequest, encode_reply};

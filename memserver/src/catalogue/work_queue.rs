@@ -1,7 +1,8 @@
-//! The queue of tables that may have work or replies, from which the catalogue takes the next one of a round.
+//! The queue of tables with work or replies, from which the catalogue takes the next one in each
+//! round.
 //!
-//! A table that had nothing to do is asked again when it has got a request or was woken, one that named a time when that has
-//! come. So a round costs what the tables in use cost, however many there are.
+//! An idle table returns to the queue when it gets a request, when it is woken, or at the time that
+//! it named. So the cost of a round depends on the tables in use, not on how many there are.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
@@ -61,7 +62,7 @@ impl WorkQueue {
         let table = self.queue.pop_front()?;
         let state = self.state(table);
         state.is_queued = false;
-        // Whatever it was waiting for, it says anew.
+        // Whatever it was waiting for, it says again.
         if let Some(at) = state.at.take() {
             self.timed.remove(&(at, table));
         }

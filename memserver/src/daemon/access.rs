@@ -1,4 +1,4 @@
-//! What lets a daemon's clients in, and where it is.
+//! Access control of the daemon: sockets, tokens and certificates.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,8 @@ use super::DaemonConfig;
 /// Where the tokens are by which clients get in over TCP.
 #[derive(Clone)]
 pub enum TokenSource {
-    /// In a file of the daemon's user: a line `write TOKEN` or `read TOKEN` for each, which is read again on `SIGHUP`.
+    /// In a file of the daemon's user: a line `write TOKEN` or `read TOKEN` for each, which is read
+    /// again on `SIGHUP`.
     File(PathBuf),
     /// In a text like that, from the place of this name.
     Text {
@@ -61,22 +62,22 @@ impl Rereading {
         is_any.then(|| Self { tokens, tls, keeper: listener.access_keeper() })
     }
 
-    /// Has the tokens that are there now let clients in, and no others, and shows the certificate that is there now; says so.
-    /// What cannot be read stays as it was.
+    /// Has the tokens that are there now let clients in, and no others, and shows the certificate
+    /// that is there now; says so. What cannot be read stays as it was.
     pub(super) fn read_again(&self) {
         match self.tokens.as_ref().map(TokenSource::read) {
             None => {}
             Some(Ok(tokens)) => {
                 let count = tokens.len();
                 self.keeper.replace_tokens(tokens);
-                tell!("fpcache-memserver: {count} tokens let clients in from now on");
+                tell!("fpcache-memserver: reloaded the token file: {count} tokens");
             }
-            Some(Err(error)) => tell!("fpcache-memserver: the tokens stay as they were: {error}"),
+            Some(Err(error)) => tell!("fpcache-memserver: keeping the old tokens: {error}"),
         }
         match self.tls.as_ref().map(|tls| self.keeper.replace_certificate(tls)) {
             None => {}
-            Some(Ok(())) => tell!("fpcache-memserver: its certificate was read again"),
-            Some(Err(error)) => tell!("fpcache-memserver: the certificate stays as it was: {error}"),
+            Some(Ok(())) => tell!("fpcache-memserver: reloaded the certificate"),
+            Some(Err(error)) => tell!("fpcache-memserver: keeping the old certificate: {error}"),
         }
     }
 }

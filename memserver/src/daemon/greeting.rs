@@ -1,4 +1,4 @@
-//! A daemon's first words.
+//! The daemon's messages at start-up.
 
 use std::fmt;
 
@@ -85,8 +85,8 @@ impl Greeting {
             let region = iec(table.region_bytes);
             writeln!(
                 f,
-                "  region     of {}: {region}, a region keeps its size; for another one stop this memory node, move its \
-                 region.fpr away and start",
+                "  region     of {}: {region}; to change its size, stop this memory node, move its region.fpr away and start \
+                 it again",
                 table.name
             )?;
         }
@@ -138,7 +138,7 @@ impl fmt::Display for Greeting {
             writeln!(f, "  address    {address}")?;
         }
         if let Some(others) = &self.others {
-            writeln!(f, "  others     {others}, for the users that --allow-user lets in")?;
+            writeln!(f, "  others     {others}, for the users of --allow-user")?;
         }
         let transport = match (self.maps, self.addresses.len()) {
             (true, 1) => "shared memory of this machine",
@@ -148,12 +148,12 @@ impl fmt::Display for Greeting {
         writeln!(f, "  transport  {transport}, {pages}")?;
         write!(f, "  capacity   {}", iec(self.capacity))?;
         match self.granted > self.capacity {
-            true => writeln!(f, ", of which the tables that were there have {}", iec(self.granted))?,
+            true => writeln!(f, ", of which existing tables use {}", iec(self.granted))?,
             false => writeln!(f)?,
         }
         let Room { limit, clients, tables } = self.room;
         let open = format_args!("the limit of {limit} open files, ulimit -n");
-        writeln!(f, "  room       {clients} clients, or {tables} tables more ({open})")?;
+        writeln!(f, "  room       {clients} clients, or {tables} more tables ({open})")?;
         match &self.tables[..] {
             [only] => self.write_only(f, only)?,
             _ => self.write_many(f)?,
@@ -161,7 +161,8 @@ impl fmt::Display for Greeting {
         for (name, why) in &self.closed {
             writeln!(f, "  closed     {name}: {why}; or remove it with fpcache-cli drop {name} --yes")?;
         }
-        // Of a table with keys if there is one, and of the one that need not be named before others.
+        // Of a table with keys if there is one, and of the one that need not be named before
+        // others.
         let shown = self.tables.iter().map(|(table, _)| table);
         let Some(TableInfo { name, kind, keys, .. }) =
             shown.max_by_key(|table| (table.keys > 0, table.name == TableName::default()))

@@ -1,4 +1,4 @@
-//! How many descriptors a memory node may have open, and who gets them.
+//! Limits on open file descriptors, and how they are shared out.
 
 use std::sync::Arc;
 
@@ -8,12 +8,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::catalogue::{DESCRIPTORS_FOR_CLIENTS, TABLE_DESCRIPTORS};
 
-/// Kept for the memory node itself beside what it has open when it begins: locks, signals, folders, the log's next file, a
-/// region that is being made, a data set that is being loaded.
+/// Kept for the memory node itself beside what it has open when it begins: locks, signals, folders,
+/// the log's next file, a region that is being made, a data set that is being loaded.
 const OWN: usize = 32;
 
-/// Raises this process's limit of open files as far as it may: the soft limit to the hard one. For programs that are a
-/// memory node and nothing else; others decide for themselves. What the operating system refuses stays as it is.
+/// Raises this process's limit of open files as far as it may: the soft limit to the hard one. For
+/// programs that are a memory node and nothing else; others decide for themselves. What the
+/// operating system refuses stays as it is.
 pub fn raise_descriptor_limit() {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current != maximum {
@@ -31,8 +32,8 @@ pub(super) struct DescriptorLimit {
 }
 
 impl DescriptorLimit {
-    /// The process's own, less what is open and what the memory node keeps for itself and `for_sockets`; as an error the limit and what it
-    /// should at least be.
+    /// The process's own, less what is open and what the memory node keeps for itself and
+    /// `for_sockets`; as an error the limit and what it should at least be.
     pub(super) fn of_this_process(for_sockets: usize) -> Result<Self, (usize, usize)> {
         let limit = getrlimit(Resource::Nofile).current;
         let limit = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));

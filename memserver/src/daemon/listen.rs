@@ -1,4 +1,4 @@
-//! Where a memory node listens.
+//! The addresses a memory node listens at.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,8 +11,8 @@ use fpcache_fabric::tcp::TcpAddress;
 pub enum ListenAddress {
     /// `shm://NAME`: for clients that map its memory.
     Shm(ShmAddress),
-    /// `tcp://HOST:PORT` or `tcp+unix:///PATH`: for clients that read over sockets; `rdma://HOST[:PORT]`: also for those that read by
-    /// network cards.
+    /// `tcp://HOST:PORT` or `tcp+unix:///PATH`: for clients that read over sockets;
+    /// `rdma://HOST[:PORT]`: also for those that read by network cards.
     Sockets(TcpAddress),
 }
 
@@ -24,9 +24,10 @@ impl FromStr for ListenAddress {
             Some(("tcp" | "tcps" | "tcp+unix" | "rdma", _)) => {
                 text.parse().map(Self::Sockets).map_err(|error| format!("{error}"))
             }
-            _ => text.parse().map(Self::Shm).map_err(|error| {
-                format!("{error}; or, for clients that read over sockets, tcp://127.0.0.1:7400")
-            }),
+            _ => text
+                .parse()
+                .map(Self::Shm)
+                .map_err(|error| format!("{error}; for clients over sockets, write tcp://127.0.0.1:7400")),
         }
     }
 }

@@ -63,7 +63,8 @@ fn what_was_noted_is_known_again() {
     assert_eq!(place, Some(1), "nobody's place is taken first");
 }
 
-/// What comes again is refused or known, and never new: of whatever clients, in whatever order they are let go.
+/// What comes again is refused or known, and never new: of whatever clients, in whatever order they
+/// are let go.
 #[test]
 fn a_request_whose_replies_were_let_go_is_never_new() {
     let kept = KeptReplies::default();

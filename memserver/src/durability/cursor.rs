@@ -1,9 +1,9 @@
-//! Going through a log file, frame by frame.
+//! A cursor over the frames of a log file.
 
-use super::Lsn;
 use super::disk::{Disk, DiskError};
 use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, Fault, Frame};
 use super::log::{LogFile, RecoveryError};
+use super::lsn::Lsn;
 
 const WINDOW_BYTES: usize = 1 << 20;
 
@@ -59,8 +59,8 @@ impl Cursor {
         Ok(())
     }
 
-    /// Goes on to record `expected`, over marks, and returns the length of its payload; `None` at the end of the file.
-    /// The inner error says what is wrong at `offset`.
+    /// Goes on to record `expected`, over marks, and returns the length of its payload; `None` at
+    /// the end of the file. The inner error says what is wrong at `offset`.
     #[inline]
     pub(super) fn next(
         &mut self,

@@ -1,7 +1,7 @@
-//! What lies after the first bad frame of the last file tells a torn tail from damage.
+//! Telling a torn tail from damage, by what follows the first bad frame of the last file.
 
-use super::Lsn;
 use super::frame::{self, FRAME_HEADER_BYTES, Frame};
+use super::lsn::Lsn;
 
 const SECTOR: u64 = 512;
 
@@ -10,8 +10,9 @@ const SECTOR: u64 = 512;
 pub(super) enum Behind {
     /// Nothing valid: the tail is torn.
     Nothing,
-    /// Valid records, but sectors before them were never written, and nothing says that they had been on the disk: a
-    /// machine crash amid unsynced writes, which disks and file systems carry out in any order.
+    /// Valid records, but sectors before them were never written, and nothing says that they had
+    /// been on the disk: a machine crash amid unsynced writes, which disks and file systems carry
+    /// out in any order.
     Unwritten,
     /// A valid record at this offset: what is before it was damaged later.
     Record { offset: u64, lsn: Lsn },
@@ -19,7 +20,8 @@ pub(super) enum Behind {
     Mark { offset: u64, lsn: Lsn },
 }
 
-/// Examines `rest`, the bytes of a file from the bad frame at `at` to its end, where record `expected` should be.
+/// Examines `rest`, the bytes of a file from the bad frame at `at` to its end, where record
+/// `expected` should be.
 pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> Behind {
     let most = expected.saturating_add((rest.len() / FRAME_HEADER_BYTES) as u64);
     let mut record = None;
@@ -42,8 +44,8 @@ pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> Behin
     }
 }
 
-/// Whether a whole sector within `bytes`, or the sector they begin in from there on, is zero. New blocks of a file read
-/// as zeros until they are written.
+/// Whether a whole sector within `bytes`, or the sector they begin in from there on, is zero. New
+/// blocks of a file read as zeros until they are written.
 fn has_unwritten_sector(bytes: &[u8], at: u64) -> bool {
     let mut start = 0;
     while start < bytes.len() {

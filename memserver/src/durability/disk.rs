@@ -1,4 +1,5 @@
-//! Files as the log and the snapshots use them, and the real ones.
+//! Files, as the log and the snapshots use them: a trait, and its implementation on the file
+//! system.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,10 +14,10 @@ use crate::folder::Folder;
 
 /// One folder of files, named by plain names.
 ///
-/// What is appended is durable after [`sync`](Disk::sync); what is created, renamed or removed after
-/// [`sync_dir`](Disk::sync_dir). A `sync` that failed says that bytes may be lost although they can still be read, and a
-/// later `sync` that succeeds says nothing about those: see Rebello et al., "Can Applications Recover from fsync
-/// Failures?", USENIX ATC 2020, sections 3 and 5.
+/// What is appended is durable after [`sync`](Disk::sync); what is created, renamed or removed
+/// after [`sync_dir`](Disk::sync_dir). A `sync` that failed says that bytes may be lost although
+/// they can still be read, and a later `sync` that succeeds says nothing about those: see Rebello
+/// et al., "Can Applications Recover from fsync Failures?", USENIX ATC 2020, sections 3 and 5.
 pub trait Disk: Send {
     /// The names of the files, in no order.
     ///
@@ -30,7 +31,8 @@ pub trait Disk: Send {
     /// If there is no such file or it cannot be examined.
     fn len(&self, name: &str) -> Result<u64, DiskError>;
 
-    /// Fills `out` from `offset` on and returns how many bytes there were: fewer than asked for only at the end.
+    /// Fills `out` from `offset` on and returns how many bytes there were: fewer than asked for
+    /// only at the end.
     ///
     /// # Errors
     /// If there is no such file or it cannot be read.
@@ -137,8 +139,8 @@ impl DiskError {
 
 /// A folder of the file system.
 ///
-/// A file stays open from its creation, or its first append, until it is closed: the operating system reports a failed
-/// write-back only to those who had the file open.
+/// A file stays open from its creation, or its first append, until it is closed: the operating
+/// system reports a failed write-back only to those who had the file open.
 #[derive(Debug)]
 pub struct FileDisk {
     folder: Folder,
@@ -233,7 +235,8 @@ impl Disk for FileDisk {
     }
 
     fn sync(&mut self, name: &str) -> Result<(), DiskError> {
-        // The length is synced with the data: fdatasync(2) leaves out only what reading does not need.
+        // The length is synced with the data: fdatasync(2) leaves out only what reading does not
+        // need.
         self.writer(name).and_then(|file| file.sync_data()).map_err(self.failed("syncing", name))
     }
 

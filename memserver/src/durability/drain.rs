@@ -1,4 +1,4 @@
-//! From the staging ring to the log's files.
+//! The drain, which copies records from the staging ring to the log's files.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -6,14 +6,15 @@ use std::time::Instant;
 
 use fpcache_fabric::{AccessError, NodeMemory};
 
-use super::Lsn;
 use super::disk::{Disk, DiskError, DiskErrorKind};
+use super::error::{LogError, StagingError};
 use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, encode_mark};
 use super::log::{LogFiles, RecoveryError, log_name};
+use super::lsn::Lsn;
 use super::policy::SyncPolicy;
 use super::ring::{Ring, Word};
 use super::signals::Signals;
-use super::staging::{Staging, StagingError};
+use super::staging::Staging;
 
 /// Bytes copied to a file at once; no frame is longer.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -23,7 +24,8 @@ const CHUNK_BYTES: usize = 1 << 20;
 pub struct LogOptions {
     /// When it is synced.
     pub sync: SyncPolicy,
-    /// The length in bytes from which on a file is followed by a new one. Files are up to 1 MiB longer.
+    /// The length in bytes from which on a file is followed by a new one. Files are up to 1 MiB
+    /// longer.
     pub file_bytes: u64,
 }
 
@@ -34,48 +36,13 @@ impl Default for LogOptions {
     }
 }
 
-/// Why the log is not written.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum LogError {
-    /// Bytes could not be written; the disk may be full.
-    #[error("{source}; the log's records from LSN {from} on wait in memory until a retry succeeds")]
-    Write {
-        /// The first record that is not durable.
-        from: Lsn,
-        /// What failed.
-        source: DiskError,
-    },
-    /// Bytes may have been lost on their way to the disk.
-    #[error(
-        "{source}; the log's records from LSN {from} on may not be durable, a retry writes them to a new file"
-    )]
-    Sync {
-        /// The first record that may not be durable.
-        from: Lsn,
-        /// What failed.
-        source: DiskError,
-    },
-    /// The staging ring's bytes are not those of a log. Retrying does not help.
-    #[error(transparent)]
-    Staging(#[from] StagingError),
-}
-
-impl LogError {
-    /// Whether the disk has no room, which may pass.
-    #[must_use]
-    pub fn is_full(&self) -> bool {
-        matches!(self, Self::Write { source, .. } if source.kind == DiskErrorKind::Full)
-    }
-}
-
 impl From<AccessError> for LogError {
     fn from(error: AccessError) -> Self {
         Self::Staging(error.into())
     }
 }
 
-/// Why a log cannot be gone on with.
+/// Why a log cannot be continued.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -84,7 +51,7 @@ pub enum OpenError {
     Recovery(#[from] RecoveryError),
     /// The ring and the files are not of one log.
     #[error(
-        "the staging ring goes on behind LSN {ring}, but the log's files hold LSN {first} to {last}; they are not of one \
+        "the staging ring continues after LSN {ring}, but the log's files hold LSN {first} to {last}; they do not belong to one \
          store, or files are missing: restore them, or move the recovery area's file away to recover from snapshot and log alone"
     )]
     Apart {
@@ -107,13 +74,15 @@ pub struct Progress {
     pub drained: Lsn,
     /// LSN of the last record that a machine crash does not take.
     pub synced: Lsn,
-    /// When the next sync is due; `None` if all is synced, or nothing will be for the policy's sake.
+    /// When the next sync is due; `None` if all is synced, or nothing will be for the policy's
+    /// sake.
     pub due: Option<Instant>,
 }
 
 /// Writes what is staged to files, and syncs them.
 ///
-/// Stepped by hand, or by a [`DrainThread`](super::DrainThread). It is the only one that writes the log's files.
+/// Stepped by hand, or by a [`DrainThread`](super::DrainThread). It is the only one that writes the
+/// log's files.
 pub struct Drain<M, D> {
     pub(super) ring: Ring<M>,
     pub(super) signals: Arc<Signals>,
@@ -125,7 +94,8 @@ pub struct Drain<M, D> {
     pub(super) drained: u64,
     drained_lsn: Lsn,
     synced_lsn: Lsn,
-    /// Bytes ever given back to the writer, and the LSN of the last record among them: where a retry begins.
+    /// Bytes ever given back to the writer, and the LSN of the last record among them: where a
+    /// retry begins.
     freed: u64,
     freed_lsn: Lsn,
     unsynced_since: Option<Instant>,
@@ -136,11 +106,13 @@ pub struct Drain<M, D> {
 }
 
 impl<M: NodeMemory, D: Disk> Drain<M, D> {
-    /// Goes on with the log on `disk` where `staging` says: in a new file, with all records that the ring still holds.
-    /// So whatever a process that has ended left behind them in files, written twice, half or not at all, is replaced.
+    /// Goes on with the log on `disk` where `staging` says: in a new file, with all records that
+    /// the ring still holds. So anything that an ended process left after them in files, written
+    /// twice, half or not at all, is replaced.
     ///
     /// # Errors
-    /// If the files do not reach the ring, are another log's, are damaged before it, or the new file cannot be made.
+    /// If the files do not reach the ring, are another log's, are damaged before it, or the new
+    /// file cannot be made.
     pub fn open(staging: &Staging<M>, mut disk: D, options: LogOptions) -> Result<Self, OpenError> {
         let (ring, signals) = staging.shared();
         let chunk_bytes = CHUNK_BYTES.min(usize::try_from(ring.capacity).unwrap_or(CHUNK_BYTES));
@@ -182,12 +154,12 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         Ok(drain)
     }
 
-    /// Copies what was staged before the call to files, and syncs them if that is due at `now`, wanted, or the ring is
-    /// half full of unsynced records.
+    /// Copies what was staged before the call to files, and syncs them if that is due at `now`,
+    /// wanted, or the ring is half full of unsynced records.
     ///
     /// # Errors
-    /// If the disk refuses; every later step gives the same error until [`retry`](Self::retry) succeeds. The ring keeps
-    /// what is not synced, the writer goes on staging until it is full.
+    /// If the disk refuses; every later step gives the same error until [`retry`](Self::retry)
+    /// succeeds. The ring keeps what is not synced, the writer keeps staging until it is full.
     pub fn step(&mut self, now: Instant) -> Result<Progress, LogError> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -195,7 +167,8 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.try_step(now, false).map_err(|e| self.fail(e))
     }
 
-    /// A [`step`](Self::step) that syncs whatever the policy says: the last one of a process that ends well.
+    /// A [`step`](Self::step) that syncs whatever the policy says: the last one of a process that
+    /// ends well.
     ///
     /// # Errors
     /// As of `step`.
@@ -206,10 +179,12 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.try_step(now, true).map_err(|e| self.fail(e))
     }
 
-    /// After an error: begins a new file and has the next step write all records to it that the ring holds.
+    /// After an error: begins a new file and has the next step write all records to it that the
+    /// ring holds.
     ///
-    /// Returns the records that may be lost nonetheless: with [`SyncPolicy::Never`] the ring has given back what was
-    /// written, and a failed sync lost it. Until a snapshot covers them, a machine crash may end in a gap.
+    /// Returns the records that may be lost nonetheless: with [`SyncPolicy::Never`] the ring has
+    /// given back what was written, and a failed sync lost it. Until a snapshot covers them, a
+    /// machine crash may end in a gap.
     ///
     /// # Errors
     /// If the disk still refuses, or the ring is damaged.
@@ -235,7 +210,8 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.unsynced_since = None;
         self.publish_drained()?;
         if let Some(lost) = &lost {
-            // Before anybody writes on: a process that ends now must not leave a gap that nobody knows of.
+            // Before anybody writes on: a process that ends now must not leave a gap that nobody
+            // knows of.
             self.ring.store(Word::LostLsn, *lost.end())?;
             self.signals.set_lost(*lost.end());
         }
@@ -335,8 +311,8 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.ring.store(Word::Drained, self.drained)
     }
 
-    /// Gives what is drained back to the writer. The LSN goes first: a process that ends between the two stores leaves
-    /// records in the ring that tell their LSN themselves.
+    /// Gives what is drained back to the writer. The LSN goes first: a process that ends between
+    /// the two stores leaves records in the ring that tell their LSN themselves.
     fn free(&mut self) -> Result<(), AccessError> {
         self.freed = self.drained;
         self.freed_lsn = self.drained_lsn;
@@ -354,22 +330,23 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         Ok(())
     }
 
-    /// Syncs what was written and given back to the writer without a sync. The next file must not reach the disk before.
+    /// Syncs what was written and given back to the writer without a sync. The next file must not
+    /// reach the disk before.
     fn sync_given_back(&mut self) -> Result<(), LogError> {
         self.disk.sync(&self.file).map_err(|source| LogError::Sync { from: self.synced_lsn + 1, source })?;
         self.synced_lsn = self.freed_lsn;
         Ok(self.ring.store(Word::SyncedLsn, self.synced_lsn)?)
     }
 
-    /// Begins the next file. The one before is synced first, also with `SyncPolicy::Never`: else a machine crash could
-    /// keep the later file and not the earlier, which would be a hole.
+    /// Begins the next file. The one before is synced first, also with `SyncPolicy::Never`: else a
+    /// machine crash could keep the later file and not the earlier, which would be a hole.
     fn roll(&mut self) -> Result<(), LogError> {
         self.sync()?;
         self.begin_file(self.drained_lsn + 1)
     }
 
-    /// Makes the file whose first record is `first`, durably, in place of one that a failure or the end of a process
-    /// left: none of its records was given back by the ring.
+    /// Makes the file whose first record is `first`, durably, in place of one that a failure or the
+    /// end of a process left: none of its records was given back by the ring.
     fn begin_file(&mut self, first: Lsn) -> Result<(), LogError> {
         let name = log_name(first);
         let header = FileHeader { lineage: self.ring.lineage, first }.encode();
@@ -394,8 +371,9 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     }
 }
 
-/// How many bytes of `staged` are whole frames, and the LSN of the last, if they go on after `before`. The records'
-/// checksums are not looked at: they are checked when the ring is opened and when the log is read.
+/// How many bytes of `staged` are whole frames, and the LSN of the last, if they continue after
+/// `before`. The records' checksums are not looked at: they are checked when the ring is opened and
+/// when the log is read.
 fn whole_frames(staged: &[u8], before: Lsn) -> Result<(usize, Lsn), StagingError> {
     let mut done = 0;
     let mut last = before;

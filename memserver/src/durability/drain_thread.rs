@@ -1,4 +1,4 @@
-//! A thread that drains.
+//! A thread that runs the drain.
 
 use std::io;
 use std::sync::Arc;
@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use fpcache_fabric::{Clock, NodeMemory};
 
-use super::Lsn;
 use super::disk::Disk;
-use super::drain::{Drain, LogError};
+use super::drain::Drain;
+use super::error::LogError;
+use super::lsn::Lsn;
 use super::signals::{Signals, Sleep};
 
 /// How long a failed log waits before it tries again.
@@ -25,21 +26,22 @@ pub enum LogEvent {
     Synced(Lsn),
     /// The log fails; the thread tries again twice a second.
     Failed(LogError),
-    /// The log goes on. These records may be lost, if any: a snapshot is called for.
+    /// The log continues. These records may be lost, if any, so a snapshot is needed.
     Recovered(Option<(Lsn, Lsn)>),
 }
 
 /// Runs a [`Drain`] on a thread of its own, so that no writer waits for the disk.
 ///
-/// It sleeps until something is staged, or a sync is due or wanted. Dropping it stops it after a last sync.
+/// It sleeps until something is staged, or a sync is due or wanted. Dropping it stops it after a
+/// last sync.
 pub struct DrainThread<M: NodeMemory + 'static, D: Disk + 'static> {
     signals: Arc<Signals>,
     thread: Option<JoinHandle<Drain<M, D>>>,
 }
 
 impl<M: NodeMemory + 'static, D: Disk + 'static> DrainThread<M, D> {
-    /// Starts the thread. `tell` is called on it whenever the synced LSN moves, the log fails or recovers; it must not
-    /// block for long.
+    /// Starts the thread. `tell` is called on it whenever the synced LSN moves, the log fails or
+    /// recovers; it must not block for long.
     ///
     /// # Errors
     /// If the operating system has no thread.
@@ -61,7 +63,8 @@ impl<M: NodeMemory + 'static, D: Disk + 'static> DrainThread<M, D> {
         Ok(Self { signals, thread: Some(thread) })
     }
 
-    /// Stops the thread after a last sync and gives the drain back; `None` if the thread has panicked.
+    /// Stops the thread after a last sync and gives the drain back; `None` if the thread has
+    /// panicked.
     #[must_use]
     pub fn stop(mut self) -> Option<Drain<M, D>> {
         self.end()

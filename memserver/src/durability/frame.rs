@@ -19,14 +19,16 @@
 //! | 8 | LSN u64 |
 //! | 16 | payload, zeros to a multiple of 8 |
 //!
-//! A mark has no payload and stands in files only. It says that all records up to its LSN were on the disk before it was
-//! written, so a damaged record that a mark after it covers was not torn by a crash.
+//! A mark has no payload and stands in files only. It says that all records up to its LSN were on
+//! the disk before it was written, so a damaged record that a later mark covers was not torn by a
+//! crash.
 //!
-//! The lineage is a random number that clients never learn, so no value can be made that passes for a record.
+//! The lineage is a random number that clients never learn, so no client can craft a value that
+//! looks like a record.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
-use super::Lsn;
+use super::lsn::Lsn;
 
 pub(super) const FILE_HEADER_BYTES: usize = 64;
 pub(super) const FRAME_HEADER_BYTES: usize = 16;
@@ -69,7 +71,7 @@ impl FileHeader {
         }
         let layout = u32_at(bytes, 8);
         if layout != LAYOUT {
-            return Err(format!("its layout is version {layout}, this program reads version {LAYOUT}"));
+            return Err(format!("its layout version is {layout}, but this program reads version {LAYOUT}"));
         }
         Ok(Self { lineage: u64_at(bytes, 16), first: u64_at(bytes, 24) })
     }

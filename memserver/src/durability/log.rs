@@ -1,10 +1,10 @@
-//! Reading the log's files back.
+//! The reader of the log's files, for recovery.
 
 use super::cursor::Cursor;
 use super::damage::{Behind, behind};
 use super::disk::{Disk, DiskError};
 use super::frame::{FILE_HEADER_BYTES, FileHeader};
-use super::{Lsn, MAX_LSN};
+use super::lsn::{Lsn, MAX_LSN};
 
 /// A log that cannot be relied on.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -71,7 +71,7 @@ pub enum RecoveryError {
     },
     /// The file belongs to another store.
     #[error(
-        "log file {file} belongs to the store of lineage {found:016x}, not {expected:016x}; move it to where it belongs"
+        "log file {file} belongs to another store (lineage {found:016x}, not {expected:016x}); move it back there"
     )]
     Lineage {
         /// The file's name.
@@ -148,7 +148,8 @@ pub(super) fn list_logs(disk: &impl Disk) -> Result<Vec<(Lsn, String)>, DiskErro
     Ok(found)
 }
 
-/// About how many bytes the log's files have from record `from` on, where `next` is the record that comes next.
+/// About how many bytes the log's files have from record `from` on, where `next` is the record that
+/// comes next.
 pub(crate) fn bytes_from(disk: &impl Disk, from: Lsn, next: Lsn) -> Result<u64, DiskError> {
     let logs = list_logs(disk)?;
     let ends = logs.iter().skip(1).map(|(first, _)| *first).chain([next]);
@@ -167,8 +168,9 @@ pub(crate) fn bytes_from(disk: &impl Disk, from: Lsn, next: Lsn) -> Result<u64, 
 pub(super) struct LogFiles;
 
 impl LogFiles {
-    /// Opens the log, relying on nothing from record `below` on: whoever calls has those and begins a new file with
-    /// them. Without `below` the last file is read to its end, and its torn tail cut off.
+    /// Opens the log, relying on nothing from record `below` on: the caller has those and begins a
+    /// new file with them. Without `below` the last file is read to its end, and its torn tail cut
+    /// off.
     pub(super) fn open_below<D: Disk>(
         disk: &mut D,
         lineage: Option<u64>,
@@ -192,7 +194,8 @@ impl LogFiles {
             report.first = first.first;
             let last = last.clone();
             scan_last(disk, &last, below, &mut report)?;
-            // What a process that has ended wrote may not be on the disk yet, and the next file relies on it.
+            // What a process that has ended wrote may not be on the disk yet, and the next file
+            // relies on it.
             disk.sync(&last.name)?;
             disk.close(&last.name);
         }
@@ -269,16 +272,15 @@ fn scan_last<D: Disk>(
     let why = match behind(&rest, cursor.offset, expected, lineage) {
         Behind::Nothing => fault,
         Behind::Unwritten => {
-            format!("{fault}; sectors of it and of others were not written when the machine stopped")
+            format!("{fault}; some of its sectors were not written when the machine crashed")
         }
         Behind::Record { offset, lsn } => {
-            return Err(damaged(format!(
-                "{fault}, but record {lsn} behind it, at offset {offset}, is valid"
-            )));
+            return Err(damaged(format!("{fault}, but record {lsn} after it, at offset {offset}, is valid")));
         }
         Behind::Mark { offset, lsn } => {
-            let synced =
-                format!("{fault}, but all up to record {lsn} were on the disk by a mark at offset {offset}");
+            let synced = format!(
+                "{fault}, but a mark at offset {offset} says that all records up to {lsn} were on the disk"
+            );
             return Err(damaged(synced));
         }
     };
@@ -300,19 +302,22 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Examines the log on `disk`: the headers of all files, and the records of the last, whose torn tail is cut off.
-    /// The other files are read, and checked, by [`records`](Self::records). Costs about a read of the last file.
+    /// Examines the log on `disk`: the headers of all files, and the records of the last, whose
+    /// torn tail is cut off. The other files are read, and checked, by [`records`](Self::records).
+    /// Costs about a read of the last file.
     ///
-    /// The tail is torn if nothing valid lies after it, or if sectors in it were never written and no mark says that
-    /// they had been on the disk. Anything else is damage.
+    /// The tail is torn if nothing valid lies after it, or if sectors in it were never written and
+    /// no mark says that they had been on the disk. Anything else is damage.
     ///
     /// # Errors
-    /// If the files are not one log of this `lineage` (`None`: of any), or the last is damaged before its tail.
+    /// If the files are not one log of this `lineage` (`None`: of any), or the last is damaged
+    /// before its tail.
     pub fn open<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Self, Report), RecoveryError> {
         LogFiles::open_below(disk, lineage, None)
     }
 
-    /// The records from LSN `from` on. There are none if there are no files at all, or if `from` is the next.
+    /// The records from LSN `from` on. There are none if there are no files at all, or if `from` is
+    /// the next.
     ///
     /// # Errors
     /// If the files begin after `from`, or end before it.

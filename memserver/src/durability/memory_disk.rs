@@ -1,4 +1,4 @@
-//! A folder of files in memory that forgets, tears and fails as disks do, from a seed.
+//! Files in memory that lose, tear and refuse writes as disks do, from a seed; for tests.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,8 +10,9 @@ const SECTOR: usize = 512;
 
 /// Files in memory, for tests and simulations.
 ///
-/// Handles are cloned freely and see the same files. A [`crash`](Self::crash) or [`restart`](Self::restart) ends all of
-/// them, as it ends the process that holds them, and gives a new one.
+/// Handles are cloned freely and see the same files. A [`crash`](Self::crash) or
+/// [`restart`](Self::restart) ends all of them, as it ends the process that holds them, and gives a
+/// new one.
 #[derive(Clone, Debug)]
 pub struct MemoryDisk {
     shared: Arc<Mutex<State>>,
@@ -70,7 +71,8 @@ impl NameChange {
 }
 
 impl State {
-    /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 14).
+    /// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+    /// 2014, figure 14).
     fn random(&mut self) -> u64 {
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.random ^ self.random >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -93,8 +95,8 @@ impl State {
         self.unsynced_names.push(change);
     }
 
-    /// What a machine crash leaves of a file: its synced bytes, and of the others a beginning, whose last sector may be
-    /// garbled and some of whose sectors may never have been written.
+    /// What a machine crash leaves of a file: its synced bytes, and of the others a beginning,
+    /// whose last sector may be garbled and some of whose sectors may never have been written.
     fn crashed(&mut self, inode: Inode) -> Inode {
         let Inode { data, stable, clean } = inode;
         if data.len() == clean && stable.len() > clean && self.up_to(1) == 0 {
@@ -134,7 +136,8 @@ impl MemoryDisk {
         Self { shared: Arc::new(Mutex::new(state)), life: 0 }
     }
 
-    /// Ends every handle as a machine crash does: synced bytes and names stay, of the others what the seed decides.
+    /// Ends every handle as a machine crash does: synced bytes and names stay, of the others what
+    /// the seed decides.
     #[must_use]
     pub fn crash(&self) -> Self {
         let mut state = self.state();
@@ -171,8 +174,8 @@ impl MemoryDisk {
         self.state().room = Some(bytes).filter(|bytes| *bytes != u64::MAX);
     }
 
-    /// Lets the next `count` syncs fail, of files or of the folder. What a failed sync of a file was to write is lost
-    /// for the medium, and later syncs do not know of it.
+    /// Lets the next `count` syncs fail, of files or of the folder. What a failed sync of a file
+    /// was to write is lost for the medium, and later syncs do not know of it.
     pub fn fail_syncs(&self, count: u32) {
         self.state().failing_syncs = count;
     }

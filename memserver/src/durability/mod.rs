@@ -1,43 +1,50 @@
-//! Durability: the write-ahead log, its staging ring, and snapshots. Payloads are the caller's bytes.
+//! Durability: the write-ahead log, its staging ring, and snapshots. Payloads are the caller's
+//! bytes.
 //!
 //! ```text
 //!  writer ── append ─▶ staging ring ── Drain::step ─▶ log-<first LSN>.fpl, log-…   ─┐
 //!                      (survives the process)        snapshot-<first LSN>.fps      ─┴─▶ recovery
 //! ```
 //!
-//! Records are numbered 1, 2, 3, …: the *log sequence number*, LSN. A record exists once its bytes are in the [`Staging`]
-//! ring and the ring's tail after them; nothing the process does or suffers afterwards takes it away. The [`Drain`]
-//! copies records to files, syncs them by [`SyncPolicy`], and gives their room in the ring back. While it syncs, more
-//! are staged, and share the next sync: group commit needs no further machinery.
+//! Records are numbered 1, 2, 3, …: the *log sequence number*, LSN. A record exists once its bytes
+//! are in the [`Staging`] ring and the ring's tail is past them; no failure of the process can lose
+//! it then. The [`Drain`] copies records to files, syncs them by [`SyncPolicy`], and frees their
+//! room in the ring. Records that are staged during a sync share the next one, which gives group
+//! commit.
 //!
-//! **A process ends**: [`Staging::open`] finds the ring, and [`Drain::open`] goes on in a new file that begins with the
-//! ring's first record. A file ends where the next begins, whatever more it holds; so there is neither a hole nor a
-//! duplicate, and nothing depends on what of the last writes got into the old file.
+//! **When the process ends**, [`Staging::open`] finds the ring, and [`Drain::open`] continues in a
+//! new file that begins with the ring's first record. A file ends where the next one begins, and
+//! anything after that is ignored. So there are neither gaps nor duplicates, and it does not matter
+//! which of the last writes reached the old file.
 //!
-//! **A machine stops**: [`SnapshotReader::newest`] and [`LogReader::open`] find what is on the disk. The last file's
-//! tail may be torn and is cut off; anything else that is not as written is refused, and the error says what to do.
+//! **When the machine crashes**, [`SnapshotReader::newest`] and [`LogReader::open`] find what is on
+//! the disk. A torn tail of the last file is cut off; any other damage is an error that says what
+//! to do.
 //!
-//! **A disk refuses**: the error stays until a retry succeeds. A retry never goes on in the old file: after a failed
-//! sync its bytes may be lost although they can be read (see [`Disk`]). It begins a new file and writes all that was
-//! not synced again, from the ring.
+//! **When the disk fails**, the error stays until a retry succeeds. A retry never continues the old
+//! file: after a failed sync its bytes may be lost even if they can be read (see [`Disk`]). It
+//! begins a new file and writes everything that was not synced again, from the ring.
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`disk`], [`memory_disk`] | files, real ones and ones that fail on purpose |
+//! | [`disk`], [`memory_disk`] | files on disk, and in memory with faults |
 //! | [`policy`] | when to sync |
+//! | [`error`] | errors of writing the log |
 //! | `frame` | the bytes of the log's files |
-//! | [`staging`], `ring` | the writer's end |
+//! | [`staging`], `ring` | the staging ring, the writer's end |
 //! | [`drain`], [`drain_thread`], `signals` | from the ring to files |
-//! | [`log`], `cursor`, `damage` | reading the log back, and what to make of its end |
-//! | [`snapshot`], [`snapshot_reader`] | all records at once |
+//! | [`log`], `cursor`, `damage` | reading the log, and judging its end |
+//! | [`snapshot`], [`snapshot_reader`] | snapshots of all records |
 
 mod cursor;
 mod damage;
 pub mod disk;
 pub mod drain;
 pub mod drain_thread;
+pub mod error;
 mod frame;
 pub mod log;
+mod lsn;
 pub mod memory_disk;
 pub mod policy;
 mod ring;
@@ -47,20 +54,16 @@ pub mod snapshot_reader;
 pub mod staging;
 
 pub use disk::{Disk, DiskError, DiskErrorKind, FileDisk};
-pub use drain::{Drain, LogError, LogOptions, OpenError, Progress};
+pub use drain::{Drain, LogOptions, OpenError, Progress};
 pub use drain_thread::{DrainThread, LogEvent};
+pub use error::{LogError, StagingError};
 pub use frame::MAX_PAYLOAD_BYTES;
 pub(crate) use log::bytes_from as log_bytes_from;
 pub use log::{LogFile, LogReader, LogRecords, RecoveryError, Report, Truncated};
+pub use lsn::Lsn;
 pub use memory_disk::MemoryDisk;
 pub use policy::{BadSyncPolicy, SyncPolicy};
 pub use snapshot::{MAX_RECORD_BYTES, Pruned, SnapshotError, SnapshotInfo, SnapshotWriter, prune};
 pub(crate) use snapshot::{newest as newest_snapshot, remove_temporary as remove_unfinished};
 pub use snapshot_reader::{BadSnapshot, SnapshotReader, SnapshotReport};
-pub use staging::{AppendError, StagedRecords, Staging, StagingError};
-
-/// A log sequence number: records count 1, 2, 3, …; 0 stands before the first.
-pub type Lsn = u64;
-
-/// No log gets so far; a greater number was not written by one.
-const MAX_LSN: Lsn = 1 << 62;
+pub use staging::{AppendError, StagedRecords, Staging};

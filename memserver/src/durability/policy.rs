@@ -1,4 +1,4 @@
-//! When the log is synced.
+//! The policy of when the log is synced.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,16 +6,18 @@ use std::time::Duration;
 
 /// When what was written to the log's files is synced to the disk.
 ///
-/// A process crash loses nothing under any of them: the staging ring survives the process. They differ in what a crash
-/// of the machine may take.
+/// A process crash loses nothing under any of them: the staging ring survives the process. They
+/// differ in what a crash of the machine may take.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum SyncPolicy {
-    /// At once. Records that arrive during one sync share the next (group commit). A machine crash takes nothing that
-    /// was reported synced, and callers wait for that before they acknowledge.
+    /// At once. Records that arrive during one sync share the next (group commit). A machine crash
+    /// takes nothing that was reported synced, and callers wait for that before they acknowledge.
     Always,
-    /// At the latest so long after a record was staged and noticed. A machine crash takes at most what came since.
+    /// At the latest so long after a record was staged and noticed. A machine crash takes at most
+    /// what came since.
     Interval(Duration),
-    /// Only when a file is complete, or when asked. A machine crash takes what the operating system had not written.
+    /// Only when a file is complete, or when asked. A machine crash takes what the operating system
+    /// had not written.
     Never,
 }
 
@@ -28,7 +30,7 @@ impl Default for SyncPolicy {
 
 /// Text that names no sync policy.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{text}` says not when to sync ({why}); write `always`, `never` or a time such as `10ms` or `1s`")]
+#[error("`{text}` is not a sync policy ({why}); write `always`, `never` or a time such as `10ms` or `1s`")]
 pub struct BadSyncPolicy {
     text: String,
     why: &'static str,

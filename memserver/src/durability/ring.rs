@@ -1,4 +1,4 @@
-//! The staging ring's bytes in the memory node's memory.
+//! The layout of the staging ring.
 //!
 //! | offset | |
 //! |---|---|
@@ -13,19 +13,20 @@
 //! | 144 | synced LSN |
 //! | 152 | freed: bytes ever given back |
 //! | 160 | LSN of the last record given back, stored before the bytes |
-//! | 168 | LSN of the last record that the disk lost after it was given back; 0: none was |
+//! | 168 | LSN of the last record that the disk lost after it was given back; 0 if none |
 //! | 192 | the ring; byte n ever staged lies at n mod capacity |
 //!
-//! The writer stores the words from 64 on, the drain those from 128 on; each has its own cache lines.
+//! The writer stores the words from 64 on, the drain those from 128 on; each has its own cache
+//! lines.
 
 use std::sync::Arc;
 
 use fpcache_fabric::{AccessError, NodeMemory};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::Lsn;
+use super::error::StagingError;
 use super::frame::MAX_PAYLOAD_BYTES;
-use super::staging::StagingError;
+use super::lsn::Lsn;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FPCSTAG1");
 const RING: u64 = 192;
@@ -45,7 +46,7 @@ pub(super) enum Word {
     LostLsn = 168,
 }
 
-/// A ring in memory, by whoever stages into it or drains it.
+/// A ring in memory, as the writer or the drain sees it.
 pub(super) struct Ring<M> {
     memory: Arc<M>,
     base: u64,

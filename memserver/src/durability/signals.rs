@@ -1,11 +1,11 @@
-//! What the writer and the drain tell one another within a process.
+//! Signals between the writer and the drain of one process.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 
-use super::Lsn;
-use super::drain::LogError;
+use super::error::LogError;
+use super::lsn::Lsn;
 
 /// How the drain's thread is waiting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -31,12 +31,12 @@ pub(super) struct Signals {
 }
 
 impl Signals {
-    /// Wakes the drain if it sleeps idly, or in any way if it is `urgent`. To be called after the store that the
-    /// drain is to see.
+    /// Wakes the drain if it sleeps idly, or in any way if it is `urgent`. To be called after the
+    /// store that the drain is to see.
     ///
-    /// There is no fence between the two: it would wait for every cache miss of the record's stores, several times what
-    /// staging costs. So the drain may just miss the store and this just miss its sleep; the drain looks a second time
-    /// after a millisecond.
+    /// There is no fence between the two: it would wait for every cache miss of the record's
+    /// stores, several times what staging costs. So the drain may just miss the store and this just
+    /// miss its sleep; the drain looks a second time after a millisecond.
     #[inline]
     pub(super) fn nudge(&self, urgent: bool) {
         let sleep = self.sleep.load(Ordering::Relaxed);
@@ -45,8 +45,9 @@ impl Signals {
         }
     }
 
-    /// Wakes the drain, however it sleeps. Either the drain, which says that it sleeps before it looks for work, sees the
-    /// caller's store, or this sees it asleep: the two fences are of Dekker's kind.
+    /// Wakes the drain, however it sleeps. Either the drain, which says that it sleeps before it
+    /// looks for work, sees the caller's store, or this sees it asleep: the two fences are of
+    /// Dekker's kind.
     fn poke(&self) {
         fence(Ordering::SeqCst);
         self.nudge(true);

@@ -1,10 +1,11 @@
 //! Snapshots: all records of the table, written while it serves.
 //!
-//! A snapshot begins at an entry of the log, the first LSN: it has records as they were before that entry, and lacks those
-//! that were changed or removed before they were copied. Applying the log from the first LSN on makes it whole, provided
-//! the log reaches the last: what is missing for a later change's sake is in the log at or before that. (The scheme of
-//! "fuzzy checkpoints", Mohan et al., "ARIES", ACM TODS 17(1), 1992, section 5.4; a snapshot that has records which were
-//! written later, as older releases made them, is read as well.)
+//! A snapshot begins at an entry of the log, its first LSN. It has the records as they were before
+//! that entry, without those that were changed or removed before they were copied. Applying the log
+//! from the first LSN on completes it, provided the log reaches the last LSN: every change that
+//! removed a record from the snapshot has an LSN up to that one. (These are the "fuzzy checkpoints"
+//! of Mohan et al., "ARIES", ACM TODS 17(1), 1992, section 5.4. Snapshots of older releases, which
+//! also have records that were written later, are read as well.)
 //!
 //! | header | |
 //! |---|---|
@@ -29,19 +30,20 @@
 
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64_with_seed};
 
-use super::Lsn;
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::frame::{u32_at, u64_at};
 use super::log::{list_logs, lsn_in_name};
+use super::lsn::Lsn;
 
 pub(super) const MAGIC: [u8; 8] = *b"FPCSNAP\0";
 pub(super) const LAYOUT: u32 = 2;
 pub(super) const HEADER_BYTES: usize = 40;
 pub(super) const BLOCK_HEADER_BYTES: usize = 24;
 pub(super) const FOOTER_BYTES: usize = BLOCK_HEADER_BYTES + 16;
-/// A block is written once it has so many bytes.
+/// A block is written once it has this many bytes.
 const BLOCK_BYTES: usize = 1 << 20;
-/// The longest record of a snapshot, and the longest table header, in bytes: the longest value, and a key.
+/// The longest record of a snapshot, and the longest table header, in bytes: the longest value, and
+/// a key.
 pub const MAX_RECORD_BYTES: usize = (1 << 24) + (1 << 13);
 /// A block holds less than `BLOCK_BYTES` before its last record.
 pub(super) const MAX_BLOCK_BYTES: usize = BLOCK_BYTES + 4 + MAX_RECORD_BYTES;
@@ -120,7 +122,8 @@ pub struct SnapshotInfo {
     pub bytes: u64,
 }
 
-/// Writes a snapshot under a temporary name, which it loses at the end. Dropped before, it removes the file.
+/// Writes a snapshot under a temporary name, which it loses at the end. Dropped before, it removes
+/// the file.
 pub struct SnapshotWriter<D: Disk> {
     disk: D,
     temporary: String,
@@ -135,8 +138,8 @@ pub struct SnapshotWriter<D: Disk> {
 }
 
 impl<D: Disk> SnapshotWriter<D> {
-    /// Begins a snapshot of the store of `lineage`. `table_header` is the caller's; `first_lsn` is the first record of
-    /// the log that may be missing in what will be pushed.
+    /// Begins a snapshot of the store of `lineage`. `table_header` is the caller's; `first_lsn` is
+    /// the first record of the log that may be missing in what will be pushed.
     ///
     /// # Errors
     /// If the disk refuses or the header is too long.
@@ -180,7 +183,8 @@ impl<D: Disk> SnapshotWriter<D> {
         Ok(writer)
     }
 
-    /// Adds a record. Every mebibyte it writes, which may take a millisecond, and every 64 it syncs.
+    /// Adds a record. Every mebibyte it writes, which may take a millisecond, and every 64 it
+    /// syncs.
     ///
     /// # Errors
     /// If the disk refuses or the record is too long.
@@ -195,8 +199,9 @@ impl<D: Disk> SnapshotWriter<D> {
         if self.block.len() >= BLOCK_BYTES { self.write_block(BlockKind::Records) } else { Ok(()) }
     }
 
-    /// Ends the snapshot: it counts once this has returned. `last_lsn` is the last record of the log that may be
-    /// contained in what was pushed; it must be durable before the snapshot is of use.
+    /// Ends the snapshot: it counts once this has returned. `last_lsn` is the last record of the
+    /// log that may be contained in what was pushed; it must be durable before the snapshot is of
+    /// use.
     ///
     /// # Errors
     /// If the disk refuses; there is no snapshot then.
@@ -235,7 +240,7 @@ impl<D: Disk> SnapshotWriter<D> {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), SnapshotError> {
-        /// Bytes that are synced at once: whoever waits for the end of this waits for so many at most.
+        /// Bytes synced at once, and so the most that anything else waits for.
         const SYNCED: u64 = 64 << 20;
         self.disk.append(&self.temporary, bytes)?;
         let before = self.bytes;
@@ -277,9 +282,9 @@ pub struct Pruned {
     pub logs: Vec<String>,
 }
 
-/// Removes all snapshots but the newest `keep` (at least one), and the log files that end before the first LSN of the
-/// oldest one kept. Snapshots whose header or footer is damaged do not count as kept, and stay for whoever examines
-/// them. The last log file stays always.
+/// Removes all snapshots but the newest `keep` (at least one), and the log files that end before
+/// the first LSN of the oldest one kept. Snapshots whose header or footer is damaged do not count
+/// as kept, and are left for someone to examine them. The last log file stays always.
 ///
 /// # Errors
 /// If the disk refuses; what is left is a store as good as before.
@@ -299,7 +304,8 @@ pub fn prune(disk: &mut impl Disk, keep: usize) -> Result<Pruned, DiskError> {
         }
     }
     let Some(oldest) = oldest else { return Ok(pruned) };
-    // Log files go last and from the oldest on: a crash amid this leaves no snapshot without its log, and no gap.
+    // Log files go last and from the oldest on: a crash amid this leaves no snapshot without its
+    // log, and no gap.
     disk.sync_dir()?;
     let logs = list_logs(disk)?;
     for pair in logs.windows(2) {

@@ -1,4 +1,4 @@
-//! Reading snapshots back.
+//! The reader of snapshots.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -41,7 +41,7 @@ pub enum BadSnapshot {
     },
     /// It belongs to another store.
     #[error(
-        "snapshot {file} belongs to the store of lineage {found:016x}, not {expected:016x}; move it to where it belongs"
+        "snapshot {file} belongs to another store (lineage {found:016x}, not {expected:016x}); move it back there"
     )]
     Lineage {
         /// The file's name.
@@ -79,8 +79,8 @@ pub struct SnapshotReader {
 }
 
 impl SnapshotReader {
-    /// Opens the newest snapshot of the store of `lineage` (`None`: of any) that is valid throughout: it is read once
-    /// to see that. Removes what unfinished snapshots left.
+    /// Opens the newest snapshot of the store of `lineage` (`None`: of any) that is valid
+    /// throughout: it is read once to see that. Removes what unfinished snapshots left.
     ///
     /// # Errors
     /// If the folder cannot be read or cleared.
@@ -209,7 +209,8 @@ impl SnapshotReader {
         Ok(())
     }
 
-    /// Reads and checks the next block of records; `false` after the last, if they are as many as the footer says.
+    /// Reads and checks the next block of records; `false` after the last, if they are as many as
+    /// the footer says.
     fn next_block<D: Disk>(&mut self, disk: &D) -> Result<bool, BadSnapshot> {
         let end = self.info.bytes - FOOTER_BYTES as u64;
         if self.offset >= end {

@@ -4,17 +4,18 @@ use std::sync::Arc;
 
 use fpcache_fabric::{AccessError, NodeMemory};
 
-use super::drain::LogError;
+use super::error::{LogError, StagingError};
 use super::frame::{self, Fault, Frame, encode_record, frame_bytes};
+use super::lsn::{Lsn, MAX_LSN};
 use super::ring::{Ring, Word};
 use super::signals::Signals;
-use super::{Lsn, MAX_LSN};
 
 /// The writer's end of the log.
 ///
-/// [`append`](Self::append) copies a record into the ring and is done: the end of the process takes nothing from it. The
-/// [`Drain`](super::Drain) writes what is staged to files and gives the room back once it is synced (with
-/// [`SyncPolicy::Never`](super::SyncPolicy::Never), once it is written), so after a failed sync the ring still has all that may be lost.
+/// [`append`](Self::append) copies a record into the ring and is done: the end of the process takes
+/// nothing from it. The [`Drain`](super::Drain) writes what is staged to files and gives the room
+/// back once it is synced (with [`SyncPolicy::Never`](super::SyncPolicy::Never), once it is
+/// written), so after a failed sync the ring still has all that may be lost.
 pub struct Staging<M> {
     ring: Ring<M>,
     signals: Arc<Signals>,
@@ -49,38 +50,9 @@ pub enum AppendError {
     Memory(#[from] AccessError),
 }
 
-/// A staging ring that cannot be used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub enum StagingError {
-    /// None was ever made there, or its making was not finished.
-    #[error("there is no staging ring; make one behind the log's last record")]
-    Absent,
-    /// The place is too small.
-    #[error("{len} bytes are too few for a staging ring; give it {min} or more")]
-    TooSmall {
-        /// Bytes given.
-        len: u64,
-        /// Bytes needed.
-        min: u64,
-    },
-    /// Its bytes are not what a writer leaves.
-    #[error(
-        "the log's staging ring is damaged behind LSN {lsn} ({why}); move the recovery area's file away to recover from snapshot and log"
-    )]
-    Damaged {
-        /// The last good record's LSN, or 0.
-        lsn: Lsn,
-        /// What is wrong.
-        why: &'static str,
-    },
-    /// The memory has no such bytes.
-    #[error("the log's staging ring cannot be accessed: {0}")]
-    Memory(#[from] AccessError),
-}
-
 impl<M: NodeMemory> Staging<M> {
-    /// Makes an empty ring in `len` bytes of `memory` from the 8-aligned `offset` on. Its next record is the one after
-    /// `last`; `lineage` is the log's random number.
+    /// Makes an empty ring in `len` bytes of `memory` from the 8-aligned `offset` on. Its next
+    /// record is the one after `last`; `lineage` is the log's random number.
     ///
     /// # Errors
     /// If the place is not in the memory, not aligned, or smaller than 1.2 KB.
@@ -95,8 +67,8 @@ impl<M: NodeMemory> Staging<M> {
         Ok(Self::at(ring, 0, 0, last))
     }
 
-    /// Takes up the ring of a process that has ended, at any instant: exactly the records it staged whole are there.
-    /// Checks every record that the ring holds.
+    /// Takes up the ring of a process that has ended, at any instant: exactly the records it staged
+    /// whole are there. Checks every record that the ring holds.
     ///
     /// # Errors
     /// If there is none, or its bytes are not what a writer leaves.
@@ -123,8 +95,9 @@ impl<M: NodeMemory> Staging<M> {
         Self { ring, signals: Arc::default(), frame: Vec::new(), tail, place, last, freed, max_payload }
     }
 
-    /// Checks what the ring holds and returns the LSN of its last record. Makes the LSN of the last record given back
-    /// agree with the bytes given back: the process may have ended between its two stores.
+    /// Checks what the ring holds and returns the LSN of its last record. Makes the LSN of the last
+    /// record given back agree with the bytes given back: the process may have ended between its
+    /// two stores.
     fn check(&self) -> Result<Lsn, StagingError> {
         let freed_lsn = self.ring.load(Word::FreedLsn)?;
         let mut records = StagedRecords::new(self.ring.clone(), self.freed, self.tail, None);
@@ -143,11 +116,13 @@ impl<M: NodeMemory> Staging<M> {
         Ok(last)
     }
 
-    /// Stages a record and returns its LSN. Wakes the drain's thread if that waits for work or the ring is half full;
-    /// once in a very long while it notices a millisecond late, [`want_sync`](Self::want_sync) makes sure.
+    /// Stages a record and returns its LSN. Wakes the drain's thread if that waits for work or the
+    /// ring is half full; once in a very long while it notices a millisecond late,
+    /// [`want_sync`](Self::want_sync) makes sure.
     ///
     /// # Errors
-    /// If the ring has no room, the record is too long or the memory refuses. Nothing was staged then.
+    /// If the ring has no room, the record is too long or the memory refuses. Nothing was staged
+    /// then.
     #[inline]
     pub fn append(&mut self, payload: &[u8]) -> Result<Lsn, AppendError> {
         if payload.len() > self.max_payload {
@@ -224,8 +199,9 @@ impl<M: NodeMemory> Staging<M> {
         self.max_payload
     }
 
-    /// The last record that the disk lost after the ring had given it back, in this life or one before; 0 if it lost none. Until a
-    /// snapshot begins after it, the end of the machine may leave a gap there.
+    /// The last record that the disk lost after the ring had given it back, in this life or one
+    /// before; 0 if it lost none. Until a snapshot begins after it, the end of the machine may
+    /// leave a gap there.
     #[inline]
     #[must_use]
     pub fn lost_lsn(&self) -> Lsn {
@@ -262,7 +238,8 @@ impl<M: NodeMemory> Staging<M> {
     }
 }
 
-/// Records of a staging ring, in order. They are copied out one by one; the drain must not run meanwhile.
+/// Records of a staging ring, in order. They are copied out one by one; the drain must not run
+/// meanwhile.
 pub struct StagedRecords<M> {
     ring: Ring<M>,
     position: u64,

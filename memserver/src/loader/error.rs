@@ -1,4 +1,4 @@
-//! Why a load ended without a table.
+//! Errors of loads.
 
 use fpcache::key_space::OrderError;
 use fpcache::layout::{Corrupt, ParameterError};
@@ -21,7 +21,7 @@ pub enum LoadError {
     /// Keys out of order, twice the same one, or of a length that no key has.
     #[error(transparent)]
     Order(#[from] OrderError),
-    /// A record does not have the lengths the table was begun with.
+    /// A record does not have the lengths that the load was begun with.
     #[error("record {number}, a key of {key} bytes and a value of {value}, does not fit the table: {fits}")]
     Misfit {
         /// Its number, from 0.
@@ -30,36 +30,34 @@ pub enum LoadError {
         key: usize,
         /// Bytes of its value.
         value: usize,
-        /// What does, in words.
+        /// What would fit, in words.
         fits: String,
     },
     /// A chunk ends within a record.
-    #[error("the chunk from record {first} on holds fewer records than it counts")]
+    #[error("the chunk from record {first} on has fewer records than its count says")]
     Short {
         /// Index of the chunk's first record.
         first: u64,
     },
-    /// A value was to come ahead of its record, and did not.
-    #[error(
-        "the value of record {number}, {bytes} bytes, was to come ahead of it and did not: start the load anew"
-    )]
+    /// A value was not sent ahead of its record.
+    #[error("the value of record {number}, {bytes} bytes, was not sent ahead of it: start the load again")]
     NoValue {
         /// The record's number, from 0.
         number: u64,
         /// Bytes of the value.
         bytes: u32,
     },
-    /// Too many values came ahead of their records.
+    /// Too many values were sent ahead of their records.
     #[error(
-        "more than {MOST_VALUES} values, or {MAX_AHEAD_BYTES} bytes of them, came ahead of their records: send the records in \
-         between"
+        "more than {MOST_VALUES} values, or {MAX_AHEAD_BYTES} bytes of them, were sent ahead of their records: send the \
+         records in between"
     )]
     TooMuchAhead,
-    /// What the segments were to share cannot be read.
+    /// The encoders cannot be decoded.
     #[error("the encoders of the load cannot be read: {0}")]
     Encoders(String),
-    /// A chunk is missing or came twice.
-    #[error("records from {got} on arrived where {expected} was next: start the load anew")]
+    /// A chunk is missing or was sent twice.
+    #[error("records from {got} on arrived, but {expected} was next: start the load again")]
     Gap {
         /// Records so far.
         expected: u64,

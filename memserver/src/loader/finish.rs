@@ -1,4 +1,4 @@
-//! The end of a load: its last segments, and its directory, page by page.
+//! The end of a load: its last segments, and the directory, page by page.
 
 use std::borrow::Borrow;
 
@@ -12,8 +12,8 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{LoadError, Loader};
 use crate::allocator::Exhausted;
 use crate::space::Extent;
-use crate::table::Separators;
-use crate::table::extents::ExternalValues;
+use crate::table::room::aside::Separators;
+use crate::table::values::ExternalValues;
 
 /// The directory of a load, being written.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl<K: BuildKeys> Default for Finishing<K> {
     }
 }
 
-/// What a finished load leaves behind.
+/// The result of a finished load.
 #[derive(Debug)]
 pub(crate) struct Finished<K: BuildKeys> {
     pub(crate) record: TableRecord,
@@ -53,7 +53,8 @@ pub(crate) struct Finished<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Loader<K> {
-    /// Writes some more of what ends the load: the last segments, then pages of the directory; `true` if all is written.
+    /// Writes some more of what ends the load: the last segments, then pages of the directory;
+    /// `true` if all is written.
     pub(crate) fn step_finish(&mut self, region: &impl NodeMemory) -> Result<bool, LoadError> {
         /// Bytes of pages of one step: a hundred microseconds.
         const BYTES: usize = 64 << 10;
@@ -87,7 +88,8 @@ impl<K: BuildKeys> Loader<K> {
         Ok(is_whole)
     }
 
-    /// Takes the segments whose descriptors were written, from `first` on, into the memory node's own directory.
+    /// Takes the segments whose descriptors were written, from `first` on, into the memory node's
+    /// own directory.
     fn index(&self, finishing: &mut Finishing<K>, first: usize) {
         let written = &self.descriptors[first..finishing.next];
         let Some(lo) = written.first().map(|d| &d.lo) else { return };
@@ -104,8 +106,8 @@ impl<K: BuildKeys> Loader<K> {
         placed.expect("segments in key order, after the others");
     }
 
-    /// Ends the load: writes what is still to be written of the last segments and the directory, and returns the record to publish,
-    /// the allocator after it, and the next unused generation.
+    /// Ends the load: writes what is still to be written of the last segments and the directory,
+    /// and returns the record to publish, the allocator after it, and the next unused generation.
     pub(crate) fn finish(&mut self, region: &impl NodeMemory) -> Result<Finished<K>, LoadError> {
         while !self.step_finish(region)? {}
         let Finishing { root, mut published, directory, separators, segment_bytes, .. } =
@@ -146,7 +148,8 @@ impl<K: BuildKeys> Loader<K> {
         })
     }
 
-    /// Drops some of what a load that was given up leaves behind, about a tenth of a millisecond; `true` if there is more.
+    /// Drops some of the memory of an aborted load, for about a tenth of a millisecond; `true` if
+    /// there is more.
     pub(crate) fn step_drop(&mut self) -> bool {
         const SEGMENTS: usize = 1024;
         if let Some(finishing) = &mut self.finishing {
@@ -161,7 +164,8 @@ impl<K: BuildKeys> Loader<K> {
             }
         }
         self.descriptors.truncate(self.descriptors.len().saturating_sub(SEGMENTS));
-        // The operating system takes a millisecond for what very many had, if it gets that back at once.
+        // The operating system takes a millisecond for what very many had, if it gets that back at
+        // once.
         self.descriptors.shrink_to_fit();
         !self.descriptors.is_empty()
     }

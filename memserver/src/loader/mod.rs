@@ -1,8 +1,8 @@
-//! Building a table from records in key order.
+//! The loader, which builds a table from records in key order.
 //!
-//! Records arrive one by one. A cutter says where one model's reach ends and which slots the records up to there have; the
-//! segment is written to the region in one piece. Nothing is visible to readers until the table's record is published,
-//! so a load that fails leaves no trace.
+//! A cutter decides where one model's segment ends, and which slots its records get; each segment
+//! is written to the region in one piece. Readers see nothing until the table's record is
+//! published, so a failed load leaves no trace.
 
 mod error;
 mod finish;
@@ -24,8 +24,9 @@ use fpcache_index::{Line, PlacedSegment, SegmentModel, SegmentOptions};
 use crate::allocator::{Allocator, Exhausted};
 use crate::grouping::group;
 use crate::image::SegmentImage;
-use crate::table::extents::ExternalValues;
+use crate::table::values::ExternalValues;
 use crate::uploads::Upload;
+use crate::versions::FIRST_VERSION;
 
 pub use error::LoadError;
 pub(crate) use finish::Finished;
@@ -49,8 +50,9 @@ pub(crate) struct ChunkPlace {
     pub(crate) left: u32,
 }
 
-/// Most bytes of a segment's slots, where as many slots as there may be would take more: as many as a rebuild puts into one. What
-/// a load holds of records that are in no segment yet is bounded by it, however long the slots are.
+/// Most bytes of a segment's slots, where as many slots as there may be would take more: as many as
+/// a rebuild puts into one. What a load holds of records that are in no segment yet is bounded by
+/// it, however long the slots are.
 const MOST_SEGMENT_BYTES: usize = 1 << 20;
 
 /// Most slots of a segment of a load with these parameters.
@@ -76,7 +78,8 @@ pub struct Loader<K: BuildKeys> {
     log: u64,
     log_records: u64,
     cutter: K::Cutter,
-    /// Segments that were cut: all but the last are complete, whose range ends where the next one's begins.
+    /// Segments that were cut: all but the last are complete, whose range ends where the next one's
+    /// begins.
     cut: Vec<CutSegment<K>>,
     allocator: Allocator,
     expected_keys: u64,
@@ -243,7 +246,8 @@ impl<K: BuildKeys> Loader<K> {
         Ok(())
     }
 
-    /// Writes the segments that were cut: `all`, or all but the last, whose range ends where one begins that is still to come.
+    /// Writes the segments that were cut: `all`, or all but the last, whose range ends where one
+    /// begins that is still to come.
     fn write_cut(&mut self, region: &impl NodeMemory, all: bool) -> Result<(), LoadError> {
         let (mut first, mut bytes) = (0, 0);
         let mut cut = std::mem::take(&mut self.cut).into_iter().peekable();
@@ -262,8 +266,8 @@ impl<K: BuildKeys> Loader<K> {
         Ok(())
     }
 
-    /// Writes a segment of the open records from `first` on, a place among them and among their bytes, whose range ends before
-    /// the key with this mark; returns their bytes.
+    /// Writes a segment of the open records from `first` on, a place among them and among their
+    /// bytes, whose range ends before the key with this mark; returns their bytes.
     fn write_segment(
         &mut self,
         region: &impl NodeMemory,
@@ -352,8 +356,8 @@ impl<K: BuildKeys> Loader<K> {
         CutSegment { lo: K::lowest().to_owned(), tail: K::Tail::default(), placed }
     }
 
-    /// The error for a region without room, with an estimate from what was written so far: its segments, and the
-    /// descriptors that are still to be written for them.
+    /// The error for a region without room, with an estimate from what was written so far: its
+    /// segments, and the descriptors that are still to be written for them.
     fn full(&self) -> LoadError {
         let directory_bytes = K::PAGE_BYTES as f64 / DirectoryPage::most_descriptors::<K>() as f64 + 1.0;
         let written = self.keys.saturating_sub(self.open.len() as u64);
@@ -378,12 +382,14 @@ impl<K: BuildKeys> Loader<K> {
     }
 }
 
-/// Records of the change log of a table of at most `capacity` bytes: up to a sixty-fourth of these, at most 4 MiB; and however
-/// few they are, as many as it takes to say that a few segments replace others whose separators are as long as keys can be.
+/// Records of the change log of a table of at most `capacity` bytes: up to a sixty-fourth of these,
+/// at most 4 MiB; and however few they are, as many as it takes to say that a few segments replace
+/// others whose separators are as long as keys can be.
 fn log_records<K: BuildKeys>(capacity: u64, shape: &RecordShape) -> u64 {
     /// Segments of a change of a small table, its end included.
     const SEGMENTS: usize = 8;
-    /// A record's share of a change, and what a descriptor has beside a separator that varies, at most.
+    /// A record's share of a change, and what a descriptor has beside a separator that varies, at
+    /// most.
     const SHARE: usize = CHANGE_RECORD_BYTES - 16;
     const DESCRIPTOR: usize = 48;
     let least = match K::FIXED_BYTES {
@@ -395,7 +401,8 @@ fn log_records<K: BuildKeys>(capacity: u64, shape: &RecordShape) -> u64 {
     1 << records.ilog2()
 }
 
-/// Bytes of the longest separator between keys of records like these: a key, and a byte that puts it right after one.
+/// Bytes of the longest separator between keys of records like these: a key, and a byte that puts
+/// it right after one.
 fn longest_separator(shape: &RecordShape) -> usize {
     shape.key_bytes.map_or(shape.room as usize, usize::from).min(ByteKeys::MAX_KEY_BYTES) + 1
 }
@@ -414,6 +421,3 @@ pub(crate) fn describe(shape: &RecordShape) -> String {
         ),
     }
 }
-
-/// The version of loaded records.
-pub(crate) const FIRST_VERSION: u32 = 1;

@@ -1,4 +1,4 @@
-//! External values of a load's records, of which long ones come ahead in pieces.
+//! External values of records being loaded. Long ones arrive ahead of their records, in pieces.
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, ValueExtent, ValuePlace};
@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::{LoadError, Loader};
 use crate::allocator::Exhausted;
 use crate::space::Extent;
-use crate::table::extents::value_at;
+use crate::table::values::value_at;
 use crate::uploads::{MOST_VALUES, Upload};
 
 impl<K: BuildKeys> Loader<K> {
@@ -26,8 +26,8 @@ impl<K: BuildKeys> Loader<K> {
         Ok(upload.add(region, piece)?)
     }
 
-    /// Finds memory for a value whose first piece has come. A load does not give bytes back; what came of the same value before
-    /// makes way for it.
+    /// Finds memory for a value whose first piece has come. A load does not give bytes back; what
+    /// came of the same value before makes way for it.
     fn begin_value(&mut self, piece: &Piece<'_>) -> Result<(), LoadError> {
         let bytes = piece.value_bytes;
         let before = self.ahead.remove(&piece.operation).filter(|before| {

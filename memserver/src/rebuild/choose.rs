@@ -1,23 +1,24 @@
-//! Which free slot of its window an inserted key takes, and when a window is so full that its segment is rebuilt.
+//! The choice of a free slot for an inserted key, and of when a window is so full that its segment
+//! is rebuilt.
 
 use fpcache::layout::Grouping;
 use fpcache_index::Window;
 
-/// A window with at most one free slot in so many is [nearly full](is_nearly_full).
+/// A window with at most one free slot in this many is [nearly full](is_nearly_full).
 const CROWDED: usize = 60;
-/// The predicted slot is taken while more than one slot in so many of the window is free.
+/// The predicted slot is taken while more than one slot in this many of the window is free.
 const ROOMY: usize = 8;
 
-/// The slot that a key with this window and prediction takes, of the window's `free` slots in ascending order; `None`
-/// if there is none. Reads as many numbers as its binary search needs.
+/// The slot that a key with this window and prediction takes, of the window's `free` slots in
+/// ascending order; `None` if there is none. Reads as many numbers as its binary search needs.
 ///
-/// While the window is roomy the predicted slot, if it is free: a reader that tries that one first finds the key at
-/// once. Else the middle one of the free slots on that side of the prediction which has more of them: far enough from
-/// the crowd about the prediction to leave it room, and not at the window's end, where it would take the room of keys
-/// that cannot reach farther.
+/// While the window is roomy the predicted slot, if it is free: a reader that tries that one first
+/// finds the key at once. Else the middle one of the free slots on that side of the prediction
+/// which has more of them: far enough from the crowd about the prediction to leave it room, and not
+/// at the window's end, where it would take the room of keys that cannot reach farther.
 ///
-/// Slots copied by rebuilds per key, and share of keys put into the predicted slot, while a store of 100,000 keys doubles
-/// (`tests/growth_copies.rs` with ε 32):
+/// Slots copied by rebuilds per key, and share of keys put into the predicted slot, while a store
+/// of 100,000 keys doubles (`tests/growth_copies.rs` with ε 32):
 ///
 /// | rule | uniform | fb |
 /// |---|---|---|
@@ -39,10 +40,11 @@ pub fn choose_slot(free: &[u32], predicted: u32, window: Window) -> Option<u32> 
     free.get(middle).copied()
 }
 
-/// The slot that a key takes among those of its group's READ, which begin with `first`, if one of them is among the `free` ones: one
-/// that no other group's READ brings, the predicted one if it is such; else one that it shares, with that neighbour which has more
-/// free slots left. Shared slots that stay free go to whichever of two groups fills up first: after 10 % of inserts at random a fifth
-/// of the keys lie outside their groups that would without.
+/// The slot that a key takes among those of its group's READ, which begin with `first`, if one of
+/// them is among the `free` ones: one that no other group's READ brings, the predicted one if it is
+/// such; else one that it shares, with that neighbour which has more free slots left. Shared slots
+/// that stay free go to whichever of two groups fills up first: after 10 % of inserts at random a
+/// fifth of the keys lie outside their groups that would without.
 pub fn choose_in_group(free: &[u32], predicted: u32, first: u32, grouping: Grouping) -> Option<u32> {
     let (stride, reach) = (u32::from(grouping.stride), u32::from(grouping.reach));
     let among = |from: u32, to: u32| {
@@ -62,11 +64,12 @@ pub fn choose_in_group(free: &[u32], predicted: u32, first: u32, grouping: Group
     }
 }
 
-/// Whether a window with `free` free slots left is time for a rebuild in the background, before a writer has to wait
-/// for one: none is free, or one of a window of 60 slots or more.
+/// Whether a window with `free` free slots left is time for a rebuild in the background, before a
+/// writer has to wait for one: none is free, or one of a window of 60 slots or more.
 ///
-/// Earlier is dearer: with two free slots of 65 a store that doubles copies 0.2 to 0.4 slots more per key. At this
-/// bound, and with rebuilds that begin 16 writes later, four rebuilds of five begin before a writer needs them.
+/// Earlier is dearer: with two free slots of 65 a store that doubles copies 0.2 to 0.4 slots more
+/// per key. At this bound, and with rebuilds that begin 16 writes later, four rebuilds of five
+/// begin before a writer needs them.
 pub fn is_nearly_full(free: usize, window: Window) -> bool {
     free.saturating_mul(CROWDED) <= window.len() as usize
 }

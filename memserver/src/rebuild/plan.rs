@@ -1,8 +1,9 @@
-//! What a rebuild makes of the records it gathered: pure planning.
+//! Planning of new segments for the records that a rebuild gathered. Pure.
 //!
-//! Keys are cut into pieces with less than the table's ε, and the segments get all of it: every window then spans more
-//! slots than its keys need. Within the windows keys are spread evenly, so that the free slots are where the keys are.
-//! Ordered inserts get a reserve of slots ahead of them.
+//! Keys are cut into pieces with a smaller ε than the table's, and the segments get the full one,
+//! so that every window spans more slots than its keys need. Within the windows keys are spread
+//! evenly, so that the free slots are where the keys are. Ordered inserts get a reserve of slots
+//! ahead of them.
 
 use std::ops::Range;
 
@@ -13,8 +14,8 @@ use super::runs::Youngest;
 
 /// How segments are rebuilt.
 ///
-/// The defaults are for ε 32. Slots copied per inserted key, while a store of 400,000 keys loaded at fill 0.85 doubles,
-/// and what it has then; `tests/growth_copies.rs` has the simulation:
+/// The defaults are for ε 32. Slots copied per inserted key, while a store of 400,000 keys loaded
+/// at fill 0.85 doubles, and what it has then; `tests/growth_copies.rs` has the simulation:
 ///
 /// | keys | copies | rebuilds per 1,000 | keys of a segment | window, slots | slots per key |
 /// |---|---|---|---|---|---|
@@ -26,20 +27,22 @@ use super::runs::Youngest;
 /// | fb, in order between those loaded | 2.9 | 19.0 | 83 | 56 | 1.27 |
 /// | uniform, at random from the next 100 | 5.2 | 20.2 | 189 | 61 | 1.28 |
 ///
-/// Freshly loaded, windows have 21 slots for uniform keys, 3,053 to a segment, and 54 for fb, 191 to a segment. Runs
-/// between two loaded keys cost 0.9 to 1.2 copies, one or sixteen in turn, with updates among them or not; two uniform
-/// inserts to one of a run cost 2.8 to 3.9.
+/// Freshly loaded, windows have 21 slots for uniform keys, 3,053 to a segment, and 54 for fb, 191
+/// to a segment. Runs between two loaded keys cost 0.9 to 1.2 copies, one or sixteen in turn, with
+/// updates among them or not; two uniform inserts to one of a run cost 2.8 to 3.9.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RebuildOptions {
-    /// The table's ε, in slots: the ε of every rebuilt segment. Loaded segments may keep their true one, often far
-    /// narrower: their first rebuild comes soon and widens them (4.4 copies per key either way). A lower ε here costs
-    /// copies: with 100,000 uniform keys 4.5 at 32, 5.2 at 24, 6.6 at 20 and 11 at 16; fb 4.5, 5.9, 10 and 23.
+    /// The table's ε, in slots: the ε of every rebuilt segment. Loaded segments may keep their true
+    /// one, often far narrower: their first rebuild comes soon and widens them (4.4 copies per key
+    /// either way). A lower ε here costs copies: with 100,000 uniform keys 4.5 at 32, 5.2 at 24,
+    /// 6.6 at 20 and 11 at 16; fb 4.5, 5.9, 10 and 23.
     pub epsilon: u32,
-    /// Share of ε with which keys are cut into pieces. What is left is room in each window for keys that crowd later: at
-    /// 1 uniform keys cost 6.3 copies and fb 10.3; at 0.75, 4.8 and 4.9; at 0.55, 4.2 and 4.5, but a fifth more segments.
+    /// Share of ε with which keys are cut into pieces. What is left is room in each window for keys
+    /// that crowd later: at 1 uniform keys cost 6.3 copies and fb 10.3; at 0.75, 4.8 and 4.9; at
+    /// 0.55, 4.2 and 4.5, but a fifth more segments.
     pub fit: f64,
-    /// Share of a rebuilt segment's slots that hold keys. At 0.65 uniform keys cost 4.2 copies and 1.38 slots, at 0.75
-    /// they cost 5.9 and 1.19.
+    /// Share of a rebuilt segment's slots that hold keys. At 0.65 uniform keys cost 4.2 copies and
+    /// 1.38 slots, at 0.75 they cost 5.9 and 1.19.
     pub fill: f64,
     /// The same for keys that a run of ordered inserts left behind, and for the room ahead of it.
     pub settled_fill: f64,
@@ -49,15 +52,16 @@ pub struct RebuildOptions {
     pub max_segment_bytes: usize,
     /// Bytes of a slot and its fingerprint.
     pub slot_bytes: usize,
-    /// Least slots of a segment, where ε reaches that far: a few keys alone do not fill theirs at once.
+    /// Least slots of a segment, where ε reaches that far: a few keys alone do not fill theirs at
+    /// once.
     pub least_slots: u16,
     /// How ordered inserts are met.
     pub runs: RunOptions,
 }
 
 impl RebuildOptions {
-    /// The same for records that are brought together because deletes left their segments half empty: fuller, because
-    /// nobody inserts there.
+    /// The same for records that are brought together because deletes left their segments half
+    /// empty: fuller, because nobody inserts there.
     #[must_use]
     pub fn compact(self) -> Self {
         Self { fill: self.compact_fill(), ..self }
@@ -76,7 +80,8 @@ impl RebuildOptions {
 }
 
 impl Default for RebuildOptions {
-    /// ε 32 cut at 0.625 of it, fill 0.70, 0.85 where settled, 16 to 2,048 slots of 25 bytes, at most 1 MiB.
+    /// ε 32 cut at 0.625 of it, fill 0.70, 0.85 where settled, 16 to 2,048 slots of 25 bytes, at
+    /// most 1 MiB.
     fn default() -> Self {
         Self {
             epsilon: 32,
@@ -95,18 +100,22 @@ impl Default for RebuildOptions {
 /// How ordered inserts are met.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunOptions {
-    /// Least records of a run. A window fills up with about 15 of them first; fewer than 8 are often chance.
+    /// Least records of a run. A window fills up with about 15 of them first; fewer than 8 are
+    /// often chance.
     pub least: usize,
     /// Slots kept ahead of a run, as a multiple of the run's records.
     pub growth: usize,
-    /// The same for a run that passes through older keys, at most as many as it left between those behind it.
+    /// The same for a run that passes through older keys, at most as many as it left between those
+    /// behind it.
     pub growth_among_keys: usize,
-    /// Keys of a segment in the way of a run, which are copied when it gets there, or about a hot spot.
+    /// Keys of a segment in the way of a run, which are copied when it gets there, or about a hot
+    /// spot.
     pub keys_ahead: usize,
 }
 
 impl Default for RunOptions {
-    /// From 8 records on, a reserve of twice the run, of up to 16 times among older keys, and 96 keys ahead.
+    /// From 8 records on, a reserve of twice the run, of up to 16 times among older keys, and 96
+    /// keys ahead.
     fn default() -> Self {
         Self { least: 8, growth: 2, growth_among_keys: 16, keys_ahead: 96 }
     }
@@ -125,12 +134,13 @@ pub struct Facts {
 
 /// Segments of fewer keys are merged into a neighbour that is rebuilt, and no fewer are cut off.
 pub(crate) const SMALL: usize = 64;
-/// A run that did not write to its reserve for so many writes has ended.
+/// A run that did not write to its reserve for this many writes has ended.
 pub(crate) const RUN_ENDED: u32 = 1 << 16;
 
 impl Facts {
-    /// Whether fewer than a quarter of the slots hold keys, and not because a run is just about to fill them: deletes
-    /// emptied the segment, or its run ended. Such a segment is worth a rebuild when there is nothing else to do.
+    /// Whether fewer than a quarter of the slots hold keys, and not because a run is just about to
+    /// fill them: deletes emptied the segment, or its run ended. Such a segment is worth a rebuild
+    /// when there is nothing else to do.
     pub fn has_shrunk(&self) -> bool {
         self.keys * 4 < usize::from(self.cap) && self.idle > RUN_ENDED
     }
@@ -166,11 +176,11 @@ pub struct Gathered<'a> {
     pub lo: u64,
     /// Last coordinate of the range to cover, itself included.
     pub hi: u64,
-    /// Coordinates within the range, ascending, that of an incoming record included. Fewer than a window has slots are
-    /// equal.
+    /// Coordinates within the range, ascending, that of an incoming record included. Fewer than a
+    /// window has slots are equal.
     pub xs: &'a [u64],
-    /// For each how many writes ago the record was last written, counted over the memory node; 0 for an incoming record,
-    /// `u32::MAX` where unknown or loaded.
+    /// For each how many writes ago the record was last written, counted over the memory node; 0
+    /// for an incoming record, `u32::MAX` where unknown or loaded.
     pub ages: &'a [u32],
 }
 
@@ -193,16 +203,19 @@ pub struct Planned {
 
 /// Plans segments for the gathered records.
 ///
-/// They cover the range in order, without gap or overlap, and hold every key; there is at least one. Together they have at
-/// most `20 * keys + 20` slots and [`RebuildOptions::least_slots`] for each segment, 1.5 a key unless a run is met.
+/// They cover the range in order, without gap or overlap, and hold every key; there is at least
+/// one. Together they have at most `20 * keys + 20` slots and [`RebuildOptions::least_slots`] for
+/// each segment, 1.5 a key unless a run is met.
 ///
-/// Records whose youngest are the trace of ordered inserts are divided at the run's head: old keys, keys the run left
-/// after, and the head with a reserve of slots ahead of it become segments of their own, so that what is settled is
-/// not copied again when the reserve is used up. Records written at random within a small part are cut into segments of
-/// [`RunOptions::keys_ahead`] for the same reason. Options out of range are taken to the nearest in range.
+/// Records whose youngest are the trace of ordered inserts are divided at the run's head: old keys,
+/// keys the run left after, and the head with a reserve of slots ahead of it become segments of
+/// their own, so that what is settled is not copied again when the reserve is used up. Records
+/// written at random within a small part are cut into segments of [`RunOptions::keys_ahead`] for
+/// the same reason. Options out of range are taken to the nearest in range.
 ///
-/// 3,686 keys, 4,096 slots at fill 0.9, take 181 µs if uniform and 118 µs if as uneven as fb; 153 keys 6 and 5 µs;
-/// planning a reserve for a third of them, half as long again or twice. Minima on a busy machine; `benches/plan.rs`.
+/// 3,686 keys, 4,096 slots at fill 0.9, take 181 µs if uniform and 118 µs if as uneven as fb; 153
+/// keys 6 and 5 µs; planning a reserve for a third of them, half as long again or twice. Minima on
+/// a busy machine; `benches/plan.rs`.
 pub fn plan(gathered: &Gathered<'_>, options: &RebuildOptions) -> Vec<Planned> {
     let limits = Limits::new(options);
     let mut planner = Planner { gathered, limits, planned: Vec::with_capacity(2), low: gathered.lo };
@@ -265,7 +278,7 @@ impl Limits {
         Self { epsilon, cut, fill, settled_fill, max_slots, least_slots }
     }
 
-    /// Segments of so many slots hold a key at every fill above.
+    /// Segments of this many slots hold a key at every fill above.
     const LEAST_MAX: u16 = 8;
 
     /// Segments as long as there may be.
@@ -273,7 +286,7 @@ impl Limits {
         Room { fill, max_slots: self.max_slots }
     }
 
-    /// Segments of at most about so many keys.
+    /// Segments of at most about this many keys.
     pub(super) fn of_keys(&self, keys: usize, fill: f64) -> Room {
         let slots = (keys as f64 / fill) as u16;
         Room { fill, max_slots: slots.clamp(Self::LEAST_MAX, self.max_slots) }
@@ -361,9 +374,9 @@ fn empty(lo: u64, limits: &Limits) -> SegmentModel {
 /// Distances below 2 to this are fitted in half the time.
 const NARROW_BITS: u32 = 32;
 
-/// Cuts ascending marks into pieces that serve them but for a rank or so: where they lie far apart their lowest bits are
-/// dropped first, unless that makes two marks one. What is cut with less than the stored ε has a rank to spare, and placing
-/// replays the marks themselves.
+/// Cuts ascending marks into pieces that serve them but for a rank or so: where they lie far apart
+/// their lowest bits are dropped first, unless that makes two marks one. What is cut with less than
+/// the stored ε has a rank to spare, and placing replays the marks themselves.
 fn cut(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
     let (Some(&first), Some(&last)) = (marks.first(), marks.last()) else { return Vec::new() };
     let shift = (u64::BITS - (last - first).leading_zeros()).saturating_sub(NARROW_BITS);
@@ -383,8 +396,9 @@ fn cut(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
     pieces
 }
 
-/// Cuts ascending marks into pieces. A last piece less than half as long as the one before shares that one's keys
-/// evenly, if one line each still serves: it would be small, and the other's windows tight at its end.
+/// Cuts ascending marks into pieces. A last piece less than half as long as the one before shares
+/// that one's keys evenly, if one line each still serves: it would be small, and the other's
+/// windows tight at its end.
 fn cut_exactly(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
     let mut segmenter = Segmenter::new(*options).expect("limits are in range");
     let mut pieces: Vec<Piece> = Vec::with_capacity(2);
@@ -407,7 +421,8 @@ fn cut_exactly(marks: &[u64], options: &SegmentOptions) -> Vec<Piece> {
     pieces
 }
 
-/// Two pieces of equal length for `marks`, with the first of which `piece` begins; `None` if the second half is none.
+/// Two pieces of equal length for `marks`, with the first of which `piece` begins; `None` if the
+/// second half is none.
 fn halves(piece: Piece, marks: &[u64], options: &SegmentOptions) -> Option<[Piece; 2]> {
     let (low, high) = marks.split_at(marks.len() / 2);
     let mut segmenter = Segmenter::new(*options).expect("limits are in range");

@@ -1,9 +1,10 @@
-//! Dividing records at the head of a run, and the reserve of slots ahead of it.
+//! The reserve of slots ahead of a run of inserts.
 //!
-//! The reserve is planned as if the keys to come were there already: *marks* stand for them when pieces are cut and
-//! slots given, and are dropped then. So the line reaches to the reserve and every slot of it lies in the windows of the
-//! keys it is meant for. A run that meets no other keys is marked on at its pace. One that passes through older keys
-//! is marked with as many keys between those ahead as it left between those behind.
+//! The reserve is planned as if the expected keys were there already. *Marks* stand for them while
+//! pieces are cut and slots assigned, and are then dropped. So the line covers the reserve, and
+//! every slot of it is in the windows of the keys it is meant for. A run through empty space gets
+//! marks at its own pace. A run through older keys gets as many marks between the older keys ahead
+//! of it as it left keys between those it has passed.
 
 use std::ops::Range;
 
@@ -26,8 +27,8 @@ pub(super) struct Part {
 /// Least marks ahead of a run.
 const LEAST_RESERVE: usize = 16;
 
-/// Divides the records at a run: in the direction of the run the old ones, those it left behind, its head with those
-/// within the reserve, and those beyond. Parts of few records go with the head.
+/// Divides the records at a run: in the direction of the run the old ones, those it left behind,
+/// its head with those within the reserve, and those beyond. Parts of few records go with the head.
 pub(super) fn divide(gathered: &Gathered<'_>, run: &Run, limits: &Limits, options: &RunOptions) -> Vec<Part> {
     let (xs, ascends) = (gathered.xs, run.ascends());
     let settled = limits.whole(limits.settled_fill);

@@ -1,17 +1,19 @@
-//! Recognising ordered inserts by the ages of records.
+//! Detection of ordered inserts by the ages of records.
 //!
-//! Keys that are inserted in ascending or descending order leave a trace: going back from the youngest record, neighbours
-//! are ever older, and at a steady pace. Other writes blur it. Updates make single records young again, so that some
-//! neighbours are younger than they should be; a run that passes through older keys has these among its own. Both are
-//! skipped, up to [`MOST_SKIPPED`] in a row.
+//! Keys that are inserted in ascending or descending order leave a trace: going back from the
+//! youngest record, each neighbour is older, at a steady pace. Other writes blur it. An update
+//! makes a single record young again, and a run that passes through older keys has these among its
+//! own. Both are skipped, up to [`MOST_SKIPPED`] in a row.
 
 /// Records between two of a run that are not its own.
 const MOST_SKIPPED: usize = 8;
 /// Youngest records from which a run is looked for: the very youngest may be an update elsewhere.
 const STARTS: usize = 4;
-/// Most writes between the youngest record of a run and the one before, whatever else happened between.
+/// Most writes between the youngest record of a run and the one before, whatever else happened
+/// between.
 const FIRST_PACE: u64 = 4096;
-/// A record is too old for its place in a run when this many times the mean pace passed since the one before.
+/// A record is too old for its place in a run when this many times the mean pace passed since the
+/// one before.
 const PACES: u64 = 6;
 /// Youngest records that show a hot spot.
 const SAMPLE: usize = 16;
@@ -39,8 +41,8 @@ impl Run {
         self.first < self.last
     }
 
-    /// Distance from the youngest record to the `n`-th one to come, if the run goes on as it did. A stride in whole units
-    /// would be up to twice too short, and the reserve with it.
+    /// Distance from the youngest record to the `n`-th one to come, if the run continues at its
+    /// pace. A stride in whole units would be up to twice too short, and the reserve with it.
     pub(super) fn ahead(&self, n: u64) -> Option<u64> {
         u64::try_from(u128::from(n) * u128::from(self.distance) / u128::from(self.steps)).ok()
     }
@@ -147,7 +149,8 @@ mod tests {
 
     #[test]
     fn updates_and_other_writers_do_not_hide_a_run() {
-        // Every third write belongs to the run; its seventh record was updated just now, as was one far away.
+        // Every third write belongs to the run; its seventh record was updated just now, as was one
+        // far away.
         let mut ages = vec![NEVER; 50];
         ages.extend((0..30u32).rev().map(|i| 2 + 3 * i));
         ages[60] = 1;

@@ -1,4 +1,4 @@
-//! Going on from the disk: the newest whole snapshot, then the log.
+//! Recovery from the disk: the newest whole snapshot, then the log.
 
 use std::borrow::Borrow;
 
@@ -10,9 +10,9 @@ use super::{Origin, RecoverError};
 use crate::durability::{Disk, LogReader, Lsn, SnapshotReader};
 use crate::loader::Begin;
 use crate::node::{MemoryNode, NodeState};
-use crate::table::TableError;
+use crate::table::error::TableError;
 use crate::table::records::VERSION_BYTES;
-use crate::table::write::MutationKind;
+use crate::table::segments::decide::MutationKind;
 use crate::wal::entry::{self, Logged};
 
 /// What the disk held.
@@ -46,7 +46,8 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     if last < info.last_lsn {
         return Err(RecoverError::LogTooShort { name: info.name, needed: info.last_lsn, last });
     }
-    // Of what lived within the limit: records lie otherwise than they did, which may take more for a while.
+    // Of what lived within the limit: records lie otherwise than they did, which may take more for
+    // a while.
     node.superblock.grant.begin_restoring();
     load(node, &mut snapshot, disk)?;
     let mut replayed = 0;
@@ -61,7 +62,7 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     }
     work_off(node)?;
     if let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node {
-        table.settle(superblock)?;
+        table.room.settle(superblock, &table.segments)?;
     }
     node.superblock.grant.end_restoring();
     let truncated = found.truncated.map(|cut| {
@@ -102,7 +103,7 @@ fn load<K: BuildKeys, M: NodeMemory, D: Disk>(
     }
     node.take_load(&mut loader)?;
     if let Some(table) = node.state.table_mut() {
-        table.go_on_from(version);
+        table.segments.go_on_from(version);
     }
     Ok(())
 }
@@ -146,7 +147,7 @@ fn work_off<K: BuildKeys, M: NodeMemory>(node: &mut MemoryNode<K, M>) -> Result<
     loop {
         match table.work(superblock, true) {
             Ok(true) => {}
-            // Whoever needs the room will be told.
+            // The next write that needs the room will be told.
             Ok(false) | Err(TableError::NoRoom { .. }) => return Ok(()),
             Err(error) => return Err(error.into()),
         }

@@ -1,8 +1,11 @@
-//! A memory node that goes on where another ended.
+//! Recovery of a memory node after its process ended.
 //!
-//! *Warm*: the process ended, its memory did not. Region and recovery area are as it left them, in the order of its stores: what
-//! was written down and not done is done, a committed change is finished, one that was not committed never was.
-//! *Cold*: the memory is gone, or the machine was. The newest whole snapshot, then the log from its first entry on.
+//! *Warm*: the memory survived. Region and recovery area are as the process left them, in the order
+//! of its stores. Logged operations that were not performed are performed; a committed change is
+//! completed; a change that was not committed never happened.
+//!
+//! *Cold*: the memory is lost, or the machine crashed. The newest whole snapshot is loaded, then
+//! the log is applied from the snapshot's first entry on.
 
 pub(crate) mod cold;
 pub(crate) mod warm;
@@ -15,65 +18,65 @@ use fpcache_fabric::AccessError;
 
 use crate::durability::{self, SnapshotError, StagingError};
 use crate::loader::LoadError;
-use crate::table::TableError;
+use crate::table::error::TableError;
 
-/// Why a memory node cannot go on from what is there.
+/// Why a memory node cannot be recovered.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecoverError {
     /// The log's files are not whole.
     #[error(transparent)]
     Log(#[from] durability::RecoveryError),
-    /// The log cannot be gone on with.
+    /// The log cannot be continued.
     #[error(transparent)]
     Open(#[from] durability::OpenError),
     /// The staging ring is not whole.
     #[error(transparent)]
     Staging(#[from] StagingError),
-    /// A snapshot is not whole.
+    /// A snapshot is damaged.
     #[error(transparent)]
     Snapshot(#[from] durability::snapshot_reader::BadSnapshot),
     /// A snapshot cannot be written.
     #[error(transparent)]
     WriteSnapshot(#[from] SnapshotError),
-    /// The disk refuses.
+    /// The disk fails.
     #[error(transparent)]
     Disk(#[from] durability::DiskError),
-    /// There is a log and no snapshot to begin with.
+    /// There is a log but no snapshot before it.
     #[error(
-        "the log holds entries {first} to {last}, but there is no whole snapshot that they follow{skipped}: restore the \
-         snapshot's file, or move the log's files away to begin with an empty store"
+        "the log holds entries {first} to {last}, but there is no intact snapshot before them{skipped}: restore the \
+         snapshot's file, or move the log's files away to start with an empty store"
     )]
     NoSnapshot {
         /// First entry of the log.
         first: u64,
         /// Last entry of the log.
         last: u64,
-        /// Snapshots that are not whole, and why.
+        /// Damaged snapshots, and what is wrong with them.
         skipped: String,
     },
     /// The log ends before the snapshot does.
     #[error(
-        "the snapshot {name} may contain entries of the log up to {needed}, but the log ends with {last}: files of the log \
-         are missing; restore them, or move the snapshot away to begin with an older one"
+        "the snapshot {name} may contain entries of the log up to {needed}, but the log ends with {last}: restore the missing \
+         log files, or move the snapshot away to start with an older one"
     )]
     LogTooShort {
         /// The snapshot's file.
         name: String,
-        /// What the log must reach.
+        /// The LSN that the log must reach.
         needed: u64,
-        /// What it reaches.
+        /// The LSN that it reaches.
         last: u64,
     },
-    /// An entry of the log or a record of a snapshot makes no sense.
-    #[error("{what} does not decode: it was written by another release, or this is a bug")]
+    /// An entry of the log or a record of a snapshot cannot be decoded.
+    #[error("{what} cannot be decoded: it was written by another release, or this is a bug")]
     Undecodable {
         /// Which one.
         what: String,
     },
-    /// An entry that was not done refers to a segment that is not there.
+    /// An entry that was not performed refers to a segment that does not exist.
     #[error(
-        "entry {lsn} of the log was not done and does not fit the region: move the recovery area's file away to recover from \
+        "entry {lsn} of the log was not performed and does not fit the region: move the recovery area's file away to recover from \
          snapshot and log"
     )]
     Misfit {
@@ -100,17 +103,17 @@ impl From<Corrupt> for RecoverError {
     }
 }
 
-/// What a memory node went on from.
+/// What a memory node recovered from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Origin {
-    /// Nothing was there.
+    /// Nothing: the store was empty.
     Nothing,
     /// Region and recovery area of a process that ended.
     Memory {
-        /// Entries of the log that were written down and not done.
+        /// Logged entries that had not been performed.
         redone: u64,
-        /// Whether a change of the directory was finished.
+        /// Whether a change of the directory was completed.
         finished_change: bool,
     },
     /// A snapshot and the log.
@@ -121,17 +124,17 @@ pub enum Origin {
         replayed: u64,
         /// What was cut off the log's end, in words.
         truncated: Option<String>,
-        /// Snapshots that were not whole, in words.
+        /// Damaged snapshots, in words.
         skipped: Vec<String>,
-        /// Why the memory could not be gone on with, in words.
+        /// Why the memory could not be used, in words.
         why: Option<String>,
     },
 }
 
-/// What a memory node found when it began.
+/// What a memory node found when it started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Recovery {
-    /// What it went on from.
+    /// What it recovered from.
     pub origin: Origin,
     /// Records.
     pub keys: u64,
@@ -145,19 +148,19 @@ impl fmt::Display for Recovery {
         match &self.origin {
             Origin::Nothing => write!(f, "an empty store"),
             Origin::Memory { redone, finished_change } => {
-                write!(f, "{keys} keys in the memory of the process before, after {took:.1?}")?;
+                write!(f, "{keys} keys in the memory of the previous process, after {took:.1?}")?;
                 if *redone > 0 {
-                    write!(f, "; {redone} writes that were written down were done")?;
+                    write!(f, "; {redone} logged writes were performed")?;
                 }
                 if *finished_change {
-                    write!(f, "; a change of the directory was finished")?;
+                    write!(f, "; a change of the directory was completed")?;
                 }
                 Ok(())
             }
             Origin::Disk { snapshot, replayed, truncated, skipped, why } => {
                 write!(f, "{keys} keys from {snapshot} and {replayed} entries of the log, after {took:.1?}")?;
                 if let Some(why) = why {
-                    write!(f, "; the memory of the process before was not used: {why}")?;
+                    write!(f, "; the memory of the previous process was not used: {why}")?;
                 }
                 if let Some(truncated) = truncated {
                     write!(f, "; {truncated}")?;

@@ -1,4 +1,4 @@
-//! Going on with the memory of a process that has ended, at whatever instant.
+//! Recovery from the memory of a process that may have ended at any instant.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -23,8 +23,11 @@ use crate::durability::{Disk, LogReader, Lsn, Staging};
 use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
-use crate::table::extents::ExternalValues;
-use crate::table::{Parts, Separators, Table, TableError};
+use crate::table::error::TableError;
+use crate::table::room::aside::Separators;
+use crate::table::segments::Counts;
+use crate::table::values::ExternalValues;
+use crate::table::{Parts, Table};
 use crate::wal::entry::{self, Logged};
 
 /// What was found in memory.
@@ -39,7 +42,8 @@ pub(crate) struct ResumedRegion<K: BuildKeys, M> {
     pub(crate) applied: Lsn,
 }
 
-/// Whose memory it is, if it can be gone on with in this start of the machine; else why not.
+/// The identity of the memory, if it can be used since this boot of the machine; else the reason
+/// why not.
 pub(crate) fn examine<M: NodeMemory>(
     region: &M,
     recovery_area: &RecoveryArea<M>,
@@ -111,13 +115,14 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
     }
     // However often it starts, it gets no more than it has use for.
     if table.space().granted_free_bytes() < found.superblock.grant.end() / 16 {
-        table.reach_beyond_limit(&found.superblock);
+        table.room.reach_beyond_limit(&found.superblock);
     }
     found.table = Some(table);
     Ok(found)
 }
 
-/// The superblock. Where the process ended while it was being rewritten, with the record that it was to have.
+/// The superblock. Where the process ended while it was being rewritten, with the record that it
+/// was to have.
 fn superblock<K: BuildKeys, M: NodeMemory>(
     region: &M,
     recovery_area: &RecoveryArea<M>,
@@ -212,8 +217,9 @@ fn table<K: BuildKeys, M: NodeMemory>(
     // What a budget grants anew ends after all of it.
     let end = used.iter().map(|extent| extent.offset + extent.len).max().unwrap_or(0);
     let taken = superblock.grant.claim(end);
-    taken
-        .map_err(|why| Corrupt::new("directory", record.root, format!("its memory cannot be had: {why}")))?;
+    taken.map_err(|why| {
+        Corrupt::new("directory", record.root, format!("its memory cannot be granted: {why}"))
+    })?;
     let space = Space::around(SUPERBLOCK_BYTES as u64, superblock.grant.end(), used)
         .with_more(Arc::clone(&superblock.grant));
     let next_generation = generation.wrapping_add(1);
@@ -221,13 +227,10 @@ fn table<K: BuildKeys, M: NodeMemory>(
         record,
         encoders,
         separators: Separators::of::<K>(&directory),
-        segment_bytes,
         directory,
+        counts: Counts { bytes: segment_bytes, next_generation, next_version: next_version.max(2), keys: 0 },
         space,
         published,
-        next_generation,
-        next_version: next_version.max(2),
-        keys: 0,
         external: ExternalValues::default(),
     };
     Ok(Table::new(node, parts))
@@ -282,7 +285,7 @@ fn encoders<K: BuildKeys, M: NodeMemory>(
 }
 
 impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
-    /// Does what was written down and not done.
+    /// Performs what was logged and not performed.
     fn redo<D: Disk>(
         &mut self,
         table: &mut Table<K>,
@@ -317,8 +320,9 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
     fn redo_one(&mut self, table: &mut Table<K>, lsn: Lsn, payload: &[u8]) -> Result<(), RecoverError> {
         let logged = entry::decode::<K>(payload, &table.shape())
             .ok_or_else(|| RecoverError::Undecodable { what: format!("entry {lsn} of the log") })?;
-        // The values of entries lie in the region still. Pieces whose mutation was never written down are done with too: if
-        // they stayed to be done, a snapshot would take the log's files away that the next start asks for.
+        // The values of entries lie in the region still. Pieces whose mutation was never written
+        // down are done with too: if they stayed to be done, a snapshot would take the log's files
+        // away that the next start asks for.
         let Logged::SlotMutation(entry) = logged else { return self.note_applied(lsn, table) };
         let at = (entry.segment, entry.generation, entry.slot);
         let done =
@@ -339,8 +343,8 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
         Ok(())
     }
 
-    /// Keeps the reply to an operation that was done again. Those before it which changed nothing were noted when they were
-    /// decided.
+    /// Keeps the reply to an operation that was done again. Those before it which changed nothing
+    /// were noted when they were decided.
     fn keep_reply(
         &mut self,
         session: &DedupSession,

@@ -1,4 +1,4 @@
-//! Room in a region: free extents, and extents that readers may still look at.
+//! Free extents of a region, and extents in quarantine because readers may still read them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -29,9 +29,10 @@ impl Extent {
     }
 }
 
-/// The extents of a region that hold nothing: the smallest that fits is handed out, neighbours are joined. Extents that
-/// were given back wait in *quarantine* until no reader can take their bytes for what they held. Where nothing fits, more of
-/// the region is granted, if there is more. O(log n).
+/// The extents of a region that hold nothing: the smallest that fits is handed out, neighbours are
+/// joined. Extents that were given back wait in *quarantine* until no reader can take their bytes
+/// for what they held. Where nothing fits, more of the region is granted, if there is more. O(log
+/// n).
 #[derive(Debug, Default)]
 pub(crate) struct Space {
     by_offset: BTreeMap<u64, u64>,
@@ -75,7 +76,8 @@ impl Space {
         space
     }
 
-    /// The same, which can have more of its region, whose bytes up to the grant's end are free or in use here.
+    /// The same, which can have more of its region, whose bytes up to the grant's end are free or
+    /// in use here.
     pub(crate) fn with_more(self, grant: Arc<Grant>) -> Self {
         Self { grant: Some(grant), ..self }
     }
@@ -124,7 +126,7 @@ impl Space {
         self.emptied.as_ref().is_some_and(|emptied| emptied.end >= end)
     }
 
-    /// Bytes of the longest extent that can be had.
+    /// Bytes of the longest extent available.
     pub(crate) fn longest(&self) -> u64 {
         let longest = self.by_len.last().map_or(0, |(len, _)| *len);
         let Some(grant) = &self.grant else { return longest };
@@ -136,8 +138,8 @@ impl Space {
         longest.max(last.map_or(0, |(_, len)| *len) + ((grant.reach() & !7) - end))
     }
 
-    /// The `bytes` bytes before `end` that have the fewest in use, and how many that are. They begin with free ones, and end
-    /// after some if they end among them. O(free extents).
+    /// The `bytes` bytes before `end` that have the fewest in use, and how many that are. They
+    /// begin with free ones, and end after some if they end among them. O(free extents).
     pub(crate) fn emptiest(&self, bytes: u64, end: u64) -> Option<(Range<u64>, u64)> {
         let holes: Vec<Extent> =
             self.by_offset.iter().map(|(offset, len)| Extent { offset: *offset, len: *len }).collect();
@@ -183,7 +185,8 @@ impl Space {
         }
     }
 
-    /// Holds back what of an extent lies among the bytes that are being emptied; the rest is free for all.
+    /// Holds back what of an extent lies among the bytes that are being emptied; the rest is free
+    /// for all.
     fn keep(&mut self, extent: Extent) {
         let Some(emptied) = self.emptied.clone().filter(|emptied| extent.meets(emptied)) else {
             return self.join(extent);
@@ -199,8 +202,8 @@ impl Space {
         self.emptied.as_ref()
     }
 
-    /// Gives some of the free bytes at the end of what is granted back to those that share the budget, if they are many;
-    /// `true` if there are more to give back.
+    /// Gives some of the free bytes at the end of what is granted back to those that share the
+    /// budget, if they are many; `true` if there are more to give back.
     pub(crate) fn shrink(&mut self) -> bool {
         /// Bytes that are not worth it, and the share of what is granted that is not.
         const LEAST: (u64, u64) = (256 << 10, 8);
@@ -254,8 +257,8 @@ impl Space {
         self.by_len.insert((extent.len, extent.offset));
     }
 
-    /// Has the region granted up to `end`, which is in use already, whatever the budget says: what lies between counts as
-    /// free. `false` if the region does not reach so far.
+    /// Has the region granted up to `end`, which is in use already, whatever the budget says: what
+    /// lies between counts as free. `false` if the region does not reach so far.
     pub(crate) fn reach(&mut self, end: u64) -> bool {
         let Some(grant) = self.grant.clone() else { return true };
         let before = grant.end() & !7;
@@ -268,7 +271,8 @@ impl Space {
         true
     }
 
-    /// Takes just these bytes, which are in use already, out of the free ones; `false` if not all of them are free.
+    /// Takes just these bytes, which are in use already, out of the free ones; `false` if not all
+    /// of them are free.
     pub(crate) fn claim(&mut self, wanted: Extent) -> bool {
         let Some(end) = wanted.offset.checked_add(wanted.len).filter(|end| self.reach(*end)) else {
             return false;
@@ -292,8 +296,8 @@ impl Space {
             || self.held.iter().any(|held| held.meets(&(extent.offset..extent.end())))
     }
 
-    /// Gives bytes back that readers may look at whose directories are older than the log head `tag`. At once while the table
-    /// is being restored, when it has no readers.
+    /// Gives bytes back that readers may look at whose directories are older than the log head
+    /// `tag`. At once while the table is being restored, when it has no readers.
     pub(crate) fn retire(&mut self, tag: u64, extent: Extent) {
         if self.grant.as_ref().is_some_and(|grant| grant.is_restoring()) {
             return self.put(extent);
@@ -307,8 +311,8 @@ impl Space {
         self.quarantine.range(..=limit).next_back().map(|(tag, _)| *tag)
     }
 
-    /// The greatest tag up to `limit` that the oldest `most` extents reach, of those that wait: of one change at least;
-    /// `None` if nothing so old waits.
+    /// The greatest tag up to `limit` that the oldest `most` extents reach, of those that wait: of
+    /// one change at least; `None` if nothing so old waits.
     pub(crate) fn tag_of_oldest(&self, limit: u64, most: usize) -> Option<u64> {
         let (mut reached, mut extents) = (None, 0);
         for (tag, waiting) in self.quarantine.range(..=limit) {
@@ -336,7 +340,7 @@ impl Space {
         self.free + self.grant.as_ref().map_or(0, |grant| grant.reach() - grant.end())
     }
 
-    /// End of the bytes that could be had.
+    /// End of the bytes that could be granted.
     pub(crate) fn end_in_reach(&self) -> u64 {
         self.grant.as_ref().map_or(0, |grant| grant.reach())
     }

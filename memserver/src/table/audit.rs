@@ -1,4 +1,4 @@
-//! Looking at every byte of a table for what must hold.
+//! A full check of a table: every byte of every segment, and all external values.
 
 use std::borrow::Borrow;
 
@@ -9,8 +9,12 @@ use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::Window;
 
-use super::slots::Slots;
-use super::{Table, TableError};
+use super::Table;
+use super::error::TableError;
+use super::segments::Segments;
+use super::segments::slots::Slots;
+use super::values::{ExternalValues, memory_of, read_value};
+use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 
 /// What was found in a table whose every byte is right.
@@ -27,30 +31,67 @@ pub struct Audit {
 }
 
 impl<K: BuildKeys> Table<K> {
-    /// Checks every segment: headers and ranges, every record's checksum, window and fingerprint, every free slot's
-    /// fingerprint, no key twice, records counted right, and every external value. About 10 ns per slot.
+    /// Checks every segment: headers and ranges, every record's checksum, window and fingerprint,
+    /// every free slot's fingerprint, no key twice, records counted right, and every external
+    /// value. About 10 ns per slot.
     pub(crate) fn audit<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
     ) -> Result<Audit, TableError> {
         let mut audit = Audit::default();
-        let mut entries = self.directory.iter().peekable();
+        let mut entries = self.segments.directory.iter().peekable();
         while let Some((lo, segment)) = entries.next() {
             let behind = entries.peek().map(|(lo, _)| lo.clone());
             audit.segments += 1;
             audit.slots += u64::from(segment.model().cap);
-            audit.keys +=
-                self.audit_segment(superblock, lo.borrow(), behind.as_ref().map(Borrow::borrow), segment)?;
+            audit.keys += self.segments.audit_segment(
+                superblock,
+                lo.borrow(),
+                behind.as_ref().map(Borrow::borrow),
+                segment,
+            )?;
         }
-        if audit.keys != self.keys {
-            let why = format!("it holds {} records and counts {}", audit.keys, self.keys);
+        if audit.keys != self.segments.keys {
+            let why = format!("it holds {} records and counts {}", audit.keys, self.segments.keys);
             return Err(Corrupt::new("table", 0, why).into());
         }
         audit.external = self.audit_extents(superblock)?.values;
         Ok(audit)
     }
 
-    /// Checks the table of a segment's groups: what goes where readers do not look first is told by it.
+    /// Checks every external value: its bytes, and that its memory is not free and no other
+    /// value's.
+    fn audit_extents<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+    ) -> Result<ExternalValues, TableError> {
+        let (mut external, mut all, mut value) = (ExternalValues::default(), Vec::new(), Vec::new());
+        self.segments.each_extent(superblock, |extent| {
+            value.clear();
+            read_value(superblock, &extent, &mut value)?;
+            external.add(&extent);
+            all.push(memory_of(&extent));
+            Ok(())
+        })?;
+        all.sort_unstable();
+        let damaged = |extent: &Extent, why: &str| Err(Corrupt::new("value", extent.offset, why).into());
+        if let Some(pair) = all.windows(2).find(|pair| pair[0].offset + pair[0].len > pair[1].offset) {
+            return damaged(&pair[1], "two slots name its memory");
+        }
+        if let Some(extent) = all.iter().find(|extent| self.room.space.overlaps(**extent)) {
+            return damaged(extent, "its memory counts as free");
+        }
+        if external != self.values {
+            let why = format!("there are {external:?}, and {:?} are counted", self.values);
+            return Err(Corrupt::new("value", 0, why).into());
+        }
+        Ok(external)
+    }
+}
+
+impl<K: BuildKeys> Segments<K> {
+    /// Checks the table of a segment's groups: what goes where readers do not look first is told by
+    /// it.
     pub(super) fn check_groups<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,

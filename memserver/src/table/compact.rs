@@ -1,9 +1,9 @@
-//! Segments that hold few records for their slots, because records were deleted or a run of inserts ended: neighbours are
-//! brought together in fewer slots.
+//! Compaction: neighbouring segments with few records, after deletes or at the end of a run of
+//! inserts, become one segment with fewer slots.
 //!
-//! Nobody counts while records are deleted. When all segments together take too much for the records they hold, some must
-//! hold few, and a sweep over the directory finds them by their fingerprints: those first that free the most slots per
-//! record copied.
+//! Deletes keep no counts. When all segments together take too much memory for the records they
+//! hold, a sweep over the directory finds sparse ones by their fingerprints, those first that free
+//! the most slots per record copied.
 
 use std::borrow::Borrow;
 
@@ -12,23 +12,28 @@ use fpcache::layout::SlotState;
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 
-use super::gather::{Old, age};
-use super::giving_back::Sparing;
-use super::replacement::Making;
-use super::slots::Slots;
-use super::{Table, TableError};
+use super::Table;
+use super::error::TableError;
+use super::rebuilder::gather::Old;
+use super::rebuilder::planned::Making;
+use super::room::Sparing;
+use super::segments::Segments;
+use super::segments::slots::Slots;
 use crate::rebuild::plan::{RUN_ENDED, SMALL};
 use crate::recovery_area::MOST_REPLACED;
 use crate::superblock_writer::SuperblockWriter;
+use crate::versions::age;
 
-/// Slots that must come free for a record that is copied, one pass over the directory after the other.
+/// Slots that must come free for a record that is copied, one pass over the directory after the
+/// other.
 const PASSES: [f64; 4] = [4.0, 1.0, 0.25, 0.05];
 /// The pass that spares nothing.
 const LAST: usize = PASSES.len() - 1;
 /// Segments whose fingerprints are looked at in one step, and about how many slots they have.
 const LOOKED_AT: usize = 256;
 const LOOKED_AT_SLOTS: usize = 1 << 16;
-/// Most records that are copied in one step, but for those of a single segment, and about how many slots are freed.
+/// Most records that are copied in one step, but for those of a single segment, and about how many
+/// slots are freed.
 const MOST_COPIED: usize = 2048;
 const MOST_FREED: usize = 1 << 14;
 /// Segments without a record that were built as lately as this may be slots kept for a run.
@@ -64,15 +69,29 @@ impl<K: BuildKeys> Run<K> {
 }
 
 impl<K: BuildKeys> Table<K> {
-    /// Looks at some segments, and brings some together; `false` if there is nothing to do.
+    /// Reclaims a little memory; `false` if there is nothing to do.
+    pub(super) fn give_back<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
+        self.room.is_compacting = true;
+        let stepped = match self.step_sweep(superblock) {
+            Ok(false) => self.step_evacuation(superblock),
+            other => other,
+        };
+        self.room.is_compacting = false;
+        stepped
+    }
+
+    /// Examines some segments, and compacts some; `false` if there is nothing to do.
     pub(super) fn step_sweep<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
-        let sweep = match self.giving_back.sweep.take() {
-            Some(_) if self.is_swept(superblock) => return Ok(true),
+        let sweep = match self.sweep.take() {
+            Some(_) if self.room.is_swept(superblock, &self.segments) => return Ok(true),
             Some(sweep) => sweep,
-            None => match self.due_sweep(superblock) {
+            None => match self.room.due_sweep(superblock, &self.segments) {
                 Some(Sparing::Runs) => Sweep { from: K::lowest().to_owned(), pass: 0 },
                 Some(Sparing::Nothing) => Sweep { from: K::lowest().to_owned(), pass: LAST },
                 None => return Ok(false),
@@ -86,17 +105,17 @@ impl<K: BuildKeys> Table<K> {
                 Err(error) => return Err(error),
             }
         }
-        self.giving_back.sweep = match next {
+        self.sweep = match next {
             Some(from) => Some(Sweep { from, ..sweep }),
             None if sweep.pass + 1 < LAST => {
                 Some(Sweep { from: K::lowest().to_owned(), pass: sweep.pass + 1 })
             }
             None => {
-                let now = Some((self.segment_bytes, self.keys));
+                let now = Some((self.segments.bytes, self.segments.keys));
                 if sweep.pass == LAST {
-                    self.giving_back.swept_all = now;
+                    self.room.fullness.swept_all = now;
                 } else {
-                    self.giving_back.swept = now;
+                    self.room.fullness.swept = now;
                 }
                 None
             }
@@ -104,16 +123,22 @@ impl<K: BuildKeys> Table<K> {
         Ok(true)
     }
 
-    /// The next neighbours from `from` on that are worth it, if there are some close by, and where to go on: after them.
+    /// The next neighbours from `from` on that are worth compacting, if any are close by, and where
+    /// to continue.
     fn next_run<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         from: &K::Key,
         pass: usize,
     ) -> Result<(Run<K>, Option<K::Owned>), TableError> {
-        let entries: Vec<(K::Owned, Segment<K>)> =
-            self.directory.range_from(from).take(LOOKED_AT).map(|(lo, segment)| (lo, *segment)).collect();
-        let behind = entries.last().and_then(|(lo, _)| self.directory.locate(lo.borrow())?.hi);
+        let entries: Vec<(K::Owned, Segment<K>)> = self
+            .segments
+            .directory
+            .range_from(from)
+            .take(LOOKED_AT)
+            .map(|(lo, segment)| (lo, *segment))
+            .collect();
+        let behind = entries.last().and_then(|(lo, _)| self.segments.directory.locate(lo.borrow())?.hi);
         let mut run = Run { segments: Vec::new(), keys: 0, slots: 0 };
         let mut looked_at = 0;
         for (lo, segment) in entries {
@@ -121,7 +146,7 @@ impl<K: BuildKeys> Table<K> {
                 return Ok((run, Some(lo)));
             }
             looked_at += usize::from(segment.model().cap);
-            let live = self.live(superblock, &segment)?;
+            let live = self.segments.live(superblock, &segment)?;
             let joins = self.begins_run(superblock, &segment, live, pass)?
                 || !run.segments.is_empty() && self.joins_run(&run, &segment, live, pass);
             if joins && (run.segments.is_empty() || run.has_room_for(&segment, live)) {
@@ -141,7 +166,8 @@ impl<K: BuildKeys> Table<K> {
         Ok((run, behind))
     }
 
-    /// Whether a segment alone is worth it, or small enough to be worth it with a neighbour; and not kept for a run.
+    /// Whether a segment alone is worth it, or small enough to be worth it with a neighbour; and
+    /// not kept for a run.
     fn begins_run<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
@@ -150,23 +176,25 @@ impl<K: BuildKeys> Table<K> {
         pass: usize,
     ) -> Result<bool, TableError> {
         let cap = usize::from(segment.model().cap);
-        // Those that replaced what was emptied become one with their neighbours of that kind: a queue leaves one after the
-        // other, and no run gains by so few slots.
+        // Those that replaced what was emptied become one with their neighbours of that kind: a
+        // queue leaves one after the other, and no run gains by so few slots.
         if live == 0 && cap <= usize::from(self.rebuilder.options.least_slots) {
             return Ok(true);
         }
         let is_candidate = self.frees_enough(live, cap, pass) || pass > 1 && live < SMALL && cap < 2 * SMALL;
-        Ok(is_candidate && (pass == LAST || live * 4 >= cap || !self.is_reserve(superblock, segment)?))
+        Ok(is_candidate
+            && (pass == LAST || live * 4 >= cap || !self.segments.is_reserve(superblock, segment)?))
     }
 
-    /// Whether a segment that is not worth it joins the neighbours before it because either is small.
+    /// Whether a segment that is not worth it joins the neighbours before it because either is
+    /// small.
     fn joins_run(&self, run: &Run<K>, segment: &Segment<K>, live: usize, pass: usize) -> bool {
         let cap = usize::from(segment.model().cap);
         let is_small = live < SMALL && cap < 2 * SMALL;
         is_small || run.keys < SMALL && pass > 0 && live * 4 >= cap
     }
 
-    /// Whether so many records leave enough of so many slots free when they are brought together.
+    /// Whether compacting this many records in this many slots frees enough.
     fn frees_enough(&self, keys: usize, slots: usize, pass: usize) -> bool {
         let needed = (keys as f64 / self.rebuilder.options.compact_fill())
             .max(f64::from(self.rebuilder.options.least_slots));
@@ -178,6 +206,30 @@ impl<K: BuildKeys> Table<K> {
         !run.segments.is_empty() && self.frees_enough(run.keys, run.slots, pass)
     }
 
+    fn bring_together<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        run: Run<K>,
+        behind: Option<K::Owned>,
+    ) -> Result<(), TableError> {
+        self.rebuilder.gathering.clear();
+        for (lo, segment, live) in &run.segments {
+            // A snapshot under way counts the slots of all.
+            if *live > 0 || self.taking.is_some() {
+                self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), segment)?;
+            }
+        }
+        let Some((lo, ..)) = run.segments.first() else { return Ok(()) };
+        let old = Old {
+            lo: lo.clone(),
+            behind,
+            segments: run.segments.iter().map(|(_, segment, _)| *segment).collect(),
+        };
+        self.replace(superblock, &old, Making::Compact)
+    }
+}
+
+impl<K: BuildKeys> Segments<K> {
     /// Whether most free slots were never written to, and a run may be about to fill them.
     fn is_reserve<M: NodeMemory>(
         &self,
@@ -197,27 +249,5 @@ impl<K: BuildKeys> Table<K> {
         let built = self.next_generation.wrapping_sub(segment.generation());
         let is_new = if idle == u32::MAX { built < LATELY } else { idle <= RUN_ENDED };
         Ok(is_new && emptied * 2 < free)
-    }
-
-    fn bring_together<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        run: Run<K>,
-        behind: Option<K::Owned>,
-    ) -> Result<(), TableError> {
-        self.rebuilder.gathering.clear();
-        for (lo, segment, live) in &run.segments {
-            // Whoever follows records counts the slots of all.
-            if *live > 0 || self.taking.is_some() {
-                self.gather_segment(superblock, lo.borrow(), segment)?;
-            }
-        }
-        let Some((lo, ..)) = run.segments.first() else { return Ok(()) };
-        let old = Old {
-            lo: lo.clone(),
-            behind,
-            segments: run.segments.iter().map(|(_, segment, _)| *segment).collect(),
-        };
-        self.replace(superblock, &old, Making::Compact)
     }
 }

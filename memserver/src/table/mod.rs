@@ -1,303 +1,224 @@
-//! A table as the memory node has it: where every record lies, and how records change.
+//! The table of a memory node: where its records are, and how they change.
 //!
-//! | module | holds |
+//! A [`Table`] has parts, each with its own fields and methods:
+//!
+//! | part | holds |
 //! |---|---|
-//! | [`slots`] | one segment's slots: the stores by which a record begins, changes and ends |
-//! | [`write`] | one operation: what it comes to, and doing that |
-//! | [`replacement`] | segments replaced by segments: planning, writing, committing, freezing |
-//! | [`gather`] | the records of the segments that are to be replaced |
-//! | [`parting`] | where the ranges of planned segments begin |
-//! | [`room`] | free memory, and what has to happen before there is some |
-//! | [`giving_back`] | when segments take too much room, and when a table is known to be full |
-//! | [`compact`] | segments that deletes left half empty, brought together |
-//! | [`evacuate`] | bytes emptied of what lies in them, so that free memory is in one piece |
-//! | [`search`] | all that can make room for what found none, in steps
-//! | [`extents`] | external values |
-//! | [`retrain`] | encoders that suit the keys a table has by now |
-//! | [`audit`] | looking at every byte for what must hold |
-//! | [`records`] | records as snapshots have them, and records put back by key |
+//! | [`segments`] | the directory, and the slots of every segment |
+//! | [`room`] | free memory, memory that readers may still read, the directory in the region |
+//! | [`values`] | external values |
+//! | [`rebuilder`] | planning and writing of new segments |
 //! | [`taking`] | the records of a snapshot, while writes go on |
-//! | [`checkpoint`] | the directory in the region, written in steps while changes go on |
+//!
+//! Operations that need several parts are methods of the table:
+//!
+//! | module | does |
+//! |---|---|
+//! | [`write`] | writes single records |
+//! | [`replacement`] | replaces segments: commits new ones, freezes old ones |
+//! | [`retrain`] | retrains the encoders on the table's keys |
+//! | [`compact`] | merges sparse segments |
+//! | [`evacuate`] | empties a range of memory, so that free memory is in one piece |
+//! | [`search`] | does everything that can make room, step by step |
+//! | [`audit`] | checks every byte |
+//! | [`records`] | encodes records for snapshots, and restores them |
 
 pub(crate) mod audit;
-pub(crate) mod checkpoint;
 mod compact;
+pub(crate) mod error;
 mod evacuate;
-pub(crate) mod extents;
-mod gather;
-mod giving_back;
-mod parting;
+mod rebuilder;
 pub(crate) mod records;
-pub(crate) mod replacement;
+mod replacement;
 mod retrain;
-mod room;
+pub(crate) mod room;
 mod search;
-pub(crate) mod slots;
+pub(crate) mod segments;
 mod taking;
-pub(crate) mod write;
+pub(crate) mod values;
+mod write;
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
+use std::ops::Range;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{Corrupt, RecordShape, SegmentGeometry, SlotWord, TableParameters, TableRecord};
-use fpcache::matching::Matcher;
+use fpcache::layout::{Corrupt, RecordShape, TableRecord};
 use fpcache::models::Segment;
-use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_fabric::NodeMemory;
 use fpcache_index::Directory;
 
 use crate::counters::Counters;
-use crate::image::SegmentImage;
-use crate::loader::FIRST_VERSION;
-use crate::rebuild::plan::RebuildOptions;
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
-pub(crate) use checkpoint::Separators;
-use checkpoint::{Aside, Checkpoint};
-use extents::ExternalValues;
-use gather::Gathering;
-use giving_back::GivingBack;
-use retrain::Retraining;
+use compact::Sweep;
+use error::TableError;
+use rebuilder::Rebuilder;
+use room::aside::Separators;
+use room::{Publication, Room};
+use search::Search;
+use segments::{Counts, Segments};
 use taking::Taking;
+use values::{ExternalValues, memory_of};
 
-/// Why a table could not be changed.
-#[derive(Debug, thiserror::Error)]
-pub enum TableError {
-    /// The region is full.
-    #[error(
-        "the region of {} has no room for more records: delete some, drop other tables, or restart the memory node with \
-         a larger --capacity",
-        bytesize::ByteSize(*.capacity).display().iec()
-    )]
-    NoRoom {
-        /// Bytes that the region can have.
-        capacity: u64,
-    },
-    /// The region could not be written: a bug.
-    #[error("writing the region failed: {0}")]
-    Region(#[from] AccessError),
-    /// The region's own bytes contradict themselves.
-    #[error(transparent)]
-    Corrupt(#[from] Corrupt),
-}
-
-/// A table, its directory whole and current.
+/// A table.
 #[derive(Debug)]
 pub(crate) struct Table<K: BuildKeys> {
-    node: u16,
-    /// As published with the newest checkpoint.
-    record: TableRecord,
-    geometry: SegmentGeometry,
-    /// What the segments share to compute coordinates.
-    encoders: K::Encoders,
-    matcher: Matcher,
-    directory: Directory<K::Key, Segment<K>>,
-    space: Space,
-    /// Bytes of all segments.
-    segment_bytes: u64,
-    giving_back: GivingBack<K>,
-    pub(crate) publication: Publication<K>,
-    /// Slots of records that wait for the disk: the segment's offset, and the slot.
-    reserved: HashSet<(u64, u32)>,
+    pub(crate) segments: Segments<K>,
+    pub(crate) room: Room<K>,
+    values: ExternalValues,
     rebuilder: Rebuilder<K>,
+    /// Segments being brought together.
+    sweep: Option<Sweep<K>>,
+    /// For an extent that is missed by a write.
+    search: Option<Search<K>>,
     /// How far the snapshot under way has come, until it has all records.
     taking: Option<Box<Taking<K>>>,
-    next_generation: u32,
-    next_version: u32,
-    keys: u64,
-    /// Records in the slot their prediction names.
-    at_home: u64,
-    external: ExternalValues,
     pub(crate) counters: Counters,
-    scratch: Scratch,
 }
 
-/// What rebuilds a table's segments, and which of them are due.
-#[derive(Debug)]
-struct Rebuilder<K: BuildKeys> {
-    options: RebuildOptions,
-    image: SegmentImage,
-    gathering: Gathering<K>,
-    /// First keys of segments that inserts will soon have filled up.
-    nearly_full: Vec<K::Owned>,
-    retraining: Retraining<K>,
-}
-
-/// The directory in the region: the one that is published, and the next.
-#[derive(Debug)]
-pub(crate) struct Publication<K: BuildKeys> {
-    /// Memory of the directory that is published.
-    published: Vec<Extent>,
-    checkpoint: Option<Checkpoint<K>>,
-    /// Memory for the next directory.
-    aside: Aside,
-    separators: Separators,
-    /// Whether a reader asked for a new directory.
-    pub(crate) wanted: bool,
-}
-
-/// Buffers of one operation.
-#[derive(Debug, Default)]
-struct Scratch {
-    fingerprints: Vec<u8>,
-    slots: Vec<u32>,
-    body: Vec<u8>,
-}
-
-/// What a table is made from, by a load or a recovery.
+/// What a load or a recovery creates a table from.
 #[derive(Debug)]
 pub(crate) struct Parts<K: BuildKeys> {
     pub(crate) record: TableRecord,
     pub(crate) encoders: K::Encoders,
     pub(crate) directory: Directory<K::Key, Segment<K>>,
     pub(crate) separators: Separators,
-    /// Bytes of all segments.
-    pub(crate) segment_bytes: u64,
+    pub(crate) counts: Counts,
     pub(crate) space: Space,
     pub(crate) published: Vec<Extent>,
-    pub(crate) next_generation: u32,
-    pub(crate) next_version: u32,
-    pub(crate) keys: u64,
     pub(crate) external: ExternalValues,
-}
-
-/// How a table's segments are rebuilt.
-fn rebuild_options(parameters: &TableParameters, geometry: &SegmentGeometry) -> RebuildOptions {
-    const OF_LOADED: f64 = 0.78;
-    let standard = RebuildOptions::default();
-    RebuildOptions {
-        epsilon: parameters.epsilon,
-        // What writes leave is not far from what a load makes of the same records, whatever its fill.
-        fill: standard.fill.min(parameters.fill).max(OF_LOADED * parameters.fill),
-        settled_fill: parameters.fill,
-        max_slots: parameters.max_slots,
-        slot_bytes: geometry.slot_bytes + geometry.width.bytes(),
-        ..standard
-    }
 }
 
 impl<K: BuildKeys> Table<K> {
     pub(crate) fn new(node: u16, parts: Parts<K>) -> Self {
-        let Parts {
-            record,
-            encoders,
-            directory,
-            separators,
-            segment_bytes,
-            space,
-            published,
-            next_generation,
-            next_version,
-            keys,
-            external,
-        } = parts;
-        let geometry = record.parameters.geometry();
+        let Parts { record, encoders, directory, separators, counts, space, published, external } = parts;
+        let segments = Segments::new(&record, encoders, directory, counts);
         Self {
-            node,
-            geometry,
-            matcher: Matcher::detect(),
-            directory,
-            space,
-            segment_bytes,
-            giving_back: GivingBack::default(),
-            publication: Publication {
-                published,
-                checkpoint: None,
-                aside: Aside::default(),
-                separators,
-                wanted: false,
-            },
-            reserved: HashSet::new(),
-            rebuilder: Rebuilder {
-                options: rebuild_options(&record.parameters, &geometry),
-                image: SegmentImage::new(geometry),
-                gathering: Gathering::default(),
-                nearly_full: Vec::new(),
-                retraining: Retraining::new(&encoders, record.keys),
-            },
+            rebuilder: Rebuilder::new(&segments, record.keys),
+            segments,
+            room: Room::new(node, record, space, Publication::new(published, separators)),
+            values: external,
+            sweep: None,
+            search: None,
             taking: None,
-            next_generation,
-            next_version,
-            keys,
-            at_home: record.at_home,
-            external,
             counters: Counters::default(),
-            scratch: Scratch::default(),
-            record,
-            encoders,
         }
     }
 
-    /// Counts the records anew, and the external values; and checks the tables of groups, which nobody looks at later.
+    /// Counts records and external values again, and checks the tables of groups, which are not
+    /// checked later.
     pub(crate) fn recount<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
     ) -> Result<(), TableError> {
         let mut keys = 0;
-        for (_, segment) in &self.directory {
-            self.check_groups(superblock, segment)?;
-            keys += self.count(superblock, segment)?;
+        for (_, segment) in &self.segments.directory {
+            self.segments.check_groups(superblock, segment)?;
+            keys += self.segments.count(superblock, segment)?;
         }
-        self.keys = keys;
+        self.segments.keys = keys;
         let mut external = ExternalValues::default();
-        self.each_extent(superblock, |extent| {
+        self.segments.each_extent(superblock, |extent| {
             external.add(&extent);
             Ok(())
         })?;
-        self.external = external;
+        self.values = external;
+        Ok(())
+    }
+
+    /// Takes the memory of all external values from what counts as free: everything but the
+    /// segments, so far.
+    pub(crate) fn claim_extents<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+    ) -> Result<(), TableError> {
+        let mut found = Vec::new();
+        self.segments.each_extent(superblock, |extent| {
+            found.push(memory_of(&extent));
+            Ok(())
+        })?;
+        for extent in found {
+            if !self.room.space.claim(extent) {
+                let why = "a slot names memory beyond the region, or in use for something else";
+                return Err(Corrupt::new("value", extent.offset, why).into());
+            }
+        }
         Ok(())
     }
 
     /// Live records.
     pub(crate) fn keys(&self) -> u64 {
-        self.keys
+        self.segments.keys
     }
 
-    /// Segments.
-    pub(crate) fn segments(&self) -> u64 {
-        self.directory.len() as u64
+    /// The number of segments.
+    pub(crate) fn segment_count(&self) -> u64 {
+        self.segments.directory.len() as u64
     }
 
     pub(crate) fn record(&self) -> &TableRecord {
-        &self.record
+        &self.room.record
     }
 
     pub(crate) fn space(&self) -> &Space {
-        &self.space
+        &self.room.space
     }
 
-    /// Has the table retrain on its keys as soon as it has so many.
+    /// External values.
+    pub(crate) fn external(&self) -> ExternalValues {
+        self.values
+    }
+
+    /// Has the table retrain once it has this many keys.
     pub(crate) fn retrain_at(&mut self, keys: u64) {
         self.rebuilder.retraining.retrain_at(keys);
     }
 
-    /// Goes on with the versions that another memory node gave out up to this one.
-    pub(crate) fn go_on_from(&mut self, next_version: u32) {
-        self.next_version = next_version.max(self.next_version);
+    /// Has segments compacted when they take this many bytes too much.
+    pub(crate) fn give_back_from(&mut self, bytes: u64) {
+        self.room.give_back_from(bytes);
     }
 
-    /// Goes on counting versions from here.
-    pub(crate) fn count_versions_from(&mut self, version: u32) {
-        self.next_version = (version % SlotWord::VERSIONS).max(FIRST_VERSION + 1);
+    /// Has this range evacuated once there is nothing else to do.
+    pub(crate) fn empty(&mut self, offsets: Range<u64>) {
+        self.room.emptying.empty(offsets);
+    }
+
+    /// Has a new directory published as soon as there is a change that the published one lacks.
+    pub(crate) fn want_checkpoint(&mut self) {
+        self.room.publication.wanted = true;
+    }
+
+    /// Writes a directory that contains every change so far, at once.
+    pub(crate) fn finish_checkpoint<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<(), TableError> {
+        self.room.finish_checkpoint(superblock, &self.segments)
+    }
+
+    /// Whether an insert found no room, and nothing has improved since.
+    pub(crate) fn is_known_full(&self) -> bool {
+        self.room.is_known_full(&self.segments)
     }
 
     /// The version of the next write.
     pub(crate) fn next_version(&self) -> u32 {
-        self.next_version
+        self.segments.next_version
     }
 
     /// How records lie in slots.
     pub(crate) fn shape(&self) -> RecordShape {
-        self.geometry.shape
+        self.segments.geometry.shape
     }
 
     /// What the segments share to compute coordinates.
     pub(crate) fn encoders(&self) -> &K::Encoders {
-        &self.encoders
+        &self.segments.encoders
     }
 
-    /// Does a little of what can be done between operations; `true` if there is more. No segment is replaced while slots
-    /// of it are spoken for: `may_replace`.
+    /// Does a little background work; `true` if there is more. Segments are replaced only if
+    /// `may_replace`: none of their slots may be reserved.
     pub(crate) fn work<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
@@ -305,15 +226,15 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<bool, TableError> {
         // What it replaces would be in the way of a search for room.
         let may_replace = may_replace && !self.is_searching();
-        if may_replace && let Some(lo) = self.rebuilder.nearly_full.pop() {
-            self.relieve(superblock, lo.borrow())?;
+        if may_replace && let Some(key) = self.rebuilder.next_nearly_full() {
+            self.relieve(superblock, key.borrow())?;
             return Ok(true);
         }
         // A search writes directories when it needs them, and has room for them then.
-        if !self.is_searching() && self.wants_checkpoint(superblock) {
-            match self.step_checkpoint(superblock) {
+        if !self.is_searching() && self.room.wants_checkpoint(superblock) {
+            match self.room.step_checkpoint(superblock, &self.segments) {
                 // The bytes that are being emptied may be all that is free.
-                Err(TableError::NoRoom { .. }) if self.give_up_evacuation() => {}
+                Err(TableError::NoRoom { .. }) if self.room.give_up_evacuation() => {}
                 stepped => stepped?,
             }
             return Ok(true);
@@ -324,10 +245,10 @@ impl<K: BuildKeys> Table<K> {
         if may_replace && self.give_back(superblock)? {
             return Ok(true);
         }
-        if self.reclaim_early(superblock)? {
+        if self.room.reclaim_early(superblock)? {
             // What waits after it may be due now.
             return Ok(true);
         }
-        Ok(self.space.shrink())
+        Ok(self.room.space.shrink())
     }
 }

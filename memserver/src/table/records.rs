@@ -1,14 +1,15 @@
-//! Records as snapshots have them, and records put back by key.
+//! Encoding of records for snapshots, and restoring of records by key.
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, ValuePlace};
 use fpcache::message::{Sent, WriteKind, WriteOperation};
 use fpcache_fabric::NodeMemory;
 
-use super::extents::memory_of;
-use super::slots::Slots;
-use super::write::{Decision, MutationKind, SlotMutation};
-use super::{Table, TableError};
+use super::Table;
+use super::error::TableError;
+use super::segments::decide::{Decision, MutationKind, SlotMutation};
+use super::segments::slots::Slots;
+use super::values::{memory_of, read_value};
 use crate::superblock_writer::SuperblockWriter;
 
 /// Bytes of a version before what the slot holds in a record of a snapshot.
@@ -29,8 +30,8 @@ pub(crate) fn each_record(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
 impl<K: BuildKeys> Table<K> {
     /// About how many bytes all records take as [`take_records`](Self::take_records) gives them.
     pub(crate) fn records_bytes(&self) -> u64 {
-        let each = LENGTH_BYTES + VERSION_BYTES + self.geometry.shape.body_bytes();
-        self.keys * each as u64 + self.external.bytes
+        let each = LENGTH_BYTES + VERSION_BYTES + self.segments.geometry.shape.body_bytes();
+        self.segments.keys * each as u64 + self.values.bytes
     }
 
     /// Appends one record as snapshots have it.
@@ -46,11 +47,11 @@ impl<K: BuildKeys> Table<K> {
         let value = match value {
             Stored::Here(value) => value,
             Stored::External(extent) => {
-                self.read_value(superblock, extent, &mut long)?;
+                read_value(superblock, extent, &mut long)?;
                 &long[..]
             }
         };
-        let (shape, stored) = (self.geometry.shape, Stored::Here(value));
+        let (shape, stored) = (self.segments.geometry.shape, Stored::Here(value));
         let record_bytes = VERSION_BYTES + shape.used(K::encoded_len(key), &stored);
         // A value has at most 16 MiB.
         out.extend((record_bytes as u32).to_le_bytes());
@@ -78,10 +79,10 @@ impl<K: BuildKeys> Table<K> {
                 Decision::Reply(_) => return Ok(()),
                 Decision::Mutate(mutation) => {
                     let mutation = SlotMutation { version, ..mutation };
-                    let place = self.geometry.shape.place(K::encoded_len(key), value.len());
+                    let place = self.segments.geometry.shape.place(K::encoded_len(key), value.len());
                     let value = match place {
                         Some(ValuePlace::External) if kind == WriteKind::Put => {
-                            Stored::External(self.write_value(superblock, value)?)
+                            Stored::External(self.room.write_value(superblock, &self.segments, value)?)
                         }
                         _ => Stored::Here(value),
                     };
@@ -94,8 +95,9 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
-    /// Does again what was written down before the process ended, to the slot it was decided for. Whether the slot was
-    /// changed then, wholly or in part, makes no difference; the count of records is left to the caller.
+    /// Performs a logged mutation again, on the slot it was decided for. It makes no difference
+    /// whether that slot was changed before, wholly or in part; the count of records is left to the
+    /// caller.
     pub(crate) fn redo<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
@@ -106,7 +108,7 @@ impl<K: BuildKeys> Table<K> {
         value: &Stored<'_>,
     ) -> Result<Option<fpcache::message::WriteReply>, TableError> {
         let (offset, generation, slot) = at;
-        let Some((segment, shared)) = self.directory.find_shared(key) else { return Ok(None) };
+        let Some((segment, shared)) = self.segments.directory.find_shared(key) else { return Ok(None) };
         let segment = *segment;
         let is_same = segment.address().offset() == offset && segment.generation() == generation;
         if !is_same || slot >= segment.model().cap {
@@ -116,23 +118,22 @@ impl<K: BuildKeys> Table<K> {
             // Where the slot names it already, it was claimed with all that slots name.
             let memory = memory_of(extent);
             let end = memory.offset.saturating_add(memory.len);
-            if !self.space.reach(end) || (self.space.overlaps(memory) && !self.space.claim(memory)) {
+            if !self.room.space.reach(end)
+                || (self.room.space.overlaps(memory) && !self.room.space.claim(memory))
+            {
                 return Ok(None);
             }
         }
-        let x = segment.coordinate(key, shared, &self.encoders);
+        let x = segment.coordinate(key, shared, &self.segments.encoders);
         let (slot, hash, predicted) = (u32::from(slot), K::hash(key), segment.model().predict(x));
         let mark = match kind {
-            MutationKind::Insert => Slots::of(&*superblock.region, self.geometry, &segment).to_mark(
-                &segment.model(),
-                (x, hash),
-                slot,
-            )?,
+            MutationKind::Insert => Slots::of(&*superblock.region, self.segments.geometry, &segment)
+                .to_mark(&segment.model(), (x, hash), slot)?,
             MutationKind::Update | MutationKind::Remove => None,
         };
         let mutation = SlotMutation { kind, segment, slot, predicted, key, hash, version, mark };
-        // Counts are made anew once everything is done.
-        self.keys += u64::from(kind == MutationKind::Remove);
+        // Records are counted again once everything is done.
+        self.segments.keys += u64::from(kind == MutationKind::Remove);
         self.accept(&mutation);
         Ok(Some(self.perform(superblock, &mutation, value)?))
     }

@@ -1,18 +1,19 @@
-//! Room for a segment or a value that found none: all that can make some is done, in steps, before it is refused. What was
-//! replaced is freed, segments are swept together, and bytes are emptied.
+//! The search for room, after a segment or a value found none: everything that can make room is
+//! done, in steps, before the write is refused. Replaced memory is freed, segments are compacted,
+//! and a range is evacuated.
 //!
-//! Nothing else is written to the table meanwhile, and nothing else gives room back: the write it is for has the table to
-//! itself until its search has ended.
+//! Until the search has ended, no other write changes the table and nothing else reclaims memory.
 
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
 use fpcache_fabric::NodeMemory;
 
-use super::{Table, TableError};
+use super::Table;
+use super::error::TableError;
 use crate::superblock_writer::SuperblockWriter;
 
-/// Share of what can be had that is replaced before it is freed.
+/// Share of the available memory that is replaced before it is freed.
 const SHARE: u64 = 16;
 
 /// A search for a free extent.
@@ -26,15 +27,16 @@ pub(super) struct Search<K: BuildKeys> {
 enum Stage<K: BuildKeys> {
     /// Bringing segments together.
     Sweeping,
-    /// Until a directory that contains so many changes is there; then sweeping goes on, unless it has come to its end.
+    /// Waiting for a directory that contains this many changes; then sweeping continues, unless it
+    /// was the last sweep.
     FreeingSwept { head: u64, is_last: bool },
-    /// Emptying bytes, up to this key so far, with so many segments replaced.
+    /// Emptying a range, up to this key so far, with this many segments replaced.
     Emptying { from: K::Owned, replaced: u64 },
-    /// Until a directory that contains so many changes is there.
+    /// Waiting for a directory that contains this many changes.
     FreeingEmptied { head: u64, replaced: u64 },
 }
 
-/// What a step came to.
+/// The result of a step.
 enum Stepped<K: BuildKeys> {
     To(Stage<K>),
     /// Whether an extent is free.
@@ -44,47 +46,47 @@ enum Stepped<K: BuildKeys> {
 impl<K: BuildKeys> Table<K> {
     /// Whether room is being searched for.
     pub(crate) fn is_searching(&self) -> bool {
-        self.giving_back.search.is_some()
+        self.search.is_some()
     }
 
     /// Gives up the search under way, if there is one.
     pub(crate) fn give_up_search(&mut self) {
-        let Some(Search { stage, .. }) = self.giving_back.search.take() else { return };
+        let Some(Search { stage, .. }) = self.search.take() else { return };
         if matches!(stage, Stage::Emptying { .. } | Stage::FreeingEmptied { .. }) {
-            self.space.set_emptied(None);
+            self.room.space.set_emptied(None);
         }
     }
 
-    /// Does some more of what can make room for an extent of `len` bytes, or of those that a search under way is for; whether
-    /// there is one, once that is known. There is none at once if hardly anything has changed since nothing helped. No slot may
-    /// be spoken for.
+    /// Takes one step to make room for an extent of `len` bytes, or for the extent that a search
+    /// under way is for. `None` if there is more to do, else whether there is room. Refuses at once
+    /// if hardly anything has changed since nothing helped. No slot may be reserved.
     pub(super) fn step_search<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
         len: u64,
     ) -> Result<Option<bool>, TableError> {
-        let search = match self.giving_back.search.take() {
+        let search = match self.search.take() {
             Some(search) => search,
-            None if self.is_known_not_to_help(len) => return Ok(Some(false)),
+            None if self.room.is_known_not_to_help(&self.segments, len) => return Ok(Some(false)),
             None => Search { len, stage: Stage::Sweeping },
         };
         let len = search.len;
         let was_emptying = matches!(search.stage, Stage::Emptying { .. } | Stage::FreeingEmptied { .. });
-        self.giving_back.is_compacting = true;
+        self.room.is_compacting = true;
         let stepped = self.step_stage(superblock, len, search.stage);
-        self.giving_back.is_compacting = false;
+        self.room.is_compacting = false;
         match stepped {
             Ok(Stepped::To(stage)) => {
-                self.giving_back.search = Some(Search { len, stage });
+                self.search = Some(Search { len, stage });
                 Ok(None)
             }
             Ok(Stepped::Ended(made)) => {
-                self.note_help(len, made);
+                self.room.note_help(&self.segments, len, made);
                 Ok(Some(made))
             }
             Err(error) => {
                 if was_emptying {
-                    self.space.set_emptied(None);
+                    self.room.space.set_emptied(None);
                 }
                 Err(error)
             }
@@ -100,8 +102,8 @@ impl<K: BuildKeys> Table<K> {
         Ok(match stage {
             Stage::Sweeping => {
                 let is_last = !self.step_sweep(superblock)?;
-                let is_much = self.space.quarantined_bytes() > self.space.end_in_reach() / SHARE;
-                if is_last || is_much || self.giving_back.sweep.is_none() {
+                let is_much = self.room.space.quarantined_bytes() > self.room.space.end_in_reach() / SHARE;
+                if is_last || is_much || self.sweep.is_none() {
                     Stepped::To(Stage::FreeingSwept { head: superblock.current().log_head, is_last })
                 } else {
                     Stepped::To(Stage::Sweeping)
@@ -110,7 +112,7 @@ impl<K: BuildKeys> Table<K> {
             Stage::FreeingSwept { head, is_last } => {
                 if !self.step_freeing(superblock, head)? {
                     Stepped::To(Stage::FreeingSwept { head, is_last })
-                } else if self.has_hole(len) {
+                } else if self.room.has_hole(len) {
                     Stepped::Ended(true)
                 } else if is_last {
                     self.begin_emptying_for(superblock, len)
@@ -122,7 +124,7 @@ impl<K: BuildKeys> Table<K> {
                 match self.move_some(superblock, from.borrow(), &mut replaced)? {
                     Some(from) => Stepped::To(Stage::Emptying { from, replaced }),
                     None => {
-                        self.leave_emptied();
+                        self.room.leave_emptied();
                         // With the change that this step made, if it made one.
                         let head = superblock.current().log_head;
                         Stepped::To(Stage::FreeingEmptied { head, replaced })
@@ -131,8 +133,8 @@ impl<K: BuildKeys> Table<K> {
             }
             Stage::FreeingEmptied { head, replaced } => {
                 if self.step_freeing(superblock, head)? {
-                    self.end_evacuation(replaced);
-                    Stepped::Ended(self.has_hole(len))
+                    self.room.end_evacuation(replaced);
+                    Stepped::Ended(self.room.has_hole(len))
                 } else {
                     Stepped::To(Stage::FreeingEmptied { head, replaced })
                 }
@@ -140,21 +142,22 @@ impl<K: BuildKeys> Table<K> {
         })
     }
 
-    /// Frees some more of what was replaced before the log head was this; `true` if nothing of it is left.
+    /// Frees some more of what was replaced before the log head was this; `true` if nothing of it
+    /// is left.
     fn step_freeing<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
         head: u64,
     ) -> Result<bool, TableError> {
-        if self.record().checkpoint < head {
-            match self.step_checkpoint(superblock) {
-                Ok(()) if self.record().checkpoint < head => return Ok(false),
+        if self.room.record.checkpoint < head {
+            match self.room.step_checkpoint(superblock, &self.segments) {
+                Ok(()) if self.room.record.checkpoint < head => return Ok(false),
                 // Without room for a directory that is as good as it gets.
                 Ok(()) | Err(TableError::NoRoom { .. }) => {}
                 Err(error) => return Err(error),
             }
         }
-        self.reclaim(superblock)?;
+        self.room.reclaim(superblock)?;
         Ok(true)
     }
 
@@ -164,12 +167,12 @@ impl<K: BuildKeys> Table<K> {
         superblock: &SuperblockWriter<K, M>,
         len: u64,
     ) -> Stepped<K> {
-        self.give_up_evacuation();
-        if self.space.free_bytes() < len.saturating_add(self.kept_for_records()) {
+        self.room.give_up_evacuation();
+        if self.room.space.free_bytes() < len.saturating_add(self.room.kept_for_records()) {
             return Stepped::Ended(false);
         }
-        let Some(window) = self.window_for(superblock, len) else { return Stepped::Ended(false) };
-        self.space.set_emptied(Some(window));
+        let Some(window) = self.room.window_for(superblock, len) else { return Stepped::Ended(false) };
+        self.room.space.set_emptied(Some(window));
         Stepped::To(Stage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
     }
 }
@@ -195,14 +198,14 @@ mod tests {
         let MemoryNode { state: NodeState::Serving(table), superblock, .. } = &mut node else {
             panic!("a table was loaded")
         };
-        let len = table.space.longest() / 4;
+        let len = table.room.space.longest() / 4;
         let Stepped::To(stage) = table.begin_emptying_for(superblock, len) else { panic!("much is free") };
-        table.giving_back.search = Some(Search { len, stage });
-        let emptied = table.space.emptied().cloned();
-        assert!(emptied.is_some() && !table.give_up_evacuation());
-        assert_eq!(table.space.emptied(), emptied.as_ref(), "nothing else is put there");
-        // The search's own end leaves nothing behind.
+        table.search = Some(Search { len, stage });
+        let emptied = table.room.space.emptied().cloned();
+        assert!(emptied.is_some() && !table.room.give_up_evacuation());
+        assert_eq!(table.room.space.emptied(), emptied.as_ref(), "nothing else is put there");
+        // The search's end leaves no trace.
         table.give_up_search();
-        assert_eq!(table.space.emptied(), None);
+        assert_eq!(table.room.space.emptied(), None);
     }
 }

@@ -1,9 +1,11 @@
-//! The records of a snapshot, taken segment by segment while the table changes: those that were there when it began.
+//! The records of a snapshot, collected segment by segment while the table changes: those that were
+//! there when it began.
 //!
-//! What is written after the beginning is in the log from its first entry on, so a snapshot need not have it, and must
-//! not: a queue that goes on for hours would fill it with records that never lived together. A record's version does
-//! not tell whether it is older than the snapshot, because versions wrap around. So a bit is kept for every slot that
-//! was written since, in the segments that the snapshot has yet to reach: an eighth of a byte per slot at most.
+//! Later writes are in the log from its first entry on, so a snapshot does not need them, and must
+//! not have them: a queue that runs for hours would fill it with records that never existed at the
+//! same time. Versions cannot tell whether a record is older than the snapshot, because they wrap
+//! around. So one bit is kept for every slot written since, in segments that the snapshot has yet
+//! to reach: at most an eighth of a byte per slot.
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
@@ -12,10 +14,12 @@ use fpcache::key_space::BuildKeys;
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 
-use super::gather::{Gathering, INCOMING};
-use super::replacement::{New, Written};
-use super::slots::{LiveRecord, Slots, live_records};
-use super::{Table, TableError};
+use super::Table;
+use super::error::TableError;
+use super::rebuilder::gather::{Gathering, INCOMING};
+use super::rebuilder::planned::New;
+use super::rebuilder::writing::Written;
+use super::segments::slots::{LiveRecord, Slots, live_records};
 use crate::superblock_writer::SuperblockWriter;
 
 /// How far a snapshot has come.
@@ -23,7 +27,8 @@ use crate::superblock_writer::SuperblockWriter;
 pub(super) struct Taking<K: BuildKeys> {
     /// The least key that may come next.
     next: K::Owned,
-    /// By the offset of a segment that is in the directory: the slots that were written since the beginning.
+    /// By the offset of a segment that is in the directory: the slots that were written since the
+    /// beginning.
     written: HashMap<u64, SlotSet>,
 }
 
@@ -58,7 +63,8 @@ impl<K: BuildKeys> Taking<K> {
         }
     }
 
-    /// Notes where the records of segments went that were replaced, which were gathered in this order.
+    /// Notes where the records of segments went that were replaced, which were gathered in this
+    /// order.
     pub(super) fn follow(
         &mut self,
         old: &[Segment<K>],
@@ -111,9 +117,9 @@ impl<K: BuildKeys> Table<K> {
         self.taking = None;
     }
 
-    /// Appends the next records that are to be taken, of one segment and in key order, to `out` until that has `most` bytes or
-    /// more. Each is its length (u32), its version, and what its slot holds, without padding and as if the slot were long
-    /// enough for the value.
+    /// Appends the next records that are to be taken, of one segment and in key order, to `out`
+    /// until that has `most` bytes or more. Each is its length (u32), its version, and what its
+    /// slot holds, without padding and as if the slot were long enough for the value.
     pub(crate) fn take_records<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
@@ -121,13 +127,13 @@ impl<K: BuildKeys> Table<K> {
         out: &mut Vec<u8>,
     ) -> Result<(), TableError> {
         let Some(mut taking) = self.taking.take() else { return Ok(()) };
-        let Some(located) = self.directory.locate(taking.next.borrow()) else { return Ok(()) };
+        let Some(located) = self.segments.directory.locate(taking.next.borrow()) else { return Ok(()) };
         let at = located.entry.address().offset();
         let written = taking.written.get(&at);
         let mut bytes = Vec::new();
-        Slots::of(&*superblock.region, self.geometry, located.entry).read_all(&mut bytes)?;
+        Slots::of(&*superblock.region, self.segments.geometry, located.entry).read_all(&mut bytes)?;
         let mut live = Vec::new();
-        for LiveRecord { slot, word, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
+        for LiveRecord { slot, word, parts, .. } in live_records::<K>(&self.segments.geometry, &bytes) {
             if let Some(key) = K::view(parts.key)
                 && key.borrow() >= taking.next.borrow()
                 && !written.is_some_and(|written| written.contains(slot))

@@ -1,5 +1,4 @@
-//! Who brings the log and snapshots to the disk: threads of their own, or, in a simulated world, the memory node's own
-//! thread step by step.
+//! Background work of the log and the snapshots: by threads, or step by step in a simulation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -55,9 +54,9 @@ impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
             match event {
                 LogEvent::Synced(_) => {}
                 LogEvent::Failed(error) => tell!("fpcache-memserver: {error}"),
-                LogEvent::Recovered(_) => tell!("fpcache-memserver: the log is written again"),
+                LogEvent::Recovered(_) => tell!("fpcache-memserver: writing the log works again"),
             }
-            // Whoever waits for the disk is answered, one way or the other.
+            // Requests that wait for the disk are answered, one way or the other.
             waker.wake();
         };
         Ok(Self { _thread: DrainThread::spawn(drain, Arc::new(SystemClock), tell)? })
@@ -81,12 +80,14 @@ pub(crate) struct SnapshotStart {
 
 /// Writes snapshots. One at a time.
 pub(crate) trait Snapshots: Send {
-    /// Begins one, in the place of any that was given up. `false` if the disk has not yet got so far.
+    /// Begins one, in the place of any that was given up. `false` if the disk has not yet got so
+    /// far.
     fn begin(&mut self, start: SnapshotStart) -> bool;
-    /// Adds records, one after another in `records`, each after its length; gives them back if the disk has not yet got so far.
+    /// Adds records, one after another in `records`, each after its length; gives them back if the
+    /// disk has not yet got so far.
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>>;
-    /// Ends the snapshot; `last` is the last entry of the log that may be contained in it, and is on the disk. `false` if
-    /// the disk has not yet got so far.
+    /// Ends the snapshot; `last` is the last entry of the log that may be contained in it, and is
+    /// on the disk. `false` if the disk has not yet got so far.
     fn finish(&mut self, last: Lsn) -> bool;
     /// How the snapshot ended, once.
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>>;
@@ -117,7 +118,7 @@ impl<D: Disk + Clone> Writing<D> {
         let info = self.writer?.finish(last)?;
         if let Err(error) = prune(disk, SNAPSHOTS_KEPT) {
             // The snapshot is good all the same, and the next one prunes again.
-            tell!("fpcache-memserver: older snapshots and log files stay: {error}");
+            tell!("fpcache-memserver: older snapshots and log files were not removed: {error}");
         }
         Ok(info)
     }
@@ -174,8 +175,8 @@ enum Message {
 /// The number of a snapshot, and how it ended.
 type Ended = (u64, Result<SnapshotInfo, SnapshotError>);
 
-/// On a thread of its own. Dropped, it waits until the thread has ended, which gives up the snapshot under way: nobody
-/// writes to the folder from then on.
+/// On a thread of its own. Dropped, it waits until the thread has ended, which gives up the
+/// snapshot under way: nobody writes to the folder from then on.
 pub(crate) struct ThreadSnapshots {
     /// `None` once it is being dropped.
     send: Option<SyncSender<Message>>,
@@ -228,7 +229,8 @@ impl ThreadSnapshots {
         Ok(Self { send: Some(send), outcomes, begun: 0, is_stopping, thread: Some(thread) })
     }
 
-    /// Hands a message to the thread; gives it back if that has not got so far. That it has ended shows as the outcome.
+    /// Hands a message to the thread; gives it back if that has not got so far. That it has ended
+    /// shows as the outcome.
     fn try_send(&self, message: Message) -> Result<(), Message> {
         match self.send.as_ref().map(|send| send.try_send(message)) {
             Some(Err(TrySendError::Full(message))) => Err(message),

@@ -1,4 +1,4 @@
-//! One entry of the log: what becomes of one slot, or a piece of a value that is to be external.
+//! Entries of the log: the mutation of one slot, or a piece of an external value.
 //!
 //! ```text
 //! mutation  0 kind u8 (1 insert, 2 update, 3 remove) · 1 place of the value u8 (0 here, 1 external) · 2 slot u16 · 4 generation u32
@@ -7,9 +7,9 @@
 //! piece   0 kind u8 = 4 · 1 zero · 4 offset in the value u32 · 8 bytes
 //! ```
 //!
-//! A mutation is no request: it can be applied again to the slot it names, or, to another table of the same records, by its key.
-//! The pieces of a value lie, in order and with nothing between, before the mutation that gives the value to a record. Pieces
-//! without one are of a mutation that could not be written.
+//! A mutation can be applied again to the slot it names or, in another table of the same records,
+//! by its key. The pieces of a value are contiguous, in order, and directly before the mutation
+//! that refers to it. Pieces without such a mutation belong to one that could not be written.
 
 use std::borrow::Borrow;
 
@@ -17,7 +17,7 @@ use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordShape, SegmentAddress, Stored, ValueExtent, ValuePlace};
 use fpcache::message::keys::{put_key, take_key};
 
-use crate::table::write::MutationKind;
+use crate::table::segments::decide::MutationKind;
 
 const HEADER_BYTES: usize = 40;
 /// Bytes of a value's length, checksum and address.
@@ -26,7 +26,7 @@ const EXTENT_BYTES: usize = 24;
 pub(crate) const PIECE_HEADER_BYTES: usize = 8;
 const PIECE: u8 = 4;
 
-/// What is written down.
+/// A log entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logged<'a, Q> {
     /// What becomes of a slot.

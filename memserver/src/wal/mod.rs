@@ -1,5 +1,5 @@
-//! The write-ahead log of a table, as its memory node writes it: every mutation before its slot changes, so that the end of the
-//! process or of the machine undoes nothing that was acknowledged. Writes append to it; `durability` brings it to the disk.
+//! The write-ahead log of a table: every mutation is logged before its slot changes, so that no
+//! crash undoes what was acknowledged. Writes append to it; `durability` brings it to the disk.
 
 pub(crate) mod background;
 pub(crate) mod entry;
@@ -18,7 +18,7 @@ use crate::recovery_area::RecoveryArea;
 use background::{Draining, Snapshots};
 use entry::{PIECE_HEADER_BYTES, WalEntry, encode_piece};
 
-/// Why a mutation was not written down.
+/// Why a mutation was not logged.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum WalError {
     /// The log cannot be written.
@@ -29,7 +29,7 @@ pub enum WalError {
     Append(#[from] AppendError),
     /// Entries were lost that no snapshot makes up for yet.
     #[error(
-        "the disk lost entries of the log: what is written now would follow a gap, until a snapshot is written"
+        "the disk lost entries of the log: nothing can be appended after the gap until a snapshot is written"
     )]
     Lost,
     /// A value cannot be read from the region: a bug.
@@ -40,7 +40,7 @@ pub enum WalError {
 /// Bytes of an entry with a piece of a value.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// The log as a memory node writes it: staging ring, recovery area, and whoever brings them to the disk.
+/// A memory node's log: staging ring, recovery area, and the drain that brings them to the disk.
 pub(crate) struct Wal<M> {
     pub(crate) recovery_area: RecoveryArea<M>,
     staging: Staging<M>,
@@ -83,7 +83,8 @@ impl<M: NodeMemory> Wal<M> {
         }
     }
 
-    /// The same after the newest snapshot, which begins with this entry, and so many bytes of the log since.
+    /// The same after the newest snapshot, which begins with this entry, and this many bytes of the
+    /// log since.
     pub(crate) fn going_on_from(self, newest: Option<Lsn>, since_snapshot: u64) -> Self {
         Self { covered: newest.unwrap_or(0), since_snapshot, ..self }
     }
@@ -102,9 +103,10 @@ impl<M: NodeMemory> Wal<M> {
         self.staging.lineage()
     }
 
-    /// Writes a mutation down, directly after the pieces of the external value that it gives a record. From here on the end of the
-    /// process does not undo it. The memory node's thread does not wait for the disk:
-    /// [`has_room`](Self::has_room) says when one that found the staging ring full can be appended.
+    /// Writes a mutation down, directly after the pieces of the external value that it gives a
+    /// record. From here on the end of the process does not undo it. The memory node's thread does
+    /// not wait for the disk: [`has_room`](Self::has_room) says when one that found the staging
+    /// ring full can be appended.
     pub(crate) fn append<K: KeySpace>(
         &mut self,
         entry: &WalEntry<'_, impl Borrow<K::Key>>,
@@ -113,7 +115,8 @@ impl<M: NodeMemory> Wal<M> {
         self.append_bytes()
     }
 
-    /// Writes a piece of an external value down, from `offset` on; returns its number, and how many bytes of the value it has.
+    /// Writes a piece of an external value down, from `offset` on; returns its number, and how many
+    /// bytes of the value it has.
     pub(crate) fn append_piece(
         &mut self,
         region: &M,

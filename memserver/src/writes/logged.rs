@@ -1,4 +1,4 @@
-//! Mutations written down before they are done: at once, or when the disk has them.
+//! Mutations that are logged before they are performed: at once, or when they are on the disk.
 
 use std::borrow::Borrow;
 
@@ -16,7 +16,7 @@ use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Going, Put, Until, cost};
 use crate::pending::{Lsns, PendingOperation, PendingOutcome};
 use crate::serving::internal;
-use crate::table::write::SlotMutation;
+use crate::table::segments::decide::SlotMutation;
 use crate::wal::WalError;
 use crate::wal::entry::WalEntry;
 
@@ -53,7 +53,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let Some(table) = self.state.table_mut() else { return Err(Self::no_table()) };
         table.accept(mutation);
         if waits {
-            table.reserve(mutation);
+            table.segments.reserve(mutation);
             let outcome =
                 PendingOutcome::SlotMutation { lsns, mutation: mutation.to_owned(), value: value.into() };
             self.pending.add(PendingOperation { session: going.session, operation, outcome }, &self.transit);
@@ -63,7 +63,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.perform(&going.session, operation, lsns.last, mutation, value).map(|()| Step::Done)
     }
 
-    /// [`change`](Self::change) in the wrong order: does a decided mutation and then writes it down.
+    /// [`change`](Self::change) in the wrong order: does a decided mutation and then writes it
+    /// down.
     #[cfg(feature = "sabotage")]
     fn change_unwritten(
         &mut self,
@@ -93,8 +94,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(Step::Done)
     }
 
-    /// Writes a mutation down, if there is a log, after the pieces of its value. What has been written of a value when it must wait
-    /// for its turn or for room in the log is kept.
+    /// Writes a mutation down, if there is a log, after the pieces of its value. What has been
+    /// written of a value when it must wait for its turn or for room in the log is kept.
     fn write_down(
         &mut self,
         going: &mut Going,
@@ -142,7 +143,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(Written::Down(lsns, wal.syncs_first()))
     }
 
-    /// Writes the pieces of a value down that are still to be; what must be waited for, if anything.
+    /// Writes the pieces of a value down that are still to be; what must be waited for, if
+    /// anything.
     #[cold]
     fn write_pieces(&mut self, going: &mut Going, extent: &ValueExtent) -> Result<Option<Until>, Unable> {
         let mut put = going.put.unwrap_or(Put { extent: *extent, first: None, written: 0 });

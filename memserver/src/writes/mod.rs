@@ -1,7 +1,7 @@
-//! Requests that change records, from their arrival to the reply.
+//! Requests that change records, from arrival to reply.
 //!
-//! Each operation is *decided*, *written down* if there is a log, and *done*. With `--fsync always` the last waits for the
-//! disk, and so does the reply.
+//! Each operation is *decided*, *logged* if there is a log, and *performed*. With `--fsync always`
+//! performing it and replying wait for the disk.
 
 mod logged;
 mod replies;
@@ -20,12 +20,13 @@ use crate::loader::describe;
 use crate::node::{MemoryNode, NodeState};
 use crate::parked::{Going, Progress, Until, cost};
 use crate::serving::{Answer, internal};
-use crate::table::TableError;
-use crate::table::write::{Ahead, Decision};
+use crate::table::error::TableError;
+use crate::table::segments::decide::{Ahead, Decision};
 use crate::wal::Wal;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// Applies a batch of operations, each by itself, in order; what was applied when it came before is not applied again.
+    /// Applies a batch of operations, each by itself, in order; what was applied when it came
+    /// before is not applied again.
     pub(crate) fn write(
         &mut self,
         client: ClientId,
@@ -130,7 +131,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Known::Repeated(session, done) => {
                 self.sessions.reserve(session.place, operations);
                 let is_on_disk = |wal: &Wal<M>| !wal.syncs_first() || wal.synced() >= self.redone;
-                // What the process before was to do, and this one has done again, may still wait for a full disk.
+                // What the process before was to do, and this one has done again, may still wait
+                // for a full disk.
                 if self.wal.as_ref().is_some_and(|wal| !is_on_disk(wal)) {
                     let why = "the log cannot be written, the outcome is open until it can";
                     return Err(Refusal::new(ErrorCode::NotDurable, why));
@@ -162,7 +164,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             let place = places[i % AHEAD].take();
             if let (Some(ahead), Some(table)) = (operations.get(i + AHEAD), self.state.table()) {
-                places[i % AHEAD] = table.prefetch(&self.superblock, ahead.key.borrow(), ahead.hint);
+                places[i % AHEAD] = table.segments.prefetch(&self.superblock, ahead.key.borrow(), ahead.hint);
             }
             if let Step::Waits(until) = self.apply(going, i, operation, place.as_ref())? {
                 return Ok(Step::Waits(until));
@@ -186,7 +188,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             }
             return Ok(Step::Waits(Until::Published(self.pending.added())));
         }
-        // A value whose pieces are in the log is not kept waiting: all other writes wait for its mutation.
+        // A value whose pieces are in the log is not kept waiting: all other writes wait for its
+        // mutation.
         if !self.pending.is_empty() && going.put.is_none() && !self.transit.has_room_for_operation() {
             if self.log_fails() {
                 // Nobody waits, and nothing more is kept.
@@ -239,7 +242,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Replies that an operation cannot be done; or has it wait, if that may change once nothing waits for the disk.
+    /// Replies that an operation cannot be done; or has it wait, if that may change once nothing
+    /// waits for the disk.
     fn unable(&mut self, going: &mut Going, operation: usize, unable: Unable) -> Result<Step, Refusal> {
         let unable = match unable {
             // What waits for the disk gives the memory of old values back.
@@ -257,7 +261,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.reply(going, operation, unable.reply()?)
     }
 
-    /// Makes room for a key whose window is full, as long as the allowance lasts; `false` if there is more to do.
+    /// Makes room for a key whose window is full, as long as the allowance lasts; `false` if there
+    /// is more to do.
     fn make_room(&mut self, key: &K::Key) -> Result<bool, Unable> {
         if self.state.table().is_some_and(|table| table.is_known_full() && !table.is_searching()) {
             return Err(Unable::NoRoom);
@@ -284,7 +289,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 }
 
-/// The refusal of a request that may have been done, and that nobody remembers enough of to answer it.
+/// The refusal of a request that may have been done, and that nobody remembers enough of to answer
+/// it.
 fn forgotten() -> Refusal {
     let why = "this request was sent before, and the memory node does not remember whether it was executed: read the \
                records to find out";
@@ -304,12 +310,14 @@ fn check_fits<K: BuildKeys>(
         _ if operation.kind == WriteKind::Delete => return Ok(()),
         (Sent::Here(_), Some(_)) | (Sent::Ahead(_), Some(ValuePlace::External)) => return Ok(()),
         (Sent::Ahead(_), Some(ValuePlace::Here)) => {
-            return Err(bad(format!("a value of {value_bytes} bytes came ahead that fits its slot")));
+            return Err(bad(format!(
+                "a value of {value_bytes} bytes was sent ahead although it fits its slot"
+            )));
         }
         (_, None) => {}
     }
     Err(bad(format!(
-        "a key of {key_bytes} bytes with a value of {value_bytes} bytes, but the table has {}",
+        "a key of {key_bytes} bytes with a value of {value_bytes} bytes does not fit the table, which has {}",
         describe(shape)
     )))
 }
@@ -347,7 +355,7 @@ impl Unable {
             Self::NoRoom => Refusal::new(ErrorCode::Full, "the region has no room"),
             Self::NotDurable | Self::NotQuiet => Refusal::new(
                 ErrorCode::NotDurable,
-                "the log cannot be written: see the memory node's messages",
+                "the log cannot be written: see the memory node's standard error",
             ),
             Self::Broken(why) => Refusal::new(ErrorCode::Internal, why),
         }

@@ -1,4 +1,5 @@
-//! Replies to operations, kept so that none is done twice, and mutations published when the disk has them.
+//! Replies to operations, kept for repeated requests, and publication of mutations that are on the
+//! disk.
 
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{ErrorCode, Refusal, WriteReply, encode_reply};
@@ -24,7 +25,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return self.keep_reply(&session, operation, reply).map(|()| Step::Done);
         }
         if let Some(wal) = &self.wal {
-            // Should the process end now, the mutation before it is done again, and this is not decided anew.
+            // If the process ends now, the mutation before it is performed again, and this one is
+            // not decided again.
             wal.recovery_area.put_reply(session.place, operation, &reply).map_err(internal)?;
         }
         let outcome = PendingOutcome::Reply(reply);
@@ -58,7 +60,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 PendingOutcome::Reply(reply) => self.keep_reply(&session, operation, reply)?,
                 PendingOutcome::SlotMutation { lsns, mutation, value } => {
                     debug_assert!(
-                        self.state.table().is_some_and(|table| table.still_owns(&mutation)),
+                        self.state.table().is_some_and(|table| table.segments.still_owns(&mutation)),
                         "no segment is replaced while slots of it are spoken for"
                     );
                     self.perform(&session, operation, lsns.last, &mutation, &value.as_stored())?;
@@ -81,11 +83,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Some(client)
     }
 
-    /// While the log cannot be written nobody waits for it: what was written down may be done later.
+    /// While the log cannot be written no request waits for it: what was staged may take effect
+    /// later.
     fn next_failed(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
         let failure = self.wal.as_ref()?.failure()?;
         let client = self.pending.give_up_next()?;
-        let why = format!("the log cannot be written, the outcome is open until it can: {failure}");
+        let why = format!("the log cannot be written, and the outcome is unknown until it can: {failure}");
         encode_reply(Err(&Refusal::new(ErrorCode::NotDurable, why)), reply);
         Some(client)
     }

@@ -12,7 +12,8 @@ use crate::node::MemoryNode;
 use crate::pending::PendingOperation;
 use crate::store::{Background, Memories, Startup, recovery_area_bytes, restore};
 
-/// A memory node with a thousand records, whose writes wait for a disk that gets on in [`Service::work`] only.
+/// A memory node with a thousand records, whose writes wait for a disk that gets on in
+/// [`Service::work`] only.
 fn durable_node() -> MemoryNode<U64Keys, SharedMemory> {
     const RING: u64 = 1 << 20;
     let memory = |bytes| Arc::new(SharedMemory::anonymous(bytes).expect("memory"));

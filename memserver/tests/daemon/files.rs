@@ -211,7 +211,7 @@ fn a_killed_daemon_goes_on_with_its_memory() {
         (0..50).for_each(|i| client.put(NEW + i, i).unwrap());
         node.kill();
         let node = place.start("");
-        node.says(&["found      150 keys in the memory of the process before", "holds      150 keys"]);
+        node.says(&["found      150 keys in the memory of the previous process", "holds      150 keys"]);
         is_whole(&place);
         node.end();
     }
@@ -243,7 +243,7 @@ fn a_copied_store_is_not_taken_for_the_memory_of_its_process() {
     let moved = Place::new();
     fs::rename(copy.data(), moved.data()).unwrap();
     let second = moved.start("");
-    second.says(&["found      150 keys in the memory of the process before"]);
+    second.says(&["found      150 keys in the memory of the previous process"]);
     is_whole(&moved);
 }
 
@@ -295,7 +295,7 @@ fn one_daemon_at_a_time_has_a_folder() {
     for options in [second.to_owned(), format!("{second} --region-dir {}/other", place.0.path().display())] {
         let error = place.refused(&options);
         assert!(
-            error.contains("another memory node keeps its data in")
+            error.contains("another memory node uses the folder")
                 && error.contains("--data-dir")
                 && error.contains(&process),
             "{error}"
@@ -328,19 +328,19 @@ fn a_region_keeps_its_size_and_a_new_one_takes_what_is_asked_for() {
     let node = place.start("--capacity 16MiB");
     node.says(&[
         "capacity   16.0 MiB\n",
-        "region     of default: 8.0 MiB, a region keeps its size",
+        "region     of default: 8.0 MiB; to change its size",
         "move its region.fpr away",
     ]);
     is_whole(&place);
     node.end();
     fs::remove_file(place.table().join("region.fpr")).unwrap();
     let node = place.start("--capacity 16MiB");
-    node.says(&["capacity   16.0 MiB\n", "found      150 keys from snapshot-", "region.fpr is gone"]);
+    node.says(&["capacity   16.0 MiB\n", "found      150 keys from snapshot-", "region.fpr is missing"]);
     is_whole(&place);
     node.end();
     // What recovery wrote is as good as what it replaced.
     let node = place.start("--capacity 16MiB");
-    node.says(&["found      150 keys in the memory of the process before"]);
+    node.says(&["found      150 keys in the memory of the previous process"]);
 }
 
 #[test]
@@ -397,7 +397,7 @@ fn a_log_damaged_in_the_middle_is_refused_with_the_place_and_what_to_do() {
     fs::write(&logs[0], &bytes).unwrap();
     let error = place.refused("");
     let name = logs[0].file_name().unwrap().to_str().unwrap();
-    for part in ["cannot be gone on with", name, "offset"] {
+    for part in ["cannot be recovered", name, "offset"] {
         assert!(error.contains(part), "{part} in {error}");
     }
     // Nothing was changed by that: with the byte put right everything is there.
@@ -418,7 +418,7 @@ fn a_snapshot_that_is_gone_is_missed() {
         }
     }
     let error = place.refused("");
-    assert!(error.contains("no whole snapshot") && error.contains("restore the snapshot's file"), "{error}");
+    assert!(error.contains("no intact snapshot") && error.contains("restore the snapshot's file"), "{error}");
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn folders_that_cannot_be_used_are_refused_with_what_can() {
     for folder in [file.join("below"), file, PathBuf::from("/proc/fpcache")] {
         let error = place.refused(&format!("--data-dir {}", folder.display()));
         assert!(error.contains(&folder.display().to_string()), "{error}");
-        assert!(error.contains("name one that this user may write"), "{error}");
+        assert!(error.contains("use one that this user can write to"), "{error}");
     }
     for (options, remedy) in [("--fsync soon", "10ms"), ("--fsync 10", "unit is missing")] {
         let output = place.command(options).output().unwrap();
@@ -461,7 +461,7 @@ fn a_store_that_is_there_is_not_loaded_again() {
     kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
     let mut error = String::new();
     node.child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
-    assert!(error.contains("--load sequential:200 is left out") && error.contains("150 keys"), "{error}");
+    assert!(error.contains("skipping --load sequential:200") && error.contains("150 keys"), "{error}");
 }
 
 #[test]
@@ -501,7 +501,7 @@ fn every_table_comes_back_with_its_own() {
     ]);
     node.kill();
     let error = place.refused("--load words:50 --table texts");
-    for part in ["a table `texts` already", "closed", "table.fpt", "drop the table"] {
+    for part in ["the table `texts` exists", "closed", "table.fpt", "drop the table"] {
         assert!(error.contains(part), "{part} in {error}");
     }
     // Damage of all there are ends the start with the name.
@@ -535,7 +535,7 @@ fn tables_that_are_there_keep_what_they_have_where_the_capacity_has_become_less(
     let place = Place::new();
     place.start("--load sequential:20K").end();
     let node = place.start("--capacity 256KiB");
-    node.says(&["capacity   256.0 KiB, of which the tables that were there have", "holds      20000 keys"]);
+    node.says(&["capacity   256.0 KiB, of which existing tables use", "holds      20000 keys"]);
     assert_eq!(place.client().get(19_999), Some(19_999));
 }
 
@@ -559,7 +559,7 @@ fn a_daemon_raises_its_own_limit_of_open_files_and_says_what_it_leaves_room_for(
         command
     };
     let node = started(&mut limited("-S -n 40"));
-    node.says(&["room  ", "clients, or", "tables more", "open files, ulimit -n"]);
+    node.says(&["room  ", "clients, or", "more tables", "open files, ulimit -n"]);
     node.end();
     let Output { status, stderr, .. } = limited("-n 100").output().unwrap();
     let error = String::from_utf8(stderr).unwrap();

@@ -153,7 +153,8 @@ fn load_until_full(
 #[test]
 fn loads_that_never_end() {
     let node = Node::start(&[]);
-    // Records that stay in no segment as long as possible; then short ones, and slots that are much longer than what they hold.
+    // Records that stay in no segment as long as possible; then short ones, and slots that are much
+    // longer than what they hold.
     let small = RecordShape::fixed(8, 0);
     let slots = RecordShape { key_bytes: Some(8), value_bytes: None, room: 4000 };
     for shape in [small, slots, RecordShape::fixed(8, 60_000)] {
@@ -335,7 +336,8 @@ fn short_writes_of_very_many_operations_that_wait_for_the_disk() {
     node.end_unharmed("256 connections whose short writes of 901 operations wait for the disk");
 }
 
-/// Replies are kept in case their requests come again: of whatever clients and tables, only so many.
+/// Replies are kept in case their requests come again: of whatever clients and tables, only so
+/// many.
 #[test]
 fn requests_of_very_many_operations_of_very_many_clients_to_several_tables() {
     let node = Node::start(&[]);

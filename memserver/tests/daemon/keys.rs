@@ -1,4 +1,5 @@
-//! What a memory node's keys are: those it was asked for, those of the store that is there, those of the data set to load.
+//! What a memory node's keys are: those it was asked for, those of the store that is there, those
+//! of the data set to load.
 #![cfg(feature = "cli")]
 
 use std::fs::{File, remove_file};
@@ -119,10 +120,10 @@ fn a_store_keeps_its_keys_whatever_is_left_of_it() {
         let (place, name) = (Place::new(), kind.name());
         let (region, holds) = (place.region_file(), format!("500 keys, {name}"));
         place.says(&place.durably(load), &["an empty store", &holds]);
-        place.says(&place.durably(""), &["in the memory of the process before", &holds]);
+        place.says(&place.durably(""), &["in the memory of the previous process", &holds]);
         // A data set of other keys is left out as any would be.
-        place.says(&place.durably("--load words:10"), &["is left out", &holds]);
-        place.says(&place.durably("--load sequential:10"), &["is left out", &holds]);
+        place.says(&place.durably("--load words:10"), &["skipping --load", &holds]);
+        place.says(&place.durably("--load sequential:10"), &["skipping --load", &holds]);
         let asked = place.durably(&format!("--keys {other}"));
         place.refuses(&asked, &["`default`", name, other, "--data-dir"]);
         place.says(&place.durably(&format!("--keys {name}")), &[&holds]);
@@ -130,7 +131,7 @@ fn a_store_keeps_its_keys_whatever_is_left_of_it() {
         // As of a process that ended while it rewrote the superblock.
         let file = File::options().write(true).open(&region).unwrap();
         file.write_all_at(&[1], 32).unwrap();
-        place.says(&place.durably(""), &["in the memory of the process before", &holds]);
+        place.says(&place.durably(""), &["in the memory of the previous process", &holds]);
 
         // As after a crash of the machine.
         remove_file(&region).unwrap();
@@ -146,6 +147,6 @@ fn a_store_keeps_its_keys_whatever_is_left_of_it() {
         assert!(error.contains(name) && error.contains(other), "{error}");
         drop(daemon);
         place.refuses(&asked, &[name, other]);
-        place.says(&place.durably(""), &["500 keys in the memory of the process before", &holds]);
+        place.says(&place.durably(""), &["500 keys in the memory of the previous process", &holds]);
     }
 }

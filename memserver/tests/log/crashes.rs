@@ -236,7 +236,8 @@ impl NodeMemory for Mortal {
     fn release(&self) {}
 }
 
-/// Appends and drains until memory takes no more stores; returns the last record that was acknowledged.
+/// Appends and drains until memory takes no more stores; returns the last record that was
+/// acknowledged.
 fn live(mortal: Arc<Mortal>, disk: &MemoryDisk, sync: SyncPolicy) -> Option<Lsn> {
     let mut staging = Staging::create(mortal, 0, RING_BYTES, LINEAGE, 0).ok()?;
     let mut drain = Drain::open(&staging, disk.clone(), options(sync)).ok();

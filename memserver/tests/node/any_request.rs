@@ -1,5 +1,5 @@
-//! Whatever a peer sends, the memory node says something that can be read, once, and goes on serving: requests of every kind in
-//! any order, whole or damaged, over several connections.
+//! Whatever a peer sends, the memory node says something that can be read, once, and goes on
+//! serving: requests of every kind in any order, whole or damaged, over several connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 

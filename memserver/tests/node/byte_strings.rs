@@ -1,5 +1,6 @@
-//! Keys of any length where tables of byte strings are strained most: keys that lack what their segment skips, more keys of
-//! one coordinate than a window has slots, separators as long as keys can be, every key a prefix of the next.
+//! Keys of any length where tables of byte strings are strained most: keys that lack what their
+//! segment skips, more keys of one coordinate than a window has slots, separators as long as keys
+//! can be, every key a prefix of the next.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -89,7 +90,8 @@ fn keys_without_the_prefix_that_their_segment_skips_find_room_above_it_and_below
     for encoders in [KeyEncoders::default(), trained(&loaded)] {
         let mut table = Checked::new(4 << 20, parameters(64, 4), encoders, &loaded);
         for i in 0..300 {
-            // Above all that have the prefix, below them, and in their midst but for the end of the prefix.
+            // Above all that have the prefix, below them, and in their midst but for the end of the
+            // prefix.
             table.insert(format!("https://example.org/d{i:04}").as_bytes());
             table.insert(format!("https://example.net/{i:04}").as_bytes());
             table.insert(format!("https://example.org/catalogue/of/thingz/{i:04}").as_bytes());
@@ -235,7 +237,8 @@ fn keys_and_values_of_lengths_that_no_record_has_are_refused_and_change_nothing(
     table.check();
 }
 
-/// Encoders lie in the region like segments: a process that goes on must not take their memory for free.
+/// Encoders lie in the region like segments: a process that goes on must not take their memory for
+/// free.
 #[test]
 fn encoders_survive_every_end_and_are_not_written_over() {
     let sample = keys(400, |i| format!("{}/{i:05}", crate::common::keys::Paths::key(i).escape_ascii()));

@@ -1,4 +1,5 @@
-//! A table that lived within its region has room when it is restored, however full it was, and all that was acknowledged.
+//! A table that lived within its region has room when it is restored, however full it was, and all
+//! that was acknowledged.
 
 use std::collections::BTreeMap;
 
@@ -97,7 +98,8 @@ fn a_table_that_was_full_is_restored_with_all_that_was_acknowledged<T: TestKeys>
         let none: [(Key<T>, Vec<u8>); 0] = [];
         node.load_records(parameters, T::encoders(), none.into_iter()).expect("room");
         let (writer, there) = (Writer::<T>::new(5), BTreeMap::new());
-        // Records of all kinds of lives: in a queue, anywhere, and put wherever there is room left, until nearly none is.
+        // Records of all kinds of lives: in a queue, anywhere, and put wherever there is room left,
+        // until nearly none is.
         let (random, is_queue, is_packed) = (Random(seed), seed % 3 == 0, seed % 3 == 1);
         let mut life = Life { random, writer, most, there, writes: 0, is_queue, head: 1000 };
         for lives in 0..2 {

@@ -1,4 +1,5 @@
-//! Damage to superblock, table record or directory is an error that says so; it never makes a wrong answer or a panic.
+//! Damage to superblock, table record or directory is an error that says so; it never makes a wrong
+//! answer or a panic.
 
 use std::borrow::Borrow;
 
@@ -124,7 +125,8 @@ fn a_record_that_contradicts_the_region_is_refused<T: TestKeys>() {
 fn a_record_of_other_parameters_is_refused<T: TestKeys>() {
     let f = fixture::<T>();
     let sound = f.bytes(0, SUPERBLOCK_BYTES);
-    // Key space, fingerprint bits, key bytes, slot bytes, epsilon, fill, slots: each out of its range.
+    // Key space, fingerprint bits, key bytes, slot bytes, epsilon, fill, slots: each out of its
+    // range.
     for at in [64, 68, 72, 80, 84, 88, 92] {
         let mut damaged = sound.clone();
         damaged[at..at + 4].copy_from_slice(&u32::MAX.to_le_bytes());
@@ -180,7 +182,8 @@ fn step<T: TestKeys>() -> usize {
     if T::Space::FIXED_BYTES.is_some() { 1 } else { 17 }
 }
 
-/// The table with the fewest bytes for models that do: pages are fetched when they are needed, and one is kept.
+/// The table with the fewest bytes for models that do: pages are fetched when they are needed, and
+/// one is kept.
 fn open_paged<T: TestKeys>(f: &Fixture<T>, pages: u64) -> Result<TableView<T::Space>, OpenError> {
     let mut bytes = PagedModels::<T::Space>::least_bytes(pages) as u64;
     let view = loop {

@@ -1,4 +1,5 @@
-//! Folders in which others could put something else are refused, and no symbolic link leads a memory node out of its own.
+//! Folders in which others could put something else are refused, and no symbolic link leads a
+//! memory node out of its own.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
@@ -168,7 +169,8 @@ fn a_table_that_could_not_be_dropped_is_closed_until_it_is_dropped_again() {
     assert_eq!(place.open().tables().count(), 2);
 }
 
-/// The second call took what the first had renamed away, found nothing to rename, and so did each one after it.
+/// The second call took what the first had renamed away, found nothing to rename, and so did each
+/// one after it.
 #[test]
 fn a_drop_that_failed_after_its_rename_is_finished_when_it_is_repeated() {
     let place = Place::new();

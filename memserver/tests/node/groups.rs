@@ -1,4 +1,5 @@
-//! Tables with groups: one READ finds nearly every record, and whatever is in a table of groups, every answer is right.
+//! Tables with groups: one READ finds nearly every record, and whatever is in a table of groups,
+//! every answer is right.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +28,8 @@ fn fixture<T: TestKeys>(keys: u64, epsilon: u32, grouping: Grouping) -> Fixture<
     Fixture::new(scattered(keys), TableParameters { epsilon, groups: Some(grouping), ..parameters })
 }
 
-/// Looks up every key and as many others, compares all answers, and gives the shares of those that took one READ.
+/// Looks up every key and as many others, compares all answers, and gives the shares of those that
+/// took one READ.
 fn shares_in_one_read<T: TestKeys>(f: &Fixture<T>, reader: &mut Reader<T>) -> (f64, f64) {
     let (mut present, mut absent) = (0, 0);
     let is_one = |outcome: &Outcome| {
@@ -257,7 +259,8 @@ fn what_segments_take_is_foretold_however_few_keys_they_have() {
     }
 }
 
-/// What lookups of keys that are there, and of twice as many that are not, cost when tables of groups are here.
+/// What lookups of keys that are there, and of twice as many that are not, cost when tables of
+/// groups are here.
 #[derive(Debug)]
 struct Shares {
     /// Those that one READ answered, of either kind.
@@ -355,7 +358,8 @@ fn writes_in_any_order(form: GroupForm) {
     }
 }
 
-/// What documentation quotes: `cargo test --release -p fpcache-memserver --test node -- --ignored --nocapture groups::the_figures`.
+/// What documentation quotes: `cargo test --release -p fpcache-memserver --test node -- --ignored
+/// --nocapture groups::the_figures`.
 #[test]
 #[ignore = "minutes"]
 fn the_figures() {
@@ -376,7 +380,8 @@ fn figures_of(kind: SpecKind, name: &str, (epsilon, form): (u32, GroupForm)) {
     let mut writer = Writer::<Integers>::new(1);
     let value = |key: u64| key.to_le_bytes().to_vec();
     let mut order: Vec<usize> = (0..keys.len()).collect();
-    // Multiples of a number alone come as evenly as the points of a low-discrepancy sequence, and fill groups more evenly than chance.
+    // Multiples of a number alone come as evenly as the points of a low-discrepancy sequence, and
+    // fill groups more evenly than chance.
     order.sort_unstable_by_key(|at| mix(*at as u64));
     let mut model: BTreeMap<u64, Vec<u8>> =
         order[..LOADED].iter().map(|at| (keys[*at], value(keys[*at]))).collect();

@@ -1,8 +1,10 @@
-//! What growth costs: slots copied by rebuilds per inserted key, and what the store looks like then.
+//! What growth costs: slots copied by rebuilds per inserted key, and what the store looks like
+//! then.
 //!
-//! A store in memory, of keys, slots and windows only: inserts choose slots, full and crowded windows rebuild. The tests
-//! hold small stores to the bounds; `the_figures` prints the table that the documentation quotes:
-//! `cargo test --release -p fpcache-memserver --test node -- --ignored --nocapture growth_copies::`.
+//! A store in memory, of keys, slots and windows only: inserts choose slots, full and crowded
+//! windows rebuild. The tests hold small stores to the bounds; `the_figures` prints the table that
+//! the documentation quotes: `cargo test --release -p fpcache-memserver --test node -- --ignored
+//! --nocapture growth_copies::`.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 

@@ -1,7 +1,9 @@
-//! What growth costs with byte-string keys: slots copied by rebuilds per inserted key, in a memory node as it is.
+//! What growth costs with byte-string keys: slots copied by rebuilds per inserted key, in a memory
+//! node as it is.
 //!
-//! The tests hold small stores to the bounds; `the_figures` prints what larger ones come to, beside integer keys:
-//! `cargo test --release -p fpcache-memserver --test node -- --ignored --nocapture growth_copies_strings`.
+//! The tests hold small stores to the bounds; `the_figures` prints what larger ones come to, beside
+//! integer keys: `cargo test --release -p fpcache-memserver --test node -- --ignored --nocapture
+//! growth_copies_strings`.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -231,8 +233,8 @@ fn ordered_inserts_copy_no_more_than_those_of_integers() {
     for kind in KINDS {
         for order in [Order::Appended, Order::Descending, Order::Between, Order::BetweenDescending] {
             let figures = grown_strings(kind, order, SMALL);
-            // As integers, of which a small store costs 4.2 where the new ones come between the old. Few paths share a
-            // folder in a small store; in one of 100,000 they cost 3.6.
+            // As integers, of which a small store costs 4.2 where the new ones come between the
+            // old. Few paths share a folder in a small store; in one of 100,000 they cost 3.6.
             let most = if matches!(kind, Kind::Paths) { 6.5 } else { 4.4 };
             assert!(figures.copies < most && figures.slots_per_key < 1.9, "{kind:?}, {order:?}: {figures:?}");
         }
@@ -244,11 +246,13 @@ fn runs_behind_one_key_and_hot_spots_cause_no_storm() {
     for kind in KINDS {
         for (runs, ascending) in [(1, true), (1, false), (8, true), (8, false)] {
             let figures = counted(kind, SMALL, runs, ascending);
-            // A descending run goes on below what the segments of its head skip, among the keys before it: these are copied
-            // with each windowful until it is cut out again. Small segments that runs leave in small stores are brought
-            // together in the background. How much that copies hangs on where its sweeps happen to fall among the inserts: 1.9
-            // to 2.4 slots a key for 8 runs among words, over slots of 80 to 112 bytes, with fingerprints of whichever width; 2.3
-            // and 5.9 for 8 descending runs among users, in segments of at most 4,096 and 2,048 slots.
+            // A descending run goes on below what the segments of its head skip, among the keys
+            // before it: these are copied with each windowful until it is cut out again. Small
+            // segments that runs leave in small stores are brought together in the background. How
+            // much that copies hangs on where its sweeps happen to fall among the inserts: 1.9 to
+            // 2.4 slots a key for 8 runs among words, over slots of 80 to 112 bytes, with
+            // fingerprints of whichever width; 2.3 and 5.9 for 8 descending runs among users, in
+            // segments of at most 4,096 and 2,048 slots.
             let (most, waited_for) = if ascending { (4.8, 2.5) } else { (9.0, 7.5) };
             assert!(
                 figures.copies - figures.in_background < waited_for,

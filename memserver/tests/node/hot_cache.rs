@@ -1,4 +1,5 @@
-//! Whatever the hot cache holds, random, stale or hostile: it changes what an answer costs, never the answer.
+//! Whatever the hot cache holds, random, stale or hostile: it changes what an answer costs, never
+//! the answer.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -70,7 +71,8 @@ fn random_contents_change_no_answer<T: TestKeys>() {
     });
 }
 
-/// Entries that name slots of the right window, but the wrong ones: what a cache of an older table looks like.
+/// Entries that name slots of the right window, but the wrong ones: what a cache of an older table
+/// looks like.
 fn wrong_slots_of_the_right_window_change_no_answer<T: TestKeys>() {
     proptest!(config_of(6), |(shift in 1..24u32)| {
         let f = fixture::<T>();
@@ -180,7 +182,8 @@ fn after_a_conflict_the_entry_goes_and_the_option_decides<T: TestKeys>() {
     }
 }
 
-/// Windows beyond the buffers of the short way to a single key take another way, which must not forget what came before.
+/// Windows beyond the buffers of the short way to a single key take another way, which must not
+/// forget what came before.
 fn a_conflict_in_a_long_window_keeps_its_cost_and_its_option<T: TestKeys>() {
     let parameters = TableParameters { epsilon: 40, ..T::parameters(900) };
     let f = Fixture::<T>::new(scattered(KEYS), parameters);

@@ -1,5 +1,5 @@
-//! Records may lie in any order as long as each lies in its window, as inserts will leave them: lookups find them and
-//! scans list them in key order.
+//! Records may lie in any order as long as each lies in its window, as inserts will leave them:
+//! lookups find them and scans list them in key order.
 
 use crate::common::keys::TestKeys;
 use crate::common::{Fixture, WAYS, scattered};
@@ -24,7 +24,8 @@ impl Cell {
     }
 }
 
-/// Exchanges slots of a segment at random, wherever both records stay in their windows; returns how many records moved.
+/// Exchanges slots of a segment at random, wherever both records stay in their windows; returns how
+/// many records moved.
 fn shuffle<T: TestKeys>(f: &Fixture<T>, segment: &Segment<T::Space>, rng: &mut TestRng) -> usize {
     let (geometry, model, start) = (f.geometry(), segment.model(), segment.address().offset());
     let width = geometry.width.bytes();

@@ -1,4 +1,5 @@
-//! Scans give the same answers when directory pages are fetched on demand, within the bytes the models were given.
+//! Scans give the same answers when directory pages are fetched on demand, within the bytes the
+//! models were given.
 
 use std::borrow::Borrow;
 use std::thread;

@@ -1,4 +1,5 @@
-//! Plans of rebuilds hold every key in its window and cover their range, whatever the keys, ages and options.
+//! Plans of rebuilds hold every key in its window and cover their range, whatever the keys, ages
+//! and options.
 
 use fpcache_memserver::rebuild::plan::{
     Facts, Gather, Gathered, Planned, RebuildOptions, RunOptions, neighbours, plan,

@@ -1,4 +1,5 @@
-//! The end of the process at any store, and the end of the machine at any moment, undo nothing that was acknowledged.
+//! The end of the process at any store, and the end of the machine at any moment, undo nothing that
+//! was acknowledged.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -41,7 +42,8 @@ fn the_process_may_end_at_any_store<T: TestKeys>() {
     for sync in [SyncPolicy::Interval(Duration::ZERO), SyncPolicy::Always, SyncPolicy::Never] {
         let (mut ends, mut redone, mut finished) = (0, 0, 0);
         let mut stores = 1;
-        // Each round ends some stores later than the one before: a few thousand ends, in every part of what a node does.
+        // Each round ends some stores later than the one before: a few thousand ends, in every part
+        // of what a node does.
         while stores < 6_000 {
             let mut world = World::new(sync, stores);
             let (mut node, _) = world.begin::<T>();

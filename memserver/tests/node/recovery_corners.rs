@@ -208,7 +208,8 @@ fn a_region_that_was_full_takes_records_again_after_deletes_and_after_another_be
                 writer.one(&mut node, WriteKind::Insert, **key, RecordToken::default(), &value(**key));
             again.status != WriteStatus::Done
         });
-        // Emptied segments keep their memory until they are rebuilt: now and then there is no room for that.
+        // Emptied segments keep their memory until they are rebuilt: now and then there is no room
+        // for that.
         assert!(refused.count() * 100 <= keys.len(), "seed {seed}");
         node.audit().expect("every byte is right");
     }
@@ -299,8 +300,9 @@ fn what_an_unfinished_snapshot_left_is_removed_at_every_start<T: TestKeys>() {
     assert!(world.disk.list().expect("a folder").iter().all(|name| name != left));
 }
 
-/// Of a long value the pieces are written down before its mutation. Those whose mutation never was stayed to be done: after some such
-/// ends, snapshots had taken the files away that have them, and no process could go on with the memory any more.
+/// Of a long value the pieces are written down before its mutation. Those whose mutation never was
+/// stayed to be done: after some such ends, snapshots had taken the files away that have them, and
+/// no process could go on with the memory any more.
 #[test]
 fn processes_that_end_within_values_leave_nothing_to_be_done_for_ever() {
     // The first end is just behind the piece; the others are tried.
@@ -334,7 +336,8 @@ for_all_keys_and_long_values!(
     a_region_that_was_full_takes_records_again_after_deletes_and_after_another_beginning,
 );
 
-/// The replies of a thousand operations each are too many to be kept of all clients; the recovery area has them.
+/// The replies of a thousand operations each are too many to be kept of all clients; the recovery
+/// area has them.
 #[test]
 fn a_durable_table_answers_what_comes_again_though_it_has_let_the_replies_go() {
     let mut world = World::new(HOURLY, 1);

@@ -1,4 +1,5 @@
-//! A table learns from the keys it holds, and everything stays as it is but the number of its segments.
+//! A table learns from the keys it holds, and everything stays as it is but the number of its
+//! segments.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

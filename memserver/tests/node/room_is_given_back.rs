@@ -1,5 +1,6 @@
-//! What records no longer need is given back: whatever was written and deleted, a memory node takes at most half as much
-//! again as one that was loaded with the same records, and a mebibyte; and it has room for more unless it has so much.
+//! What records no longer need is given back: whatever was written and deleted, a memory node takes
+//! at most half as much again as one that was loaded with the same records, and a mebibyte; and it
+//! has room for more unless it has so much.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -118,7 +119,8 @@ impl<T: TestKeys> Churned<T> {
         self.longest = self.longest.max(began.elapsed());
     }
 
-    /// There may be no room only if a memory node of as many bytes could not be expected to hold so much.
+    /// There may be no room only if a memory node of as many bytes could not be expected to hold so
+    /// much.
     fn check_refusal(&self) {
         let bound = self.bound();
         assert!(
@@ -136,7 +138,8 @@ impl<T: TestKeys> Churned<T> {
         fresh.stats().used_bytes * 3 / 2 + (1 << 20)
     }
 
-    /// Has the memory node do what it does in the background until nothing is left, and looks at what it takes.
+    /// Has the memory node do what it does in the background until nothing is left, and looks at
+    /// what it takes.
     fn settle(&mut self, when: &str) {
         while !self.waiting.is_empty() {
             self.send();

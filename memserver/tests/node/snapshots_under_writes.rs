@@ -1,4 +1,5 @@
-//! A snapshot that is taken while writes go on has nothing but what was there when it began, and with the log makes the table.
+//! A snapshot that is taken while writes go on has nothing but what was there when it began, and
+//! with the log makes the table.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

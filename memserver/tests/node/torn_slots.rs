@@ -1,4 +1,5 @@
-//! Whatever a READ brings of a slot, its fingerprint or the directory: an answer is right or an error, never wrong.
+//! Whatever a READ brings of a slot, its fingerprint or the directory: an answer is right or an
+//! error, never wrong.
 
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::thread;
@@ -26,7 +27,8 @@ fn is_stale<T>(result: &Result<T, ReadError>) -> bool {
     matches!(result, Err(ReadError::Stale))
 }
 
-/// Bytes of `new` where `mask` has a bit, of `old` elsewhere; bit `i` stands for the `i`-th piece of `piece` bytes.
+/// Bytes of `new` where `mask` has a bit, of `old` elsewhere; bit `i` stands for the `i`-th piece
+/// of `piece` bytes.
 fn mixture(old: &[u8], new: &[u8], mask: u64, piece: usize) -> Vec<u8> {
     let pick = |i: usize| if mask >> (i / piece % 64) & 1 == 1 { new[i] } else { old[i] };
     (0..old.len()).map(pick).collect()
@@ -161,7 +163,8 @@ fn a_freed_slot_is_absent_also_while_its_fingerprint_stands<T: TestKeys>() {
 fn the_remains_of_a_deleted_record_do_not_hide_the_live_one<T: TestKeys>() {
     let f = fixture::<T>();
     let (key, place, neighbour) = neighbours(&f);
-    // The other record's slot is free and still shows the key's bytes, as after a delete there and an insert here.
+    // The other record's slot is free and still shows the key's bytes, as after a delete there and
+    // an insert here.
     let mut remains = f.bytes(place.slot, f.geometry().slot_bytes);
     remains[..8].fill(0);
     f.with(neighbour.slot, &remains, || {
@@ -199,8 +202,9 @@ fn frozen_words_and_fingerprints_send_the_reader_to_the_directory<T: TestKeys>()
     }
 }
 
-/// Whether damage at this offset may hide a record, as freeing it would: in its state, in its key, or for a two-stage
-/// read in its fingerprint. Only the memory node writes there, and it does so word by word.
+/// Whether damage at this offset may hide a record, as freeing it would: in its state, in its key,
+/// or for a two-stage read in its fingerprint. Only the memory node writes there, and it does so
+/// word by word.
 fn may_hide<T: TestKeys>(f: &Fixture<T>, at: u64, key: u64, place: Place, way: Way) -> bool {
     let fingerprint = place.fingerprint..place.fingerprint + f.geometry().width.bytes() as u64;
     let in_slot = at.wrapping_sub(place.slot);

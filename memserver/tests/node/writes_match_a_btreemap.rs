@@ -1,5 +1,5 @@
-//! Whatever is written, in whatever order and with whatever rebuilds in between, the memory node holds what a `BTreeMap`
-//! holds, and every byte of its table is as the protocol wants it.
+//! Whatever is written, in whatever order and with whatever rebuilds in between, the memory node
+//! holds what a `BTreeMap` holds, and every byte of its table is as the protocol wants it.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,4 +1,5 @@
-//! Loads: their records, their end, and what is left of one that is given up, take turns with everything else.
+//! Loads: their records, their end, and what is left of one that is given up, take turns with
+//! everything else.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

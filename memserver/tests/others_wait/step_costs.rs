@@ -1,7 +1,8 @@
-//! What a step of each kind takes, in the thread's own time, and the longest: figures to compare with the costs that the
-//! memory node counts (`memserver/src/parked.rs`).
+//! What a step of each kind takes, in the thread's own time, and the longest: figures to compare
+//! with the costs that the memory node counts (`memserver/src/parked.rs`).
 //!
-//! `cargo test --release -p fpcache-memserver --test others_wait -- --ignored --nocapture what_steps_take`
+//! `cargo test --release -p fpcache-memserver --test others_wait -- --ignored --nocapture
+//! what_steps_take`
 
 use std::time::{Duration, Instant};
 

@@ -23,35 +23,37 @@ use fpcache_memserver::{
 
 use sockets::SocketArguments;
 
-/// A memory node of FPCache: holds tables in shared memory and lets clients look keys up in them without taking part.
+/// A memory node of FPCache: serves tables from memory that clients read directly.
 #[derive(Debug, Parser)]
 #[command(
     version = env!("FPCACHE_VERSION"),
     after_help = "Examples:\n  \
-        fpcache-memserver                               a quarter of the memory, at shm://fpcache\n  \
+        fpcache-memserver                               a quarter of the machine's memory, at shm://fpcache\n  \
         fpcache-memserver --capacity 4GiB --load fb:16M\n  \
-        fpcache-memserver --keys bytes                  the table `default` has byte strings for keys\n  \
-        fpcache-memserver --load words --table words    a table of another name\n  \
+        fpcache-memserver --keys bytes                  byte strings as keys of the table `default`\n  \
+        fpcache-memserver --load words --table words    loads into another table\n  \
         fpcache-memserver --load ycsb:1M --key-bytes 128 --value-bytes 100\n  \
         fpcache-memserver --data-dir /var/lib/fpcache --fsync always\n  \
         fpcache-memserver --listen shm://second --allow-user 1001\n  \
         fpcache-memserver --listen shm://fpcache --listen tcp://127.0.0.1:7400\n  \
         fpcache-memserver --listen tcps://0.0.0.0:7400 --tls-cert node.pem --tls-key node.key --token-file tokens\n\n\
-        Tables are made, listed and dropped while it runs: fpcache-cli create --table NAME, tables, drop NAME. They share the \
-        capacity, each taking what it uses. Where there is none, the table `default` is made.\n\n\
-        Without --data-dir the data end with the process. With it, a memory node that was killed and is started again with \
-        the same folder has all that it had acknowledged: it goes on with the region it left in memory, and after a restart \
-        of the machine, or without a region's file, with the newest snapshot and the log. A table's files lie in \
-        DATA_DIR/tables/NAME. A region keeps its size.\n\n\
-        Open files bound clients and tables: a client takes one, a table with --data-dir eight. The daemon raises its soft limit \
-        (ulimit -n) to the hard one and says what that leaves room for.\n\n\
-        Ends cleanly on SIGTERM and Ctrl-C, its log on the disk; a second one ends it at once, also in the midst of a load.\n\n\
-        Exit codes: 0 ended when it was asked to, 2 wrong usage or a failure."
+        Tables are created, listed and dropped while it runs: fpcache-cli create --table NAME, tables, drop NAME. They share the \
+        capacity, each taking what it uses. If there is no table, `default` is created.\n\n\
+        Without --data-dir the data are lost when the process ends. With it, a memory node that is killed and restarted with the \
+        same folder keeps everything that it acknowledged: it resumes with its region, which is still in memory or, after a \
+        restart of the machine, loads the newest snapshot and replays the log. The files of a table are in \
+        DATA_DIR/tables/NAME. The size of a region is fixed.\n\n\
+        Clients and tables need open files: a client one, a table with --data-dir eight. The daemon raises its soft limit \
+        (ulimit -n) to the hard one and prints how many clients and tables that allows.\n\n\
+        SIGTERM and Ctrl-C stop it cleanly, with its log on the disk; a second one stops it at once, even during a load.\n\n\
+        Exit codes: 0 stopped as requested, 2 usage error or failure."
 )]
 struct Arguments {
-    /// Address to listen at: shm://NAME, for clients that map its memory (once at most), tcp://HOST:PORT, tcps://HOST:PORT (TLS), tcp+unix:///PATH,
-    /// or rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER, if built with TLS or RDMA. All users of this machine reach tcp://127.0.0.1:PORT;
-    /// addresses that other machines reach need --token-file. May be given several times
+    /// Address to listen at: shm://NAME for clients that map its memory (at most one),
+    /// tcp://HOST:PORT, tcp+unix:///PATH, tcps://HOST:PORT if built with TLS, or
+    /// rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER if built with RDMA. All users of this
+    /// machine can connect to tcp://127.0.0.1:PORT; addresses that other machines can reach need
+    /// --token-file. May be repeated
     #[arg(
         long,
         value_name = "URL",
@@ -61,30 +63,33 @@ struct Arguments {
     )]
     listen: Vec<ListenAddress>,
 
-    /// What all tables may use together, such as 4GiB [default: a quarter of the memory this process may use]
+    /// Memory for all tables together, such as 4GiB [default: a quarter of the memory this process
+    /// may use]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_CAPACITY")]
     capacity: Option<u64>,
 
-    /// Whether regions lie in huge pages. One in reserved huge pages takes all of its bytes when its table is made: the whole
-    /// capacity, unless the table is made with --region-bytes
+    /// Whether regions use huge pages. With `if-available` or `required`, a region takes all its
+    /// memory when its table is created: the whole capacity, unless the table is created with
+    /// --region-bytes
     #[arg(long, value_enum, default_value = "merged")]
     huge_pages: HugePagesArgument,
 
-    /// Numeric id of another user to let in (may be given several times), who connects to shm://NAME@UID, with the id of the
-    /// user that runs this memory node
+    /// Numeric id of another user who may connect, to shm://NAME@UID with the id of the user that
+    /// runs this memory node. May be repeated
     #[arg(long = "allow-user", value_name = "UID")]
     allowed_users: Vec<u32>,
 
-    /// What the keys of the first table are: u64, or bytes for byte strings of 1 B to 4 KiB [default: those of the data set to
-    /// load, else u64; a table that --data-dir finds keeps its own]
+    /// Keys of the first table: u64, or bytes for byte strings of 1 B to 4 KiB [default: those of
+    /// the data set to load, else u64; a table found in --data-dir keeps its own]
     #[arg(long, value_enum, value_name = "KIND")]
     keys: Option<KeysArgument>,
 
-    /// The table to load into, and to make if there is none at all
+    /// Table to load into, and to create if there are no tables
     #[arg(long, value_name = "NAME", default_value_t)]
     table: TableName,
 
-    /// Data set to load before serving, unless the table holds one, such as ipv4, fb:16M, sosd:PATH, words, ycsb:1M or lines:PATH
+    /// Data set to load before serving, unless the table has keys already, such as ipv4, fb:16M,
+    /// sosd:PATH, words, ycsb:1M or lines:PATH
     #[arg(long, value_name = "DATASET")]
     load: Option<Spec>,
 
@@ -92,8 +97,8 @@ struct Arguments {
     #[arg(long, default_value_t = 32, requires = "load")]
     epsilon: u32,
 
-    /// With --load: bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest with which lookups of such windows and slots
-    /// rarely read a record in vain
+    /// With --load: bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest with which
+    /// lookups rarely read the wrong record
     #[arg(long, value_name = "BITS|auto", default_value_t, requires = "load")]
     fingerprint_bits: WidthChoice,
 
@@ -101,8 +106,9 @@ struct Arguments {
     #[arg(long, value_name = "SHARE", requires = "load")]
     fill: Option<f64>,
 
-    /// With --load: have records lie in groups, which some 0.3 bytes per key on the compute node lead to: nearly every lookup
-    /// is then one READ. Over shared memory it saves nothing. For slots of up to 64 bytes
+    /// With --load: store records in groups. With about 0.3 bytes per key on the compute node,
+    /// nearly every lookup is then one READ. Over shared memory it saves nothing. For slots of up
+    /// to 64 bytes
     #[arg(long, requires = "load")]
     groups: bool,
 
@@ -114,35 +120,38 @@ struct Arguments {
     #[arg(long, value_name = "BYTES", requires = "load")]
     key_bytes: Option<usize>,
 
-    /// With --load of byte strings: bytes that a slot has for key and value together, for keys of any length [default: what
-    /// the longest record takes; keys that all have one length must go on to]
+    /// With --load of byte strings: bytes of a slot for key and value together, for keys of any
+    /// length [default: those of the longest record; if all keys have one length, later ones must
+    /// have it too]
     #[arg(long, value_name = "BYTES", requires = "load")]
     slot_bytes: Option<u32>,
 
-    /// With --load: what a key that occurs twice is worth: refuse, first, last or sum [default: refuse; first for wiki]
+    /// With --load: value of a key that occurs twice: refuse, first, last or sum [default: refuse;
+    /// first for wiki]
     #[arg(long, value_name = "POLICY", requires = "load")]
     duplicates: Option<Duplicates>,
 
-    /// The folder with published data sets, for --load
+    /// Folder with published data sets, for --load
     #[arg(long, value_name = "FOLDER", env = "FPCACHE_DATA")]
     datasets_dir: Option<PathBuf>,
 
-    /// Keep the data in this folder: they outlive the process, and a crash of the machine as --fsync says. One memory node
-    /// at a time. It must be this user's or root's, and nobody else's to write
+    /// Folder to keep the data in, so that they survive the process and, depending on --fsync, a
+    /// crash of the machine. For one memory node at a time. It must belong to this user or root,
+    /// and not be writable by others
     #[arg(long, value_name = "FOLDER", env = "FPCACHE_STORE")]
     data_dir: Option<PathBuf>,
 
-    /// With --data-dir: the folder for regions, of this memory node alone, on tmpfs or hugetlbfs if the disk is slow or
-    /// small [default: the same]
+    /// With --data-dir: folder for the regions of this memory node, on tmpfs or hugetlbfs if the
+    /// disk is slow or small [default: the same folder]
     #[arg(long, value_name = "FOLDER", requires = "data_dir")]
     region_dir: Option<PathBuf>,
 
-    /// With --data-dir: when writes reach the disk: always (before they are acknowledged), an interval such as 10ms, or never
-    /// (when the operating system likes)
+    /// With --data-dir: when writes are synced to the disk: always (before they are acknowledged),
+    /// at an interval such as 10ms, or never (left to the operating system)
     #[arg(long, value_name = "WHEN", default_value = "10ms", requires = "data_dir")]
     fsync: SyncPolicy,
 
-    /// End when the process that started this one does
+    /// Exit when the parent process does
     #[arg(long)]
     exit_with_parent: bool,
 
@@ -152,11 +161,12 @@ struct Arguments {
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum HugePagesArgument {
-    /// Ordinary pages, merged into huge ones in the background as a table fills them; not in files of --data-dir
+    /// Ordinary pages, merged into huge ones in the background as a table fills them; not in files
+    /// of --data-dir
     Merged,
     /// Ordinary pages
     No,
-    /// Huge pages if the machine has them free
+    /// Huge pages if enough are free
     IfAvailable,
     /// Huge pages or an error
     Required,
@@ -225,7 +235,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             KeyKind::Bytes => load::<ByteKeys>(&mut daemon, spec, &arguments)?,
         }
     }
-    // Nobody may read it, and serving goes on.
+    // A closed standard output does not stop the server.
     let _ = writeln!(io::stdout(), "{}", daemon.greeting());
     Ok(daemon.serve()?)
 }
@@ -235,7 +245,8 @@ fn note(text: &str) {
     let _ = writeln!(io::stderr(), "note: {text}");
 }
 
-/// The table to make if there is none, whose keys are those that were asked for or those of the data set to load.
+/// The table to make if there is none, whose keys are those that were asked for or those of the
+/// data set to load.
 fn first_table(arguments: &Arguments) -> FirstTable {
     let (asked, of_load) = (arguments.keys.map(KeyKind::from), arguments.load.as_ref().map(kind_of));
     FirstTable { name: arguments.table, keys: asked.or(of_load).unwrap_or(KeyKind::U64) }
@@ -254,7 +265,7 @@ fn load<K: LoadKeys>(daemon: &mut Daemon, spec: &Spec, arguments: &Arguments) ->
     let name = arguments.table;
     if let Some(there) = daemon.tables().tables().find(|table| table.name == name && table.keys > 0) {
         let keys = there.keys;
-        note(&format!("--load {spec} is left out: the table `{name}` is there already, with {keys} keys"));
+        note(&format!("skipping --load {spec}: the table `{name}` exists already, with {keys} keys"));
         return Ok(());
     }
     if let Some(asked) = arguments.keys.map(KeyKind::from) {

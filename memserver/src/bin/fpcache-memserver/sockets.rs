@@ -1,4 +1,4 @@
-//! How sockets are served, as the command line has it.
+//! Command-line options for serving sockets.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,47 +10,48 @@ use fpcache_fabric::tcp::{ListenOptions, TcpAddress, TlsIdentity, TlsServing};
 use fpcache_memserver::capacity;
 use fpcache_memserver::daemon::TokenSource;
 
-/// Where lines of tokens are, if not in a file.
+/// Environment variable with the lines of tokens, if they are not in a file.
 const TOKENS: &str = "FPCACHE_NODE_TOKENS";
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sockets")]
 pub(crate) struct SocketArguments {
-    /// Threads that serve sockets [default: the cores but one]
+    /// Threads that serve sockets [default: one fewer than the cores]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=256))]
     io_threads: Option<u16>,
 
-    /// How long such a thread goes on looking for more before it sleeps, while that pays off, as in 50us; 0s saves processor time,
-    /// and costs a wake-up for every batch [default: 50us]
+    /// How long such a thread spins for more requests before it sleeps, as long as that pays off;
+    /// 0s saves processor time but costs a wake-up for every batch [default: 50us]
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     spin: Option<Duration>,
 
-    /// Connections over sockets at once: a client has one, and one more for each of its threads that read [default: 1024]. Each
-    /// may have a frame of 64 KiB and a request of 1 MiB on its way
+    /// Limit of connections over sockets: a client has one, plus one for each of its reading
+    /// threads. Each may be sending a frame of 64 KiB and a request of 1 MiB [default: 1024]
     #[arg(long, value_name = "COUNT")]
     max_connections: Option<usize>,
 
-    /// What requests longer than 16 KiB may take of the memory together while they arrive; others wait [default: 16MiB]
+    /// Memory for requests longer than 16 KiB while they are received; further ones wait [default:
+    /// 16MiB]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse)]
     request_memory: Option<u64>,
 
-    /// How long a connection may take to greet, and to prove its token, before it is hung up on [default: 2s]
+    /// Time limit for the handshake of a connection [default: 2s]
     #[arg(long, value_name = "TIME", value_parser = patience)]
     greeting_time: Option<Duration>,
 
-    /// How long a frame may take to arrive [default: 10s]
+    /// Time limit for receiving a frame [default: 10s]
     #[arg(long, value_name = "TIME", value_parser = patience)]
     frame_time: Option<Duration>,
 
-    /// How long replies may wait for whoever asked to read them [default: 30s]
+    /// Time limit for a client to read its replies [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = patience)]
     read_time: Option<Duration>,
 
-    /// How long a client over sockets may do nothing, as in 10m [default: 1h]
+    /// Time after which an idle connection is closed, such as 10m [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = patience)]
     idle_time: Option<Duration>,
 
-    /// The certificate that is shown at tcps://, in PEM, with those between it and the authority. SIGHUP has it read again
+    /// Certificate chain for tcps://, in PEM. Reloaded on SIGHUP
     #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
@@ -58,17 +59,18 @@ pub(crate) struct SocketArguments {
     #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
-    /// Let nobody in at tcps:// without a certificate of one of the authorities in this file, in PEM
+    /// Require client certificates at tcps://, issued by one of the authorities in this PEM file
     #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_CLIENT_CA", requires = "tls_cert")]
     tls_client_ca: Option<PathBuf>,
 
-    /// A file of this user alone with the tokens by which clients get in over TCP: a line `write TOKEN` or `read TOKEN` for each, made
-    /// by `fpcache-cli token new`. SIGHUP has it read again. Without it FPCACHE_NODE_TOKENS may have such lines, or the same with `;`
-    /// between. Addresses that other machines reach need tokens
+    /// File with the tokens of clients over TCP, readable by this user only: a line `write TOKEN`
+    /// or `read TOKEN` for each, created with `fpcache-cli token new`. Reloaded on SIGHUP. Without
+    /// it, FPCACHE_NODE_TOKENS may hold the lines, separated by newlines or `;`. Addresses that
+    /// other machines can reach need tokens
     #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TOKEN_FILE")]
     token_file: Option<PathBuf>,
 
-    /// Let nobody in without a token over the loopback interface either
+    /// Require tokens over the loopback interface, too
     #[arg(long)]
     require_token: bool,
 }
@@ -78,7 +80,7 @@ impl SocketArguments {
     pub(crate) fn serving(&self, addresses: &[TcpAddress]) -> anyhow::Result<ListenOptions> {
         let tls = self.tls();
         let is_encrypted = addresses.iter().any(|address| address.trust().is_some());
-        ensure!(tls.is_none() || is_encrypted, "--tls-cert is of no use without --listen tcps://HOST:PORT");
+        ensure!(tls.is_none() || is_encrypted, "--tls-cert needs --listen tcps://HOST:PORT");
         let default = ListenOptions::default();
         let memory = self.request_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         Ok(ListenOptions {
@@ -113,7 +115,7 @@ impl SocketArguments {
     }
 }
 
-/// A time in which a peer is to be able to do something.
+/// Parses a time limit for a peer.
 fn patience(text: &str) -> Result<Duration, String> {
     /// Less would end every connection over a slow line.
     const LEAST: Duration = Duration::from_millis(10);

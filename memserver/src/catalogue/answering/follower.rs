@@ -1,4 +1,4 @@
-//! Who brings the views up to date that lookups by a memory node's threads go by.
+//! The thread that keeps the views for `answering` up to date.
 
 use std::any::Any;
 use std::fmt;
@@ -10,14 +10,14 @@ use std::time::Duration;
 use fpcache::table_view::OpenError;
 use fpcache_fabric::{Clock, SystemClock};
 
-/// Bytes of models that all tables of a memory node may have for this together. A table whose models
-/// find no room, or only in pages, answers nothing.
+/// Bytes of models that all tables of a memory node may have for this together. A table whose
+/// models find no room, or only in pages, answers nothing.
 pub(super) const MODEL_BYTES: u64 = 32 << 20;
 /// How long the follower looks away after each table, so that it leaves the processor to others
 /// however often it is told.
 const PAUSE: Duration = Duration::from_micros(100);
 
-/// Something that is brought up to date when somebody has found that it is not.
+/// Something that is brought up to date once a thread has found it out of date.
 pub(super) trait Follows: Send + Sync {
     fn follow(&self);
 }
@@ -48,7 +48,8 @@ impl Told {
     }
 }
 
-/// Brings views up to date, on a thread that begins when the first of them is needed. Clones share it.
+/// Brings views up to date, on a thread that begins when the first of them is needed. Clones share
+/// it.
 #[derive(Clone, Debug)]
 pub struct Follower {
     pub(super) shared: Arc<Shared>,
@@ -56,7 +57,7 @@ pub struct Follower {
 
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// `None` if there is no thread to be had.
+    /// `None` if no thread can be started.
     tell: OnceLock<Option<Sender<Told>>>,
     /// Bytes of models that all views have.
     pub(super) model_bytes: AtomicU64,
@@ -70,7 +71,7 @@ impl Default for Follower {
 }
 
 impl Follower {
-    /// One without a thread of its own, and what does its work: for whoever serves simulated regions.
+    /// One without a thread, and a function that does its work, for simulated regions.
     #[must_use]
     pub fn by_hand(clock: Arc<dyn Clock>) -> (Self, Following) {
         let (tell, told) = channel();

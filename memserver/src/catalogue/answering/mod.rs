@@ -1,9 +1,11 @@
-//! Lookups by the threads that serve sockets, which read a table as a client does that maps its region.
+//! Lookups by the threads that serve sockets, which read a table as a client with a mapped region
+//! does.
 //!
-//! Each table has a view of itself for this: models and parameters, fetched from its region and brought up to date from its change
-//! log by one thread for all tables, the *follower*. The threads that answer only look at the view; where it is out of
-//! date they answer nothing, have the follower told, and the client reads by itself. So no lookup waits for the thread that
-//! writes, and none takes longer than its keys do.
+//! Each table has a view of its own for this, with models and parameters read from its region. One
+//! thread for all tables, the *follower*, applies the change log to the views. The answering
+//! threads only read a view. If it is out of date they decline, notify the follower, and the client
+//! does the lookup itself. So no lookup waits for the thread that writes, and none takes longer
+//! than its keys need.
 
 mod follower;
 
@@ -32,8 +34,8 @@ struct View<K: KeySpace, E: Another> {
     open: Opens<E>,
     options: TableOptions,
     follower: Follower,
-    /// Nobody keeps it from one question to the next. What is outdated is freed by the follower, which replaces it, or which is
-    /// given it by the last one who was answering with it.
+    /// Nobody keeps it from one question to the next. What is outdated is freed by the follower,
+    /// which replaces it, or which is given it by the last one who was answering with it.
     known: RwLock<Option<Arc<Known<K, E>>>>,
     /// Whether the follower has been told and has not begun.
     is_told: AtomicBool,
@@ -72,8 +74,8 @@ pub(crate) fn answering<K: BuildKeys>(export: Export, follower: &Follower) -> Ex
     export.with_answers(answers::<K, _>(move || region.reader(), follower))
 }
 
-/// What answers questions for the keys of a region's table, of which `open` gives readers. It has them brought up to date by `follower`, and
-/// looks at the region and the follower's clock alone.
+/// What answers questions for the keys of a region's table, of which `open` gives readers. It has
+/// them brought up to date by `follower`, and looks at the region and the follower's clock alone.
 pub fn answers<K: BuildKeys, E: Another>(
     open: impl Fn() -> Result<RegionReader<E>, FabricError> + Send + Sync + 'static,
     follower: &Follower,
@@ -129,7 +131,8 @@ impl<K: BuildKeys, E: Another> View<K, E> {
         })
     }
 
-    /// What there is to answer with, unless it is being replaced. Waits for nobody; tells the follower if there is nothing.
+    /// What there is to answer with, unless it is being replaced. Waits for nobody; tells the
+    /// follower if there is nothing.
     fn known(&self) -> Option<Arc<Known<K, E>>> {
         let known = match self.known.try_read() {
             Ok(known) => known.clone(),
@@ -151,8 +154,8 @@ impl<K: BuildKeys, E: Another> View<K, E> {
         }
     }
 
-    /// Replaces what there is to answer with. What there was is freed by the caller, the follower, unless somebody is answering
-    /// with it.
+    /// Replaces what there is to answer with. What there was is freed by the caller, the follower,
+    /// unless somebody is answering with it.
     fn put(&self, known: Option<Known<K, E>>) {
         let mut place = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, known.map(Arc::new));
@@ -195,7 +198,7 @@ impl<K: BuildKeys, E: Another> View<K, E> {
 
 impl<K: BuildKeys, E: Another> Follows for View<K, E> {
     fn follow(&self) {
-        // Before it is looked at what there is: whoever finds out more tells again.
+        // Before the view is read: a thread that finds out more notifies again.
         self.is_told.store(false, Ordering::Release);
         let clock = &*self.follower.shared.clock;
         let mut pursuit = self.following.lock().unwrap_or_else(PoisonError::into_inner);
@@ -239,7 +242,7 @@ mod tests {
 
     use crate::node::MemoryNode;
 
-    /// A memory node with a table of so many keys, and its region's export.
+    /// A memory node with a table of this many keys, and its region's export.
     fn node(keys: u32) -> (MemoryNode<U64Keys>, Export) {
         let (region, fd) = SharedMemory::create_memfd("test", 32 << 20, HugePages::No).unwrap();
         let mut node = MemoryNode::<U64Keys>::new(Arc::new(region), 1, 0, Instant::now()).unwrap();
@@ -282,7 +285,8 @@ mod tests {
         }
     }
 
-    /// Keys of one window whose fingerprints are alike had all of its slots copied, for each of them, and kept.
+    /// Keys of one window whose fingerprints are alike had all of its slots copied, for each of
+    /// them, and kept.
     #[test]
     fn keys_whose_fingerprints_collide_have_no_megabytes_looked_at() {
         let width = FingerprintWidth::Bits8;
@@ -330,8 +334,8 @@ mod tests {
         }
     }
 
-    /// Threads that had answered kept the models they had answered with, which nobody counted, and the
-    /// seventeenth thread found the first one's place taken.
+    /// Threads that had answered kept the models they had answered with, which nobody counted, and
+    /// the seventeenth thread found the first one's place taken.
     #[test]
     fn threads_that_have_answered_keep_no_models() {
         let (_node, export) = node(1000);

@@ -1,4 +1,5 @@
-//! The kinds of keys that the suites run over. Each names a key by a number, greater keys by greater numbers.
+//! The kinds of keys that the suites run over. Each names a key by a number, greater keys by
+//! greater numbers.
 
 use std::borrow::Borrow;
 use std::fmt::Debug;
@@ -29,10 +30,12 @@ pub trait TestKeys: Copy + Debug + Send + Sync + 'static {
     /// Bytes of the longest value in records of this shape.
     fn value_bytes(shape: &RecordShape) -> usize;
 
-    /// How long the value of a key is after its `n`-th write, at most `most`, unless values may be external.
+    /// How long the value of a key is after its `n`-th write, at most `most`, unless values may be
+    /// external.
     fn value_len(number: u64, n: u64, most: usize) -> usize;
 
-    /// How fine the instants are apart at which a process is ended: an entry of several stores is less often cut off by one.
+    /// How fine the instants are apart at which a process is ended: an entry of several stores is
+    /// less often cut off by one.
     const ENDS: u64 = if Self::Space::FIXED_BYTES.is_some() { 30 } else { 20 };
 
     /// Bytes of the longest value beside a key of so many bytes.
@@ -155,7 +158,8 @@ impl TestKeys for LongValues {
     }
 }
 
-/// Byte strings of one to nine bytes, many of them zero, many of them prefixes of others, with values of any length.
+/// Byte strings of one to nine bytes, many of them zero, many of them prefixes of others, with
+/// values of any length.
 #[derive(Clone, Copy, Debug)]
 pub struct Strings;
 
@@ -221,7 +225,8 @@ impl TestKeys for Strings {
     }
 }
 
-/// Long byte strings of one length that share many bytes, with values of any length, under an encoder trained for them.
+/// Long byte strings of one length that share many bytes, with values of any length, under an
+/// encoder trained for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Paths;
 

@@ -28,7 +28,8 @@ use fpcache_index::Window;
 use fpcache_memserver::MemoryNode;
 use keys::{Integers, Key, TestKeys};
 
-/// How a key is looked up: by which plan, and as a call for one key or as a group that happens to have one.
+/// How a key is looked up: by which plan, and as a call for one key or as a group that happens to
+/// have one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Way {
     pub plan: Plan,
@@ -76,7 +77,8 @@ pub struct Place {
 }
 
 impl<T: TestKeys> Fixture<T> {
-    /// A region that holds the keys of these numbers, each with the value of [`value_of`] for version 1.
+    /// A region that holds the keys of these numbers, each with the value of [`value_of`] for
+    /// version 1.
     pub fn new(keys: impl IntoIterator<Item = u64>, parameters: TableParameters) -> Self {
         let keys: Vec<u64> = keys.into_iter().collect();
         let region = Arc::new(SharedMemory::anonymous(2 << 20).expect("memory"));
@@ -190,7 +192,8 @@ impl<T: TestKeys> Fixture<T> {
     }
 }
 
-/// What the key of this number is worth in this version: the version, then bytes that depend on both; at most `most`.
+/// What the key of this number is worth in this version: the version, then bytes that depend on
+/// both; at most `most`.
 pub fn value_of<T: TestKeys>(key: u64, version: u32, most: usize) -> Vec<u8> {
     let seed = key.rotate_left(17) ^ u64::from(version).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let rest = (0..most as u64).map(|i| (seed.wrapping_mul(2 * i + 1) >> 37) as u8);
@@ -206,8 +209,9 @@ pub fn mix(i: u64) -> u64 {
     i ^ i >> 31
 }
 
-/// Distinct ascending keys without any pattern a line would follow: numbers mixed by a bijection (the finaliser of
-/// SplitMix64; Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+/// Distinct ascending keys without any pattern a line would follow: numbers mixed by a bijection
+/// (the finaliser of SplitMix64; Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014).
 pub fn scattered(count: u64) -> Vec<u64> {
     let mut keys: Vec<u64> = (1..=count).map(mix).collect();
     keys.sort_unstable();

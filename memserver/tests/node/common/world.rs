@@ -19,7 +19,8 @@ use super::requests::{Writer, value};
 pub const RING: u64 = 64 << 10;
 pub const REGION: usize = 512 << 10;
 
-/// Memory whose owner ends after a number of stores: it goes on without noticing, but what it stores then has never been.
+/// Memory whose owner ends after a number of stores: it goes on without noticing, but what it
+/// stores then has never been.
 #[derive(Clone, Debug)]
 pub struct Mortal {
     /// As the owner sees it.
@@ -174,7 +175,8 @@ pub fn load_with<T: TestKeys>(node: &mut Node<T>, keys: u64, parameters: TablePa
     node.load_records(parameters, T::encoders(), records.into_iter()).expect("room");
 }
 
-/// Everything in the table, the numbers of whose keys are multiples of five, or lie where most writes go.
+/// Everything in the table, the numbers of whose keys are multiples of five, or lie where most
+/// writes go.
 pub fn contents<T: TestKeys>(node: &mut Node<T>, writer: &Writer<T>) -> BTreeMap<u64, Vec<u8>> {
     let numbers = (0..5000).filter(|n| n % 5 == 0 || (700..800).contains(n) || *n > 4990);
     let found: BTreeMap<_, _> =

@@ -1,10 +1,10 @@
-//! Where the ranges of planned segments begin.
+//! Boundaries between the ranges of planned segments.
 
 use std::borrow::Borrow;
 
 use fpcache::key_space::{Between, Boundary, BuildKeys};
 
-use super::replacement::New;
+use super::planned::New;
 use crate::rebuild::plan::Planned;
 
 /// Parts the planned segments of a division from one another.
@@ -19,8 +19,8 @@ pub(super) struct Parting<'a, K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Parting<'_, K> {
-    /// Adds the next segment, whose range begins with `begin` if it is the first of the division, to those before. The
-    /// division's first key is the `first` of all.
+    /// Adds the next segment, whose range begins with `begin` if it is the first of the division,
+    /// to those before. The division's first key is the `first` of all.
     pub(super) fn add(
         &self,
         begin: Option<K::Owned>,

@@ -1,7 +1,8 @@
-//! The slots of one segment, as the memory node that owns them reads and changes them.
+//! The slots of one segment, as the memory node reads and changes them.
 //!
-//! The order of the stores is the protocol: *slot live with k ⇒ its fingerprint is that of k*, for every reader at every
-//! instant, and the slot's word is the only point at which a record begins or ceases to be there.
+//! The order of the stores is the protocol: *if a slot is live with key k, its fingerprint is that
+//! of k*, for every reader at every instant. Storing the slot's word is the only point at which a
+//! record appears or disappears.
 
 use std::borrow::Borrow;
 
@@ -148,8 +149,8 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.read_bytes(self.first, &mut out[before..])
     }
 
-    /// The slots of a READ of the group that a key of this coordinate and hash belongs to, the first and how many; `None` if the
-    /// segment's keys are in no groups.
+    /// The slots of a READ of the group that a key of this coordinate and hash belongs to, the
+    /// first and how many; `None` if the segment's keys are in no groups.
     pub(crate) fn group_of(
         &self,
         model: &SegmentModel,
@@ -179,8 +180,9 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         Ok(is_whole_table(self.generation, &table))
     }
 
-    /// The slot to [mark](Self::mark) before a record of a key with this coordinate and hash goes live in another one; `None` if that lies
-    /// where readers look for it first, or they look everywhere.
+    /// The slot to [mark](Self::mark) before a record of a key with this coordinate and hash goes
+    /// live in another one; `None` if that lies where readers look for it first, or they look
+    /// everywhere.
     pub(crate) fn to_mark(
         &self,
         model: &SegmentModel,
@@ -194,8 +196,8 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         Ok(group.filter(|(first, count)| !(*first..first + count).contains(&slot)).map(|(first, _)| first))
     }
 
-    /// Hints that a slot is needed soon, or, if it is not known, the fingerprints of a window and the predicted slot: the
-    /// one needed is often that, and nearly always in its page of memory.
+    /// Hints that a slot is needed soon, or, if it is not known, the fingerprints of a window and
+    /// the predicted slot: the one needed is often that, and nearly always in its page of memory.
     #[inline]
     pub(crate) fn prefetch(&self, slot: Option<u32>, predicted: u32, window: Window) {
         if slot.is_none() {

@@ -1,0 +1,163 @@
+//! Gathered records: the live records of segments that are replaced, in key order.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{SLOT_WORD_BYTES, SlotState, SlotWord};
+use fpcache::models::Segment;
+use fpcache_fabric::NodeMemory;
+
+use super::super::error::TableError;
+use super::super::segments::Segments;
+use super::super::segments::slots::Slots;
+use crate::superblock_writer::SuperblockWriter;
+
+/// The live records of the segments that are to be replaced.
+#[derive(Debug)]
+pub(crate) struct Gathering<K: BuildKeys> {
+    /// In key order.
+    pub(crate) records: Vec<GatheredRecord<K>>,
+    /// The bytes of keys that have any.
+    pub(crate) keys: Vec<u8>,
+    /// The segments' slots, one segment after the other.
+    pub(crate) slots: Vec<u8>,
+    order: Order<K>,
+    pub(crate) xs: Vec<u64>,
+    pub(crate) ages: Vec<u32>,
+    /// Records in the slot their prediction names.
+    pub(crate) at_home: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct GatheredRecord<K: BuildKeys> {
+    pub(crate) key: K::Kept,
+    pub(crate) version: u32,
+    /// Where its body begins in the slots; [`INCOMING`] for a record that is still to come.
+    pub(crate) body: u32,
+}
+
+/// No body begins there: a segment's are far below 4 GiB.
+pub(crate) const INCOMING: u32 = u32::MAX;
+
+/// Buffers for bringing the records of a segment into key order.
+#[derive(Debug)]
+struct Order<K: BuildKeys> {
+    /// In slot order, with the slot that the model predicts.
+    found: Vec<(u32, GatheredRecord<K>)>,
+    /// By prediction: how many have it, and then where the next one of them goes.
+    places: Vec<usize>,
+}
+
+/// Neighbouring segments that are to be replaced together, and the range they own.
+#[derive(Debug)]
+pub(crate) struct Old<K: BuildKeys> {
+    pub(crate) lo: K::Owned,
+    /// First key after them; `None` at the table's end.
+    pub(crate) behind: Option<K::Owned>,
+    pub(crate) segments: Vec<Segment<K>>,
+}
+
+impl<K: BuildKeys> Order<K> {
+    /// Begins a segment of `cap` slots.
+    fn begin(&mut self, cap: u16) {
+        self.found.clear();
+        self.places.clear();
+        self.places.resize(usize::from(cap), 0);
+    }
+
+    fn add(&mut self, predicted: u32, record: GatheredRecord<K>) {
+        self.places[predicted as usize] += 1;
+        self.found.push((predicted, record));
+    }
+
+    /// Appends the records in key order. Predictions do not fall as keys rise, so that only records
+    /// of one prediction, mostly one or two, are left to be sorted.
+    fn append_to(&mut self, records: &mut Vec<GatheredRecord<K>>, keys: &[u8]) {
+        let Some(&(_, any)) = self.found.first() else { return };
+        let first = records.len();
+        let mut next = first;
+        for place in &mut self.places {
+            next += std::mem::replace(place, next);
+        }
+        records.resize(next, any);
+        for (predicted, record) in &self.found {
+            let place = &mut self.places[*predicted as usize];
+            records[*place] = *record;
+            *place += 1;
+        }
+        let mut begin = first;
+        for &end in &self.places {
+            if end - begin > 1 {
+                records[begin..end].sort_unstable_by(|a, b| K::kept(&a.key, keys).cmp(K::kept(&b.key, keys)));
+            }
+            begin = end;
+        }
+    }
+}
+
+impl<K: BuildKeys> Default for Gathering<K> {
+    fn default() -> Self {
+        Self {
+            records: Vec::new(),
+            keys: Vec::new(),
+            slots: Vec::new(),
+            order: Order { found: Vec::new(), places: Vec::new() },
+            xs: Vec::new(),
+            ages: Vec::new(),
+            at_home: 0,
+        }
+    }
+}
+
+impl<K: BuildKeys> Gathering<K> {
+    pub(crate) fn clear(&mut self) {
+        self.records.clear();
+        self.keys.clear();
+        self.slots.clear();
+        self.at_home = 0;
+    }
+
+    /// Adds a record that is still to come, unless there is one of its key.
+    pub(crate) fn add_incoming(&mut self, key: &K::Key) {
+        let keys = &self.keys;
+        if let Err(at) = self.records.binary_search_by(|record| K::kept(&record.key, keys).cmp(key)) {
+            let key = K::keep(key, &mut self.keys);
+            self.records.insert(at, GatheredRecord { key, version: 0, body: INCOMING });
+        }
+    }
+
+    /// Reads the live records of a segment, and adds them after those before.
+    pub(crate) fn add_segment<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        segments: &Segments<K>,
+        lo: &K::Key,
+        segment: &Segment<K>,
+    ) -> Result<(), TableError> {
+        let slots = Slots::of(&*superblock.region, segments.geometry, segment);
+        let Gathering { records, keys, slots: bytes, order, at_home, .. } = self;
+        let before = bytes.len();
+        slots.append_all(bytes)?;
+        let model = segment.model();
+        order.begin(model.cap);
+        let each = bytes[before..].chunks_exact(segments.geometry.slot_bytes);
+        for ((slot, bytes), at) in (0..).zip(each).zip((before..).step_by(segments.geometry.slot_bytes)) {
+            let Some((word, body)) = bytes.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
+            let word = SlotWord::from_bits(u64::from_le_bytes(*word));
+            if word.state() != SlotState::Live {
+                continue;
+            }
+            let parts = segments.geometry.shape.parts::<K>(body);
+            let Some(key) = parts.and_then(|parts| K::view(parts.key)) else { continue };
+            let key = key.borrow();
+            let predicted = model.predict(segment.coordinate(key, K::shared(key, lo), &segments.encoders));
+            *at_home += u64::from(predicted == slot);
+            // All slots of a few segments are far below 4 GiB.
+            let body = (at + SLOT_WORD_BYTES) as u32;
+            let record = GatheredRecord { key: K::keep(key, keys), version: word.version(), body };
+            order.add(predicted, record);
+        }
+        order.append_to(records, keys);
+        Ok(())
+    }
+}

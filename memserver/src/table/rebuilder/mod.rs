@@ -1,0 +1,254 @@
+//! The rebuilder, which plans and writes new segments for the records of old ones.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`gather`] | the live records of the old segments |
+//! | [`planned`] | planned segments |
+//! | [`parting`] | boundaries between planned segments |
+//! | [`writing`] | new segments, written into free memory |
+//! | [`retraining`] | when a table retrains its encoders |
+
+pub(crate) mod gather;
+mod parting;
+pub(crate) mod planned;
+pub(crate) mod retraining;
+pub(crate) mod writing;
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{Descriptor, SegmentAddress, SegmentGeometry, SegmentReplacement, TableParameters};
+use fpcache::models::Segment;
+use fpcache_fabric::NodeMemory;
+
+use super::error::TableError;
+use super::room::Room;
+use super::segments::Segments;
+use crate::image::SegmentImage;
+use crate::rebuild::plan::{Gathered, RebuildOptions, neighbours, plan};
+use crate::superblock_writer::SuperblockWriter;
+use crate::versions::age;
+use gather::{GatheredRecord, Gathering, INCOMING, Old};
+use parting::Parting;
+use planned::{Making, New};
+use retraining::Retraining;
+use writing::{SegmentWriter, Written};
+
+/// Nearly full segments that are remembered; those beyond are replaced when they are full.
+const MAX_NEARLY_FULL: usize = 1024;
+
+/// What rebuilds a table's segments, and which of them are due.
+#[derive(Debug)]
+pub(crate) struct Rebuilder<K: BuildKeys> {
+    pub(super) options: RebuildOptions,
+    image: SegmentImage,
+    pub(super) gathering: Gathering<K>,
+    /// A key of each segment that inserts will soon have filled up.
+    nearly_full: Vec<K::Owned>,
+    pub(super) retraining: Retraining<K>,
+}
+
+/// Segments as they were planned, and as they were written.
+type Made<K> = (Vec<New<K>>, Vec<Written<K>>);
+
+/// How a table's segments are rebuilt.
+fn rebuild_options(parameters: &TableParameters, geometry: &SegmentGeometry) -> RebuildOptions {
+    const OF_LOADED: f64 = 0.78;
+    let standard = RebuildOptions::default();
+    RebuildOptions {
+        epsilon: parameters.epsilon,
+        // What writes leave is not far from what a load makes of the same records, whatever its
+        // fill.
+        fill: standard.fill.min(parameters.fill).max(OF_LOADED * parameters.fill),
+        settled_fill: parameters.fill,
+        max_slots: parameters.max_slots,
+        slot_bytes: geometry.slot_bytes + geometry.width.bytes(),
+        ..standard
+    }
+}
+
+impl<K: BuildKeys> Rebuilder<K> {
+    pub(super) fn new(segments: &Segments<K>, keys: u64) -> Self {
+        Self {
+            options: rebuild_options(&segments.parameters, &segments.geometry),
+            image: SegmentImage::new(segments.geometry),
+            gathering: Gathering::default(),
+            nearly_full: Vec::new(),
+            retraining: Retraining::new(&segments.encoders, keys),
+        }
+    }
+
+    /// Remembers a key whose window an insert has nearly filled: its segment is replaced before
+    /// anybody has to wait for that.
+    pub(super) fn note_nearly_full(&mut self, key: &K::Key) {
+        if self.nearly_full.len() < MAX_NEARLY_FULL {
+            self.nearly_full.push(key.to_owned());
+        }
+    }
+
+    /// The last of those.
+    pub(super) fn next_nearly_full(&mut self) -> Option<K::Owned> {
+        self.nearly_full.pop()
+    }
+
+    /// Reads the live records of the segment that owns `key`, and of neighbours that are worth
+    /// merging with it.
+    pub(crate) fn gather<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        segments: &mut Segments<K>,
+        key: &K::Key,
+    ) -> Result<Old<K>, TableError> {
+        let Some(located) = segments.directory.locate(key) else {
+            return Err(TableError::no_room(superblock));
+        };
+        let (mut lo, mut behind, centre) = (located.lo, located.hi, *located.entry);
+        let left = segments.directory.before(lo.borrow()).map(|(lo, segment)| (lo, *segment));
+        let right = behind.as_ref().and_then(|key| {
+            let right = segments.directory.locate(key.borrow())?;
+            Some((right.hi, *right.entry))
+        });
+        let mut facts = |segment: &Segment<K>| segments.facts(superblock, segment);
+        let (left_facts, right_facts) = (
+            left.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
+            right.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
+        );
+        let merge = neighbours(facts(&centre)?, left_facts, right_facts);
+        self.gathering.clear();
+        let mut old = Vec::with_capacity(3);
+        if let Some((first, segment)) = left.filter(|_| merge.left) {
+            self.gathering.add_segment(superblock, segments, first.borrow(), &segment)?;
+            old.push(segment);
+            self.gathering.add_segment(superblock, segments, lo.borrow(), &centre)?;
+            lo = first;
+        } else {
+            self.gathering.add_segment(superblock, segments, lo.borrow(), &centre)?;
+        }
+        old.push(centre);
+        if let (Some((end, segment)), Some(its_lo)) = (right.filter(|_| merge.right), &behind) {
+            self.gathering.add_segment(superblock, segments, its_lo.borrow(), &segment)?;
+            old.push(segment);
+            behind = end;
+        }
+        Ok(Old { lo, behind, segments: old })
+    }
+
+    fn writer(&mut self) -> SegmentWriter<'_, K> {
+        SegmentWriter { image: &mut self.image, gathering: &self.gathering }
+    }
+
+    /// Plans new segments and writes them; shorter ones if no free extent has room for those that
+    /// would be best.
+    pub(crate) fn plan_and_write<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        segments: &mut Segments<K>,
+        room: &mut Room<K>,
+        old: &Old<K>,
+        making: Making,
+    ) -> Result<Made<K>, TableError> {
+        let mut options = match making {
+            Making::ForWrites => self.options,
+            Making::Compact => self.options.compact(),
+        };
+        loop {
+            let new = self.plan_for(segments, old, &options, making);
+            room.room_in_log(superblock, segments, log_records(old, &new))?;
+            match self.writer().write_all(superblock, segments, room, &new, old.behind.as_ref()) {
+                Err(TableError::NoRoom { .. }) if shorten(room, segments, &mut options, &new) => {}
+                written => return Ok((new, written?)),
+            }
+        }
+    }
+
+    /// Plans new segments for what was gathered.
+    fn plan_for(
+        &mut self,
+        segments: &Segments<K>,
+        old: &Old<K>,
+        options: &RebuildOptions,
+        making: Making,
+    ) -> Vec<New<K>> {
+        let now = segments.next_version;
+        let Gathering { records, keys: arena, xs, ages, .. } = &mut self.gathering;
+        let age_of = |record: &GatheredRecord<K>| match record.body {
+            INCOMING => 0,
+            _ => age(record.version, now),
+        };
+        ages.clear();
+        if making == Making::ForWrites {
+            ages.extend(records.iter().map(age_of));
+        }
+        let keys: Vec<&K::Key> = records.iter().map(|record| K::kept(&record.key, arena)).collect();
+        let divisions = K::divide(&keys, old.lo.borrow(), &segments.encoders, options.cut_epsilon());
+        let mut new: Vec<New<K>> = Vec::with_capacity(2);
+        let mut divisions = divisions.into_iter().peekable();
+        while let Some(division) = divisions.next() {
+            let (tail, range) = (division.tail, division.keys);
+            xs.clear();
+            let coordinate = |key: &&K::Key| K::coordinate(key, usize::MAX, tail, &segments.encoders);
+            xs.extend(keys[range.clone()].iter().map(coordinate));
+            let behind = divisions.peek().map(|next| &next.lo).or(old.behind.as_ref()).map(Borrow::borrow);
+            let (lo, hi) = K::coordinates_of(division.lo.borrow(), behind, tail, &segments.encoders);
+            // Without ages no run is met, and no slots are kept for one.
+            let ages = if making == Making::ForWrites { &ages[range.clone()] } else { &[] };
+            let gathered = Gathered { lo, hi, xs, ages };
+            let keys = &keys[range.clone()];
+            let parting = Parting { keys, xs, end: behind, tail, encoders: &segments.encoders };
+            let mut begin = Some(division.lo);
+            for planned in plan(&gathered, options) {
+                parting.add(begin.take(), planned, range.start, &mut new);
+            }
+        }
+        if let Some(grouping) = segments.geometry.groups {
+            for segment in &mut new {
+                let coordinate =
+                    |key: &&K::Key| K::coordinate(key, usize::MAX, segment.tail, &segments.encoders);
+                let keys = &keys[segment.planned.keys.clone()];
+                xs.clear();
+                xs.extend(keys.iter().map(coordinate));
+                let hashes: Vec<u64> = keys.iter().map(|key| K::hash(key)).collect();
+                segment.group(grouping, segments.parameters.epsilon, xs, &hashes);
+            }
+        }
+        new
+    }
+}
+
+/// Has segments planned that free extents have room for; `false` if that cannot be, or would make
+/// too short ones.
+fn shorten<K: BuildKeys>(
+    room: &mut Room<K>,
+    segments: &Segments<K>,
+    options: &mut RebuildOptions,
+    new: &[New<K>],
+) -> bool {
+    /// Slots of the shortest that are worth it.
+    const LEAST: usize = 64;
+    let bytes = |new: &New<K>| segments.geometry.segment_bytes(new.planned.model.cap) as u64;
+    let (total, longest) = (new.iter().map(bytes).sum::<u64>(), new.iter().map(bytes).max().unwrap_or(0));
+    if room.space.free_bytes() < total + room.kept_for_compaction() {
+        return false;
+    }
+    room.emptying.want_hole(longest);
+    // Shorter with each time: keys that share their coordinates may keep a segment longer than it
+    // was to be.
+    let longest = longest.min(options.max_segment_bytes as u64);
+    let half = usize::try_from(longest.min(room.space.longest() + longest / 2)).unwrap_or(0) / 2;
+    options.max_segment_bytes = half;
+    half >= LEAST * options.slot_bytes
+}
+
+/// Records of the change log that say so.
+fn log_records<K: BuildKeys>(old: &Old<K>, new: &[New<K>]) -> usize {
+    let descriptor = |new: &New<K>| Descriptor::<K> {
+        lo: new.lo.clone(),
+        tail: new.tail,
+        model: new.planned.model,
+        address: SegmentAddress::from_bits(0),
+        generation: 0,
+    };
+    SegmentReplacement { with: new.iter().map(descriptor).collect(), end: old.behind.clone() }
+        .records(0)
+        .len()
+}

@@ -1,0 +1,182 @@
+//! Memory set aside for the next directory.
+
+use std::borrow::Borrow;
+use std::ops::Range;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::models::Segment;
+use fpcache_index::Directory;
+
+use crate::space::{Extent, Space};
+
+/// Memory for the next directory, kept from segments: without a directory that lacks it, no memory
+/// could be used again.
+#[derive(Debug, Default)]
+pub(super) struct Aside {
+    pub(super) pages: Vec<Extent>,
+    pub(super) root: Option<Extent>,
+}
+
+/// Where separators vary in length: what those of a directory come to in its pages.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Separators {
+    /// Bytes that each does not share with the one before.
+    own: u64,
+    /// Bytes of the longest there has been.
+    longest: u64,
+}
+
+impl Separators {
+    pub(crate) fn of<K: BuildKeys>(directory: &Directory<K::Key, Segment<K>>) -> Self {
+        let mut separators = Self::default();
+        if K::FIXED_BYTES.is_none() {
+            separators.own = separators.measure::<K>(None, directory.iter().map(|(lo, _)| lo));
+        }
+        separators
+    }
+
+    /// Bytes that separators in order do not share with the one before each.
+    fn measure<K: BuildKeys>(
+        &mut self,
+        before: Option<K::Owned>,
+        all: impl Iterator<Item = K::Owned>,
+    ) -> u64 {
+        let (mut before, mut own) = (before, 0);
+        for lo in all {
+            let shared = before.as_ref().map_or(0, |before| K::shared(before.borrow(), lo.borrow()));
+            let bytes = K::encoded_len(lo.borrow());
+            own += (bytes - shared) as u64;
+            self.longest = self.longest.max(bytes as u64);
+            before = Some(lo);
+        }
+        own
+    }
+
+    /// Takes note that separators of a directory that come after `before` give way to others; each
+    /// side ends with the one after them all, if there is one.
+    pub(crate) fn replace<K: BuildKeys>(
+        &mut self,
+        before: Option<K::Owned>,
+        old: impl Iterator<Item = K::Owned>,
+        new: impl Iterator<Item = K::Owned>,
+    ) {
+        let old = self.measure::<K>(before.clone(), old);
+        let new = self.measure::<K>(before, new);
+        self.own = (self.own + new).saturating_sub(old);
+    }
+
+    /// Most pages that so many segments take with separators like these, and most bytes of a page's
+    /// entry in the root.
+    pub(super) fn pages<K: BuildKeys>(&self, segments: u64) -> (u64, u64) {
+        /// Bytes of a descriptor beside its separator's own ones.
+        const DESCRIPTOR: u64 = 40;
+        let own = self.own + self.own / 4;
+        // A page repeats what its first separator shares with the one before, and may end before
+        // one that does not fit.
+        let usable = (K::PAGE_BYTES as u64 - 16).saturating_sub(2 * (DESCRIPTOR + self.longest));
+        let pages = (segments * DESCRIPTOR + own) / usable.max(DESCRIPTOR) + 2;
+        (pages, 16 + self.longest)
+    }
+}
+
+impl Aside {
+    /// Adds what is missing for a directory of this many pages, from free memory; `false` if there
+    /// is not enough.
+    pub(super) fn fill(&mut self, pages: u64, page_bytes: u64, root_bytes: u64, space: &mut Space) -> bool {
+        while (self.pages.len() as u64) < pages {
+            match space.take(page_bytes) {
+                Some(page) => self.pages.push(page),
+                None => return false,
+            }
+        }
+        // Some more than needed, so that they are not taken and given back in turns.
+        while self.pages.len() as u64 > 2 * pages {
+            self.pages.pop().into_iter().for_each(|page| space.put(page));
+        }
+        let fits = self.root.is_some_and(|root| root.len >= root_bytes);
+        if !fits || self.root.is_some_and(|root| root.len > 4 * root_bytes.max(64)) {
+            // Some more, so that it does not move with every page.
+            match space.take(root_bytes + root_bytes / 4) {
+                Some(root) => self.root.replace(root).into_iter().for_each(|old| space.put(old)),
+                None if fits => {}
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Gives back what meets bytes that are being emptied.
+    pub(super) fn leave(&mut self, emptied: &Range<u64>, space: &mut Space) {
+        let (leaving, staying) = self.pages.drain(..).partition(|page| page.meets(emptied));
+        self.pages = staying;
+        let leaving: Vec<Extent> = leaving;
+        let root = self.root.take_if(|root| root.meets(emptied));
+        leaving.into_iter().chain(root).for_each(|extent| space.put(extent));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use fpcache::key_space::{ByteKeys, ByteTail};
+    use fpcache::layout::{Descriptor, DirectoryPage, RootEntry, SegmentAddress, encode_root};
+    use fpcache_index::{Line, SegmentModel};
+    use proptest::prelude::*;
+
+    fn descriptor_of(lo: &[u8]) -> Descriptor<ByteKeys> {
+        let model = SegmentModel { origin: 0, line: Line::from_bits(0), cap: 16, epsilon: 4 };
+        let address = SegmentAddress::from_bits(0);
+        Descriptor { lo: lo.to_vec(), tail: ByteTail::default(), model, address, generation: 1 }
+    }
+
+    fn directory_of(los: &[Vec<u8>]) -> Directory<[u8], Segment<ByteKeys>> {
+        let entry = |lo: &Vec<u8>| (lo.clone(), Segment::from(&descriptor_of(lo)));
+        Directory::from_sorted(los.iter().map(entry).collect()).expect("in order")
+    }
+
+    /// Pages and bytes of the root that the directory takes.
+    fn written(los: &[Vec<u8>]) -> (u64, u64) {
+        let descriptors: Vec<_> = los.iter().map(|lo| descriptor_of(lo)).collect();
+        let (mut root, mut next) = (Vec::new(), 0);
+        while next < los.len() {
+            root.push(RootEntry { lo: los[next].clone(), page: 0 });
+            next += DirectoryPage::encode(&descriptors[next..], 0).1;
+        }
+        (root.len() as u64, encode_root::<ByteKeys>(&root).len() as u64)
+    }
+
+    fn separators() -> impl Strategy<Value = Vec<Vec<u8>>> {
+        let lo = (0..3usize, 0..4000usize, prop::collection::vec(any::<u8>(), 1..60))
+            .prop_map(|(kind, deep, rest)| [&vec![b'x'; [0, 40, deep][kind]][..], &rest].concat());
+        prop::collection::btree_set(lo, 1..400).prop_map(|los| los.into_iter().collect())
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_set_aside_for_separators_of_any_length_is_enough(
+            los in separators(), from in any::<prop::sample::Index>(), gone in 0..20usize, come in separators(),
+        ) {
+            let mut separators = Separators::of::<ByteKeys>(&directory_of(&los));
+            let enough = |separators: &Separators, los: &[Vec<u8>]| {
+                let (pages, entry) = separators.pages::<ByteKeys>(los.len() as u64);
+                let (needed, root) = written(los);
+                prop_assert!(needed <= pages && root <= pages * entry, "{needed} pages and {root} bytes, not {pages}");
+                Ok(())
+            };
+            enough(&separators, &los)?;
+            // Some give way to others, as in a change.
+            let from = from.index(los.len());
+            let end = (from + gone).min(los.len());
+            let between = |lo: &&Vec<u8>| (from == 0 || **lo > los[from - 1]) && los.get(end).is_none_or(|end| *lo < end);
+            let come: Vec<Vec<u8>> = come.iter().filter(between).cloned().collect();
+            let old = los[from..].iter().take(end - from + 1).cloned();
+            let new = come.iter().chain(los.get(end)).cloned();
+            separators.replace::<ByteKeys>(from.checked_sub(1).map(|before| los[before].clone()), old, new);
+            let now = [&los[..from], &come, &los[end..]].concat();
+            prop_assert_eq!(separators.own, Separators::of::<ByteKeys>(&directory_of(&now)).own);
+            enough(&separators, &now)?;
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Checkpoints: the directory in the region, for readers that connect. It is written in steps from
+//! a clone of the memory node's directory, while changes go on; the change log has what happened
+//! since.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{Descriptor, DirectoryPage, RootEntry, TableRecord, encode_root};
+use fpcache::models::Segment;
+use fpcache_fabric::NodeMemory;
+use fpcache_index::Directory;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::super::error::TableError;
+use super::super::segments::Segments;
+use super::Room;
+use super::aside::{Aside, Separators};
+use crate::space::Extent;
+use crate::superblock_writer::SuperblockWriter;
+
+/// Pages written in one step: a few tens of microseconds.
+const PAGES_PER_STEP: usize = 32;
+
+/// The share of the memory in use that waits for the next directory at most, about.
+const WAITING_SHARE: u64 = 32;
+
+/// The directory in the region: the one that is published, and the next.
+#[derive(Debug)]
+pub(crate) struct Publication<K: BuildKeys> {
+    /// Memory of the directory that is published.
+    published: Vec<Extent>,
+    checkpoint: Option<Checkpoint<K>>,
+    /// Memory for the next directory.
+    pub(super) aside: Aside,
+    pub(crate) separators: Separators,
+    /// Whether a reader asked for a new directory.
+    pub(crate) wanted: bool,
+}
+
+impl<K: BuildKeys> Publication<K> {
+    pub(crate) fn new(published: Vec<Extent>, separators: Separators) -> Self {
+        Self { published, checkpoint: None, aside: Aside::default(), separators, wanted: false }
+    }
+}
+
+/// A directory that is being written.
+#[derive(Debug)]
+struct Checkpoint<K: BuildKeys> {
+    directory: Directory<K::Key, Segment<K>>,
+    /// The log head when the directory was this.
+    sequence: u64,
+    keys: u64,
+    at_home: u64,
+    /// First key of the segments that are still to be written; `None` if all are.
+    next: Option<K::Owned>,
+    root: Vec<RootEntry<K>>,
+    extents: Vec<Extent>,
+}
+
+impl<K: BuildKeys> Room<K> {
+    /// Whether the memory that the next directory needs is there.
+    pub(crate) fn set_aside(&mut self, segments: &Segments<K>) -> bool {
+        // Room for a quarter more segments by the time it is written.
+        let segments = segments.directory.len() as u64;
+        let segments = segments + segments / 4;
+        let (pages, entry) = match K::FIXED_BYTES {
+            Some(bytes) => (segments / DirectoryPage::most_descriptors::<K>() as u64 + 2, bytes as u64 + 8),
+            None => self.publication.separators.pages::<K>(segments),
+        };
+        self.publication.aside.fill(pages, K::PAGE_BYTES as u64, pages * entry, &mut self.space)
+    }
+
+    /// Whether a new directory is due: one is begun, half of the log was used since the last, or
+    /// memory waits for one.
+    pub(crate) fn wants_checkpoint<M>(&self, superblock: &SuperblockWriter<K, M>) -> bool
+    where
+        M: NodeMemory,
+    {
+        let since = superblock.current().log_head - self.record.checkpoint;
+        // Memory in quarantine can be used again only when a directory without it is there.
+        let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
+        let in_use = superblock.grant.reach().saturating_sub(free + waiting);
+        let pressed = waiting > (free / 2).min(in_use / WAITING_SHARE)
+            && self.space.newest_tag(self.record.checkpoint).is_none()
+            && since > 0;
+        self.publication.checkpoint.is_some()
+            || self.publication.wanted && since > 0
+            || since > self.record.log_records / 2
+            || pressed
+    }
+
+    /// Writes some more of a new directory; the last step publishes it.
+    pub(crate) fn step_checkpoint<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        segments: &Segments<K>,
+    ) -> Result<(), TableError> {
+        let mut checkpoint = match self.publication.checkpoint.take() {
+            Some(checkpoint) => checkpoint,
+            None => Checkpoint::begin(superblock, segments),
+        };
+        match self.write_pages(superblock, &mut checkpoint) {
+            Ok(()) if checkpoint.next.is_some() => self.publication.checkpoint = Some(checkpoint),
+            Ok(()) => self.publish_checkpoint(superblock, checkpoint)?,
+            Err(error) => {
+                checkpoint.extents.iter().for_each(|extent| self.space.put(*extent));
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a directory that contains every change so far, at once.
+    pub(crate) fn finish_checkpoint<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        segments: &Segments<K>,
+    ) -> Result<(), TableError> {
+        let head = superblock.current().log_head;
+        while self.record.checkpoint < head {
+            // One that was begun before may be too old by now: then another follows.
+            self.step_checkpoint(superblock, segments)?;
+        }
+        Ok(())
+    }
+
+    fn write_pages<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        checkpoint: &mut Checkpoint<K>,
+    ) -> Result<(), TableError> {
+        let Some(from) = checkpoint.next.take() else { return Ok(()) };
+        let most = DirectoryPage::most_descriptors::<K>();
+        let mut entries = checkpoint.directory.range_from(from.borrow());
+        let mut descriptors = Vec::new();
+        for _ in 0..PAGES_PER_STEP {
+            descriptors.extend(entries.by_ref().take(most - descriptors.len()).map(descriptor::<K>));
+            let (page, count) = DirectoryPage::encode(&descriptors, checkpoint.sequence);
+            if count == 0 {
+                break;
+            }
+            let extent = match self.publication.aside.pages.pop() {
+                Some(extent) => extent,
+                None => self.allocate(superblock, K::PAGE_BYTES as u64)?,
+            };
+            checkpoint.extents.push(extent);
+            superblock.region.write_bytes(extent.offset, &page)?;
+            checkpoint.root.push(RootEntry { lo: descriptors[0].lo.clone(), page: extent.offset });
+            descriptors.drain(..count);
+        }
+        let next = descriptors.into_iter().next().map(|d| d.lo).or_else(|| entries.next().map(|(lo, _)| lo));
+        checkpoint.next = next;
+        Ok(())
+    }
+
+    fn publish_checkpoint<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        mut checkpoint: Checkpoint<K>,
+    ) -> Result<(), TableError> {
+        let bytes = encode_root::<K>(&checkpoint.root);
+        let aside = self.publication.aside.root.take_if(|root| root.len >= bytes.len() as u64);
+        let root = match aside.map_or_else(|| self.allocate(superblock, bytes.len() as u64), Ok) {
+            Ok(extent) => extent,
+            Err(error) => {
+                checkpoint.extents.iter().for_each(|extent| self.space.put(*extent));
+                return Err(error);
+            }
+        };
+        checkpoint.extents.push(root);
+        superblock.region.write_bytes(root.offset, &bytes)?;
+        let record = TableRecord {
+            keys: checkpoint.keys,
+            segments: checkpoint.directory.len() as u64,
+            root: root.offset,
+            pages: checkpoint.root.len() as u64,
+            root_checksum: xxh3_64_with_seed(&bytes, checkpoint.sequence),
+            root_bytes: bytes.len() as u64,
+            used: self.space.used_end(superblock.grant.end()),
+            at_home: checkpoint.at_home.min(checkpoint.keys),
+            checkpoint: checkpoint.sequence,
+            ..self.record
+        };
+        superblock.publish(record)?;
+        self.record = record;
+        self.publication.wanted = false;
+        // A reader that begins with the old one is told by the reuse sequence, which exceeds the
+        // old one's then.
+        for extent in std::mem::replace(&mut self.publication.published, checkpoint.extents) {
+            self.space.retire(checkpoint.sequence, extent);
+        }
+        Ok(())
+    }
+}
+
+impl<K: BuildKeys> Checkpoint<K> {
+    /// A directory of the segments as they are now.
+    fn begin<M: NodeMemory>(superblock: &SuperblockWriter<K, M>, segments: &Segments<K>) -> Self {
+        Self {
+            directory: segments.directory.clone(),
+            sequence: superblock.current().log_head,
+            keys: segments.keys,
+            at_home: segments.at_home,
+            next: segments.directory.iter().next().map(|(lo, _)| lo),
+            root: Vec::new(),
+            extents: Vec::new(),
+        }
+    }
+}
+
+fn descriptor<K: BuildKeys>((lo, segment): (K::Owned, &Segment<K>)) -> Descriptor<K> {
+    let (tail, model) = (segment.tail(), segment.model());
+    Descriptor { lo, tail, model, address: segment.address(), generation: segment.generation() }
+}

@@ -1,0 +1,261 @@
+//! The memory of a table: free extents, extents in quarantine, and the published directory.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`checkpoint`] | the directory in the region, written in steps |
+//! | [`aside`] | memory set aside for the next directory |
+//! | [`fullness`] | whether a table is known to be full, or takes too much |
+//! | [`emptying`] | ranges to evacuate |
+
+pub(crate) mod aside;
+mod checkpoint;
+mod emptying;
+mod fullness;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{ChangeRecord, SegmentAddress, TableRecord, ValueExtent};
+use fpcache_fabric::NodeMemory;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::error::TableError;
+use super::segments::Segments;
+use super::values::value_at;
+use crate::space::{Extent, Space};
+use crate::superblock_writer::SuperblockWriter;
+pub(super) use checkpoint::Publication;
+use emptying::Emptying;
+pub(super) use emptying::{Evacuation, Stage};
+use fullness::Fullness;
+pub(super) use fullness::Sparing;
+
+/// The memory of a table, in its region.
+#[derive(Debug)]
+pub(crate) struct Room<K: BuildKeys> {
+    /// The memory node's number, a part of addresses.
+    pub(super) node: u16,
+    /// As published with the newest checkpoint.
+    pub(super) record: TableRecord,
+    pub(super) space: Space,
+    pub(super) publication: Publication<K>,
+    pub(super) emptying: Emptying<K>,
+    pub(super) fullness: Fullness,
+    /// Whether what is under way may use the memory kept for compaction.
+    pub(super) is_compacting: bool,
+}
+
+/// The share of the available memory that must be in quarantine for a new directory to be written
+/// before a request is refused.
+const WORTH_A_DIRECTORY: u64 = 256;
+
+impl<K: BuildKeys> Room<K> {
+    pub(super) fn new(node: u16, record: TableRecord, space: Space, publication: Publication<K>) -> Self {
+        Self {
+            node,
+            record,
+            space,
+            publication,
+            emptying: Emptying::default(),
+            fullness: Fullness::default(),
+            is_compacting: false,
+        }
+    }
+
+    /// Free memory for a segment or a value. Never what the next directory needs, nor what giving
+    /// room back needs.
+    pub(crate) fn allocate_for_records<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        segments: &Segments<K>,
+        len: u64,
+    ) -> Result<Extent, TableError> {
+        let take = |room: &mut Self| {
+            let has_room = room.space.free_bytes() >= len.saturating_add(room.kept_for_compaction());
+            (has_room && room.set_aside(segments)).then(|| room.space.take(len)).flatten()
+        };
+        if let Some(extent) = take(self) {
+            return Ok(extent);
+        }
+        while self.reclaim_some(superblock)? {
+            if let Some(extent) = take(self) {
+                return Ok(extent);
+            }
+        }
+        if !self.is_compacting && self.give_up_evacuation() {
+            // Bytes that were being emptied are free for records that need them now.
+            if let Some(extent) = take(self) {
+                return Ok(extent);
+            }
+        }
+        if self.space.quarantined_bytes() < len.min(self.space.end_in_reach() / WORTH_A_DIRECTORY) {
+            return Err(TableError::no_room(superblock));
+        }
+        // What was replaced since the last directory can be used again once there is a new one.
+        self.finish_checkpoint(superblock, segments)?;
+        self.reclaim(superblock)?;
+        take(self).ok_or_else(|| TableError::no_room(superblock))
+    }
+
+    /// Free memory; what waits for readers is freed if there is none else.
+    fn allocate<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        len: u64,
+    ) -> Result<Extent, TableError> {
+        loop {
+            if let Some(extent) = self.space.take(len) {
+                return Ok(extent);
+            }
+            if !self.reclaim_some(superblock)? {
+                return Err(TableError::no_room(superblock));
+            }
+        }
+    }
+
+    /// Frees what readers know to be replaced if their directories contain the newest checkpoint;
+    /// `false` if that is nothing.
+    pub(crate) fn reclaim<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
+        self.reclaim_up_to(superblock, self.space.newest_tag(self.record.checkpoint))
+    }
+
+    /// The same for the oldest of it, a tenth of a millisecond: very many short segments may wait.
+    fn reclaim_some<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
+        const EXTENTS: usize = 512;
+        self.reclaim_up_to(superblock, self.space.tag_of_oldest(self.record.checkpoint, EXTENTS))
+    }
+
+    fn reclaim_up_to<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        tag: Option<u64>,
+    ) -> Result<bool, TableError> {
+        let Some(tag) = tag else { return Ok(false) };
+        superblock.set_reuse(tag)?;
+        self.space.release(tag);
+        Ok(true)
+    }
+
+    /// Frees quarantined memory that has become a considerable part of the memory in use, before a
+    /// request has to wait for it; `false` if there is none.
+    pub(crate) fn reclaim_early<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
+        const SHARE: u64 = 32;
+        let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
+        // What is free may be others' too, and a table does not keep much of what it uses waiting.
+        let most = (free / SHARE).min(superblock.grant.reach().saturating_sub(free) / SHARE);
+        if waiting > most { self.reclaim_some(superblock) } else { Ok(false) }
+    }
+
+    /// Whether the table has more memory than its limit, which only a restoration can cause. It
+    /// then takes no more memory for new records, which go to free slots.
+    #[inline]
+    pub(crate) fn is_over_limit<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> bool {
+        let (end, limit) = (superblock.grant.end(), superblock.grant.limit());
+        // What waits for readers will be free.
+        let unused = || self.space.granted_free_bytes() + self.space.quarantined_bytes();
+        end > limit && !superblock.grant.is_restoring() && end - unused().min(end) > limit
+    }
+
+    /// Ends the restoration of a table that nobody reads yet.
+    pub(crate) fn settle<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        segments: &Segments<K>,
+    ) -> Result<(), TableError> {
+        // Readers that begin find nothing of the memory that was used more than once meanwhile.
+        self.finish_checkpoint(superblock, segments)?;
+        let head = superblock.current().log_head;
+        superblock.set_reuse(head)?;
+        self.reach_beyond_limit(superblock);
+        Ok(())
+    }
+
+    /// Grants some more memory to a table that starts above its limit.
+    pub(crate) fn reach_beyond_limit<M: NodeMemory>(&mut self, superblock: &SuperblockWriter<K, M>) {
+        let (end, limit) = (superblock.grant.end(), superblock.grant.limit());
+        if end > limit {
+            // Updates of long values, and segments on their way to fewer bytes, need some room
+            // still. Where there is none, they are refused as in a table that is full.
+            let _ = self.space.reach(end + (end / 16).max(64 << 10));
+        }
+    }
+
+    /// Free memory for a value.
+    pub(crate) fn allocate_value<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        segments: &Segments<K>,
+        bytes: usize,
+    ) -> Result<Extent, TableError> {
+        let len = ValueExtent::memory_bytes(bytes) as u64;
+        if self.is_known_too_long(segments, len) {
+            return Err(TableError::no_room(superblock));
+        }
+        self.emptying.note_value(len);
+        let memory = self.allocate_for_records(superblock, segments, len)?;
+        if SegmentAddress::new(self.node, memory.offset).is_none() {
+            self.space.put(memory);
+            return Err(TableError::no_room(superblock));
+        }
+        Ok(memory)
+    }
+
+    /// Writes a value that is to be external into free memory.
+    pub(crate) fn write_value<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        segments: &Segments<K>,
+        value: &[u8],
+    ) -> Result<ValueExtent, TableError> {
+        let memory = self.allocate_value(superblock, segments, value.len())?;
+        superblock.region.write_bytes(memory.offset, value)?;
+        // Values have at most 16 MiB; and the address was looked at.
+        let extent = value_at(self.node, memory, value.len() as u32, xxh3_64(value));
+        extent.ok_or_else(|| TableError::no_room(superblock))
+    }
+
+    /// Gives the memory of a value back that no slot names.
+    pub(crate) fn free_value(&mut self, memory: Extent) {
+        self.space.put(memory);
+    }
+
+    /// Appends a change to the log and stores the log head, which is returned.
+    pub(crate) fn append_to_log<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        records: &[ChangeRecord],
+    ) -> Result<u64, TableError> {
+        for record in records {
+            let at = ChangeRecord::offset(self.record.log, self.record.log_records, record.sequence);
+            superblock.region.write_bytes(at, &record.encode())?;
+        }
+        let head = superblock.current().log_head + records.len() as u64;
+        superblock.set_log_head(head)?;
+        Ok(head)
+    }
+
+    /// Makes sure that the change log has room for `parts` more records without losing one that the
+    /// checkpoint lacks.
+    pub(crate) fn room_in_log<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        segments: &Segments<K>,
+        parts: usize,
+    ) -> Result<(), TableError> {
+        let needed = superblock.current().log_head + parts as u64 - self.record.checkpoint;
+        if needed > self.record.log_records {
+            self.finish_checkpoint(superblock, segments)?;
+            if parts as u64 > self.record.log_records {
+                return Err(TableError::no_room(superblock));
+            }
+        }
+        Ok(())
+    }
+}

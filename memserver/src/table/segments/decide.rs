@@ -1,0 +1,221 @@
+//! The decision which slot an operation changes.
+
+use std::borrow::Borrow;
+
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::key_space::{BuildKeys, KeySpace};
+use fpcache::layout::ValuePlace;
+use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
+use fpcache::models::Segment;
+use fpcache_fabric::{AccessError, NodeMemory};
+
+use super::slots::Slots;
+use super::{Place, Segments};
+use crate::rebuild::choose::{choose_in_group, choose_slot, is_nearly_full};
+use crate::superblock_writer::SuperblockWriter;
+use crate::versions::next_version;
+
+/// What an operation does to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MutationKind {
+    /// Puts a record into a free slot.
+    Insert,
+    /// Replaces the record by another of the same key.
+    Update,
+    /// Removes the record.
+    Remove,
+}
+
+/// A change of one slot that is decided and not yet done.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SlotMutation<K: KeySpace, Q> {
+    pub(crate) kind: MutationKind,
+    pub(crate) segment: Segment<K>,
+    pub(crate) slot: u32,
+    /// The slot that the key's prediction names.
+    pub(crate) predicted: u32,
+    pub(crate) key: Q,
+    pub(crate) hash: u64,
+    pub(crate) version: u32,
+    /// The slot to mark before the record goes live, because it lies outside its group.
+    pub(crate) mark: Option<u32>,
+}
+
+impl<K: KeySpace, Q: Borrow<K::Key>> SlotMutation<K, Q> {
+    /// The same, with a key of its own.
+    pub(crate) fn to_owned(&self) -> SlotMutation<K, K::Owned> {
+        let Self { kind, segment, slot, predicted, ref key, hash, version, mark } = *self;
+        SlotMutation { kind, segment, slot, predicted, key: key.borrow().to_owned(), hash, version, mark }
+    }
+}
+
+/// What an operation will do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Decision<K: KeySpace, Q> {
+    /// Nothing changes.
+    Reply(WriteReply),
+    /// A slot changes.
+    Mutate(SlotMutation<K, Q>),
+    /// The key's window is full: its segment must be replaced first.
+    Full,
+}
+
+/// The place of a key as it was when the table's next segment was to have this generation.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead<K: KeySpace> {
+    place: Place<K>,
+    next_generation: u32,
+}
+
+impl<K: BuildKeys> Segments<K> {
+    /// Prefetches what an operation will need, and returns where its key can be.
+    pub(crate) fn prefetch<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        key: &K::Key,
+        hint: Option<u16>,
+    ) -> Option<Ahead<K>> {
+        let place = self.place(key)?;
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        let named = hint.map(u32::from).filter(|slot| place.window.contains(*slot));
+        slots.prefetch(named, place.predicted, place.window);
+        Some(Ahead { place, next_generation: self.next_generation })
+    }
+
+    /// Decides what an operation does now. Changes nothing. If `ahead` was found before, it saves
+    /// the search unless a segment was replaced since. `is_over_limit` says whether the table may
+    /// take no more memory; it is called for new records only.
+    pub(crate) fn decide<M: NodeMemory, Q: Borrow<K::Key> + Copy>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        operation: &WriteOperation<'_, Q>,
+        ahead: Option<&Ahead<K>>,
+        is_over_limit: impl Fn() -> bool,
+    ) -> Result<Decision<K, Q>, AccessError> {
+        let WriteOperation { kind, key, hint, expected, .. } = *operation;
+        let place = match ahead {
+            // Every replacement makes segments with new generations.
+            Some(ahead) if ahead.next_generation == self.next_generation => ahead.place,
+            _ => match self.place(key.borrow()) {
+                Some(place) => place,
+                // A directory is never empty.
+                None => return Ok(Decision::Full),
+            },
+        };
+        debug_assert_eq!(self.directory.find(key.borrow()), Some(&place.segment));
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        let hash = K::hash(key.borrow());
+        let found = self.find(&slots, &place, key.borrow(), hash, hint)?;
+        let (segment, predicted, version) = (place.segment, place.predicted, self.next_version);
+        let change = |kind, slot, mark| {
+            Decision::Mutate(SlotMutation { kind, segment, slot, predicted, key, hash, version, mark })
+        };
+        let Some(slot) = found else {
+            return Ok(match kind {
+                // Making room will be refused.
+                WriteKind::Insert | WriteKind::Put if is_over_limit() && self.is_external(operation) => {
+                    Decision::Full
+                }
+                WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place, hash)? {
+                    Some(slot) => {
+                        let mark = slots.to_mark(&segment.model(), (place.x, hash), slot)?;
+                        change(MutationKind::Insert, slot, mark)
+                    }
+                    None => Decision::Full,
+                },
+                WriteKind::Update | WriteKind::Delete | WriteKind::CompareAndSet => {
+                    Decision::Reply(WriteReply { status: WriteStatus::Absent, token: None })
+                }
+            });
+        };
+        Ok(match kind {
+            WriteKind::Put | WriteKind::Update => change(MutationKind::Update, slot, None),
+            WriteKind::Delete => change(MutationKind::Remove, slot, None),
+            WriteKind::Insert => {
+                let token = Some(self.token(&slots, slot)?);
+                Decision::Reply(WriteReply { status: WriteStatus::Exists, token })
+            }
+            WriteKind::CompareAndSet => match self.token(&slots, slot)? {
+                token if token == expected => change(MutationKind::Update, slot, None),
+                token => Decision::Reply(WriteReply { status: WriteStatus::Differs, token: Some(token) }),
+            },
+        })
+    }
+
+    /// Whether the value of an operation is to be external.
+    #[cold]
+    fn is_external<Q: Borrow<K::Key>>(&self, operation: &WriteOperation<'_, Q>) -> bool {
+        let (key, value) = (K::encoded_len(operation.key.borrow()), operation.value.len());
+        self.geometry.shape.place(key, value) == Some(ValuePlace::External)
+    }
+
+    /// The slot for a new record of a key of this hash among those of the window whose fingerprints
+    /// were read last; `None` if it is full.
+    fn free_slot<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        place: &Place<K>,
+        hash: u64,
+    ) -> Result<Option<u32>, AccessError> {
+        let (width, scratch) = (self.geometry.width, &mut self.scratch);
+        scratch.slots.clear();
+        let empty = FingerprintWidth::EMPTY;
+        self.matcher.find(width, &scratch.fingerprints, empty, place.window.first, &mut scratch.slots);
+        let group = match self.geometry.groups {
+            Some(grouping) => {
+                let group = slots.group_of(&place.segment.model(), (place.x, hash))?;
+                group.map(|(first, _)| (first, grouping))
+            }
+            None => None,
+        };
+        loop {
+            let in_group = group.and_then(|(first, grouping)| {
+                choose_in_group(&scratch.slots, place.predicted, first, grouping)
+            });
+            let chosen = in_group.or_else(|| choose_slot(&scratch.slots, place.predicted, place.window));
+            match chosen {
+                // One that a record which waits for the disk is to have.
+                Some(slot) if self.reserved.contains(&(slots.offset(), slot)) => {
+                    scratch.slots.retain(|other| *other != slot);
+                }
+                chosen => return Ok(chosen),
+            }
+        }
+    }
+
+    /// Accepts what was decided, so that the next decision has another version; `true` if an insert
+    /// has nearly filled its window.
+    pub(crate) fn accept(&mut self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) -> bool {
+        self.next_version = next_version(mutation.version);
+        // `free_slot` left the window's free slots, one of which the insert took.
+        let free = self.scratch.slots.len().saturating_sub(1);
+        let window = || mutation.segment.model().window_around(mutation.predicted);
+        mutation.kind == MutationKind::Insert && is_nearly_full(free, window())
+    }
+
+    /// Whether so few slots of a key's window are free that its segment is to be replaced.
+    pub(crate) fn has_nearly_full_window<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        key: &K::Key,
+    ) -> Result<bool, AccessError> {
+        let Some(place) = self.place(key) else { return Ok(false) };
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        slots.read_fingerprints(place.window, &mut self.scratch.fingerprints)?;
+        self.free_slot(&slots, &place, K::hash(key))?;
+        Ok(is_nearly_full(self.scratch.slots.len(), place.window))
+    }
+
+    /// Keeps the slot of a record to come free of others, until it is there. Readers see nothing of
+    /// it.
+    pub(crate) fn reserve<Q>(&mut self, mutation: &SlotMutation<K, Q>) {
+        if mutation.kind == MutationKind::Insert {
+            self.reserved.insert((mutation.segment.address().offset(), mutation.slot));
+        }
+    }
+
+    /// Whether the segment a mutation was decided for is still its key's.
+    pub(crate) fn still_owns(&self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) -> bool {
+        self.directory.find(mutation.key.borrow()) == Some(&mutation.segment)
+    }
+}

@@ -1,0 +1,256 @@
+//! The segments of a table: its directory, and the slots of its records.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`slots`] | the slots of one segment, and the stores that insert, update and remove a record |
+//! | [`decide`] | the decision which slot an operation changes |
+//! | [`store`] | the change itself |
+
+pub(crate) mod decide;
+pub(crate) mod slots;
+mod store;
+
+use std::collections::HashSet;
+
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::key_space::{BuildKeys, KeySpace};
+use fpcache::layout::{
+    RecordToken, SegmentGeometry, SlotState, SlotWord, Stored, TableParameters, TableRecord, ValueExtent,
+};
+use fpcache::matching::Matcher;
+use fpcache::models::Segment;
+use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_index::{Directory, Window};
+
+use super::error::TableError;
+use crate::rebuild::plan::Facts;
+use crate::superblock_writer::SuperblockWriter;
+use crate::versions::{FIRST_VERSION, age};
+use slots::{LiveRecord, Slots, live_records};
+
+/// The directory, whole and current, and what is counted of the segments in it.
+#[derive(Debug)]
+pub(crate) struct Segments<K: BuildKeys> {
+    pub(super) parameters: TableParameters,
+    pub(super) geometry: SegmentGeometry,
+    /// What the segments share to compute coordinates.
+    pub(super) encoders: K::Encoders,
+    pub(super) directory: Directory<K::Key, Segment<K>>,
+    /// Bytes of all segments.
+    pub(super) bytes: u64,
+    pub(super) next_generation: u32,
+    pub(super) next_version: u32,
+    /// Live records.
+    pub(super) keys: u64,
+    /// Records in the slot that the model predicts.
+    pub(super) at_home: u64,
+    /// Slots of records that wait for the disk: the segment's offset, and the slot.
+    reserved: HashSet<(u64, u32)>,
+    matcher: Matcher,
+    scratch: Scratch,
+}
+
+/// What a load or a recovery counted of the segments it found or made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counts {
+    /// Bytes of all segments.
+    pub(crate) bytes: u64,
+    pub(crate) next_generation: u32,
+    pub(crate) next_version: u32,
+    /// Live records.
+    pub(crate) keys: u64,
+}
+
+/// Buffers of one operation.
+#[derive(Debug, Default)]
+struct Scratch {
+    fingerprints: Vec<u8>,
+    slots: Vec<u32>,
+    body: Vec<u8>,
+}
+
+/// The only place where a key can be.
+#[derive(Clone, Copy)]
+struct Place<K: KeySpace> {
+    segment: Segment<K>,
+    x: u64,
+    predicted: u32,
+    window: Window,
+}
+
+impl<K: BuildKeys> Segments<K> {
+    pub(super) fn new(
+        record: &TableRecord,
+        encoders: K::Encoders,
+        directory: Directory<K::Key, Segment<K>>,
+        counts: Counts,
+    ) -> Self {
+        Self {
+            parameters: record.parameters,
+            geometry: record.parameters.geometry(),
+            encoders,
+            directory,
+            bytes: counts.bytes,
+            next_generation: counts.next_generation,
+            next_version: counts.next_version,
+            keys: counts.keys,
+            at_home: record.at_home,
+            reserved: HashSet::new(),
+            matcher: Matcher::detect(),
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Continues after the versions that an earlier memory node used.
+    pub(crate) fn go_on_from(&mut self, next_version: u32) {
+        self.next_version = next_version.max(self.next_version);
+    }
+
+    /// Goes on counting versions from here.
+    pub(crate) fn count_versions_from(&mut self, version: u32) {
+        self.next_version = (version % SlotWord::VERSIONS).max(FIRST_VERSION + 1);
+    }
+
+    fn place(&self, key: &K::Key) -> Option<Place<K>> {
+        let (segment, shared) = self.directory.find_shared(key)?;
+        let (segment, model) = (*segment, segment.model());
+        let x = segment.coordinate(key, shared, &self.encoders);
+        let predicted = model.predict(x);
+        Some(Place { segment, x, predicted, window: model.window_around(predicted) })
+    }
+
+    /// The slot that holds `key`: the one the client named, or one whose fingerprint matches.
+    #[inline]
+    fn find<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        place: &Place<K>,
+        key: &K::Key,
+        hash: u64,
+        hint: Option<u16>,
+    ) -> Result<Option<u32>, AccessError> {
+        if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
+            && slots.holds::<K>(slot, key, &mut self.scratch.body)?
+        {
+            return Ok(Some(slot));
+        }
+        let (width, scratch) = (self.geometry.width, &mut self.scratch);
+        slots.read_fingerprints(place.window, &mut scratch.fingerprints)?;
+        scratch.slots.clear();
+        let wanted = width.of_hash(hash);
+        self.matcher.find(width, &scratch.fingerprints, wanted, place.window.first, &mut scratch.slots);
+        let Scratch { slots: candidates, body, .. } = scratch;
+        for slot in candidates {
+            if slots.holds::<K>(*slot, key, body)? {
+                return Ok(Some(*slot));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The token of the record in a live slot.
+    fn token<M: NodeMemory>(&mut self, slots: &Slots<'_, M>, slot: u32) -> Result<RecordToken, AccessError> {
+        let version = slots.word(slot)?.version();
+        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
+        body.resize(shape.body_bytes(), 0);
+        slots.read_body(slot, body)?;
+        // A live record has parts.
+        let parts = shape.parts::<K>(body);
+        let used = parts.map_or(0, |parts| shape.used(parts.key.len(), &parts.value));
+        Ok(RecordToken::of(version, &body[..used]))
+    }
+
+    /// Reads a record the way a writer sees it, for clients that cannot read it one-sided.
+    pub(crate) fn get<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        key: &K::Key,
+    ) -> Result<Option<(RecordToken, Stored<'_>)>, AccessError> {
+        let Some(place) = self.place(key) else { return Ok(None) };
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        let Some(slot) = self.find(&slots, &place, key, K::hash(key), None)? else { return Ok(None) };
+        let token = self.token(&slots, slot)?;
+        // A live record has parts.
+        let parts = self.geometry.shape.parts::<K>(&self.scratch.body);
+        Ok(parts.map(|parts| (token, parts.value)))
+    }
+
+    /// Live records of a segment; and, where there are few for its slots, how long ago it was last
+    /// written to. The fingerprints tell the first, a few microseconds for the longest segments.
+    pub(crate) fn facts<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        segment: &Segment<K>,
+    ) -> Result<Facts, TableError> {
+        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+        let cap = segment.model().cap;
+        let mut facts = Facts { keys: self.live(superblock, segment)?, cap, idle: u32::MAX };
+        if facts.has_shrunk() {
+            for slot in 0..u32::from(cap) {
+                facts.idle = facts.idle.min(age(slots.word(slot)?.version(), self.next_version));
+            }
+        }
+        Ok(facts)
+    }
+
+    /// Live records of a segment, by its fingerprints.
+    pub(crate) fn live<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        segment: &Segment<K>,
+    ) -> Result<usize, TableError> {
+        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+        let cap = segment.model().cap;
+        let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
+        let fingerprints = &mut self.scratch.fingerprints;
+        slots.read_fingerprints(all, fingerprints)?;
+        let empty = self.matcher.hits(self.geometry.width, fingerprints, FingerprintWidth::EMPTY).count;
+        Ok(usize::from(cap).saturating_sub(empty as usize))
+    }
+
+    /// Live records of a segment, by their words.
+    pub(crate) fn count<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        segment: &Segment<K>,
+    ) -> Result<u64, TableError> {
+        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+        let mut live = 0;
+        for slot in 0..u32::from(segment.model().cap) {
+            live += u64::from(slots.word(slot)?.state() == SlotState::Live);
+        }
+        Ok(live)
+    }
+
+    /// Calls `each` with the value of every live record that has it outside its slot.
+    pub(crate) fn each_extent<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        mut each: impl FnMut(ValueExtent) -> Result<(), TableError>,
+    ) -> Result<(), TableError> {
+        if self.geometry.shape.value_bytes.is_some() {
+            return Ok(());
+        }
+        let mut bytes = Vec::new();
+        for (_, segment) in &self.directory {
+            Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
+            for LiveRecord { word, body, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
+                // A slot that is damaged names nothing: nobody can read its record either.
+                if let Stored::External(extent) = parts.value
+                    && word.vouches_for(segment.generation(), body)
+                {
+                    each(extent)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// About how many bytes segments have that are freshly loaded with the records.
+    pub(crate) fn loaded_bytes(&self) -> f64 {
+        let parameters = &self.parameters;
+        let segments = self.directory.len() as f64;
+        let of_groups = segments * parameters.group_bytes_per_segment(self.keys as f64 / segments.max(1.0));
+        self.keys as f64 * parameters.bytes_per_slot() / parameters.fill.max(0.01) + of_groups
+    }
+}

@@ -1,0 +1,137 @@
+//! Decided changes, stored into slots: records inserted, updated and removed.
+
+use std::borrow::Borrow;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{RecordParts, RecordToken, Stored, ValueExtent};
+#[cfg(feature = "sabotage")]
+use fpcache::sabotage::Sabotage;
+use fpcache_fabric::{AccessError, NodeMemory};
+
+use super::Segments;
+use super::decide::{MutationKind, SlotMutation};
+use super::slots::Slots;
+use crate::superblock_writer::SuperblockWriter;
+
+impl<K: BuildKeys> Segments<K> {
+    /// Removes a record.
+    #[inline(always)]
+    pub(crate) fn remove<M: NodeMemory, Q>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        mutation: &SlotMutation<K, Q>,
+    ) -> Result<(), AccessError> {
+        let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
+        #[cfg(feature = "sabotage")]
+        if superblock.breaks(Sabotage::FingerprintBeforeWord) {
+            slots.remove_fingerprint_first(mutation.slot, mutation.version)?;
+        }
+        slots.remove(mutation.slot, mutation.version)?;
+        self.keys -= 1;
+        self.at_home = self.at_home.saturating_sub(u64::from(mutation.slot == mutation.predicted));
+        Ok(())
+    }
+
+    /// Inserts a record, or replaces one by another of the same key; returns its token.
+    #[inline(always)]
+    pub(crate) fn put<M: NodeMemory, Q: Borrow<K::Key>>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        mutation: &SlotMutation<K, Q>,
+        value: &Stored<'_>,
+    ) -> Result<RecordToken, AccessError> {
+        let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
+        let used = self.fill_body(mutation.key.borrow(), value);
+        let body = &self.scratch.body;
+        let token = RecordToken::of(mutation.version, &body[..used]);
+        if mutation.kind == MutationKind::Update {
+            slots.update(mutation.slot, mutation.version, body)?;
+            return Ok(token);
+        }
+        let mark = mutation.mark;
+        #[cfg(feature = "sabotage")]
+        let mark = mark.filter(|_| !superblock.breaks(Sabotage::LiveBeforeMark));
+        if let Some(first) = mark {
+            slots.mark(first)?;
+        }
+        #[cfg(feature = "sabotage")]
+        if superblock.breaks(Sabotage::WordBeforeFingerprint) {
+            slots.insert_word_first(mutation.slot, mutation.hash, mutation.version, body)?;
+        } else {
+            slots.insert(mutation.slot, mutation.hash, mutation.version, body)?;
+        }
+        #[cfg(not(feature = "sabotage"))]
+        slots.insert(mutation.slot, mutation.hash, mutation.version, body)?;
+        #[cfg(feature = "sabotage")]
+        if let Some(first) = mutation.mark {
+            superblock.region.release();
+            slots.mark(first)?;
+        }
+        if !self.reserved.is_empty() {
+            self.reserved.remove(&(slots.offset(), mutation.slot));
+        }
+        self.keys += 1;
+        self.at_home += u64::from(mutation.slot == mutation.predicted);
+        Ok(token)
+    }
+
+    /// The mutation, after moving the record it replaces inside its window if that is what is
+    /// broken on purpose.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn moved<M: NodeMemory, Q: Borrow<K::Key> + Clone>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        mutation: &SlotMutation<K, Q>,
+    ) -> Result<SlotMutation<K, Q>, AccessError> {
+        if !superblock.breaks(Sabotage::MoveLiveKey) || mutation.kind != MutationKind::Update {
+            return Ok(mutation.clone());
+        }
+        let slots = Slots::of(&*superblock.region, self.geometry, &mutation.segment);
+        let window = mutation.segment.model().window_around(mutation.predicted);
+        for slot in window.first..=window.last {
+            if slots.word(slot)?.state() == fpcache::layout::SlotState::Free {
+                slots.relocate(mutation.slot, slot, mutation.hash, &mut self.scratch.body)?;
+                return Ok(SlotMutation { slot, ..mutation.clone() });
+            }
+        }
+        Ok(mutation.clone())
+    }
+
+    /// Writes record and padding into the scratch body; returns the bytes of the first.
+    fn fill_body(&mut self, key: &K::Key, value: &Stored<'_>) -> usize {
+        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
+        body.clear();
+        body.resize(shape.body_bytes(), 0);
+        shape.fill::<K>(body, key, value)
+    }
+
+    /// The value that a live slot names, if its value is external.
+    #[inline]
+    pub(crate) fn value_of<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        slot: u32,
+    ) -> Result<Option<ValueExtent>, AccessError> {
+        if self.geometry.shape.value_bytes.is_some() || !slots.names_extent(slot)? {
+            return Ok(None);
+        }
+        self.extent_in(slots, slot)
+    }
+
+    #[cold]
+    fn extent_in<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        slot: u32,
+    ) -> Result<Option<ValueExtent>, AccessError> {
+        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
+        body.resize(shape.body_bytes(), 0);
+        slots.read_body(slot, body)?;
+        // Memory is not freed on the word of a slot that is damaged.
+        let is_whole = slots.vouches_for(slot, body)?;
+        Ok(match shape.parts::<K>(body) {
+            Some(RecordParts { value: Stored::External(extent), .. }) if is_whole => Some(extent),
+            _ => None,
+        })
+    }
+}
