@@ -1,7 +1,7 @@
-//! Counts as people write them: `16M`, `1.5K`, `200000`. K, M and G are decimal: 10³, 10⁶, 10⁹.
+//! Human-readable counts: `16M`, `1.5K`, `200000`. K, M and G are decimal: 10³, 10⁶, 10⁹.
 
-/// Reads a count: a decimal number, optionally with a fraction and one of the suffixes K, M, G (either case).
-/// `None` if it is not one, is not whole (`1.5`, `0.0001K`), or exceeds `u64`.
+/// Reads a count: a decimal number, optionally with a fraction and one of the suffixes K, M, G
+/// (either case). `None` if it is not one, is not whole (`1.5`, `0.0001K`), or exceeds `u64`.
 pub fn parse(text: &str) -> Option<u64> {
     let (digits, unit) = match text.as_bytes().last()? {
         b'k' | b'K' => (&text[..text.len() - 1], 1_000u64),
@@ -30,8 +30,8 @@ pub fn parse(text: &str) -> Option<u64> {
     Some(count)
 }
 
-/// Writes a count exactly, with the largest suffix that needs at most three decimals: `16M`, `1.5K`, `385602`.
-/// [`parse`] reads it back to the same number.
+/// Writes a count exactly, with the largest suffix that needs at most three decimals: `16M`,
+/// `1.5K`, `385602`. [`parse`] reads it back to the same number.
 pub fn format(count: u64) -> String {
     for (unit, suffix) in [(1_000_000_000u64, 'G'), (1_000_000, 'M'), (1_000, 'K')] {
         if count >= unit && count.is_multiple_of(unit / 1_000 * 10) {

@@ -1,109 +1,18 @@
 //! A data set in memory: distinct ascending keys and the value of each.
 
-use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
-
-use crate::bytes::Unsorted;
 use crate::error::DatasetError;
+use crate::options::{Duplicates, OpenOptions};
 use crate::progress::Progress;
-use crate::sosd::HEADER_BYTES;
+use crate::sosd::width::HEADER_BYTES;
 use crate::spec::{Spec, SpecKind};
 use crate::stream::{KeyStream, Source};
 use crate::values::Values;
 
-/// What equal keys mean. A key's value is its position in the data set, counted with duplicates.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Duplicates {
-    /// They are an error.
-    Refuse,
-    /// The first position counts.
-    First,
-    /// The last position counts.
-    Last,
-    /// The sum of all positions counts (wrapping), as in SOSD.
-    Sum,
-}
-
-/// A text that names no policy.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no policy for duplicates; write refuse, first, last or sum")]
-pub struct ParseDuplicatesError(String);
-
-impl FromStr for Duplicates {
-    type Err = ParseDuplicatesError;
-
-    fn from_str(text: &str) -> Result<Self, ParseDuplicatesError> {
-        match text {
-            "refuse" => Ok(Self::Refuse),
-            "first" => Ok(Self::First),
-            "last" => Ok(Self::Last),
-            "sum" => Ok(Self::Sum),
-            _ => Err(ParseDuplicatesError(text.to_owned())),
-        }
-    }
-}
-
-impl fmt::Display for Duplicates {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Refuse => "refuse",
-            Self::First => "first",
-            Self::Last => "last",
-            Self::Sum => "sum",
-        })
-    }
-}
-
-/// How to open a data set.
-#[derive(Clone)]
-pub struct OpenOptions<'a> {
-    /// Seeds generators and samples. 42 by default.
-    pub seed: u64,
-    /// What equal keys mean; `None` refuses them, except for `wiki`, where the first counts.
-    pub duplicates: Option<Duplicates>,
-    /// What lines out of order mean, in `lines:PATH`.
-    pub unsorted: Unsorted,
-    /// The length of every key in bytes, for the generated sets that can have any: `ycsb`, whose numbers are padded by
-    /// zeros in front, as YCSB does it, and `binary`. `None` leaves keys as long as they come. For a set whose lengths are
-    /// given, only `None` or that length is right.
-    pub key_bytes: Option<usize>,
-    /// Where published files may lie, plain or `.zst`: the folder that `$FPCACHE_DATA` names. The library does not
-    /// read the environment.
-    pub data_dir: Option<PathBuf>,
-    /// Told how far reading and generating are.
-    pub progress: Option<&'a dyn Progress>,
-}
-
-impl Default for OpenOptions<'_> {
-    fn default() -> Self {
-        Self {
-            seed: 42,
-            duplicates: None,
-            unsorted: Unsorted::default(),
-            key_bytes: None,
-            data_dir: None,
-            progress: None,
-        }
-    }
-}
-
-impl fmt::Debug for OpenOptions<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("OpenOptions")
-            .field("seed", &self.seed)
-            .field("duplicates", &self.duplicates)
-            .field("unsorted", &self.unsorted)
-            .field("key_bytes", &self.key_bytes)
-            .field("data_dir", &self.data_dir)
-            .finish_non_exhaustive()
-    }
-}
-
 /// Keys handled between two reports of progress.
 const STEP: usize = 1 << 18;
 
-/// A data set in memory. 8 bytes per key; data sets with duplicates take 4 or 8 more for the values.
+/// A data set in memory. 8 bytes per key; data sets with duplicates take 4 or 8 more for the
+/// values.
 #[derive(Clone, Debug)]
 pub struct Dataset {
     name: String,
@@ -121,12 +30,13 @@ pub struct Dataset {
 impl Spec {
     /// Reads or generates the data set.
     ///
-    /// A file of 200 M 64-bit keys is read into the one vector of the result, without a second copy. A count smaller
-    /// than a file's gives a uniform sample without replacement, in order, in one pass over the file.
+    /// A file of 200 M 64-bit keys is read into the one vector of the result, without a second
+    /// copy. A count smaller than a file's gives a uniform sample without replacement, in order, in
+    /// one pass over the file.
     ///
     /// # Errors
-    /// [`DatasetError`] of any kind; [`DatasetError::WrongKind`] for byte strings, which [`open_bytes`](Self::open_bytes)
-    /// gives.
+    /// [`DatasetError`] of any kind; [`DatasetError::WrongKind`] for byte strings, which
+    /// [`open_bytes`](Self::open_bytes) gives.
     pub fn open(&self, options: &OpenOptions<'_>) -> Result<Dataset, DatasetError> {
         let policy = match (options.duplicates, self.kind()) {
             (Some(policy), _) => policy,
@@ -235,8 +145,8 @@ impl Dataset {
         &self.keys
     }
 
-    /// The value of the key at index `i`: its position in the data set, duplicates counted; the first, last or sum of
-    /// positions where it occurs more than once.
+    /// The value of the key at index `i`: its position in the data set, duplicates counted; the
+    /// first, last or sum of positions where it occurs more than once.
     ///
     /// # Panics
     /// If `i` is not below [`len`](Self::len), as indexing does.

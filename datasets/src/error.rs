@@ -1,10 +1,10 @@
-//! What can go wrong with a data set, each with its cause and a remedy.
+//! Errors of data sets, each with its cause and a remedy.
 
 use std::io;
 use std::path::PathBuf;
 
-use crate::bytes::MAX_KEY_BYTES;
-use crate::sosd::Width;
+use crate::bytes::key::MAX_KEY_BYTES;
+use crate::sosd::width::Width;
 use crate::spec::KeyKind;
 
 /// Coarse classes of [`DatasetError`], for callers that decide by kind.
@@ -17,14 +17,15 @@ pub enum ErrorKind {
     BadFile,
     /// The file has duplicates and no policy was given.
     Duplicates,
-    /// The request does not fit the data set: too many keys asked for, width too small, target exists.
+    /// The request does not fit the data set: too many keys asked for, width too small, target
+    /// exists.
     BadRequest,
     /// The keys do not fit into memory.
     OutOfMemory,
 }
 
-/// Why a data set could not be opened, written or checked. Every text names the file, the byte offset where there
-/// is one, and what to do.
+/// Why a data set could not be opened, written or checked. Every text names the file, the byte
+/// offset where there is one, and what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DatasetError {
@@ -150,7 +151,7 @@ pub enum DatasetError {
         cause: String,
     },
     /// More keys asked for than the data set has.
-    #[error("{name} has {available} keys, {asked} were asked for; leave the count out to get all")]
+    #[error("{name} has {available} keys, but {asked} were requested; omit the count to get all")]
     TooMany {
         /// The data set.
         name: String,
@@ -180,7 +181,7 @@ pub enum DatasetError {
     },
     /// Compressed output was asked for.
     #[error(
-        "{}: compressed files are read but not written; leave the suffix out, then run `{program} FILE`",
+        "{}: compressed files are read but not written; omit the suffix, then run `{program} FILE`",
         path.display()
     )]
     CompressedOutput {
@@ -202,7 +203,7 @@ pub enum DatasetError {
         program: &'static str,
     },
     /// Keys of the other kind than were asked for.
-    #[error("{name} has {is} keys, {asked} keys were asked for; {}", kind_remedy(*asked))]
+    #[error("{name} has {is} keys, but {asked} keys were requested; {}", kind_remedy(*asked))]
     WrongKind {
         /// The data set.
         name: String,
@@ -235,7 +236,7 @@ pub enum DatasetError {
     },
     /// A line longer than a key may be.
     #[error(
-        "{}: line {line} is longer than {MAX_KEY_BYTES} bytes, the most that a key may have; shorten or remove it, and \
+        "{}: line {line} is longer than {MAX_KEY_BYTES} bytes, the maximum length of a key; shorten or remove it, and \
          make sure that the file has one key per line",
         path.display()
     )]
@@ -246,7 +247,7 @@ pub enum DatasetError {
         line: u64,
     },
     /// A file without a line.
-    #[error("{}: empty: there is no line, thus nothing to look up; use a file with keys", path.display())]
+    #[error("{}: empty: there are no lines, and so nothing to look up; use a file with keys", path.display())]
     NoLines {
         /// The file.
         path: PathBuf,

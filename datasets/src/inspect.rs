@@ -1,4 +1,4 @@
-//! What a data set looks like: counts, range, duplicates, and how many segments it takes.
+//! Statistics of a data set: counts, range, duplicates, and the number of segments it needs.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -6,8 +6,8 @@ use std::thread;
 
 use fpcache_index::count_segments;
 
-use crate::dataset::OpenOptions;
 use crate::error::DatasetError;
+use crate::options::OpenOptions;
 use crate::spec::Spec;
 
 /// Keys per chunk handed to the counters.
@@ -32,14 +32,15 @@ pub struct Inspection {
     pub source: &'static str,
     /// Bytes of a key on disk.
     pub key_bytes: usize,
-    /// For each ε asked for, the least number of lines that give every distinct key's rank among the distinct keys
-    /// within ε, however many keys a line covers.
+    /// For each ε asked for, the least number of lines that give every distinct key's rank among
+    /// the distinct keys within ε, however many keys a line covers.
     pub segments: Vec<(u32, u64)>,
     /// Things to announce.
     pub notes: Vec<String>,
 }
 
-/// Reads or generates the keys once, in chunks, and counts; each ε is counted by a thread of its own.
+/// Reads or generates the keys once, in chunks, and counts; each ε is counted by a thread of its
+/// own.
 ///
 /// # Errors
 /// [`DatasetError`] of any kind but `Duplicates`: those are counted.

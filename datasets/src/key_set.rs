@@ -1,8 +1,9 @@
-//! What data sets of integers and of byte strings have in common.
+//! The interface that data sets of integers and of byte strings share.
 
 use crate::{ByteDataset, Dataset};
 
-/// Distinct ascending keys in memory, and the value of each; for code that serves either kind of keys.
+/// Distinct ascending keys in memory, and the value of each; for code that serves either kind of
+/// keys.
 ///
 /// [`Dataset`] and [`ByteDataset`] have the same methods themselves, and say more about them.
 pub trait KeySet: Sync {

@@ -1,13 +1,14 @@
-//! Key sets for FPCache: SOSD files, calibrated stand-ins for the published ones, real IPv4 range starts and English
-//! words shipped with the crate, synthetic distributions, byte strings of many shapes, files of lines, and the request
-//! streams that are run against them.
+//! Key sets for FPCache: SOSD files, calibrated stand-ins for the published ones, real IPv4 range
+//! starts and English words shipped with the crate, synthetic distributions, byte strings of many
+//! shapes, files of lines, and the request streams that are run against them.
 //!
-//! One notation names them all ([`Spec`]): `fb:16M`, `wiki`, `osm`, `books`, `ipv4`, `uniform:1M`, `sosd:PATH`, and of byte
-//! strings `words`, `domains:1M`, `paths:1M`, `ycsb:60M`, `binary:1M`, `prefixes:1M`, `lines:PATH`, with decimal K, M and G.
-//! [`Spec::open`] gives a [`Dataset`] of `u64` keys in memory; [`Spec::stream`] gives the same keys in chunks, for
-//! work that must not hold 200 million of them; [`Spec::open_bytes`] gives a [`ByteDataset`]. Everything generated is a
-//! function of the seed alone and the same on every platform: transcendental functions come from `libm`, random numbers
-//! from xoshiro256++.
+//! One notation names them all ([`Spec`]): `fb:16M`, `wiki`, `osm`, `books`, `ipv4`, `uniform:1M`,
+//! `sosd:PATH`, and of byte strings `words`, `domains:1M`, `paths:1M`, `ycsb:60M`, `binary:1M`,
+//! `prefixes:1M`, `lines:PATH`, with decimal K, M and G. [`Spec::open`] gives a [`Dataset`] of
+//! `u64` keys in memory; [`Spec::stream`] gives the same keys in chunks, for work that must not
+//! hold 200 million of them; [`Spec::open_bytes`] gives a [`ByteDataset`]. Everything generated is
+//! a function of the seed alone and the same on every platform: transcendental functions come from
+//! `libm`, random numbers from xoshiro256++.
 //!
 //! ```
 //! use fpcache_datasets::{OpenOptions, Spec};
@@ -33,6 +34,7 @@ mod error;
 pub mod generate;
 pub mod inspect;
 mod key_set;
+mod options;
 mod progress;
 pub mod published;
 mod random;
@@ -47,9 +49,10 @@ mod values;
 pub mod verify;
 
 pub use bytes::{ByteDataset, ByteKeys, KeyArena, MAX_KEY_BYTES, Unsorted};
-pub use dataset::{Dataset, Duplicates, OpenOptions, ParseDuplicatesError};
+pub use dataset::Dataset;
 pub use error::{DatasetError, ErrorKind};
 pub use key_set::KeySet;
+pub use options::{Duplicates, OpenOptions, ParseDuplicatesError};
 pub use progress::Progress;
 pub use spec::{KNOWN_NAMES, KeyKind, ParseSpecError, Spec, SpecKind};
 pub use stream::{KeyStream, Source};

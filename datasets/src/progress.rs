@@ -1,7 +1,7 @@
-//! How long work tells its caller how far it is.
+//! Progress reports from long work to its caller.
 
-/// Receives the progress of long work: reading, generating, hashing. The library calls it at most once per chunk
-/// of some hundred thousand keys, so an implementation may lock or draw.
+/// Receives the progress of long work: reading, generating, hashing. The library calls it at most
+/// once per chunk of some hundred thousand keys, so an implementation may lock or draw.
 pub trait Progress: Sync {
     /// A phase begins that will handle `total` items; 0 if their number is not known yet.
     fn begin(&self, phase: &str, total: u64);

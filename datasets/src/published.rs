@@ -1,6 +1,6 @@
-//! The published SOSD files: names, sizes, checksums and where they are.
+//! The published SOSD files: names, sizes, checksums and URLs.
 
-use crate::sosd::Width;
+use crate::sosd::width::Width;
 
 /// A published file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,8 +94,8 @@ pub fn by_name(name: &str) -> Option<&'static PublishedFile> {
 }
 
 impl PublishedFile {
-    /// A shell command that downloads the file into `$FPCACHE_DATA`, or here if that is not set, and checks it. Needs
-    /// curl, zstd and md5sum.
+    /// A shell command that downloads the file into `$FPCACHE_DATA`, or here if that is not set,
+    /// and checks it. Needs curl, zstd and md5sum.
     pub fn download_command(&self) -> String {
         let (name, url, md5) = (self.name, self.url, self.md5);
         format!(

@@ -1,5 +1,5 @@
-//! Random numbers that are the same on every platform and in every version: xoshiro256++ (Blackman & Vigna, ACM
-//! TOMS 2021), integer range reduction, and fractions of exactly 53 bits.
+//! Random numbers that are the same on every platform and in every version: xoshiro256++ (Blackman
+//! & Vigna, ACM TOMS 2021), integer range reduction, and fractions of exactly 53 bits.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{RngCore, SeedableRng};
@@ -26,7 +26,8 @@ impl Random {
         loop {
             let product = u128::from(self.bits()) * u128::from(bound);
             let low = product as u64;
-            // The exact rejection threshold needs a division; it is only looked at when `low` may fall under it.
+            // The exact rejection threshold needs a division; it is only looked at when `low` may
+            // fall under it.
             if low >= bound || low >= bound.wrapping_neg().checked_rem(bound).unwrap_or(0) {
                 return (product >> 64) as u64;
             }

@@ -2,13 +2,14 @@
 
 use std::io::Read;
 
-use crate::bytes::KeyArena;
+use crate::bytes::arena::KeyArena;
 use crate::content::ZstdReader;
 
 /// Range starts as differences, LEB128, zstd.
 const IPV4: &[u8] = include_bytes!("../data/ipv4-range-starts.delta-leb128.zst");
 
-/// Words, each as the length of what it shares with the one before, its other bytes and a newline, zstd.
+/// Words, each as the length of what it shares with the one before, its other bytes and a newline,
+/// zstd.
 const WORDS: &[u8] = include_bytes!("../data/words.front-coded.zst");
 
 /// Decompresses what is compiled in.
@@ -18,7 +19,8 @@ fn content(compressed: &[u8]) -> Vec<u8> {
     content
 }
 
-/// The English words: 663,473 distinct ascending keys of 1 to 60 bytes. Decoding takes some tens of milliseconds.
+/// The English words: 663,473 distinct ascending keys of 1 to 60 bytes. Decoding takes some tens of
+/// milliseconds.
 pub(crate) fn words() -> KeyArena {
     let encoded = content(WORDS);
     let mut words = KeyArena::new();

@@ -1,4 +1,4 @@
-//! The one notation for data sets: `fb:16M`, `wiki`, `sosd:PATH`.
+//! The notation for data sets: `fb:16M`, `wiki`, `sosd:PATH`.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -53,10 +53,11 @@ pub enum SpecKind {
     Fb,
     /// Wikipedia edit times: the published `wiki_ts_200M_uint64`, else its stand-in.
     Wiki,
-    /// OpenStreetMap cell ids: the published `osm_cellids_200M_uint64` or `osm_cellids_800M_uint64`, else a stand-in.
+    /// OpenStreetMap cell ids: the published `osm_cellids_200M_uint64` or
+    /// `osm_cellids_800M_uint64`, else a stand-in.
     Osm,
-    /// Amazon book popularities: the published `books_200M_uint64`, `books_800M_uint64` or `books_200M_uint32`, else a
-    /// stand-in for the first.
+    /// Amazon book popularities: the published `books_200M_uint64`, `books_800M_uint64` or
+    /// `books_200M_uint32`, else a stand-in for the first.
     Books,
     /// Real IPv4 range starts, shipped.
     Ipv4,
@@ -88,9 +89,10 @@ pub enum SpecKind {
 
 /// A data set and how many of its keys.
 ///
-/// Reads and shows as `NAME`, `NAME:COUNT`, `sosd:PATH`, `sosd:PATH:COUNT`, `lines:PATH` or `lines:PATH:COUNT`. After a
-/// path, what follows the last colon is the count if it reads as one. Without a count: all of a file and of what is
-/// shipped, 200 M keys for the stand-ins of `fb`, `wiki`, `osm` and `books`, 1 M for all that is generated.
+/// Reads and shows as `NAME`, `NAME:COUNT`, `sosd:PATH`, `sosd:PATH:COUNT`, `lines:PATH` or
+/// `lines:PATH:COUNT`. After a path, what follows the last colon is the count if it reads as one.
+/// Without a count: all of a file and of what is shipped, 200 M keys for the stand-ins of `fb`,
+/// `wiki`, `osm` and `books`, 1 M for all that is generated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     kind: SpecKind,
@@ -148,7 +150,8 @@ impl Spec {
     }
 }
 
-/// What names a file: the notation's beginning, what to say where the path is missing, and the kind.
+/// What names a file: the notation's beginning, what to say where the path is missing, and the
+/// kind.
 type PathScheme = (&'static str, &'static str, fn(PathBuf) -> SpecKind);
 const PATHS: [PathScheme; 2] = [
     ("sosd:", "the path is missing after `sosd:`", SpecKind::Sosd),
@@ -205,7 +208,7 @@ impl FromStr for Spec {
                 Some(0) => return Err(fail("a count of zero leaves no keys")),
                 None => {
                     return Err(fail(
-                        "the count after the colon is no whole number, plain or with K, M or G",
+                        "the count after the colon is not a whole number, with or without K, M or G",
                     ));
                 }
                 count => count,
@@ -224,7 +227,8 @@ fn meant_by(name: &str) -> Option<&'static str> {
     Some(nearest).filter(|(distance, known)| *distance <= 2.min(known.len() / 2)).map(|(_, known)| known)
 }
 
-/// How many letters must be inserted, removed or replaced to make one word of the other (Levenshtein).
+/// How many letters must be inserted, removed or replaced to make one word of the other
+/// (Levenshtein).
 fn distance(one: &str, other: &str) -> usize {
     let mut row: Vec<usize> = (0..=other.len()).collect();
     for (i, letter) in one.bytes().enumerate() {

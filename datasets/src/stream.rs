@@ -3,13 +3,13 @@
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-use crate::dataset::{Duplicates, OpenOptions};
 use crate::error::DatasetError;
 use crate::generate::books::BookRanks;
 use crate::generate::fb::{FbIds, MAX_KEYS};
 use crate::generate::osm::OsmCells;
 use crate::generate::synthetic;
 use crate::generate::wiki::WikiTimes;
+use crate::options::{Duplicates, OpenOptions};
 use crate::published::{PUBLISHED, PublishedFile};
 use crate::random::Random;
 use crate::shipped;
@@ -84,11 +84,11 @@ enum Keys {
 }
 
 impl Spec {
-    /// The keys in chunks. Files and the stand-ins need a small buffer only, `uniform`, `normal` and
-    /// `lognormal` hold all keys.
+    /// The keys in chunks. Files and the stand-ins need a small buffer only, `uniform`, `normal`
+    /// and `lognormal` hold all keys.
     ///
-    /// Equal keys are given out as they come, unless `options.duplicates` is [`Duplicates::Refuse`], which makes a
-    /// file's an error. `options.progress` is not used.
+    /// Equal keys are given out as they come, unless `options.duplicates` is
+    /// [`Duplicates::Refuse`], which makes a file's an error. `options.progress` is not used.
     ///
     /// # Errors
     /// [`DatasetError`] of any kind; later ones come from [`KeyStream::fill`].
@@ -158,8 +158,8 @@ impl Spec {
         }
     }
 
-    /// The first published file of a name that is in the data folder and has enough keys, else the first there is,
-    /// else a stand-in.
+    /// The first published file of a name that is in the data folder and has enough keys, else the
+    /// first there is, else a stand-in.
     fn published(
         &self,
         name: &str,
@@ -236,7 +236,8 @@ impl KeyStream {
         &self.notes
     }
 
-    /// All keys at once, where they are in memory already and unsampled: [`Spec::open`] takes them without a copy.
+    /// All keys at once, where they are in memory already and unsampled: [`Spec::open`] takes them
+    /// without a copy.
     pub(crate) fn take_ready(&mut self) -> Option<Vec<u64>> {
         match &mut self.keys {
             // Collecting an untouched `IntoIter` gives back its vector.
@@ -245,7 +246,8 @@ impl KeyStream {
         }
     }
 
-    /// Appends up to `limit` keys to `out` and returns how many. Zero means the end, reached without error.
+    /// Appends up to `limit` keys to `out` and returns how many. Zero means the end, reached
+    /// without error.
     ///
     /// # Errors
     /// [`DatasetError`] of kind `Io`, `BadFile` or `Duplicates`, from files.
@@ -279,8 +281,8 @@ impl Keys {
     }
 }
 
-/// A uniform sample without replacement in one pass, in order and of an exact size: selection sampling (Knuth, The Art
-/// of Computer Programming 2, 3.4.2, algorithm S).
+/// A uniform sample without replacement in one pass, in order and of an exact size: selection
+/// sampling (Knuth, The Art of Computer Programming 2, 3.4.2, algorithm S).
 pub(crate) struct Sample {
     random: Random,
     wanted: u64,

@@ -1,4 +1,4 @@
-//! Times as people write them: `50us`, `1.5s`, `10m`.
+//! Human-readable times: `50us`, `1.5s`, `10m`.
 
 use std::time::Duration;
 

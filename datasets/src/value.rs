@@ -1,7 +1,8 @@
-//! Values for keys that come without.
+//! Values for keys that have none.
 
-/// Fills `out` with `number` in little-endian, repeated to its length: the value of a key is its position in the data
-/// set, so that every answer of a lookup can be checked without a second copy of the data.
+/// Fills `out` with `number` in little-endian, repeated to its length: the value of a key is its
+/// position in the data set, so that every answer of a lookup can be checked without a second copy
+/// of the data.
 pub fn write_value(number: u64, out: &mut [u8]) {
     let bytes = number.to_le_bytes();
     // Whole words first: long values are then written as fast as memory takes them.
@@ -13,9 +14,9 @@ pub fn write_value(number: u64, out: &mut [u8]) {
     rest.copy_from_slice(&bytes[..rest.len()]);
 }
 
-/// A number for a byte-string key, where what says whose a value is wants one: XXH3, which has nothing in common with
-/// the hash that fingerprints are made of, so that keys of equal fingerprints still differ in their values. Costs some
-/// nanoseconds for 128 bytes.
+/// A number for a byte-string key, where what says whose a value is wants one: XXH3, which has
+/// nothing in common with the hash that fingerprints are made of, so that keys of equal
+/// fingerprints still differ in their values. Costs some nanoseconds for 128 bytes.
 #[inline]
 pub fn key_number(key: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(key)

@@ -1,6 +1,6 @@
-//! What the keys of a data set are worth: their positions.
+//! Values of the keys of a data set: their positions.
 
-use crate::dataset::Duplicates;
+use crate::options::Duplicates;
 
 /// Values by the index of distinct keys.
 #[derive(Clone, Debug)]
@@ -12,8 +12,8 @@ pub(crate) enum Values {
 }
 
 impl Values {
-    /// Room for the values of `distinct` runs of equal keys among `positions` keys, or `None` if there is no memory for
-    /// them. 4 bytes each, or 8 where these do not do.
+    /// Room for the values of `distinct` runs of equal keys among `positions` keys, or `None` if
+    /// there is no memory for them. 4 bytes each, or 8 where these do not do.
     pub(crate) fn of_runs(policy: Duplicates, positions: usize, distinct: usize) -> Option<Self> {
         if policy == Duplicates::Sum || u32::try_from(positions).is_err() {
             let mut values = Vec::new();
@@ -50,8 +50,8 @@ impl Values {
         }
     }
 
-    /// The indices, ascending, of the keys that occur more than `limit` times: of `len` distinct keys, `positions` with
-    /// duplicates counted.
+    /// The indices, ascending, of the keys that occur more than `limit` times: of `len` distinct
+    /// keys, `positions` with duplicates counted.
     pub(crate) fn crowded(&self, limit: u64, policy: Duplicates, len: usize, positions: u64) -> Vec<u64> {
         if matches!(self, Self::Index) && limit > 0 {
             return Vec::new();

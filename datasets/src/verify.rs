@@ -1,11 +1,12 @@
-//! Checking files: the format, and for published files the checksum.
+//! Verification of files: the format, and the checksum of published files.
 
 use std::path::Path;
 
 use crate::error::DatasetError;
 use crate::progress::Progress;
 use crate::published::{PublishedFile, by_name};
-use crate::sosd::{SosdReader, content_name};
+use crate::sosd::SosdReader;
+use crate::sosd::width::content_name;
 
 /// Keys read between two reports of progress.
 const STEP: usize = 1 << 18;

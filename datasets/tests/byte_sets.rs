@@ -1,5 +1,5 @@
-//! Byte strings that are shipped and generated: the same for the same seed everywhere, and of the shape they stand for;
-//! and lookups of them.
+//! Byte strings that are shipped and generated: the same for the same seed everywhere, and of the
+//! shape they stand for; and lookups of them.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::collections::HashSet;

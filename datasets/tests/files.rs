@@ -31,7 +31,8 @@ fn open(path: &Path, count: Option<u64>, options: &OpenOptions<'_>) -> Result<Da
     Spec::new(SpecKind::Sosd(path.to_owned()), count).open(options)
 }
 
-/// Opens a file that must be refused, and checks that the error names the file, the offset and a remedy.
+/// Opens a file that must be refused, and checks that the error names the file, the offset and a
+/// remedy.
 fn refused(path: &Path, offset: u64, remedy: &str) -> DatasetError {
     let error = open(path, None, &OpenOptions::default()).unwrap_err();
     let text = error.to_string();
@@ -89,7 +90,8 @@ fn a_count_beyond_all_memory_is_refused_before_memory_is_asked_for() {
     for count in [u64::MAX, u64::MAX / 8, 1 << 60, 1 << 40] {
         let bytes = encode(count, &[1, 2, 3], 8);
         refused(&put(&folder, "h_uint64", &bytes), 32, "again");
-        // Compressed, the size is only known at the end: either the memory or the content is missing.
+        // Compressed, the size is only known at the end: either the memory or the content is
+        // missing.
         let path = put(&folder, "h_uint64.zst", &zst(&bytes));
         let error = open(&path, None, &OpenOptions::default()).unwrap_err();
         assert!(

@@ -1,4 +1,5 @@
-//! The generators: the same keys for the same seed everywhere, and as hard as what they stand in for.
+//! The generators: the same keys for the same seed everywhere, and as hard as what they stand in
+//! for.
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 mod support;
@@ -68,7 +69,8 @@ const PUBLISHED: [(&str, [(u32, f64); 4]); 3] = [
     ("books", [(8, 88.96), (32, 761.6), (64, 2_484.4), (256, 33_636.1)]),
 ];
 
-/// Checks a stand-in's keys per segment, relative to the published, at the ε that leave a few dozen segments.
+/// Checks a stand-in's keys per segment, relative to the published, at the ε that leave a few dozen
+/// segments.
 fn assert_as_hard(count: &str, within: impl Fn(&str) -> std::ops::Range<f64>) {
     for (name, published) in PUBLISHED {
         let keys = keys(&format!("{name}:{count}"));

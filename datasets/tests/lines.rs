@@ -49,7 +49,8 @@ fn keys(dataset: &ByteDataset) -> Vec<Vec<u8>> {
     keys
 }
 
-/// Opens a file that must be refused, and checks that the error names the file, the line and a remedy.
+/// Opens a file that must be refused, and checks that the error names the file, the line and a
+/// remedy.
 fn refused(path: &Path, options: &OpenOptions<'_>, line: &str, remedy: &str) -> DatasetError {
     let error = open_with(path, options).unwrap_err();
     let text = error.to_string();
@@ -219,11 +220,12 @@ fn kinds_are_not_mixed_up_and_missing_files_are_named() {
     assert_eq!(spec.key_kind(), KeyKind::Bytes);
     let error = spec.open(&OpenOptions::default()).unwrap_err();
     assert!(
-        error.kind() == ErrorKind::BadRequest && error.to_string().contains("has byte-string keys, u64 keys"),
+        error.kind() == ErrorKind::BadRequest
+            && error.to_string().contains("has byte-string keys, but u64 keys"),
         "{error}"
     );
     let error = "fb:1K".parse::<Spec>().unwrap().open_bytes(&OpenOptions::default()).unwrap_err();
-    assert!(error.to_string().contains("fb:1K has u64 keys, byte-string keys were asked for"), "{error}");
+    assert!(error.to_string().contains("fb:1K has u64 keys, but byte-string keys were requested"), "{error}");
     let error = open(Path::new("/nowhere/x.txt")).unwrap_err();
     assert!(
         error.kind() == ErrorKind::Io && error.to_string().contains("/nowhere/x.txt: no such file"),

@@ -28,7 +28,8 @@ fn frequencies(expected: &[u64], n: usize) -> Vec<u64> {
     seen
 }
 
-/// Checks frequencies against probabilities by the chi-square statistic over cells of five and more expected.
+/// Checks frequencies against probabilities by the chi-square statistic over cells of five and more
+/// expected.
 fn assert_follows(seen: &[u64], probability: impl Fn(usize) -> f64, what: &str) {
     let total = seen.iter().sum::<u64>() as f64;
     let (mut chi_square, mut cells, mut sum) = (0.0, 0.0, 0.0);
@@ -165,7 +166,8 @@ fn every_shift_comes_when_it_is_due() {
 
 #[test]
 fn ycsb_zipf_has_ycsbs_popular_keys_with_its_shares() {
-    // The remainders of the hashes of ranks 0, 1, 2 and 3 by the number of keys; the first two shares are exact.
+    // The remainders of the hashes of ranks 0, 1, 2 and 3 by the number of keys; the first two
+    // shares are exact.
     let keys = keys("sequential:10M");
     let lookups = 400_000;
     let seen = frequencies(&generate(&keys, &options("ycsb-zipf", lookups)).expected, keys.len());

@@ -1,10 +1,10 @@
-//! Byte strings one after the other.
+//! An arena of byte strings.
 
 use std::cmp::Ordering;
 use std::collections::TryReserveError;
 
-/// Byte strings in one piece of memory: their bytes, and 4 bytes each for where they end, 8 beyond 4 GiB in all, none as
-/// long as all have the same length.
+/// Byte strings in one piece of memory: their bytes, and 4 bytes each for where they end, 8 beyond
+/// 4 GiB in all, none as long as all have the same length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyArena {
     bytes: Vec<u8>,
@@ -54,7 +54,8 @@ impl KeyArena {
         self.bytes.try_reserve(key.len())?;
         match &mut self.ends {
             Ends::Every(length) if *length == key.len() || self.len == 0 => {}
-            // A change of form needs all ends at once; a push that changes it is rare enough to probe for them.
+            // A change of form needs all ends at once; a push that changes it is rare enough to
+            // probe for them.
             Ends::Every(_) => drop(reserved::<u64>(self.len + 1)?),
             Ends::Narrow(ends) => ends.try_reserve(1)?,
             Ends::Wide(ends) => ends.try_reserve(1)?,
@@ -124,7 +125,8 @@ impl KeyArena {
         (0..self.len).map(|i| self.get(i))
     }
 
-    /// Where a string is among ascending ones, or where it would be: as for slices. About log₂ n cache misses.
+    /// Where a string is among ascending ones, or where it would be: as for slices. About log₂ n
+    /// cache misses.
     ///
     /// # Errors
     /// The index of the first greater string, if it is not there.
@@ -220,7 +222,8 @@ mod tests {
 
     #[test]
     fn ends_beyond_32_bits_change_their_form() {
-        // Four gigabytes of text would be slow to make: the form is changed by hand as `widen` does.
+        // Four gigabytes of text would be slow to make: the form is changed by hand as `widen`
+        // does.
         let mut arena: KeyArena = ["a", "bc"].into_iter().collect();
         let Ends::Narrow(ends) = &arena.ends else { panic!("two lengths") };
         arena.ends = Ends::Wide(ends.iter().map(|&end| u64::from(end)).collect());

@@ -1,10 +1,13 @@
 //! A data set of byte strings in memory.
 
-use super::{ByteKeys, KeyArena, MAX_KEY_BYTES, lines};
-use crate::dataset::{Duplicates, OpenOptions};
+use super::arena::KeyArena;
+use super::key::MAX_KEY_BYTES;
+use super::keys::ByteKeys;
+use super::lines;
 use crate::error::DatasetError;
 use crate::generate::ycsb::{self, YcsbKeys};
 use crate::generate::{binary, domains, paths, prefixes};
+use crate::options::{Duplicates, OpenOptions};
 use crate::shipped;
 use crate::spec::{KeyKind, Spec, SpecKind};
 use crate::stream::{SYNTHETIC_KEYS, Sample, Source};
@@ -41,20 +44,24 @@ enum Keys {
 impl Spec {
     /// Reads or generates the data set of byte strings.
     ///
-    /// `lines:PATH` reads a file with one key per line, plain, gzip or zstd: by its suffix `.gz` or `.zst`, else by its
-    /// first bytes. A key is all bytes between two newlines, whatever they are: invalid UTF-8 is as good as any, and a
-    /// carriage return in front of the newline belongs to the key, which a note tells. The last newline may be missing.
-    /// Empty lines and lines of more than [`MAX_KEY_BYTES`] bytes are errors that name the line. Lines out of order are
-    /// sorted or refused, by `options.unsorted`; equal lines are what `options.duplicates` says, refused without it. A
-    /// key's value is its position in the order of the keys, duplicates counted.
+    /// `lines:PATH` reads a file with one key per line, plain, gzip or zstd: by its suffix `.gz` or
+    /// `.zst`, else by its first bytes. A key is all bytes between two newlines, whatever they are:
+    /// invalid UTF-8 is as good as any, and a carriage return in front of the newline belongs to
+    /// the key, which a note tells. The last newline may be missing. Empty lines and lines of more
+    /// than [`MAX_KEY_BYTES`] bytes are errors that name the line. Lines out of order are sorted or
+    /// refused, by `options.unsorted`; equal lines are what `options.duplicates` says, refused
+    /// without it. A key's value is its position in the order of the keys, duplicates counted.
     ///
-    /// A count smaller than a file's or than that of what is shipped gives a uniform sample without replacement.
+    /// A count smaller than a file's or than that of what is shipped gives a uniform sample without
+    /// replacement.
     ///
-    /// Costs the keys' bytes and 4 or 8 for each in memory, twice that while they are sorted or sampled, and, for keys that
-    /// are not in order, 16 bytes each while they are sorted. `ycsb` costs 8 bytes per key whatever their length.
+    /// Costs the keys' bytes and 4 or 8 for each in memory, twice that while they are sorted or
+    /// sampled, and, for keys that are not in order, 16 bytes each while they are sorted. `ycsb`
+    /// costs 8 bytes per key whatever their length.
     ///
     /// # Errors
-    /// [`DatasetError`] of any kind; [`DatasetError::WrongKind`] for `u64` keys, which [`open`](Self::open) gives.
+    /// [`DatasetError`] of any kind; [`DatasetError::WrongKind`] for `u64` keys, which
+    /// [`open`](Self::open) gives.
     pub fn open_bytes(&self, options: &OpenOptions<'_>) -> Result<ByteDataset, DatasetError> {
         let policy = options.duplicates.unwrap_or(Duplicates::Refuse);
         if let Some(asked) = options.key_bytes.filter(|bytes| !(1..=MAX_KEY_BYTES).contains(bytes)) {
@@ -184,8 +191,8 @@ impl ByteDataset {
         &self.keys
     }
 
-    /// The value of the key at index `i`: its position in the data set, duplicates counted; the first, last or sum of
-    /// positions where it occurs more than once.
+    /// The value of the key at index `i`: its position in the data set, duplicates counted; the
+    /// first, last or sum of positions where it occurs more than once.
     ///
     /// # Panics
     /// If `i` is not below [`len`](Self::len), as indexing does.

@@ -1,10 +1,12 @@
-//! What a data set of byte strings looks like: lengths, shared prefixes, alphabet, and how much eight bytes tell.
+//! Statistics of byte strings: lengths, shared prefixes, alphabet, and how well eight bytes
+//! distinguish keys.
 
 use fpcache_index::count_segments;
 
-use super::{ByteKeys, number, shared};
-use crate::dataset::{Duplicates, OpenOptions};
+use super::key::{number, shared};
+use super::keys::ByteKeys;
 use crate::error::DatasetError;
+use crate::options::{Duplicates, OpenOptions};
 use crate::spec::Spec;
 
 /// Keys looked at between two reports of progress.
@@ -35,10 +37,12 @@ pub struct ByteInspection {
     pub most_shared: usize,
     /// Number of different bytes.
     pub alphabet: usize,
-    /// Number of different big-endian numbers made of the eight bytes after those that all keys share.
+    /// Number of different big-endian numbers made of the eight bytes after those that all keys
+    /// share.
     pub numbers: u64,
-    /// For each ε asked for, the least number of lines that give the rank of every such number among the distinct numbers
-    /// within ε. Keys of equal numbers count once, so that this is a lower bound of what such numbers cost.
+    /// For each ε asked for, the least number of lines that give the rank of every such number
+    /// among the distinct numbers within ε. Keys of equal numbers count once, so that this is a
+    /// lower bound of what such numbers cost.
     pub segments: Vec<(u32, u64)>,
     /// Bytes of memory that the keys take.
     pub memory_bytes: u64,

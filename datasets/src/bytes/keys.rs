@@ -3,13 +3,14 @@
 use std::cmp::Ordering;
 use std::ops::Range;
 
-use super::{KeyArena, MAX_KEY_BYTES};
+use super::arena::KeyArena;
+use super::key::MAX_KEY_BYTES;
 use crate::generate::ycsb::YcsbKeys;
 
 /// The keys of a data set: distinct, ascending, of 1 to [`MAX_KEY_BYTES`] bytes.
 ///
-/// Most lie in a [`KeyArena`]; those of `ycsb` are written when they are asked for, from 8 bytes each, whatever their
-/// length. That is why reading one takes a buffer.
+/// Most lie in a [`KeyArena`]; those of `ycsb` are written when they are asked for, from 8 bytes
+/// each, whatever their length. That is why reading one takes a buffer.
 #[derive(Clone, Debug)]
 pub struct ByteKeys {
     form: Form,
@@ -25,7 +26,8 @@ enum Form {
 }
 
 impl ByteKeys {
-    /// Keys that are ascending, distinct, and of good length; `None` if they are not. One pass over them.
+    /// Keys that are ascending, distinct, and of good length; `None` if they are not. One pass over
+    /// them.
     pub fn new(arena: KeyArena) -> Option<Self> {
         let ascending = arena.iter().zip(arena.iter().skip(1)).all(|(key, next)| key < next);
         let keys = Self::measured(Form::Arena(arena));
@@ -51,8 +53,8 @@ impl ByteKeys {
         keys
     }
 
-    /// The key at index `i`: from the arena, without a copy, or written into `buffer`, whose content is of no other use.
-    /// The latter costs some tens of nanoseconds.
+    /// The key at index `i`: from the arena, without a copy, or written into `buffer`, whose
+    /// content is of no other use. The latter costs some tens of nanoseconds.
     ///
     /// # Panics
     /// If `i` is not below [`len`](Self::len), as indexing does.
@@ -149,7 +151,8 @@ impl ByteKeys {
         }
     }
 
-    /// The keys in an arena, written into one where they do not lie in one already. Aborts without memory, as `Vec` does.
+    /// The keys in an arena, written into one where they do not lie in one already. Aborts without
+    /// memory, as `Vec` does.
     pub fn into_arena(self) -> KeyArena {
         if let Form::Arena(arena) = self.form {
             return arena;

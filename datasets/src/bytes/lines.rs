@@ -4,18 +4,21 @@ use std::io::BufRead;
 use std::ops::Range;
 use std::path::Path;
 
-use super::{KeyArena, MAX_KEY_BYTES, Unsorted, sort};
+use super::arena::KeyArena;
+use super::key::MAX_KEY_BYTES;
+use super::sort;
+use super::unsorted::Unsorted;
 use crate::content::Content;
-use crate::dataset::{Duplicates, OpenOptions};
 use crate::error::DatasetError;
+use crate::options::{Duplicates, OpenOptions};
 
 /// Content read at a time; more than a key.
 const BUFFER: usize = 1 << 18;
 /// Keys read between two reports of progress.
 pub(super) const STEP: u64 = 1 << 18;
 
-/// The lines of a file, one after the other. A line ends at a newline, which does not belong to it, or at the end of the
-/// file; all other bytes do, carriage returns included.
+/// The lines of a file, one after the other. A line ends at a newline, which does not belong to it,
+/// or at the end of the file; all other bytes do, carriage returns included.
 pub(super) struct LineReader {
     content: Content,
     path: std::path::PathBuf,
@@ -42,7 +45,8 @@ impl LineReader {
     /// The next line, of 1 to [`MAX_KEY_BYTES`] bytes, or `None` at the end.
     ///
     /// # Errors
-    /// [`DatasetError::EmptyLine`], [`DatasetError::LongLine`], [`DatasetError::Compression`] or `Io`.
+    /// [`DatasetError::EmptyLine`], [`DatasetError::LongLine`], [`DatasetError::Compression`] or
+    /// `Io`.
     pub(super) fn next_line(&mut self) -> Result<Option<&[u8]>, DatasetError> {
         let Some(range) = self.next_range()? else { return Ok(None) };
         self.line += 1;

@@ -1,49 +1,20 @@
 //! Byte strings as keys: in memory, in files of lines, and as data sets.
 
-mod arena;
+pub(crate) mod arena;
 mod dataset;
 pub mod inspect;
+pub(crate) mod key;
 mod keys;
 mod lines;
-mod sort;
-mod unsorted;
+pub(crate) mod sort;
+pub(crate) mod unsorted;
 mod verify;
 mod writer;
 
 pub use arena::KeyArena;
 pub use dataset::ByteDataset;
+pub use key::MAX_KEY_BYTES;
 pub use keys::{ByteKeys, Cursor};
-pub(crate) use sort::{merge, order};
 pub use unsorted::{ParseUnsortedError, Unsorted};
 pub use verify::{VerifiedLines, verify};
 pub use writer::LinesWriter;
-
-/// The most bytes that a key has; the least is 1.
-pub const MAX_KEY_BYTES: usize = 4096;
-
-/// Number of bytes that two keys share at their beginning.
-pub(crate) fn shared(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
-
-/// The first eight bytes of what is left of a key, as a number of the same order; missing ones count as zero.
-pub(crate) fn number(key: &[u8]) -> u64 {
-    match key.first_chunk() {
-        Some(head) => u64::from_be_bytes(*head),
-        None => key.iter().rev().fold(0, |sum, &byte| sum >> 8 | u64::from(byte) << 56),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_keep_the_order_and_pad_with_zeros() {
-        assert_eq!(number(b""), 0);
-        assert_eq!(number(b"\x01"), 1 << 56);
-        assert_eq!(number(b"abc"), number(b"abc\0\0"));
-        assert_eq!(number(b"abcdefghi"), 0x6162_6364_6566_6768);
-        assert_eq!((shared(b"abc", b"abd"), shared(b"ab", b"abd"), shared(b"", b"x")), (2, 2, 0));
-    }
-}

@@ -1,29 +1,32 @@
 //! Sorting byte strings.
 
-use super::{KeyArena, number, shared};
+use super::arena::KeyArena;
+use super::key::{number, shared};
 
 /// Groups up to this size are sorted by comparing whole strings.
 const SMALL: usize = 12;
 
-/// A string as the sort sees it: the eight bytes after what its group shares, and after them how much is left of the
-/// string, up to 9, and its index.
+/// A string as the sort sees it: the eight bytes after what its group shares, and after them how
+/// much is left of the string, up to 9, and its index.
 type Entry = (u64, u64);
 
 const INDEX_BITS: u32 = 32;
 
-/// The indices of the strings in ascending order, equal strings in the order of their indices. `None` without memory, or
-/// for more than 2³² strings.
+/// The indices of the strings in ascending order, equal strings in the order of their indices.
+/// `None` without memory, or for more than 2³² strings.
 ///
-/// A multikey quicksort that takes eight bytes at a time (Bentley & Sedgewick, SODA 1997; the cached bytes are those of
-/// Ng & Kakehi, IEICE 2007): a pass sorts by eight bytes, and each group of strings that agree in them is sorted by the
-/// next eight. 16 bytes per string, and log n comparisons of integers instead of strings per string and pass.
+/// A multikey quicksort that takes eight bytes at a time (Bentley & Sedgewick, SODA 1997; the
+/// cached bytes are those of Ng & Kakehi, IEICE 2007): a pass sorts by eight bytes, and each group
+/// of strings that agree in them is sorted by the next eight. 16 bytes per string, and log n
+/// comparisons of integers instead of strings per string and pass.
 pub(crate) fn order(arena: &KeyArena) -> Option<Vec<u32>> {
     u32::try_from(arena.len()).ok()?;
     let mut entries: Vec<Entry> = Vec::new();
     entries.try_reserve_exact(arena.len()).ok()?;
     let depth = common_prefix(arena);
     entries.extend((0..arena.len()).map(|i| entry(arena, i as u64, depth)));
-    // Strings of 4 KiB that agree in all their bytes would recurse too deeply: groups wait on a list instead.
+    // Strings of 4 KiB that agree in all their bytes would recurse too deeply: groups wait on a
+    // list instead.
     let mut groups = vec![(0, entries.len(), depth)];
     while let Some((start, end, depth)) = groups.pop() {
         let group = &mut entries[start..end];
@@ -73,7 +76,8 @@ fn index(entry: Entry) -> usize {
     (entry.1 & u64::from(u32::MAX)) as usize
 }
 
-/// The distinct strings of two ascending arenas, each without duplicates, ascending. `None` without memory.
+/// The distinct strings of two ascending arenas, each without duplicates, ascending. `None` without
+/// memory.
 pub(crate) fn merge(a: &KeyArena, b: &KeyArena) -> Option<KeyArena> {
     let mut merged = KeyArena::new();
     let (mut i, mut j) = (0, 0);

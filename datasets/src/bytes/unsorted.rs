@@ -1,4 +1,4 @@
-//! What lines out of order mean.
+//! What to do with lines that are out of order.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,7 +15,7 @@ pub enum Unsorted {
 
 /// A text that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no policy for lines out of order; write sort or refuse")]
+#[error("`{0}` is not a policy for lines out of order; write sort or refuse")]
 pub struct ParseUnsortedError(String);
 
 impl FromStr for Unsorted {

@@ -1,4 +1,4 @@
-//! Checking files of lines.
+//! Verification of files of lines.
 
 use std::path::Path;
 
@@ -21,11 +21,12 @@ pub struct VerifiedLines {
     pub md5: String,
 }
 
-/// Reads a file of lines once, in a small buffer, checking that each can be a key and computing the MD5 of its
-/// decompressed content.
+/// Reads a file of lines once, in a small buffer, checking that each can be a key and computing the
+/// MD5 of its decompressed content.
 ///
 /// # Errors
-/// [`DatasetError`] of kind `Io` or `BadFile`; not for lines out of order or equal, which are counted.
+/// [`DatasetError`] of kind `Io` or `BadFile`; not for lines out of order or equal, which are
+/// counted.
 pub fn verify(path: &Path, progress: Option<&dyn Progress>) -> Result<VerifiedLines, DatasetError> {
     let reader = LineReader::open(path, true)?;
     if let Some(progress) = progress {

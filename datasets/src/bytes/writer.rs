@@ -1,4 +1,4 @@
-//! Writing files of lines.
+//! A writer of files of lines.
 
 use std::path::Path;
 
@@ -8,8 +8,8 @@ use crate::error::DatasetError;
 /// Bytes collected per write.
 const STEP: usize = 1 << 16;
 
-/// Writes one key per line, into a temporary file that takes the final name in [`finish`](Self::finish). An error, a
-/// panic or a dropped writer leaves nothing behind.
+/// Writes one key per line, into a temporary file that takes the final name in
+/// [`finish`](Self::finish). An error, a panic or a dropped writer leaves nothing behind.
 pub struct LinesWriter {
     output: Output,
     count: u64,
@@ -21,7 +21,8 @@ impl LinesWriter {
     /// Begins a file. `replace` allows an existing file to be replaced.
     ///
     /// # Errors
-    /// [`DatasetError::Exists`], [`DatasetError::CompressedOutput`] for a name ending in `.gz` or `.zst`, or `Io`.
+    /// [`DatasetError::Exists`], [`DatasetError::CompressedOutput`] for a name ending in `.gz` or
+    /// `.zst`, or `Io`.
     pub fn create(path: &Path, replace: bool) -> Result<Self, DatasetError> {
         let output = Output::create(path, replace)?;
         Ok(Self { output, count: 0, bytes: 0, pending: Vec::new() })
@@ -51,7 +52,8 @@ impl LinesWriter {
     /// Syncs the file and gives it its name. Returns the number of lines and of bytes.
     ///
     /// # Errors
-    /// [`DatasetError::NoLines`] without keys, [`DatasetError::Exists`] if the name was taken meanwhile, or `Io`.
+    /// [`DatasetError::NoLines`] without keys, [`DatasetError::Exists`] if the name was taken
+    /// meanwhile, or `Io`.
     pub fn finish(mut self) -> Result<(u64, u64), DatasetError> {
         if self.count == 0 {
             return Err(DatasetError::NoLines { path: self.output.path().to_owned() });

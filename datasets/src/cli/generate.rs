@@ -17,10 +17,10 @@ const STEP: usize = 1 << 18;
 
 #[derive(Args)]
 pub(super) struct Generate {
-    /// The data set, as in fb:16M. Duplicates are written as they come, equal lines once.
+    /// The data set, such as fb:16M. Duplicate integers are kept, duplicate lines written once.
     #[arg(value_name = "DATASET")]
     spec: Spec,
-    /// The file to write; of numbers, its name ends in _uint32 or _uint64, which sets the width.
+    /// The file to write; for integers, a name that ends in _uint32 or _uint64 sets their width.
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
     /// Replace the file if it exists; allow the name of a published file.
@@ -60,7 +60,7 @@ impl Generate {
             // Under $FPCACHE_DATA it would pass for the published file in every table of results.
             let path = self.output.display();
             return Err(format!(
-                "{path}: {name} is the name of a published file, for which this one could be taken; choose another name \
+                "{path}: {name} is the name of a published file; to avoid confusion, choose another name \
                  or give --force"
             )
             .into());

@@ -18,10 +18,10 @@ use super::{Failure, Outcome, SourceArgs, announce};
 
 #[derive(Args)]
 pub(super) struct Inspect {
-    /// A data set, as in fb:16M or lines:PATH, or the path of a SOSD file.
+    /// A data set, such as fb:16M or lines:PATH, or the path of a SOSD file.
     #[arg(value_name = "DATASET|PATH", value_parser = spec_or_path)]
     spec: Spec,
-    /// Errors, in ranks, for which the least number of linear segments is counted.
+    /// Error bounds, in ranks, for which the minimum number of linear segments is computed.
     #[arg(long, value_delimiter = ',', default_value = "8,32,64,256", value_name = "E,E,…")]
     epsilon: Vec<u32>,
     /// Print JSON.

@@ -17,7 +17,7 @@ pub(super) struct List {
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// The folder with published files.
+    /// Folder with published files.
     #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
 }
@@ -83,7 +83,7 @@ impl List {
             bytes(
                 "paths",
                 Some(1_000_000),
-                "deep file paths with a long shared prefix, made up",
+                "generated deep file paths with a long shared prefix",
                 "generated",
             ),
             bytes("ycsb", Some(1_000_000), "record keys of YCSB: user and a hash", "generated"),
@@ -124,7 +124,7 @@ impl Listing {
         }
         let mut text = format!("{}\n\n", table.trim_fmt());
         text.push_str(
-            "KEYS are those without a count; NAME:COUNT takes fewer, as in fb:16M or sosd:PATH:1M.\n\
+            "KEYS is the number of keys without a count; NAME:COUNT takes fewer, as in fb:16M or sosd:PATH:1M.\n\
              fb, wiki, osm and books mean a published file where $FPCACHE_DATA holds one, else a calibrated stand-in.\n\n\
              Published files; paste the command to download and check one:\n",
         );

@@ -18,10 +18,11 @@ use progress::Bar;
 
 /// Key sets for FPCache: what there is, and making, looking at and checking it.
 ///
-/// A data set is written NAME or NAME:COUNT, with decimal K, M and G: fb:16M, wiki, osm, books, ipv4, uniform:1M,
-/// normal:1M, lognormal:1M, sequential:1M, sosd:PATH. fb, wiki, osm and books are the published files where
-/// $FPCACHE_DATA holds them (plain or .zst), else calibrated stand-ins. Their keys are numbers; byte strings are in words,
-/// domains:1M, paths:1M, ycsb:60M, binary:1M, prefixes:1M and lines:PATH, a file with one key per line, plain, .gz or .zst.
+/// A data set is written NAME or NAME:COUNT, with decimal K, M and G: fb:16M, wiki, osm, books,
+/// ipv4, uniform:1M, normal:1M, lognormal:1M, sequential:1M, sosd:PATH. fb, wiki, osm and books are
+/// the published files where $FPCACHE_DATA holds them (plain or .zst), else calibrated stand-ins.
+/// Their keys are numbers; byte strings are in words, domains:1M, paths:1M, ycsb:60M, binary:1M,
+/// prefixes:1M and lines:PATH, a file with one key per line, plain, .gz or .zst.
 #[derive(Parser)]
 #[command(name = "fpcache-datasets", version = env!("FPCACHE_VERSION"), after_help = EXAMPLES)]
 pub(crate) struct Cli {
@@ -51,7 +52,7 @@ enum Command {
   fpcache-datasets generate sosd:fb_200M_uint64.zst:1M --seed 7 -o fb_1M_uint64 --force
   fpcache-datasets generate ycsb:1M --key-bytes 64 -o ycsb.txt")]
     Generate(generate::Generate),
-    /// Count keys, duplicates and segments; of byte strings also lengths and shared prefixes.
+    /// Count keys, duplicates and segments; for byte strings also lengths and shared prefixes.
     #[command(after_help = "Examples:
   fpcache-datasets inspect ipv4
   fpcache-datasets inspect fb:16M --epsilon 8,64,256 --json
@@ -59,7 +60,7 @@ enum Command {
   fpcache-datasets inspect paths:1M
   fpcache-datasets inspect lines:urls.txt.gz --json")]
     Inspect(inspect::Inspect),
-    /// Check files: the format of SOSD files, and for published names the checksum; whether lines can be keys.
+    /// Check SOSD files, with the checksum of published ones, or files of lines.
     #[command(after_help = "Examples:
   fpcache-datasets verify fb_200M_uint64 wiki_ts_200M_uint64.zst
   fpcache-datasets verify lines:urls.txt.gz")]
@@ -69,16 +70,16 @@ enum Command {
 /// What every command that reads data sets takes.
 #[derive(Args)]
 struct SourceArgs {
-    /// Seeds generators and samples.
+    /// Seed of generators and samples.
     #[arg(long, default_value_t = 42)]
     seed: u64,
-    /// The folder with published files.
+    /// Folder with published files.
     #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
-    /// The length of every key, for ycsb (at least 23) and binary.
+    /// Length of every key, for ycsb (at least 23) and binary.
     #[arg(long, value_name = "BYTES")]
     key_bytes: Option<usize>,
-    /// What to do with a file of lines that are not in order: sort or refuse.
+    /// What to do with a file of unsorted lines: sort or refuse.
     #[arg(long, value_name = "POLICY", default_value_t)]
     unsorted: Unsorted,
 }

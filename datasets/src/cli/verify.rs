@@ -19,7 +19,7 @@ pub(super) struct Verify {
 }
 
 impl Verify {
-    /// Every file is looked at, whatever the others are.
+    /// Checks every file, even if others are wrong.
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
         let bar = Bar::default();
         let mut outcome = Outcome::from(String::new());
@@ -75,8 +75,8 @@ fn verify_lines(path: &Path, bar: &Bar, outcome: &mut Outcome) -> Result<(), Fai
     let (shortest, longest) = found.lengths;
     let order = match (found.unsorted, found.duplicates) {
         (0, 0) => "sorted, each once".to_owned(),
-        (0, equal) => format!("sorted, {equal} like the line before them"),
-        (below, equal) => format!("{below} below the line before them, {equal} like it"),
+        (0, equal) => format!("sorted, {equal} equal to the line before"),
+        (below, equal) => format!("{below} below the line before, {equal} equal to it"),
     };
     writeln!(
         outcome.text,

@@ -1,4 +1,5 @@
-//! The bytes of a file, decompressed, counted, and hashed on request; and files that appear only when they are whole.
+//! The content of files: decompressed, counted and, on request, hashed; and output files that
+//! appear only when complete.
 
 mod output;
 mod zst;
@@ -14,7 +15,7 @@ pub(crate) use output::Output;
 pub(crate) use zst::ZstdReader;
 
 use crate::error::DatasetError;
-use crate::sosd::is_compressed;
+use crate::sosd::width::is_compressed;
 
 /// Bytes of the file buffered ahead of the decoder.
 const FILE_BUFFER: usize = 1 << 17;
@@ -37,8 +38,8 @@ impl Encoding {
         }
     }
 
-    /// What the first bytes say: gzip with its only method (RFC 1952, §2.3), or a zstd frame, skippable or not
-    /// (RFC 8878, §3.1).
+    /// What the first bytes say: gzip with its only method (RFC 1952, §2.3), or a zstd frame,
+    /// skippable or not (RFC 8878, §3.1).
     fn of_content(start: &[u8]) -> Self {
         match start {
             [0x1F, 0x8B, 0x08, ..] => Self::Gzip,
@@ -142,7 +143,8 @@ impl Content {
         Ok(filled)
     }
 
-    /// What is wrong with compressed content, found by reading it to its end; `None` if it is whole or not compressed.
+    /// What is wrong with compressed content, found by reading it to its end; `None` if it is whole
+    /// or not compressed.
     pub(crate) fn damage(&mut self) -> Option<DatasetError> {
         if self.encoding == Encoding::Plain {
             return None;
@@ -177,8 +179,8 @@ impl Content {
     }
 }
 
-/// The file, and its length where it has one.
-/// What decompresses a file that is compressed in a way that is not read here: by its name, or by the bytes that no text begins with.
+/// The file, and its length where it has one. What decompresses a file that is compressed in a way
+/// that is not read here: by its name, or by the bytes that no text begins with.
 fn unread(path: &Path, start: &[u8]) -> Option<&'static str> {
     let is_named = |suffix| path.extension().is_some_and(|extension| extension == suffix);
     if is_named("xz") || start.starts_with(b"\xfd7zXZ\0") {

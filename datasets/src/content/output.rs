@@ -1,4 +1,4 @@
-//! Files that take their name only when they are whole.
+//! Output files that get their name only when they are complete.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -9,8 +9,8 @@ use tempfile::NamedTempFile;
 use super::Encoding;
 use crate::error::DatasetError;
 
-/// A file in the making: a temporary one beside the final name, which it takes in [`finish`](Self::finish). An error, a
-/// panic or a dropped value leaves nothing behind.
+/// A file in the making: a temporary one beside the final name, which it takes in
+/// [`finish`](Self::finish). An error, a panic or a dropped value leaves nothing behind.
 pub(crate) struct Output {
     path: PathBuf,
     replace: bool,
@@ -21,7 +21,8 @@ impl Output {
     /// Begins a file. `replace` allows an existing file to be replaced.
     ///
     /// # Errors
-    /// [`DatasetError::Exists`], [`DatasetError::CompressedOutput`] for a name ending in `.zst` or `.gz`, or `Io`.
+    /// [`DatasetError::Exists`], [`DatasetError::CompressedOutput`] for a name ending in `.zst` or
+    /// `.gz`, or `Io`.
     pub(crate) fn create(path: &Path, replace: bool) -> Result<Self, DatasetError> {
         let program = match Encoding::of_name(path) {
             Encoding::Plain => None,

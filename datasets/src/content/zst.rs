@@ -1,4 +1,4 @@
-//! Zstd files: any number of frames one after the other, each frame's checksum verified where it has one.
+//! Zstd files: any number of frames, with their checksums verified if present.
 
 use std::io::{self, BufRead, Read};
 
@@ -10,7 +10,8 @@ pub(crate) struct ZstdReader<R: BufRead> {
 }
 
 enum State<R: BufRead> {
-    /// At the border of two frames, or at an end of the file. The decoder is kept, because its tables are large.
+    /// At the border of two frames, or at an end of the file. The decoder is kept, because its
+    /// tables are large.
     Between(R, Box<FrameDecoder>),
     Within(Box<StreamingDecoder<R, FrameDecoder>>),
     /// After an error: the input's position is unknown.

@@ -1,7 +1,7 @@
 //! Random bytes.
 
 use super::distinct::distinct;
-use crate::bytes::KeyArena;
+use crate::bytes::arena::KeyArena;
 use crate::progress::Progress;
 use crate::random::Random;
 
@@ -22,10 +22,11 @@ pub fn most_keys(bytes: usize) -> u64 {
     }
 }
 
-/// `count` distinct ascending keys of random bytes, one in eight of them a zero: of `bytes` bytes each, or of 4 to 32
-/// where that is `None`. `None` without memory for them.
+/// `count` distinct ascending keys of random bytes, one in eight of them a zero: of `bytes` bytes
+/// each, or of 4 to 32 where that is `None`. `None` without memory for them.
 ///
-/// `count` must not exceed [`most_keys`], else the last keys take long to find, or for ever. About 300 ns per key.
+/// `count` must not exceed [`most_keys`], else the last keys take long to find, or for ever. About
+/// 300 ns per key.
 pub fn binary(
     count: usize,
     bytes: Option<usize>,

@@ -4,7 +4,8 @@ use crate::random::Random;
 
 /// Up to here each trial is drawn.
 const TRIALS: u64 = 32;
-/// From this variance on the normal approximation, rounded, is used: its error is far below what a fit can see.
+/// From this variance on the normal approximation, rounded, is used: its error is far below what a
+/// fit can see.
 const NORMAL_VARIANCE: f64 = 16.0;
 
 /// A draw from Binomial(n, p); p outside [0, 1] counts as the nearer end, and no number as 0.
@@ -43,7 +44,8 @@ fn by_trials(random: &mut Random, n: u64, p: f64) -> u64 {
     hits
 }
 
-/// The first waiting time method (Devroye X.4.3): skips over the misses between hits, for small n·p.
+/// The first waiting time method (Devroye X.4.3): skips over the misses between hits, for small
+/// n·p.
 fn by_waiting(random: &mut Random, n: u64, p: f64) -> u64 {
     let scale = 1.0 / libm::log1p(-p);
     let (mut hits, mut position) = (0, 0.0);

@@ -1,16 +1,21 @@
-//! The cascade that the stand-ins for `fb`, `osm` and `books` share: gaps that are uneven at every scale.
+//! The cascade that the stand-ins for `fb`, `osm` and `books` share: gaps that are uneven at every
+//! scale.
 //!
-//! A conservative multiplicative cascade over the gaps between neighbouring keys: a node of 2m keys splits its mean
-//! gap g between its halves as 2ug and 2(1−u)g with u ~ Beta(a, a), and a leaf is one gap. The shapes a, one for each
-//! m, say how uneven the keys are at that scale: a constant shape gives keys that look alike at every scale, a shape
-//! in proportion to m gives gaps that are independent of each other.
+//! A conservative multiplicative cascade over the gaps between neighbouring keys: a node of 2m keys
+//! splits its mean gap g between its halves as 2ug and 2(1−u)g with u ~ Beta(a, a), and a leaf is
+//! one gap. The shapes a, one for each m, say how uneven the keys are at that scale: a constant
+//! shape gives keys that look alike at every scale, a shape in proportion to m gives gaps that are
+//! independent of each other.
 //!
-//! The number of gaps need not be a power of two: the cascade is built over the next one and cut after the last
-//! gap, which leaves every subtree inside whole and so the statistics unchanged. The tree is walked depth first,
-//! with a stack of one entry per level: nothing takes memory but the gaps given out.
+//! The number of gaps need not be a power of two: the cascade is built over the next one and cut
+//! after the last gap, which leaves every subtree inside whole and so the statistics unchanged. The
+//! tree is walked depth first, with a stack of one entry per level: nothing takes memory but the
+//! gaps given out.
 
-use super::fb::MAX_KEYS;
 use crate::random::Random;
+
+/// Most keys a stand-in gives: below it the bulk stays under the outliers.
+pub const MAX_KEYS: u64 = 1 << 37;
 
 /// Gaps of mean 1, as many as asked for.
 #[derive(Clone, Debug)]
@@ -64,8 +69,8 @@ pub(super) struct Spread {
     key: u64,
 }
 
-/// Less than 2^63 by so much that even the cascade's cut-off part, at most as long again, and one more for each of
-/// 2^37 gaps stay below 2^64.
+/// Less than 2^63 by so much that even the cascade's cut-off part, at most as long again, and one
+/// more for each of 2^37 gaps stay below 2^64.
 const RANGE: f64 = ((1u64 << 63) - (1 << 39)) as f64;
 
 impl Spread {
@@ -121,8 +126,9 @@ impl Split {
     fn share(self, random: &mut Random) -> f64 {
         match self {
             Self::Uniform => random.open_fraction(),
-            // Rejection from the uniform: accept u with probability (4u(1−u))^(1/5), compared in fifth powers so that
-            // no transcendental function is needed. Nine draws in ten are accepted.
+            // Rejection from the uniform: accept u with probability (4u(1−u))^(1/5), compared in
+            // fifth powers so that no transcendental function is needed. Nine draws in ten are
+            // accepted.
             Self::NearlyUniform => loop {
                 let (u, v) = (random.open_fraction(), random.open_fraction());
                 let square = v * v;
@@ -166,7 +172,8 @@ mod tests {
 
     #[test]
     fn the_widest_cascade_stays_below_the_end_of_the_range() {
-        // One key more than a power of two: the cascade is cut in its middle. The worst split gives it everything.
+        // One key more than a power of two: the cascade is cut in its middle. The worst split gives
+        // it everything.
         for count in [1, 2, 3, 5, (1 << 36) + 1, MAX_KEYS] {
             let spread = Spread::new(count, |_| 1.0, Random::new(1, 1));
             let leaves = spread.gaps.left().next_power_of_two() as f64;

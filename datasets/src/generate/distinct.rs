@@ -1,13 +1,14 @@
-//! Drawing byte strings until there are enough different ones.
+//! Drawing distinct byte strings.
 
-use crate::bytes::{KeyArena, merge, order};
+use crate::bytes::arena::KeyArena;
+use crate::bytes::sort::{merge, order};
 use crate::progress::Progress;
 
 /// Keys drawn between two reports of progress.
 const STEP: usize = 1 << 18;
 
-/// `count` distinct ascending strings that `draw` writes into the empty buffer it is given; duplicates are replaced by
-/// further draws. `None` without memory for them.
+/// `count` distinct ascending strings that `draw` writes into the empty buffer it is given;
+/// duplicates are replaced by further draws. `None` without memory for them.
 ///
 /// Costs one sort of the strings, and another of those drawn again.
 pub(super) fn distinct(

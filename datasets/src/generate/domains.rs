@@ -1,13 +1,14 @@
 //! Host names that resemble those of the most visited sites.
 //!
-//! Calibrated on a list of 242,594 real ones, which cannot be shipped: its lengths, labels, top-level domains, and how
-//! many prefixes of 4, 8 and 12 bytes are distinct. The names are made up of shipped words, syllables and letters.
+//! Calibrated on a list of 242,594 real ones, which cannot be shipped: its lengths, labels,
+//! top-level domains, and how many prefixes of 4, 8 and 12 bytes are distinct. The names are made
+//! up of shipped words, syllables and letters.
 
 use std::io::Write;
 
 use super::distinct::distinct;
 use super::vocabulary::Vocabulary;
-use crate::bytes::KeyArena;
+use crate::bytes::arena::KeyArena;
 use crate::progress::Progress;
 use crate::random::Random;
 
@@ -16,7 +17,8 @@ const PURPOSE_DOMAINS: u64 = 0x34;
 /// Words in names: a few are in very many.
 const SKEW: f64 = 2.2;
 
-/// Top-level domains and how often names have them, in proportion; those of the hosts of large sites come on top.
+/// Top-level domains and how often names have them, in proportion; those of the hosts of large
+/// sites come on top.
 const TOPS: [(&str, u64); 44] = [
     ("com", 5_600),
     ("net", 640),
@@ -90,9 +92,9 @@ const MIRROR: &str = "cdn.mirrorproject.org";
 const SERVERS: [&str; 8] =
     ["scontent", "video", "external", "edge-chat", "edge-video-shv", "instant", "media", "xx-upload"];
 
-/// `count` distinct ascending host names. As many as there are real ones in the list have 17.6 bytes on average (the real
-/// ones 17.4), 80 % distinct prefixes of eight bytes (82 %), and at ε 32 144 keys per segment over these (132). `None`
-/// without memory for them. About 1 µs per key.
+/// `count` distinct ascending host names. As many as there are real ones in the list have 17.6
+/// bytes on average (the real ones 17.4), 80 % distinct prefixes of eight bytes (82 %), and at ε 32
+/// 144 keys per segment over these (132). `None` without memory for them. About 1 µs per key.
 pub fn domains(count: usize, seed: u64, progress: Option<&dyn Progress>) -> Option<KeyArena> {
     let mut maker = Maker { random: Random::new(seed, PURPOSE_DOMAINS), vocabulary: Vocabulary::new() };
     distinct(count, progress, |host| maker.write_host(host))

@@ -1,16 +1,17 @@
 //! A stand-in for `fb_200M_uint64`: ids whose gaps are as uneven as Facebook's at every scale.
 //!
-//! A multiplicative cascade over the gaps: its shapes were fitted to the published numbers of optimal segments, per
-//! 200 M keys, at ε from 1 to 1024: uniform for the last split, 1.2 up to 700 keys, and growing with the number of keys
-//! from there, so that large stretches are even. A gap g becomes `floor(385.5·g) + 1`.
+//! A multiplicative cascade over the gaps: its shapes were fitted to the published numbers of
+//! optimal segments, per 200 M keys, at ε from 1 to 1024: uniform for the last split, 1.2 up to 700
+//! keys, and growing with the number of keys from there, so that large stretches are even. A gap g
+//! becomes `floor(385.5·g) + 1`.
 //!
-//! The published file ends in 21 outliers far above the bulk; so does the stand-in (fewer below 21,000 keys).
+//! The published file ends in 21 outliers far above the bulk; so does the stand-in (fewer below
+//! 21,000 keys).
 
 use super::cascade::{Cascade, NEARLY_UNIFORM};
 use crate::random::Random;
 
-/// Most keys the stand-in gives: below it the bulk stays under the outliers.
-pub const MAX_KEYS: u64 = 1 << 37;
+pub use super::cascade::MAX_KEYS;
 
 /// Outliers of the published file: how many in [2^b, 2^b'), and the greatest key of all.
 const OUTLIERS: [(usize, u32, u32); 4] = [(2, 47, 48), (4, 48, 49), (6, 49, 50), (8, 58, 64)];

@@ -1,5 +1,5 @@
-//! Generators: the stand-ins for published files, the synthetic distributions, and byte strings. Each is a function of
-//! count and seed alone, the same on every platform.
+//! Generators: the stand-ins for published files, the synthetic distributions, and byte strings.
+//! Each is a function of count and seed alone, the same on every platform.
 
 pub mod binary;
 mod binomial;

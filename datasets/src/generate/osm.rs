@@ -1,9 +1,10 @@
-//! A stand-in for `osm_cellids_200M_uint64`: cell ids that are as unevenly spread as OpenStreetMap's.
+//! A stand-in for `osm_cellids_200M_uint64`: cell ids that are as unevenly spread as
+//! OpenStreetMap's.
 //!
-//! A multiplicative cascade over the gaps, with shape 3.5 at every scale but the smallest: places lie in streets as
-//! streets lie in towns and towns in countries. Fitted to the published numbers of optimal segments per 200 M keys: keys
-//! per segment are within 9 % of the file's at every power of two for ε from 1 to 1024, and within 6 % at 8, 32, 64
-//! and 256.
+//! A multiplicative cascade over the gaps, with shape 3.5 at every scale but the smallest: places
+//! lie in streets as streets lie in towns and towns in countries. Fitted to the published numbers
+//! of optimal segments per 200 M keys: keys per segment are within 9 % of the file's at every power
+//! of two for ε from 1 to 1024, and within 6 % at 8, 32, 64 and 256.
 
 use super::cascade::Spread;
 use crate::random::Random;

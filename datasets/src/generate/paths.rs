@@ -1,10 +1,10 @@
-//! Deep file paths: long prefixes that all share, many that some do.
+//! Deep file paths, with one long prefix shared by all and many shared by some.
 
 use std::io::Write;
 
 use super::distinct::distinct;
 use super::vocabulary::Vocabulary;
-use crate::bytes::KeyArena;
+use crate::bytes::arena::KeyArena;
 use crate::progress::Progress;
 use crate::random::Random;
 
@@ -60,11 +60,13 @@ const NUMBERED: [(&str, &str); 6] = [
     ("page", ".html"),
 ];
 
-/// `count` distinct ascending paths below one root: a tree that grows in places, of folders with one to 300 files each
-/// that are named in one of five ways (by words, numbers, dates, hashes or versions). A million of them have 115 bytes on
-/// average, of which all share 52 and neighbours 103. `None` without memory for them.
+/// `count` distinct ascending paths below one root: a tree that grows in places, of folders with
+/// one to 300 files each that are named in one of five ways (by words, numbers, dates, hashes or
+/// versions). A million of them have 115 bytes on average, of which all share 52 and neighbours
+/// 103. `None` without memory for them.
 ///
-/// About 1 µs per key, and 12 bytes per folder, of which there is one for some fifteen files, while they are made.
+/// About 1 µs per key, and 12 bytes per folder, of which there is one for some fifteen files, while
+/// they are made.
 pub fn paths(count: usize, seed: u64, progress: Option<&dyn Progress>) -> Option<KeyArena> {
     let mut tree = Tree::new(seed);
     distinct(count, progress, |key| tree.next_path(key))
@@ -184,7 +186,8 @@ impl Tree {
             _ => (Naming::Versions, 20),
         };
         self.naming = naming;
-        // Few folders have many files: the product of two uniform numbers has a quarter of the most on average.
+        // Few folders have many files: the product of two uniform numbers has a quarter of the most
+        // on average.
         let most = most as f64 * random.open_fraction() * random.open_fraction();
         self.left = 1 + most as u64;
     }

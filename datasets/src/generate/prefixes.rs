@@ -1,14 +1,14 @@
-//! Keys that are prefixes of one another: what separators, padding with zeros and truncation get wrong first.
+//! Keys that are prefixes of one another: hard cases for separators, zero padding and truncation.
 
 use super::distinct::distinct;
-use crate::bytes::KeyArena;
+use crate::bytes::arena::KeyArena;
 use crate::progress::Progress;
 use crate::random::Random;
 
 const PURPOSE_PREFIXES: u64 = 0x32;
 
-/// What keys are made of: letters, and the least and the greatest byte, so that a key and the next possible one, which
-/// is itself and a zero, are both there.
+/// What keys are made of: letters, and the least and the greatest byte, so that a key and the next
+/// possible one, which is itself and a zero, are both there.
 const ALPHABET: [u8; 12] = [0, 0xFF, b'a', b'b', b'c', b'd', b'e', b'f', b'g', b'h', b'i', b'j'];
 /// Bytes of the first key of a chain, at least and at most.
 const FIRST: (u64, u64) = (2, 8);
@@ -17,8 +17,9 @@ const CHAIN: u64 = 12;
 /// A chain ends at this many bytes in any case.
 const LONGEST: usize = 64;
 
-/// `count` distinct ascending keys in chains of 12 on average: every key of a chain begins with the whole key before it
-/// and has one to three bytes more. `None` without memory for them. About 400 ns per key.
+/// `count` distinct ascending keys in chains of 12 on average: every key of a chain begins with the
+/// whole key before it and has one to three bytes more. `None` without memory for them. About 400
+/// ns per key.
 pub fn prefixes(count: usize, seed: u64, progress: Option<&dyn Progress>) -> Option<KeyArena> {
     let mut random = Random::new(seed, PURPOSE_PREFIXES);
     let mut chain = Vec::new();

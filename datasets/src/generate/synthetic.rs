@@ -4,12 +4,12 @@ use crate::random::Random;
 
 /// σ of the lognormal's logarithm, as in SOSD; μ is 0.
 const SIGMA: f64 = 2.0;
-/// The lognormal's median, 1, becomes this key: the largest draw that 53 random bits can give stays below 2^64, and
-/// the smallest gaps of 200 M keys are still in the hundreds.
+/// The lognormal's median, 1, becomes this key: the largest draw that 53 random bits can give stays
+/// below 2^64, and the smallest gaps of 200 M keys are still in the hundreds.
 const MEDIAN: f64 = (1u64 << 38) as f64;
 
-/// The normal's mean and standard deviation: the farthest draw that 53 random bits can give, 8.7 deviations from the
-/// mean, stays within [0, 2^63), which is the range of SOSD's.
+/// The normal's mean and standard deviation: the farthest draw that 53 random bits can give, 8.7
+/// deviations from the mean, stays within [0, 2^63), which is the range of SOSD's.
 const MEAN: u64 = 1 << 62;
 const DEVIATION: f64 = (1u64 << 58) as f64;
 
@@ -25,8 +25,8 @@ pub fn uniform(count: usize, seed: u64) -> Option<Vec<u64>> {
     distinct(count, || random.bits())
 }
 
-/// `count` distinct keys, lognormal with μ 0 and σ 2, scaled so that the median is 2^38. `None` if they do not fit
-/// into memory.
+/// `count` distinct keys, lognormal with μ 0 and σ 2, scaled so that the median is 2^38. `None` if
+/// they do not fit into memory.
 ///
 /// Costs one sort of the keys.
 pub fn lognormal(count: usize, seed: u64) -> Option<Vec<u64>> {
@@ -34,10 +34,12 @@ pub fn lognormal(count: usize, seed: u64) -> Option<Vec<u64>> {
     distinct(count, || (MEDIAN * libm::exp(SIGMA * random.normal())) as u64)
 }
 
-/// `count` distinct keys, normal with mean 2^62 and standard deviation 2^58. `None` if they do not fit into memory.
+/// `count` distinct keys, normal with mean 2^62 and standard deviation 2^58. `None` if they do not
+/// fit into memory.
 ///
-/// SOSD's normal keys cover [0, 2^63) as well, but are quantiles of the distribution, equally far apart in probability:
-/// smooth at every scale. These are draws from it, as irregular as keys that occur by chance.
+/// SOSD's normal keys cover [0, 2^63) as well, but are quantiles of the distribution, equally far
+/// apart in probability: smooth at every scale. These are draws from it, as irregular as keys that
+/// occur by chance.
 ///
 /// Costs one sort of the keys.
 pub fn normal(count: usize, seed: u64) -> Option<Vec<u64>> {

@@ -1,4 +1,4 @@
-//! Words to make names of, some of them far more common than others.
+//! Words to compose names from, some far more common than others.
 
 use crate::random::Random;
 use crate::shipped;
@@ -15,7 +15,8 @@ impl Vocabulary {
         let words = shipped::words();
         let good = |word: &&[u8]| LETTERS.contains(&word.len()) && word.iter().all(u8::is_ascii_lowercase);
         let mut words: Vec<Box<[u8]>> = words.iter().filter(good).map(Box::from).collect();
-        // A shuffle (Durstenfeld 1964) that is the same for every seed: how common a word is belongs to the language.
+        // A shuffle (Durstenfeld 1964) that is the same for every seed: how common a word is
+        // belongs to the language.
         let mut random = Random::new(0, 0x0C);
         for i in (1..words.len()).rev() {
             words.swap(i, random.below(i as u64 + 1) as usize);
@@ -27,7 +28,8 @@ impl Vocabulary {
     /// r^(1/skew − 1). A skew of 1 is uniform.
     pub(super) fn draw(&self, random: &mut Random, skew: f64) -> &[u8] {
         let rank = self.0.len() as f64 * libm::pow(random.open_fraction(), skew);
-        // Below the length: the fraction is below 1, and the product is rounded to at most the length.
+        // Below the length: the fraction is below 1, and the product is rounded to at most the
+        // length.
         &self.0[(rank as usize).min(self.0.len() - 1)]
     }
 }

@@ -1,15 +1,17 @@
-//! A stand-in for `wiki_ts_200M_uint64`: the times of Wikipedia's edits, in unix seconds, with their duplicates.
+//! A stand-in for `wiki_ts_200M_uint64`: the times of Wikipedia's edits, in unix seconds, with
+//! their duplicates.
 //!
-//! A cascade over time. All keys lie under a root interval of 2^28 seconds; a node's keys fall into its halves
-//! binomially, in proportion to the expected numbers of edits there, disturbed by noise of each scale, down to
-//! single seconds. Expected numbers come from a growth curve (one value per quarter year, interpolated in the
-//! logarithm) and a daily and weekly cycle; noise is a relative disturbance per scale, and now and then one half has
-//! no edits at all, as when the site was down. Growth, cycle and outages are rounded rates of edits over time, and the
-//! noise was adjusted until, at 200 M keys and seed 42, the numbers of distinct keys and of optimal segments came within
-//! 15 % of those published of the file; other seeds were not tried.
+//! A cascade over time. All keys lie under a root interval of 2^28 seconds; a node's keys fall into
+//! its halves binomially, in proportion to the expected numbers of edits there, disturbed by noise
+//! of each scale, down to single seconds. Expected numbers come from a growth curve (one value per
+//! quarter year, interpolated in the logarithm) and a daily and weekly cycle; noise is a relative
+//! disturbance per scale, and now and then one half has no edits at all, as when the site was down.
+//! Growth, cycle and outages are rounded rates of edits over time, and the noise was adjusted
+//! until, at 200 M keys and seed 42, the numbers of distinct keys and of optimal segments came
+//! within 15 % of those published of the file; other seeds were not tried.
 //!
-//! Fewer keys are the same process thinned, which is what a uniform sample of the file is. Subtrees without keys
-//! are not walked, so the cost is that of the keys: a few tens of nanoseconds each.
+//! Fewer keys are the same process thinned, which is what a uniform sample of the file is. Subtrees
+//! without keys are not walked, so the cost is that of the keys: a few tens of nanoseconds each.
 
 use super::binomial::binomial;
 use crate::random::Random;
@@ -19,7 +21,8 @@ const START: u64 = 979_586_833;
 const DAY: u64 = 86_400;
 /// Whole days of edits, to July 2008.
 const DAYS: usize = 2_738;
-/// Relative edits per day at intervals of [`KNOT_DAYS`] from the start, the last one beyond the end.
+/// Relative edits per day at intervals of [`KNOT_DAYS`] from the start, the last one beyond the
+/// end.
 const GROWTH: [f64; 32] = [
     0.04, 0.06, 0.13, 0.5, 1.3, 1.25, 2.0, 4.0, 4.0, 4.5, 6.0, 7.5, 12.0, 19.0, 26.0, 34.0, 39.0, 50.0, 73.0,
     98.0, 141.0, 188.0, 213.0, 237.0, 265.0, 300.0, 275.0, 267.0, 276.0, 285.0, 280.0, 260.0,
@@ -38,7 +41,8 @@ const ROOT_LEVEL: u32 = 28;
 /// Below this level the expected rate is taken as even: it changes by under 1 % in 1024 seconds.
 const EVEN_LEVEL: u32 = 10;
 
-/// Relative standard deviation of the noise between the halves of an interval of 2^level seconds, from level 1.
+/// Relative standard deviation of the noise between the halves of an interval of 2^level seconds,
+/// from level 1.
 const NOISE: [f64; 18] = [
     0.0, 0.0, 0.0, 0.0, 0.0, 0.02, 0.02, 0.02, 0.025, 0.03, 0.035, 0.04, 0.043, 0.043, 0.043, 0.04, 0.03,
     0.02,
@@ -100,7 +104,8 @@ impl WikiTimes {
         }
         let noise = NOISE.get(node.level as usize - 1).copied().unwrap_or(0.0);
         if noise > 0.0 {
-            // Uniform of standard deviation 1; it stays within ±1.73, so that no weight turns negative.
+            // Uniform of standard deviation 1; it stays within ±1.73, so that no weight turns
+            // negative.
             let tilt = noise * (2.0 * self.random.open_fraction() - 1.0) * 1.732_050_807_568_877_2;
             left *= 1.0 + tilt;
             right *= 1.0 - tilt;

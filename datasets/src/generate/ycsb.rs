@@ -13,8 +13,9 @@ pub const LEAST_PADDED: usize = PREFIX.len() + DIGITS;
 /// Records hashed between two reports of progress.
 const STEP: u64 = 1 << 18;
 
-/// The keys of YCSB's first records, ascending: `user` and the record number's FNV-1a hash in decimal, as its core
-/// workload makes them. Where a length is given, the digits have zeros in front of them, as YCSB's `zeropadding` has it.
+/// The keys of YCSB's first records, ascending: `user` and the record number's FNV-1a hash in
+/// decimal, as its core workload makes them. Where a length is given, the digits have zeros in
+/// front of them, as YCSB's `zeropadding` has it.
 ///
 /// Only the hashes are held, 8 bytes per key; a key is written when it is asked for.
 #[derive(Clone, Debug)]
@@ -26,8 +27,9 @@ pub struct YcsbKeys {
 }
 
 impl YcsbKeys {
-    /// The keys of the records 0 to `count`; in the rare case that two have the same hash, of some more. Of `bytes`
-    /// bytes each, at least [`LEAST_PADDED`], where that is given. `None` without memory for them.
+    /// The keys of the records 0 to `count`; in the rare case that two have the same hash, of some
+    /// more. Of `bytes` bytes each, at least [`LEAST_PADDED`], where that is given. `None` without
+    /// memory for them.
     ///
     /// There is no seed: YCSB has none here. Costs one sort of numbers, below 100 ns per key.
     pub fn new(count: usize, bytes: Option<usize>, progress: Option<&dyn Progress>) -> Option<Self> {
@@ -104,7 +106,8 @@ fn digits(number: u64) -> usize {
     number.checked_ilog10().unwrap_or(0) as usize + 1
 }
 
-/// The number with zeros after it up to 19 digits: where two texts first differ, so do these numbers.
+/// The number with zeros after it up to 19 digits: where two texts first differ, so do these
+/// numbers.
 fn scaled(number: u64) -> u64 {
     // At most 19 digits, which fit.
     number * 10u64.pow((DIGITS - digits(number)) as u32)
@@ -112,8 +115,8 @@ fn scaled(number: u64) -> u64 {
 
 /// Brings ascending numbers into the order of their decimal texts; `None` without memory for it.
 ///
-/// Nine in ten hashes have all 19 digits and are in order among themselves; the others, which are in front, are taken
-/// out, sorted and merged with them.
+/// Nine in ten hashes have all 19 digits and are in order among themselves; the others, which are
+/// in front, are taken out, sorted and merged with them.
 fn order_as_text(numbers: &mut [u64]) -> Option<()> {
     let short = numbers.partition_point(|&number| digits(number) < DIGITS);
     let mut taken: Vec<(u64, u64)> = Vec::new();

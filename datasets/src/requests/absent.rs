@@ -12,7 +12,8 @@ pub(super) struct Absent<'a> {
     above: u64,
 }
 
-/// Random tries for a pair of neighbours with room between them, before the next such pair is searched for.
+/// Random tries for a pair of neighbours with room between them, before the next such pair is
+/// searched for.
 const TRIES: usize = 64;
 
 impl<'a> Absent<'a> {
@@ -53,7 +54,8 @@ impl<'a> Absent<'a> {
         }
     }
 
-    /// Draws only between the first key and the last one, where neighbours leave room; `None` where none do.
+    /// Draws only between the first key and the last one, where neighbours leave room; `None` where
+    /// none do.
     pub(super) fn draw_between(&self, random: &mut Random) -> Option<u64> {
         self.gaps.then(|| self.between(random))
     }

@@ -4,10 +4,12 @@ use super::{ABSENT, RequestOptions, draw_each, negative_share};
 use crate::bytes::{ByteDataset, ByteKeys, KeyArena, MAX_KEY_BYTES};
 use crate::random::Random;
 
-/// A stream of lookups and what each must find: what [`Requests`](super::Requests) is for `u64` keys.
+/// A stream of lookups and what each must find: what [`Requests`](super::Requests) is for `u64`
+/// keys.
 #[derive(Clone, Debug, Default)]
 pub struct ByteRequests {
-    /// The key of each lookup, in one piece of memory, so that running the stream costs nothing but reading it.
+    /// The key of each lookup, in one piece of memory, so that running the stream costs nothing but
+    /// reading it.
     pub keys: KeyArena,
     /// The index into the data set's keys of each lookup, or [`ABSENT`].
     pub expected: Vec<u64>,
@@ -27,8 +29,9 @@ impl ByteRequests {
     }
 }
 
-/// Generates a stream over a data set's keys, as [`generate_for`](super::generate_for) does for `u64` keys: the present
-/// keys are spread in the same way, the absent ones are those of [`AbsentKeys`].
+/// Generates a stream over a data set's keys, as [`generate_for`](super::generate_for) does for
+/// `u64` keys: the present keys are spread in the same way, the absent ones are those of
+/// [`AbsentKeys`].
 ///
 /// Costs the bytes of each key and 12 bytes more per request.
 pub fn generate_bytes(dataset: &ByteDataset, options: &RequestOptions) -> ByteRequests {
@@ -71,9 +74,10 @@ const PURPOSE_ABSENT: u64 = 0x4E2;
 
 /// Draws keys that are not in a set but resemble those that are.
 ///
-/// A key of the set is drawn and changed: one byte becomes a byte of another key, or the end of another key takes the
-/// place of its own; and, where the keys have several lengths, it is cut short or continued by bytes of another key. So
-/// most lie between two neighbours and share a prefix with one. Where all keys have one length, so do the absent ones.
+/// A key of the set is drawn and changed: one byte becomes a byte of another key, or the end of
+/// another key takes the place of its own; and, where the keys have several lengths, it is cut
+/// short or continued by bytes of another key. So most lie between two neighbours and share a
+/// prefix with one. Where all keys have one length, so do the absent ones.
 #[derive(Debug)]
 pub struct AbsentKeys<'a> {
     keys: &'a ByteKeys,
@@ -82,7 +86,8 @@ pub struct AbsentKeys<'a> {
 }
 
 impl<'a> AbsentKeys<'a> {
-    /// `None` where the keys have one length and are so many that hardly a key of that length is left, or none at all.
+    /// `None` where the keys have one length and are so many that hardly a key of that length is
+    /// left, or none at all.
     pub fn new(keys: &'a ByteKeys) -> Option<Self> {
         let every_length = keys.every_length();
         let possible = every_length.and_then(|length| 256u128.checked_pow(length.min(16) as u32));
@@ -90,7 +95,8 @@ impl<'a> AbsentKeys<'a> {
         (!is_crowded).then_some(Self { keys, every_length })
     }
 
-    /// An absent key for each index of a stream, a function of both alone. Costs about two searches of the set.
+    /// An absent key for each index of a stream, a function of both alone. Costs about two searches
+    /// of the set.
     pub fn draw(&self, seed: u64, index: u64, key: &mut Vec<u8>) {
         let seed = seed ^ index.wrapping_mul(0xD6E8_FEB8_6659_FD93);
         self.draw_from(&mut Random::new(seed, PURPOSE_ABSENT), key);
@@ -104,8 +110,8 @@ impl<'a> AbsentKeys<'a> {
                 key.extend_from_slice(self.any(random, &mut buffer));
                 self.change(random, key, &mut buffer);
             } else {
-                // A set that holds every change of its keys: the number of tries has no bound, but at least half of
-                // all keys of this length are absent.
+                // A set that holds every change of its keys: the number of tries has no bound, but
+                // at least half of all keys of this length are absent.
                 let length = self.every_length.unwrap_or(24);
                 key.extend((0..length).map(|_| random.bits() as u8));
             }

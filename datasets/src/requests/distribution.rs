@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 /// How requests are spread over the keys.
 ///
-/// Reads and shows as one of the forms below; θ may be left out where a default is given, and is always shown.
+/// Reads and shows as one of the forms below; θ may be left out where a default is given, and is
+/// always shown.
 ///
 /// | form | what is popular | where it lies |
 /// |---|---|---|
@@ -17,65 +18,70 @@ use std::str::FromStr;
 /// | `hotset:SHARE:PROBABILITY` | a share of the keys | scattered |
 /// | `sosd` | nothing | |
 ///
-/// Values out of range, which reading refuses, count as the nearest allowed when a distribution is made by hand.
+/// Values out of range, which reading refuses, count as the nearest allowed when a distribution is
+/// made by hand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Distribution {
     /// Every key equally often.
     Uniform,
-    /// The key of rank r with probability proportional to r^−θ, exactly over the number of keys at hand; ranks are
-    /// scattered over the keys by a seeded permutation.
+    /// The key of rank r with probability proportional to r^−θ, exactly over the number of keys at
+    /// hand; ranks are scattered over the keys by a seeded permutation.
     Zipf {
         /// The exponent θ: above 0 and at most 16. YCSB's default is 0.99.
         theta: f64,
     },
-    /// YCSB's scrambled zipfian, step by step: a rank among 10 billion (and one) items by the approximate method of
-    /// Gray et al., *Quickly Generating Billion-Record Synthetic Databases* (SIGMOD 1994, §3.2), its FNV-1a hash, and
-    /// that modulo the number of keys.
+    /// YCSB's scrambled zipfian, step by step: a rank among 10 billion (and one) items by the
+    /// approximate method of Gray et al., *Quickly Generating Billion-Record Synthetic Databases*
+    /// (SIGMOD 1994, §3.2), its FNV-1a hash, and that modulo the number of keys.
     ///
-    /// It differs from [`Zipf`](Self::Zipf) in that its skew does not depend on the number of keys. At θ 0.99 the
-    /// most popular key always takes 1/26.47 = 3.8 % of the requests, where the exact law gives 6.5 % over a million
-    /// keys and 5.3 % over 20 million; ranks beyond the number of keys fold back onto all of them and raise the floor.
-    /// In ten million requests over a million keys, the most popular 1 % of the keys were asked for in 40 % of the
-    /// requests instead of 67 %, and 99 % of all keys at least once instead of 78 %; over 20 million keys it was 53 %
-    /// instead of 73 %, and 21 % of the keys instead of 12 %. No key is out of reach, for there are many ranks to each;
-    /// that popular ranks may share a key matters for small sets only.
+    /// It differs from [`Zipf`](Self::Zipf) in that its skew does not depend on the number of keys.
+    /// At θ 0.99 the most popular key always takes 1/26.47 = 3.8 % of the requests, where the exact
+    /// law gives 6.5 % over a million keys and 5.3 % over 20 million; ranks beyond the number of
+    /// keys fold back onto all of them and raise the floor. In ten million requests over a million
+    /// keys, the most popular 1 % of the keys were asked for in 40 % of the requests instead of 67
+    /// %, and 99 % of all keys at least once instead of 78 %; over 20 million keys it was 53 %
+    /// instead of 73 %, and 21 % of the keys instead of 12 %. No key is out of reach, for there are
+    /// many ranks to each; that popular ranks may share a key matters for small sets only.
     ///
     /// For θ other than 0.99 the normalising sum is computed, as YCSB does, if in microseconds.
     YcsbZipf {
-        /// The exponent θ: above 0 and below 1, for the method is made for these. YCSB's default is 0.99.
+        /// The exponent θ: above 0 and below 1, for the method is made for these. YCSB's default is
+        /// 0.99.
         theta: f64,
     },
-    /// Zipf over recency: the last key is the most popular, the one before it comes second, as in YCSB's latest
-    /// distribution on a data set that does not grow. The zipf is the exact one.
+    /// Zipf over recency: the last key is the most popular, the one before it comes second, as in
+    /// YCSB's latest distribution on a data set that does not grow. The zipf is the exact one.
     Latest {
         /// The exponent θ: above 0 and at most 16.
         theta: f64,
     },
-    /// A hot set of keys that are neighbours, from a seeded start, takes a share of the requests; requests are
-    /// uniform in the hot set and outside of it.
+    /// A hot set of keys that are neighbours, from a seeded start, takes a share of the requests;
+    /// requests are uniform in the hot set and outside of it.
     Hotspot {
-        /// The hot set's share of the keys, above 0 and at most 1: it has that many keys, rounded, but at least one.
+        /// The hot set's share of the keys, above 0 and at most 1: it has that many keys, rounded,
+        /// but at least one.
         share: f64,
         /// The share of requests that go to the hot set, 0 to 1.
         probability: f64,
     },
-    /// [`Hotspot`](Self::Hotspot) with the hot keys scattered over all keys by a seeded permutation.
+    /// [`Hotspot`](Self::Hotspot) with the hot keys scattered over all keys by a seeded
+    /// permutation.
     Hotset {
         /// As for [`Hotspot`](Self::Hotspot).
         share: f64,
         /// As for [`Hotspot`](Self::Hotspot).
         probability: f64,
     },
-    /// SOSD's lookups: every distinct key equally often, drawn by SOSD's own random numbers. With seed 42 and
-    /// nothing absent these are the lookups of SOSD itself.
+    /// SOSD's lookups: every distinct key equally often, drawn by SOSD's own random numbers. With
+    /// seed 42 and nothing absent these are the lookups of SOSD itself.
     Sosd,
 }
 
 /// A text that names no distribution.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no request distribution: {cause}; write uniform, zipf:THETA, ycsb-zipf[:THETA], latest[:THETA], \
+    "`{text}` is not a request distribution: {cause}; write uniform, zipf:THETA, ycsb-zipf[:THETA], latest[:THETA], \
      hotspot:SHARE:PROBABILITY, hotset:SHARE:PROBABILITY or sosd, as in zipf:0.99 or hotspot:0.01:0.9"
 )]
 pub struct ParseDistributionError {
@@ -105,7 +111,8 @@ impl Distribution {
         }
     }
 
-    /// The same distribution with another θ; `None` where there is no θ or this one is out of range.
+    /// The same distribution with another θ; `None` where there is no θ or this one is out of
+    /// range.
     pub fn with_theta(self, theta: f64) -> Option<Self> {
         let other = match self {
             Self::Zipf { .. } => Self::Zipf { theta },

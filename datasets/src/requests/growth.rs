@@ -1,4 +1,5 @@
-//! Keys that are loaded and keys that are inserted later, and in which order those come.
+//! A split of the keys into those loaded first and those inserted later, and the order of the
+//! latter.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,16 +20,19 @@ pub enum InsertOrder {
     Descending,
     /// A run in the middle of the keys, ascending.
     Middle,
-    /// Random keys, held back; inserts keep to a short stretch of neighbours, in random order, and then move to
-    /// another stretch.
+    /// Random keys, held back; inserts keep to a short stretch of neighbours, in random order, and
+    /// then move to another stretch.
     HotspotMoves,
-    /// All keys of the data set are loaded; the inserted ones are new, between two neighbours drawn at random.
+    /// All keys of the data set are loaded; the inserted ones are new, between two neighbours drawn
+    /// at random.
     Fresh,
 }
 
 /// A text that names no order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no order of inserts: write random, append, descending, middle, hotspot-moves or fresh")]
+#[error(
+    "`{text}` is not an order of inserts: write random, append, descending, middle, hotspot-moves or fresh"
+)]
 pub struct ParseInsertOrderError {
     text: String,
 }
@@ -80,9 +84,10 @@ const STAY: usize = 4096;
 const PURPOSE_GROWTH: u64 = 0x6E0;
 
 impl Growth {
-    /// Splits the distinct ascending `keys` so that `inserts` of them, and at most all but one, are to be inserted; with
-    /// [`InsertOrder::Fresh`] as many new keys as there is room for, found in one pass. A function of its arguments
-    /// alone. Costs a pass over the keys and about 50 ns per insert.
+    /// Splits the distinct ascending `keys` so that `inserts` of them, and at most all but one, are
+    /// to be inserted; with [`InsertOrder::Fresh`] as many new keys as there is room for, found in
+    /// one pass. A function of its arguments alone. Costs a pass over the keys and about 50 ns per
+    /// insert.
     pub fn split(keys: &[u64], inserts: usize, order: InsertOrder, seed: u64) -> Self {
         let mut random = Random::new(seed, PURPOSE_GROWTH);
         let count = inserts.min(keys.len().saturating_sub(1));
@@ -115,14 +120,15 @@ impl Growth {
         }
     }
 
-    /// The inserts of one of `threads` threads, which take turns: every thread sees the order of all.
+    /// The inserts of one of `threads` threads, which take turns: every thread sees the order of
+    /// all.
     pub fn share(&self, thread: usize, threads: usize) -> Vec<u64> {
         self.inserts.iter().skip(thread).step_by(threads.max(1)).copied().collect()
     }
 }
 
-/// Divides keys into those kept and `count` drawn at random, both ascending (Knuth, The Art of Computer Programming
-/// volume 2, algorithm 3.4.2 S).
+/// Divides keys into those kept and `count` drawn at random, both ascending (Knuth, The Art of
+/// Computer Programming volume 2, algorithm 3.4.2 S).
 fn hold_back(keys: &[u64], count: usize, random: &mut Random) -> (Vec<u64>, Vec<u64>) {
     let (mut kept, mut held) = (Vec::with_capacity(keys.len() - count), Vec::with_capacity(count));
     for (at, &key) in keys.iter().enumerate() {

@@ -2,7 +2,8 @@
 
 use crate::random::Random;
 
-/// Draws ranks: from the hot stretch with a probability, else from outside of it, uniformly in either.
+/// Draws ranks: from the hot stretch with a probability, else from outside of it, uniformly in
+/// either.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HotSet {
     start: u64,
@@ -26,7 +27,8 @@ impl HotSet {
 
     /// To another place, apart from the one before wherever that leaves room.
     pub(super) fn shift(&mut self, random: &mut Random) {
-        // Starts 0..=cold; those below `before` end ahead of the old stretch, those of the last `after` follow it.
+        // Starts 0..=cold; those below `before` end ahead of the old stretch, those of the last
+        // `after` follow it.
         let before = (self.start + 1).saturating_sub(self.hot);
         let after = (self.cold + 1).saturating_sub(self.start + self.hot);
         self.start = if before + after > 0 {

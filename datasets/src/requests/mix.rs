@@ -1,4 +1,4 @@
-//! What a store is asked to do, and in which proportions: `read=0.95,update=0.05`.
+//! Mixes of operations, and their notation: `read=0.95,update=0.05`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -41,7 +41,8 @@ impl OperationKind {
 
 /// Shares of the kinds of operation, which sum to 1.
 ///
-/// Reads and shows as `read=0.5,update=0.5`; what is not named has no share. `rmw` is short for `read-modify-write`.
+/// Reads and shows as `read=0.5,update=0.5`; what is not named has no share. `rmw` is short for
+/// `read-modify-write`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
     shares: [f64; OperationKind::ALL.len()],
@@ -50,7 +51,7 @@ pub struct Mix {
 /// A text that names no mix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{text}` is no mix of operations: {cause}; write shares of read, update, insert, scan and read-modify-write that \
+    "`{text}` is not a mix of operations: {cause}; write shares of read, update, insert, scan and read-modify-write that \
      sum to 1, as in read=0.9,update=0.1"
 )]
 pub struct ParseMixError {
@@ -62,8 +63,8 @@ pub struct ParseMixError {
 const TOLERANCE: f64 = 1e-6;
 
 impl Mix {
-    /// A mix of these kinds; shares below 0 count as 0, and the others are scaled to sum to 1. Reads alone if nothing
-    /// has a share.
+    /// A mix of these kinds; shares below 0 count as 0, and the others are scaled to sum to 1.
+    /// Reads alone if nothing has a share.
     pub fn new(parts: &[(OperationKind, f64)]) -> Self {
         let mut shares = [0.0; OperationKind::ALL.len()];
         for &(kind, share) in parts {

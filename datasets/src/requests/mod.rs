@@ -1,5 +1,5 @@
-//! Request streams, made before the clock starts: which keys are looked up, and what each lookup must find; and streams of
-//! [operations](Operations) that also change records.
+//! Request streams, generated before the clock starts: the key of each lookup and the expected
+//! answer; and streams of [operations](Operations) that also change records.
 
 mod absent;
 mod bytes;
@@ -39,8 +39,9 @@ pub struct RequestOptions {
     pub negative: f64,
     /// The stream is a function of the keys and this seed alone.
     pub seed: u64,
-    /// After every so many requests, absent keys counted, other keys become popular, in the same proportions; see
-    /// [`generate`]. `None` leaves them as they are, and so does 0, which the notes tell.
+    /// After every so many requests, absent keys counted, other keys become popular, in the same
+    /// proportions; see [`generate`]. `None` leaves them as they are, and so does 0, which the
+    /// notes tell.
     pub shift_every: Option<u64>,
 }
 
@@ -74,25 +75,28 @@ const PURPOSE_REQUESTS: u64 = 0x4E0;
 
 /// Generates a stream over a data set's distinct ascending keys.
 ///
-/// Half of the negatives lie between two neighbouring keys, half outside the range of the keys; where only one of the
-/// two exists all are of that kind, and where neither exists every request is for a present key: the notes say so.
-/// Without keys every request is negative.
+/// Half of the negatives lie between two neighbouring keys, half outside the range of the keys;
+/// where only one of the two exists all are of that kind, and where neither exists every request is
+/// for a present key: the notes say so. Without keys every request is negative.
 ///
-/// With [`shift_every`](RequestOptions::shift_every) the popular keys move: [`Zipf`](Distribution::Zipf) takes another
-/// permutation, [`YcsbZipf`](Distribution::YcsbZipf) another hash, [`Latest`](Distribution::Latest) another newest
-/// key, from which recency wraps around the end, and a hot set goes to another place, apart from the one before where
-/// that leaves room. Where no key is popular it has no effect, which the notes tell.
+/// With [`shift_every`](RequestOptions::shift_every) the popular keys move:
+/// [`Zipf`](Distribution::Zipf) takes another permutation, [`YcsbZipf`](Distribution::YcsbZipf)
+/// another hash, [`Latest`](Distribution::Latest) another newest key, from which recency wraps
+/// around the end, and a hot set goes to another place, apart from the one before where that leaves
+/// room. Where no key is popular it has no effect, which the notes tell.
 ///
-/// [`Distribution::Sosd`] is without its limit on equal keys here, for these keys are distinct; see [`generate_for`].
+/// [`Distribution::Sosd`] is without its limit on equal keys here, for these keys are distinct; see
+/// [`generate_for`].
 ///
-/// Costs 16 bytes per request and, over a million keys, 10 to 30 ns for one that is uniform or of a hot set, 50 to 130 ns
-/// for a zipf, so that running the stream costs nothing but reading it.
+/// Costs 16 bytes per request and, over a million keys, 10 to 30 ns for one that is uniform or of a
+/// hot set, 50 to 130 ns for a zipf, so that running the stream costs nothing but reading it.
 pub fn generate(keys: &[u64], options: &RequestOptions) -> Requests {
     stream(keys, Vec::new(), options)
 }
 
-/// [`generate`] over a data set's keys. [`Distribution::Sosd`] passes over keys that occur more than 100 times, as
-/// SOSD does; finding these costs one pass over the values, where there are duplicates.
+/// [`generate`] over a data set's keys. [`Distribution::Sosd`] passes over keys that occur more
+/// than 100 times, as SOSD does; finding these costs one pass over the values, where there are
+/// duplicates.
 pub fn generate_for(dataset: &Dataset, options: &RequestOptions) -> Requests {
     let crowded = match options.distribution {
         Distribution::Sosd => dataset.crowded(sosd::MOST_EQUAL),
@@ -128,7 +132,8 @@ fn negative_share(keys: usize, options: &RequestOptions) -> f64 {
     if keys == 0 { 1.0 } else { options.negative }
 }
 
-/// Hands out the index of the key of each request, `None` for an absent key, and what further draws come from.
+/// Hands out the index of the key of each request, `None` for an absent key, and what further draws
+/// come from.
 fn draw_each(
     n: u64,
     share: f64,
@@ -159,13 +164,14 @@ fn draw_each(
 fn crowded_note(crowded: u64, n: u64) -> String {
     let most = sosd::MOST_EQUAL;
     if crowded < n {
-        format!("sosd: {crowded} of {n} keys occur more than {most} times and are not asked for")
+        format!("sosd: {crowded} of {n} keys occur more than {most} times and are not requested")
     } else {
-        format!("sosd: all {n} keys occur more than {most} times, so that none is passed over")
+        format!("sosd: all {n} keys occur more than {most} times, so none is skipped")
     }
 }
 
-/// Requests between two shifts, at least 1; `u64::MAX`, which no stream reaches, where nothing moves.
+/// Requests between two shifts, at least 1; `u64::MAX`, which no stream reaches, where nothing
+/// moves.
 fn shifts(options: &RequestOptions, popular: &Popular, notes: &mut Vec<String>) -> u64 {
     let Some(every) = options.shift_every else { return u64::MAX };
     let cause = if every == 0 { Some("0 requests have no end") } else { popular.immovable() };

@@ -1,4 +1,4 @@
-//! Streams of operations, made before the clock starts.
+//! Streams of operations, generated before the clock starts.
 
 use super::popular::Popular;
 use super::{Distribution, OperationKind, Workload};
@@ -45,10 +45,11 @@ impl Operation {
 
 /// One thread's stream of operations, 16 bytes each.
 ///
-/// All threads of a seed find the same keys popular and draw by themselves. Keys that were inserted count for
-/// [`Distribution::Latest`] alone, where the newest key is the last one that the thread itself inserted, then those it
-/// inserted before, then the loaded keys from their upper end down: so a thread asks for keys that are there whatever the
-/// others do. The other distributions stay with the loaded keys.
+/// All threads of a seed find the same keys popular and draw by themselves. Keys that were inserted
+/// count for [`Distribution::Latest`] alone, where the newest key is the last one that the thread
+/// itself inserted, then those it inserted before, then the loaded keys from their upper end down:
+/// so a thread asks for keys that are there whatever the others do. The other distributions stay
+/// with the loaded keys.
 #[derive(Clone, Debug, Default)]
 pub struct Operations {
     steps: Vec<Step>,
@@ -69,8 +70,8 @@ const PURPOSE_OPERATIONS: u64 = 0x0E0;
 const PURPOSE_THREADS: u64 = 1 << 32;
 
 impl Operations {
-    /// `count` operations over the `loaded` keys, which ascend. `stream` tells apart the threads, and passes, that share
-    /// the seed. Costs what [`generate`](super::generate) does.
+    /// `count` operations over the `loaded` keys, which ascend. `stream` tells apart the threads,
+    /// and passes, that share the seed. Costs what [`generate`](super::generate) does.
     pub fn generate(loaded: &[u64], workload: &Workload, count: usize, seed: u64, stream: u32) -> Self {
         let n = loaded.len() as u64;
         let mut popularity = Random::new(seed, PURPOSE_OPERATIONS);
@@ -110,9 +111,9 @@ impl Operations {
         self.steps.is_empty()
     }
 
-    /// The operations from the first on, and again from the first after the last. `loaded` are the keys it was
-    /// generated for. `inserts` are the keys this thread inserts, of which it has inserted the first `inserted`; the
-    /// stream ends where an insert has no key left.
+    /// The operations from the first on, and again from the first after the last. `loaded` are the
+    /// keys it was generated for. `inserts` are the keys this thread inserts, of which it has
+    /// inserted the first `inserted`; the stream ends where an insert has no key left.
     pub fn play<'a>(&'a self, loaded: &'a [u64], inserts: &'a [u64], inserted: usize) -> Play<'a> {
         debug_assert_eq!(loaded.len() as u64, self.loaded);
         Play { steps: &self.steps, at: 0, loaded, inserts, inserted: inserted.min(inserts.len()) }
@@ -141,7 +142,8 @@ impl Play<'_> {
         if newer < inserted {
             return self.inserts[(inserted - 1 - newer) as usize];
         }
-        // With inserts there are more keys than ranks: the least loaded ones are no longer asked for.
+        // With inserts there are more keys than ranks: the least loaded ones are no longer asked
+        // for.
         self.loaded[self.loaded.len() - 1 - (newer - inserted) as usize]
     }
 }

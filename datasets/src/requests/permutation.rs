@@ -1,10 +1,13 @@
-//! A seeded bijection of [0, n) that takes no memory: it scatters popularity ranks over the key space.
+//! A seeded bijection of [0, n) that takes no memory: it scatters popularity ranks over the key
+//! space.
 
-/// Rounds of the network: enough that neighbouring inputs share no pattern that a cache could profit from.
+/// Rounds of the network: enough that neighbouring inputs share no pattern that a cache could
+/// profit from.
 const ROUNDS: usize = 4;
 
-/// A permutation of [0, n): a Feistel network over the next even number of bits, walked along its cycle until the
-/// result lies below n (Black & Rogaway, CT-RSA 2002). At most four steps on average.
+/// A permutation of [0, n): a Feistel network over the next even number of bits, walked along its
+/// cycle until the result lies below n (Black & Rogaway, CT-RSA 2002). At most four steps on
+/// average.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Permutation {
     n: u64,

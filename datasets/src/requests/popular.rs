@@ -1,4 +1,5 @@
-//! Which key is asked for next: every distribution over the indices of the keys, and how the popular ones move.
+//! The next key to request: every distribution over the indices of the keys, and how popular keys
+//! move.
 
 use super::Distribution;
 use super::hot::HotSet;
@@ -21,7 +22,8 @@ enum Pattern {
     Zipf(Zipf, Permutation),
     Ycsb {
         zipf: GrayZipf,
-        /// What ranks are combined with before they are hashed: 0, as in YCSB, until the first shift.
+        /// What ranks are combined with before they are hashed: 0, as in YCSB, until the first
+        /// shift.
         salt: u64,
     },
     Latest {
@@ -86,7 +88,8 @@ impl Popular {
                 let step = 1 + random.below(self.n.saturating_sub(1));
                 *newest = (*newest + step) % self.n.max(1);
             }
-            // A set of scattered keys moves among the ranks, so that the new set is apart from the old one too.
+            // A set of scattered keys moves among the ranks, so that the new set is apart from the
+            // old one too.
             Pattern::Hotspot(set) | Pattern::Hotset(set, _) => set.shift(&mut random),
         }
     }

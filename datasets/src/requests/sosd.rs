@@ -1,4 +1,5 @@
-//! SOSD's lookup rule (its `generate.cc`): distinct keys drawn uniformly by a xorshift, crowded ones rejected.
+//! SOSD's lookup rule (its `generate.cc`): distinct keys drawn uniformly by a xorshift, crowded
+//! ones rejected.
 
 /// Keys that occur more often are rejected: summing up their values would dominate a lookup.
 pub(super) const MOST_EQUAL: u64 = 100;
@@ -47,8 +48,8 @@ impl SosdRule {
         self.crowded.binary_search(&index).is_ok()
     }
 
-    /// Uniform but for the modulo, which is SOSD's. It takes the lower 32 bits; more keys than that, which SOSD cannot
-    /// draw from, take all 64.
+    /// Uniform but for the modulo, which is SOSD's. It takes the lower 32 bits; more keys than
+    /// that, which SOSD cannot draw from, take all 64.
     #[inline]
     fn any(&mut self) -> u64 {
         self.state ^= self.state << 13;
@@ -69,7 +70,8 @@ mod tests {
 
     #[test]
     fn draws_are_those_of_sosd() {
-        // Computed apart from this code: the first 32-bit numbers of seed 42 are 11355168, 2822806066, 513944543, …
+        // Computed apart from this code: the first 32-bit numbers of seed 42 are 11355168,
+        // 2822806066, 513944543, …
         assert_eq!(take(SosdRule::new(1_000, vec![], 42)), [168, 66, 543, 852, 946, 515, 228, 392]);
         assert_eq!(
             take(SosdRule::new(385_602, vec![], 42)),

@@ -1,4 +1,4 @@
-//! Workloads that papers run, by name.
+//! Named workloads from papers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,10 +22,11 @@ use super::{Distribution, Mix, OperationKind};
 /// | `xstore-prod1` | 57 % updates, 41 % reads, 2 % scans | uniform | XStore, §7.1 |
 /// | `xstore-prod2` | the same | zipf | XStore, §7.1 |
 ///
-/// YCSB's are the core workloads of Cooper et al., *Benchmarking Cloud Serving Systems with YCSB* (SoCC 2010, table 2);
-/// FPCache's B and C are YCSB's. XStore is Wei et al., *Fast RDMA-based Ordered Key-Value Store using Remote Learned
-/// Cache* (OSDI 2020); its paper calls the production workloads' changes writes, here they are updates. Zipf is the exact
-/// one with θ 0.99; scans ask for 1 to 100 records, uniformly.
+/// YCSB's are the core workloads of Cooper et al., *Benchmarking Cloud Serving Systems with YCSB*
+/// (SoCC 2010, table 2); FPCache's B and C are YCSB's. XStore is Wei et al., *Fast RDMA-based
+/// Ordered Key-Value Store using Remote Learned Cache* (OSDI 2020); its paper calls the production
+/// workloads' changes writes, here they are updates. Zipf is the exact one with θ 0.99; scans ask
+/// for 1 to 100 records, uniformly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
     /// Its name.
@@ -40,7 +41,7 @@ pub struct Workload {
 
 /// A text that names no workload.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no workload: write one of {}", NAMES.join(", "))]
+#[error("`{text}` is not a workload: write one of {}", NAMES.join(", "))]
 pub struct ParseWorkloadError {
     text: String,
 }

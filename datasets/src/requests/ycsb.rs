@@ -8,8 +8,8 @@ const RANKS: u64 = 10_000_000_001;
 const ZETA: f64 = 26.469_028_201_783_02;
 const ZETA_THETA: f64 = 0.99;
 
-/// Ranks by the method of Gray et al. (SIGMOD 1994, §3.2): exact for the two most popular, from then on a power of a
-/// uniform number that approximates the law.
+/// Ranks by the method of Gray et al. (SIGMOD 1994, §3.2): exact for the two most popular, from
+/// then on a power of a uniform number that approximates the law.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GrayZipf {
     zeta: f64,
@@ -48,8 +48,8 @@ impl GrayZipf {
     }
 }
 
-/// Σ k^−θ for k from 1 to n: the first terms one by one, the others by the Euler–Maclaurin formula to its second
-/// correction, whose error is below 10⁻¹⁵ from there on.
+/// Σ k^−θ for k from 1 to n: the first terms one by one, the others by the Euler–Maclaurin formula
+/// to its second correction, whose error is below 10⁻¹⁵ from there on.
 fn zeta(n: u64, theta: f64) -> f64 {
     const SINGLY: u64 = 1_000;
     let power = |x: f64, exponent: f64| libm::pow(x, exponent);
@@ -66,7 +66,8 @@ fn zeta(n: u64, theta: f64) -> f64 {
     first + integral + ends + slopes
 }
 
-/// The FNV-1a hash of a number's eight bytes, the lowest first, without its sign: YCSB computes in Java's `long`.
+/// The FNV-1a hash of a number's eight bytes, the lowest first, without its sign: YCSB computes in
+/// Java's `long`.
 #[inline]
 pub(crate) fn fnv64(value: u64) -> u64 {
     let mut hash = 0xCBF2_9CE4_8422_2325u64;

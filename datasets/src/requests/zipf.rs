@@ -1,5 +1,5 @@
-//! Zipf-distributed ranks by rejection-inversion (Hörmann & Derflinger, ACM TOMACS 6(3), 1996, §3): exact for every
-//! number of ranks and exponent, constant time, no tables.
+//! Zipf-distributed ranks by rejection-inversion (Hörmann & Derflinger, ACM TOMACS 6(3), 1996, §3):
+//! exact for every number of ranks and exponent, constant time, no tables.
 
 use crate::random::Random;
 
@@ -43,7 +43,8 @@ impl Zipf {
         libm::exp(-self.theta * libm::log(x))
     }
 
-    /// H(x) = ∫₁ˣ h = (x^(1−θ) − 1)/(1−θ), which is ln x at θ = 1 and computed without cancellation near it.
+    /// H(x) = ∫₁ˣ h = (x^(1−θ) − 1)/(1−θ), which is ln x at θ = 1 and computed without cancellation
+    /// near it.
     fn area(&self, x: f64) -> f64 {
         let log = libm::log(x);
         log * expm1_over((1.0 - self.theta) * log)

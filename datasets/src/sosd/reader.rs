@@ -1,10 +1,10 @@
-//! Reading SOSD files in chunks, with every check the format allows.
+//! A reader of SOSD files in chunks, with every check the format allows.
 
 use std::path::{Path, PathBuf};
 
 use zerocopy::IntoBytes;
 
-use super::{HEADER_BYTES, Width};
+use super::width::{HEADER_BYTES, Width};
 use crate::content::Content;
 use crate::error::DatasetError;
 
@@ -13,8 +13,8 @@ const STEP: usize = 1 << 15;
 
 /// Reads a SOSD file from start to end, a chunk at a time, into the caller's vector.
 ///
-/// Order is checked as keys pass by, size and count before the first and after the last. 64-bit keys are read
-/// straight to where they stay; memory beyond that is one small buffer.
+/// Order is checked as keys pass by, size and count before the first and after the last. 64-bit
+/// keys are read straight to where they stay; memory beyond that is one small buffer.
 pub struct SosdReader {
     path: PathBuf,
     bytes: Content,
@@ -86,11 +86,12 @@ impl SosdReader {
         self.width
     }
 
-    /// Appends up to `limit` further keys to `keys` and returns how many; zero means that all were read and the file
-    /// ends where it should.
+    /// Appends up to `limit` further keys to `keys` and returns how many; zero means that all were
+    /// read and the file ends where it should.
     ///
     /// # Errors
-    /// [`DatasetError`] of kind `Io`, `BadFile` or `Duplicates`; `keys` then holds what came before.
+    /// [`DatasetError`] of kind `Io`, `BadFile` or `Duplicates`; `keys` then holds what came
+    /// before.
     pub fn fill(&mut self, keys: &mut Vec<u64>, limit: usize) -> Result<usize, DatasetError> {
         let mut done = 0;
         while done < limit && self.next < self.count {
@@ -111,8 +112,8 @@ impl SosdReader {
         Ok(done)
     }
 
-    /// The MD5 of the decompressed content, in hexadecimal, once [`fill`](Self::fill) has returned zero; `None` unless
-    /// the reader was opened with [`open_hashing`](Self::open_hashing).
+    /// The MD5 of the decompressed content, in hexadecimal, once [`fill`](Self::fill) has returned
+    /// zero; `None` unless the reader was opened with [`open_hashing`](Self::open_hashing).
     pub fn md5(self) -> Option<String> {
         self.bytes.md5()
     }
@@ -202,8 +203,9 @@ impl SosdReader {
         Err(DatasetError::Miscounted { path, count: self.count, offset, excess: length - offset })
     }
 
-    /// Where keys out of order are only what damage or the wrong width look like, says so. For plain files the size was
-    /// compared when they were opened; a compressed one must be read to its end for its checksum and size.
+    /// Where keys out of order are only what damage or the wrong width look like, says so. For
+    /// plain files the size was compared when they were opened; a compressed one must be read to
+    /// its end for its checksum and size.
     fn deeper(&mut self, error: DatasetError) -> DatasetError {
         if self.bytes.length().is_some() {
             return error;

@@ -1,17 +1,17 @@
-//! Writing SOSD files so that a file of the final name is always whole.
+//! A writer of SOSD files, which have their final name only when complete.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::{HEADER_BYTES, Width};
+use super::width::{HEADER_BYTES, Width};
 use crate::content::Output;
 use crate::error::DatasetError;
 
 /// Keys encoded per write.
 const STEP: usize = 1 << 15;
 
-/// Writes a SOSD file: into a temporary file beside it, which takes the final name in [`finish`](Self::finish). An
-/// error, a panic or a dropped writer leaves nothing behind.
+/// Writes a SOSD file: into a temporary file beside it, which takes the final name in
+/// [`finish`](Self::finish). An error, a panic or a dropped writer leaves nothing behind.
 pub struct SosdWriter {
     output: Output,
     width: Width,
@@ -21,11 +21,12 @@ pub struct SosdWriter {
 }
 
 impl SosdWriter {
-    /// Begins a file, of the width that its name gives. `replace` allows an existing file to be replaced.
+    /// Begins a file, of the width that its name gives. `replace` allows an existing file to be
+    /// replaced.
     ///
     /// # Errors
-    /// [`DatasetError::Exists`], [`DatasetError::UnknownWidth`], [`DatasetError::CompressedOutput`] for a name
-    /// ending in `.zst`, or `Io`.
+    /// [`DatasetError::Exists`], [`DatasetError::UnknownWidth`], [`DatasetError::CompressedOutput`]
+    /// for a name ending in `.zst`, or `Io`.
     pub fn create(path: &Path, replace: bool) -> Result<Self, DatasetError> {
         let mut output = Output::create(path, replace)?;
         let width = Width::of_file(path)?;
@@ -36,7 +37,8 @@ impl SosdWriter {
     /// Appends keys.
     ///
     /// # Errors
-    /// [`DatasetError::TooWide`] for a key beyond 32 bits in a `_uint32` file, [`DatasetError::Unsorted`], or `Io`.
+    /// [`DatasetError::TooWide`] for a key beyond 32 bits in a `_uint32` file,
+    /// [`DatasetError::Unsorted`], or `Io`.
     pub fn push(&mut self, keys: &[u64]) -> Result<(), DatasetError> {
         for chunk in keys.chunks(STEP) {
             self.encoded.clear();
@@ -67,7 +69,8 @@ impl SosdWriter {
     /// Writes the count, syncs, and gives the file its name. Returns the number of keys.
     ///
     /// # Errors
-    /// [`DatasetError::Empty`] without keys, [`DatasetError::Exists`] if the name was taken meanwhile, or `Io`.
+    /// [`DatasetError::Empty`] without keys, [`DatasetError::Exists`] if the name was taken
+    /// meanwhile, or `Io`.
     pub fn finish(self) -> Result<u64, DatasetError> {
         if self.count == 0 {
             return Err(DatasetError::Empty { path: self.output.path().to_owned() });

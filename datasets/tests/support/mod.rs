@@ -1,11 +1,13 @@
 //! Shared by the behaviour tests.
 #![allow(dead_code)]
 
-/// Counts the segments of a minimum ε-bounded piecewise linear approximation of points with distinct ascending x:
-/// the greedy cover by O'Rourke's feasible-line hulls, written independently of the crate under test and for any y.
+/// Counts the segments of a minimum ε-bounded piecewise linear approximation of points with
+/// distinct ascending x: the greedy cover by O'Rourke's feasible-line hulls, written independently
+/// of the crate under test and for any y.
 pub struct Fitter {
     epsilon: i128,
-    /// The tangents that bound the slope, as point pairs: the shallowest (upper to lower) and the steepest.
+    /// The tangents that bound the slope, as point pairs: the shallowest (upper to lower) and the
+    /// steepest.
     rectangle: [(i128, i128); 4],
     upper: Vec<(i128, i128)>,
     lower: Vec<(i128, i128)>,
@@ -103,7 +105,8 @@ impl Fitter {
     }
 }
 
-/// How much of a hull stays when `point` joins it: `side` 1 keeps it convex from below, −1 from above.
+/// How much of a hull stays when `point` joins it: `side` 1 keeps it convex from below, −1 from
+/// above.
 fn hull_end(hull: &[(i128, i128)], start: usize, point: (i128, i128), side: i128) -> usize {
     let mut end = hull.len();
     while end >= start + 2

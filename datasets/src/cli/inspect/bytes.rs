@@ -72,11 +72,7 @@ pub(super) fn text(name: &str, found: &ByteInspection) -> Result<String, Failure
         found.shared_by_all, found.mean_shared, found.most_shared
     )?;
     writeln!(text, "alphabet    {} different bytes", found.alphabet)?;
-    writeln!(
-        text,
-        "numbers     {} of the 8 bytes behind those that all share ({percent:.1} %)",
-        found.numbers
-    )?;
+    writeln!(text, "numbers     {} of the 8 bytes after the common prefix ({percent:.1} %)", found.numbers)?;
     for (epsilon, count) in &found.segments {
         let per_segment = found.numbers as f64 / *count as f64;
         writeln!(text, "segments    {count} at ε {epsilon} over these numbers ({per_segment:.1} each)")?;
