@@ -1,4 +1,4 @@
-//! What a client gets in by, and whom it believes, as the environment says.
+//! Credentials from the environment: tokens, certificates and trusted authorities.
 
 use std::path::{Path, PathBuf};
 
@@ -16,8 +16,9 @@ const TLS_CA: &str = "FPCACHE_TLS_CA";
 const TLS_CERT: &str = "FPCACHE_TLS_CERT";
 const TLS_KEY: &str = "FPCACHE_TLS_KEY";
 
-/// The memory node at `address`. Of TLS, what the address does not say is as the environment does: `FPCACHE_TLS_CA`, and
-/// `FPCACHE_TLS_CERT` with `FPCACHE_TLS_KEY`. Only for connecting: what is told to others says nothing of this machine's files.
+/// The memory node at `address`. Of TLS, what the address does not say is as the environment does:
+/// `FPCACHE_TLS_CA`, and `FPCACHE_TLS_CERT` with `FPCACHE_TLS_KEY`. Only for connecting: what is
+/// told to others says nothing of this machine's files.
 pub(crate) fn believing(address: &TcpAddress) -> TcpAddress {
     address.clone().trusting(trust_of(|name| std::env::var_os(name)))
 }
@@ -31,8 +32,9 @@ fn trust_of(value: impl Fn(&str) -> Option<std::ffi::OsString>) -> TlsTrust {
     }
 }
 
-/// The token to prove to the memory node at `url`: the one that is given, or that of the environment, `FPCACHE_TOKEN` or the
-/// file that `FPCACHE_TOKEN_FILE` names. None where the operating system tells who is there.
+/// The token to prove to the memory node at `url`: the one that is given, or that of the
+/// environment, `FPCACHE_TOKEN` or the file that `FPCACHE_TOKEN_FILE` names. None where the
+/// operating system tells who is there.
 pub(crate) fn token_for(url: &Url, given: Option<Token>) -> Result<Option<Token>, ClientError> {
     match (url, given) {
         (Url::Shm(_), _) => Ok(None),

@@ -1,4 +1,4 @@
-//! The answers of a group lookup, in buffers that are kept between calls.
+//! Answers of a group lookup, in reusable buffers.
 
 use fpcache::read::Outcomes;
 

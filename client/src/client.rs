@@ -1,4 +1,4 @@
-//! The handle a program holds.
+//! The client handle.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,10 +24,11 @@ use crate::reader::{Place, Places, PoolPlace, Reader};
 use crate::remote::RemoteNode;
 use crate::session::TableStats;
 
-/// A handle on a memory node's table. Clones are cheap and share connection and models; any number of threads may use
-/// one handle at once.
+/// A handle to a table of a memory node. Clones are cheap and share connection and models; any
+/// number of threads may use one handle concurrently.
 ///
-/// [`Client`] is for tables whose keys are `u64`s, [`ByteClient`] for those whose keys are byte strings.
+/// [`Client`] is for tables whose keys are `u64`s, [`ByteClient`] for those whose keys are byte
+/// strings.
 pub struct TableClient<K: BuildKeys> {
     pub(crate) transport: Transport<K>,
     pub(crate) name: Arc<str>,
@@ -79,7 +80,8 @@ macro_rules! with_core {
 }
 pub(crate) use with_core;
 
-/// Runs an expression with the core in use, or another one where the table is over several memory nodes.
+/// Runs an expression with the core in use, or another one where the table is over several memory
+/// nodes.
 macro_rules! with_direct {
     ($client:expr, $core:ident => $body:expr, $pool:ident => $other:expr) => {
         match &$client.transport {
@@ -94,8 +96,8 @@ macro_rules! with_direct {
 pub(crate) use with_direct;
 
 impl<K: BuildKeys> TableClient<K> {
-    /// A reader for one thread: the same lookups and scans without what finding a thread's own buffers costs, and some that only
-    /// readers have. Cheap: what it needs is made by its first call.
+    /// A reader for one thread: the same lookups and scans without the cost of finding the thread's
+    /// buffers, and some more. Cheap: its resources are created by its first call.
     pub fn reader(&self) -> Reader<K> {
         let places = match &self.transport {
             Transport::Mapped(core) => Places::Mapped(Place::new(core)),
@@ -124,11 +126,11 @@ impl<K: BuildKeys> TableClient<K> {
         self.request(&Request::Stats, None, |_, body| Ok(NodeStats::decode(body)?))
     }
 
-    /// What the memory node counts of its sockets, whatever tables they are for: one request to its processor. `None` for a table
-    /// over several memory nodes, which have counts of their own.
+    /// Statistics of the memory node's sockets, for all tables: one request to its processor.
+    /// `None` for a table over several memory nodes.
     ///
     /// # Errors
-    /// The memory node is gone, or is of a release that counts none.
+    /// The memory node is down, or of a release without these statistics.
     pub fn sockets(&self) -> Result<Option<SocketStats>, ClientError> {
         match self.transport {
             Transport::Pool(_) => Ok(None),
@@ -144,9 +146,8 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.table_stats(self.deadline))
     }
 
-    /// By which plan a call for so many keys is made, what it is expected to take, and why: what else it could be made by, and
-    /// what a round trip takes, measured where the memory node is reached over sockets. Of keys that the hot cache
-    /// does not know.
+    /// The plan for a call with this many keys that are not in the hot cache, its expected cost,
+    /// and the alternatives. Over sockets, the time of a round trip is measured.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -154,8 +155,8 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.expected(keys, self.deadline))
     }
 
-    /// How the table's records lie in slots: how long keys and values are. Of an empty table without parameters, what the first
-    /// write gives it.
+    /// The lengths of keys and values, and the size of slots. For an empty table without
+    /// parameters, those that the first write will set.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -166,8 +167,9 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// Bytes of the table's region that this process has mapped in huge pages, which reads find faster; `None` if the operating
-    /// system does not tell. It goes through all mappings of the process: milliseconds for each GiB.
+    /// Bytes of the table's region that this process has mapped in huge pages, which makes reads
+    /// faster; `None` if the operating system does not report it. Reads all mappings of the
+    /// process: milliseconds per GiB.
     pub fn huge_bytes(&self) -> Option<u64> {
         match &self.transport {
             Transport::Mapped(core) => core.connection().region().huge_bytes(),
@@ -178,7 +180,7 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// What this compute node keeps within its budget and how far it helped, `None` without a budget.
+    /// Statistics of what this compute node keeps within its budget; `None` without a budget.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -186,7 +188,7 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.cache_stats(self.deadline))
     }
 
-    /// What this client, all of its handles together, did to keep up with the memory node.
+    /// Counters of what all handles of this client did to keep up with the memory node.
     pub fn counters(&self) -> Counters {
         with_core!(self, core => core.counters())
     }
@@ -196,29 +198,33 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.clear_cache());
     }
 
-    /// What the keys of the memory node's table are, whatever this client's are; `None` without a table. One round trip.
+    /// The kind of the table's keys, which may differ from this client's; `None` without a table.
+    /// One round trip.
     ///
     /// # Errors
-    /// The memory node is gone or of another release.
+    /// The memory node is down, or of another release.
     pub fn key_kind(&self) -> Result<Option<KeyKind>, ClientError> {
         with_core!(self, core => core.key_kind(self.deadline))
     }
 
-    /// Begins loading records into an empty table. `expected_keys` lets the memory node refuse early what cannot fit; 0 if
-    /// unknown.
+    /// Begins a load into an empty table. With `expected_keys`, the memory node can refuse early
+    /// what does not fit; 0 if unknown.
     ///
-    /// A table that has its parameters already, by [`create`](Self::create) or from records that were removed since, takes the
-    /// records as inserts: they are visible as they are sent, and take some more room.
+    /// If the table has parameters already, from [`create`](Self::create) or from records that were
+    /// deleted since, the records are inserted one by one: they are visible as they are sent, and
+    /// take some more memory.
     ///
     /// # Errors
-    /// The table holds records, or is empty and has other parameters ([`OtherParameters`](ClientError::OtherParameters));
-    /// another client is loading; the records cannot fit.
+    /// The table holds records, or is empty and has other parameters
+    /// ([`OtherParameters`](ClientError::OtherParameters)); another client is loading; the records
+    /// cannot fit.
     pub fn load(&self, parameters: TableParameters, expected_keys: u64) -> Result<Load<'_, K>, ClientError> {
         Load::begin(self, parameters, expected_keys, &K::Encoders::default())
     }
 
-    /// As [`load`](Self::load), for a table whose models suit keys of which these are a sample, in order: some ten thousand from
-    /// all over the data do. Integer keys need none. Without it byte strings take more models.
+    /// As [`load`](Self::load), with a sorted sample of the keys to train the models on: ten
+    /// thousand from all over the data suffice. Byte strings need more models without one; integer
+    /// keys do not need one.
     ///
     /// # Errors
     /// As for [`load`](Self::load).
@@ -248,13 +254,14 @@ impl<K: BuildKeys> TableClient<K> {
         take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let to_ranges = || {
-            let why = "a table over several memory nodes takes no such request as a whole";
+            let why = "such a request cannot be sent to a table over several memory nodes";
             Err(Refusal::new(ErrorCode::Invalid, why).into())
         };
         with_direct!(self, core => core.call(request, meant, self.deadline, take), _pool => to_ranges())
     }
 
-    /// Makes changes and appends how each ended; to the table with the creation number that is `meant`, if one is.
+    /// Makes changes and appends the outcome of each; to the table with the creation number
+    /// `meant`, if given.
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
@@ -264,8 +271,8 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.write(operations, meant, self.deadline, replies))
     }
 
-    /// Makes changes of several callers, and says how each ended: what goes wrong with one may be told of those after it, unless
-    /// these are of other memory nodes.
+    /// Makes changes of several callers, and returns the outcome of each. The error of one may also
+    /// be reported for later ones, unless these are for other memory nodes.
     #[cfg(feature = "tokio")]
     pub(crate) fn write_each<'v>(
         &self,
@@ -293,7 +300,7 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.write_one(operation, self.deadline))
     }
 
-    /// Lanes for so many writes in flight.
+    /// Lanes for this many writes in flight.
     pub(crate) fn lanes(&self, count: usize) -> Result<Box<dyn Lanes<K>>, ClientError> {
         with_direct!(
             self,
@@ -302,7 +309,8 @@ impl<K: BuildKeys> TableClient<K> {
         )
     }
 
-    /// The ranges, if the table is over several memory nodes: each a client of its own, with the key that it ends before.
+    /// The ranges, if the table is over several memory nodes: a client for each, and the key at
+    /// which the range ends.
     pub(crate) fn ranges(&self) -> Result<Vec<RangeClient<K>>, ClientError> {
         match &self.transport {
             Transport::Pool(pool) => pool.clients(self.deadline),
@@ -310,7 +318,7 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// An error of a change of a key, which says at which memory node, if there are several.
+    /// An error of changing a key, with the memory node if there are several.
     pub(crate) fn naming_node(&self, key: &K::Key, error: ClientError) -> ClientError {
         match &self.transport {
             Transport::Pool(pool) => error.at(&pool.node_of(key)),

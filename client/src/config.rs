@@ -1,4 +1,4 @@
-//! How a client behaves.
+//! A client's settings.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use fpcache::read::{FabricCosts, PlanChoice};
 use fpcache::table::TableOptions;
 use fpcache_fabric::tcp::Token;
 
-/// How a client behaves.
+/// The settings of a client.
 ///
 /// ```
 /// use fpcache_client::{CacheConfig, ClientConfig};
@@ -21,22 +21,23 @@ use fpcache_fabric::tcp::Token;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct ClientConfig {
-    /// Which table of the memory node; `default` unless told. Embedded memory nodes have one, whatever it is called.
+    /// The table; `default` by default. Embedded memory nodes have one table of any name.
     pub table: TableName,
-    /// Which plan lookups use.
+    /// The plan for lookups.
     pub plan: PlanChoice,
-    /// How long a call may take before it fails; [`with_deadline`](crate::TableClient::with_deadline) of a client
-    /// changes it for single calls. Values of many MiB take some milliseconds each. Scans and counts may take longer, as long as they get on.
+    /// The deadline of a call; [`with_deadline`](crate::TableClient::with_deadline) of a client
+    /// sets another one for single calls. Values of many MiB take some milliseconds each. Scans and
+    /// counts may take longer, as long as they make progress.
     pub deadline: Duration,
-    /// How long opening waits for a memory node that does not listen yet; not at all unless told.
+    /// How long opening waits for a memory node that is not listening yet; zero by default.
     pub wait: Duration,
-    /// How long a thread that waits for a memory node over sockets looks before it sleeps, while that pays off. Zero saves processor
-    /// time, and costs a wake-up for every batch.
+    /// How long a thread spins for replies over sockets before it sleeps, as long as that pays off.
+    /// Zero saves processor time but costs a wake-up for every batch.
     pub spin: Duration,
-    /// The token by which the client gets in over TCP; `None`: that of the environment, `FPCACHE_TOKEN`, or the one in the file
-    /// that `FPCACHE_TOKEN_FILE` names, if any.
+    /// The token for TCP; `None` for the one in the environment variable `FPCACHE_TOKEN`, or in the
+    /// file that `FPCACHE_TOKEN_FILE` names, if any.
     pub token: Option<Token>,
-    /// What this compute node may keep; `None`: all models, and no hot cache.
+    /// The budget for what this compute node keeps; `None` for all models and no hot cache.
     pub cache: Option<CacheConfig>,
     /// What about reading is broken on purpose.
     #[cfg(feature = "sabotage")]
@@ -60,43 +61,43 @@ impl Default for ClientConfig {
 }
 
 impl ClientConfig {
-    /// The same of another table.
+    /// The same for another table.
     #[must_use]
     pub fn with_table(self, table: TableName) -> Self {
         Self { table, ..self }
     }
 
-    /// The same with another choice of plans.
+    /// The same with another plan.
     #[must_use]
     pub fn with_plan(self, plan: PlanChoice) -> Self {
         Self { plan, ..self }
     }
 
-    /// The same with another deadline of calls.
+    /// The same with another deadline.
     #[must_use]
     pub fn with_deadline(self, deadline: Duration) -> Self {
         Self { deadline, ..self }
     }
 
-    /// The same with a budget for what this compute node may keep, or without one.
+    /// The same with another budget, or without one.
     #[must_use]
     pub fn with_cache(self, cache: impl Into<Option<CacheConfig>>) -> Self {
         Self { cache: cache.into(), ..self }
     }
 
-    /// The same, but opening waits as long for a memory node that is not there yet.
+    /// The same, but opening waits this long for a memory node that is not listening yet.
     #[must_use]
     pub fn with_wait(self, wait: Duration) -> Self {
         Self { wait, ..self }
     }
 
-    /// The same, but threads that wait for a memory node over sockets look as long before they sleep.
+    /// The same, but threads that wait for replies over sockets spin this long before they sleep.
     #[must_use]
     pub fn with_spin(self, spin: Duration) -> Self {
         Self { spin, ..self }
     }
 
-    /// The same with a token to get in by over TCP.
+    /// The same with a token for TCP.
     #[must_use]
     pub fn with_token(self, token: impl Into<Option<Token>>) -> Self {
         Self { token: token.into(), ..self }

@@ -1,4 +1,4 @@
-//! How clients come to be: connected, beside another, over a memory node in this process.
+//! Constructors of clients: connecting, sharing a connection, embedding a memory node.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::remote::RemoteNode;
 use crate::url::{Url, parse_list};
 
 impl<K: BuildKeys> TableClient<K> {
-    /// Connects to the memory node at `url`, for example `shm://fpcache`, for its table `default`.
+    /// Connects to the table `default` of the memory node at `url`, for example `shm://fpcache`.
     ///
     /// # Errors
     /// As for [`connect_with`](Self::connect_with).
@@ -30,11 +30,11 @@ impl<K: BuildKeys> TableClient<K> {
         Self::connect_with(url, ClientConfig::default())
     }
 
-    /// Connects with settings, to the table that they name, whose keys are of the kind of this client.
+    /// Connects with settings, to the table that they name. Its keys must be of this client's kind.
     ///
     /// # Errors
-    /// A bad URL, no memory node there, no table of the name, no right to it, one of another release, or
-    /// [`OtherKeys`](ClientError::OtherKeys).
+    /// An invalid URL, no memory node there or one of another release, no such table, no
+    /// permission, or [`OtherKeys`](ClientError::OtherKeys).
     pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         Self::connect_at(parse_list(url)?, &config)
     }
@@ -79,15 +79,16 @@ impl<K: BuildKeys> TableClient<K> {
         })
     }
 
-    /// A client that reaches its table so.
+    /// A client over this connection.
     pub(crate) fn of(transport: Transport<K>, name: &str, deadline: Duration) -> Self {
         Self { transport, name: name.into(), deadline }
     }
 
-    /// A memory node of `capacity` bytes inside this process, and a client of its one table. It ends with its last handle.
+    /// Starts a memory node with `capacity` bytes in this process, and returns a client of its only
+    /// table. It ends with the last handle.
     ///
     /// # Errors
-    /// If the memory cannot be had.
+    /// The memory cannot be allocated.
     #[cfg(feature = "embedded")]
     pub fn embedded(capacity: usize) -> Result<Self, ClientError> {
         Self::embedded_with(capacity, ClientConfig::default())
@@ -96,7 +97,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// As [`embedded`](Self::embedded), with settings.
     ///
     /// # Errors
-    /// If the memory cannot be had.
+    /// The memory cannot be allocated.
     #[cfg(feature = "embedded")]
     pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
         let node = MappedNode::Here(crate::embedded::EmbeddedNode::start::<K>(capacity)?);
@@ -107,7 +108,8 @@ impl<K: BuildKeys> TableClient<K> {
         })
     }
 
-    /// Another client of the same memory node, with settings and connections of its own: of the table that the settings name.
+    /// Another client of the same memory node, with its own settings and connections, for the table
+    /// that the settings name.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -136,7 +138,7 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(Self { transport, name: Arc::clone(&self.name), deadline: config.deadline })
     }
 
-    /// A client of a memory node in a simulated world, for one process of that world: every process makes its own.
+    /// A client of a memory node in a simulated world, for one process of that world.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).

@@ -1,19 +1,21 @@
-//! What a client did besides plain lookups and requests.
+//! Counters of what a client does besides plain lookups and requests.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What a client did to keep up with the memory node, since it was made. All handles of a client share the counts.
+/// Counters of what a client did to keep up with the memory node. All handles of a client share
+/// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// Times the directory was brought up to date from the change log.
     pub refreshes: u64,
-    /// Times the table was fetched anew because the change log did not lead on.
+    /// Times the table was fetched again because the change log did not reach far enough back.
     pub reopens: u64,
-    /// Keys that the memory node's processor looked up, because the directory was out of date again and again.
+    /// Keys that the memory node's processor looked up because the directory was repeatedly out of
+    /// date.
     pub server_side: u64,
-    /// Lookups and scans that were tried again, for whatever reason.
+    /// Lookups and scans that were retried, for any reason.
     pub retries: u64,
-    /// Connections made after the first.
+    /// Reconnections.
     pub reconnects: u64,
     /// Write requests that were sent again because no reply came.
     pub resent: u64,

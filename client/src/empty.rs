@@ -1,9 +1,11 @@
-//! Tables without records: what reads find in them, and what the first write makes of them.
+//! Tables without parameters: what reads find in them, and the parameters that the first write
+//! sets.
 //!
-//! A table that was made under a name has no parameters before the first of: [`Client::create`](crate::Client::create), a load,
-//! which both bring theirs, and a write, for which [`first_parameters`] are taken. Until then every read finds nothing. Reads
-//! cannot mistake a table that is being recovered for such a one: a memory node serves tables only once they are. Nor one that
-//! was lost: a client that knew the table with parameters gets [`ClientError::Emptied`] instead, from reads and writes.
+//! A new table has no parameters until it gets some from [`Client::create`](crate::Client::create),
+//! from a load, or, by [`first_parameters`], from the first write. Until then every read finds
+//! nothing. Such a table cannot be confused with one being recovered, since memory nodes serve
+//! tables only when recovery is complete. Nor with one that was lost: a client that knew the table
+//! with parameters gets [`ClientError::Emptied`] from reads and writes.
 
 use std::time::Duration;
 
@@ -18,8 +20,8 @@ use crate::error::ClientError;
 /// Bytes that key and value have in a slot where both vary.
 const ROOM: u32 = 128;
 
-/// The parameters of a table that gets its first record by a write: values beside integer keys have eight bytes, if all of that
-/// write do; else they have any length, as beside byte strings.
+/// The parameters of a table that gets its first record by a write: values beside integer keys have
+/// eight bytes, if all of that write do; else they have any length, as beside byte strings.
 pub(crate) fn first_parameters<K: KeySpace>(values: impl IntoIterator<Item = usize>) -> TableParameters {
     let usual = TableParameters::default();
     let are_words = values.into_iter().all(|bytes| Some(bytes as u32) == usual.shape.value_bytes);
@@ -45,7 +47,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => return Ok(()),
             Err(error) => {
                 if matches!(error, ClientError::Fabric(_)) {
-                    // It may have been executed all the same: nothing is in the way of the next one then.
+                    // It may have been executed all the same: nothing is in the way of the next one
+                    // then.
                     let _ = self.call(&Request::LoadAbort, None, within, |_, _| Ok(()));
                 }
                 return Err(error);
@@ -54,15 +57,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         };
         let committed = self.call(&Request::LoadCommit, Some(creation), within, |_, _| Ok(()));
         if committed.is_err() {
-            // Nothing must be in the way of the next attempt; that it was committed after all is as good.
+            // Nothing must be in the way of the next attempt; that it was committed after all is as
+            // good.
             let _ = self.call(&Request::LoadAbort, Some(creation), within, |_, _| Ok(()));
         }
         committed
     }
 }
 
-/// Whether giving a table parameters failed because of another attempt to do so, or because the connection of this one was lost
-/// in between, so that trying again may help.
+/// Whether giving a table parameters failed because of another attempt to do so, or because the
+/// connection of this one was lost in between, so that trying again may help.
 pub(crate) fn is_of_another_attempt(error: &ClientError) -> bool {
     match error {
         // A commit without its begin, which another connection has forgotten, is invalid.

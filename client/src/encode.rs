@@ -1,7 +1,8 @@
-//! Byte strings that sort as typed keys do: integers, floats, texts, and tuples of them.
+//! Encodings of integers, floats, text and tuples as byte strings of the same order.
 //!
-//! A key of several parts is encoded part by part, one after the other. The encoding of the first parts alone is therefore
-//! a prefix of the whole, and [`scan_prefix`](crate::ByteClient::scan_prefix) finds all keys that share them:
+//! A composite key is encoded part by part. The encoding of its first parts is therefore a prefix
+//! of the whole, and [`scan_prefix`](crate::ByteClient::scan_prefix) finds all keys that share
+//! them:
 //!
 //! ```
 //! # #[cfg(feature = "embedded")] {
@@ -37,7 +38,7 @@
 //! | type | bytes | order |
 //! |---|---|---|
 //! | `u8` to `u128` | its own, greatest first | numeric |
-//! | `i8` to `i128` | its own, greatest first, the sign bit turned round | numeric |
+//! | `i8` to `i128` | its own, greatest first, the sign bit flipped | numeric |
 //! | `bool` | `00` or `01` | `false` first |
 //! | `char` | 4, as the `u32` of its code point | by code point |
 //! | `f32`, `f64` | those of the IEEE pattern, greatest first: negative ones with all bits turned round, the others with the sign bit | `total_cmp`: −NaN, −∞, …, −0, +0, …, ∞, NaN |
@@ -46,14 +47,16 @@
 //! | `Option` | `00`, or `01` and the value | `None` first |
 //! | tuples of 1 to 6 | their parts, one after the other | by the first part that differs |
 //!
-//! No encoding is a prefix of another one of the same type, which is why parts can follow each other without their lengths.
-//! The bytes are the same on every machine and stay as they are: they lie in tables. A key that is one string and nothing else
-//! needs none of this: its own bytes sort as it does.
+//! No encoding is a prefix of another one of the same type, which is why parts can follow each
+//! other without their lengths. The bytes are the same on every machine and stay as they are: they
+//! lie in tables. A key that is one string and nothing else needs none of this: its own bytes sort
+//! as it does.
 //!
-//! The escaping of strings is the customary one for composite keys; the turning of sign bits is that of radix sorts over
-//! signed numbers and floats.
+//! The escaping of strings is the customary one for composite keys; the turning of sign bits is
+//! that of radix sorts over signed numbers and floats.
 
-/// A value that can be a key, or a part of one: its encoding sorts as it does, see the [module](self#bytes).
+/// A value that can be a key, or a part of one: its encoding sorts as it does, see the
+/// [module](self#bytes).
 pub trait OrderedKey {
     /// Appends the encoding.
     fn encode_into(&self, out: &mut Vec<u8>);
@@ -61,7 +64,8 @@ pub trait OrderedKey {
 
 /// An [`OrderedKey`] that can be read from its encoding.
 pub trait DecodeKey: OrderedKey + Sized {
-    /// Reads a value from the front of `bytes`, and returns what lies after it; `None` if no value is encoded so.
+    /// Reads a value from the front of `bytes`, and returns what lies after it; `None` if no value
+    /// is encoded so.
     fn decode_from(bytes: &[u8]) -> Option<(Self, &[u8])>;
 }
 
@@ -122,7 +126,8 @@ numbers! {
     f64: u64, |n| turned_64(n.to_bits()), |n| f64::from_bits(turned_back_64(n));
 }
 
-/// All bits of a negative float, the sign bit of another one: the patterns of IEEE 754 are magnitudes after a sign.
+/// All bits of a negative float, the sign bit of another one: the patterns of IEEE 754 are
+/// magnitudes after a sign.
 fn turned_32(bits: u32) -> u32 {
     if bits >> 31 == 1 { !bits } else { bits ^ 1 << 31 }
 }

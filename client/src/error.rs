@@ -1,4 +1,4 @@
-//! What can go wrong, and whether trying again can help.
+//! Errors of the client, and whether a retry can help.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ pub enum ClientError {
     /// The URL names no memory node.
     #[error(transparent)]
     Url(#[from] UrlError),
-    /// The token to get in by cannot be had.
+    /// The token cannot be read.
     #[error(transparent)]
     Token(#[from] TokenError),
     /// The memory node's table could not be opened.
@@ -33,21 +33,21 @@ pub enum ClientError {
     /// The memory node has no table of this name: there never was one, or it was dropped.
     #[error("{why}")]
     NoSuchTable {
-        /// Which one is meant, and what to do.
+        /// The table, and what to do.
         why: String,
     },
-    /// The table is there, and its memory node could not go on with it.
+    /// The table exists, but its memory node could not open it.
     #[error(
-        "the table `{table}` at {address} is closed, because its memory node could not go on with it: its first words say why and \
-         what to do; or remove the table with `fpcache-cli drop {table} --yes`"
+        "the table `{table}` at {address} is closed because its memory node could not open it: see its output at start-up \
+         for the reason and the remedy, or remove the table with `fpcache-cli drop {table} --yes`"
     )]
     TableClosed {
-        /// Where its memory node listens.
+        /// The address of the memory node.
         address: String,
-        /// What it is called.
+        /// The name of the table.
         table: String,
     },
-    /// The memory node's reply makes no sense.
+    /// The memory node's reply cannot be decoded.
     #[error(transparent)]
     Message(#[from] MessageError),
     /// The fabric failed, or the memory node is gone.
@@ -58,13 +58,11 @@ pub enum ClientError {
     Deadline {
         /// The call's deadline.
         deadline: Duration,
-        /// What kept the call from an answer.
+        /// Why the last attempt failed.
         last: ReadError,
     },
-    /// The value does not have the table's size.
-    #[error(
-        "the value of key {key} has {got} bytes, the table's values have {expected}: all must have that size"
-    )]
+    /// The value does not have the length of the table's values.
+    #[error("the value of key {key} has {got} bytes, but the table's values have {expected}")]
     ValueSize {
         /// The record's key.
         key: String,
@@ -73,17 +71,17 @@ pub enum ClientError {
         /// Bytes of the table's values.
         expected: usize,
     },
-    /// There can be no such key in the table.
-    #[error("the key {key} cannot be the table's: {why}")]
+    /// The table cannot have such a key.
+    #[error("the key {key} does not fit the table: {why}")]
     KeySize {
         /// The key.
         key: String,
         /// Why not.
         why: String,
     },
-    /// The value is longer than values can be.
+    /// The value exceeds the maximum length.
     #[error(
-        "the value of key {key} has {got} bytes, values have at most {MAX_VALUE_BYTES}: divide it among several records"
+        "the value of key {key} has {got} bytes, but values have at most {MAX_VALUE_BYTES}: split it into several records"
     )]
     ValueTooLong {
         /// The record's key.
@@ -91,33 +89,34 @@ pub enum ClientError {
         /// Bytes of the value.
         got: usize,
     },
-    /// What of a record must lie in its slot does not fit there: where all values have one length, key and value; else the key,
-    /// and the value or 16 bytes that say where it lies.
+    /// The record does not fit its slot. The slot must hold the key and, if all values have one
+    /// length, the value; otherwise the value or a reference of 16 bytes to it.
     #[error(
-        "the record of key {key} has {got} bytes of key and value and needs {needs} of them in its slot, the table's slots \
-         have room for {room}: create the table with room for {needs} or more"
+        "the record of key {key} has {got} bytes of key and value and needs {needs} bytes of a slot, but the slots of this \
+         table have room for {room}: create it with room for {needs} or more"
     )]
     RecordSize {
         /// The record's key.
         key: String,
         /// Bytes of key and value.
         got: usize,
-        /// Bytes there are for them in a slot.
+        /// Bytes of a slot.
         room: usize,
-        /// The least there would have to be.
+        /// Bytes that the record needs.
         needs: usize,
     },
-    /// No reply to a change came in time, or none that tells its outcome: it may have been made, may not, or may yet be until
-    /// the same thread makes its next change. Also if the table was dropped before the reply came and there is another of its
-    /// name: then the change may have been made in the former table, and is not made in this one.
-    #[error("it is not known whether the change was made: {why}; read the record before making it again")]
+    /// No reply to a write arrived in time, or none with its outcome. The write may have taken
+    /// effect, or may still do so until the same thread makes its next write. This is also the
+    /// error if the table was dropped and another one of its name was created meanwhile: the write
+    /// may have taken effect in the former table, and does not in the new one.
+    #[error("it is unknown whether the write took effect: {why}; read the record before writing it again")]
     OutcomeUnknown {
-        /// What kept the outcome from being known.
+        /// Why the outcome is unknown.
         why: String,
     },
     /// The region has no room for the record; nothing was changed.
     #[error(
-        "the memory node{} has no room for key {key}: remove records, drop tables, or start it with a larger --capacity",
+        "the memory node{} has no room for key {key}: delete records, drop tables, or restart it with a larger --capacity",
         .node.as_ref().map_or(String::new(), |node| format!(" {node}"))
     )]
     NoRoom {
@@ -126,10 +125,10 @@ pub enum ClientError {
         /// Which memory node, of a table over several.
         node: Option<String>,
     },
-    /// The change could not be written to the memory node's log; nothing was changed.
+    /// The memory node could not log the write; nothing was changed.
     #[error(
-        "the memory node{} could not write the change of key {key} to its log: make room on the disk of its --data-dir, \
-         then try again",
+        "the memory node{} could not log the write of key {key}: make room on the disk of its --data-dir, then try \
+         again",
         .node.as_ref().map_or(String::new(), |node| format!(" {node}"))
     )]
     NotDurable {
@@ -138,72 +137,73 @@ pub enum ClientError {
         /// Which memory node, of a table over several.
         node: Option<String>,
     },
-    /// One of a table's memory nodes does not answer, or cannot be asked.
+    /// One of a table's memory nodes does not answer, or cannot be reached.
     #[error("{}", away(.node, .source))]
     NodeAway {
         /// Its URL.
         node: String,
-        /// How that was noticed.
+        /// The underlying error.
         source: FabricError,
     },
-    /// The map of a table over several memory nodes makes no sense, or would not.
+    /// The partition map of a table over several memory nodes is invalid.
     #[error(transparent)]
     MapUnusable(#[from] MapError),
     /// The memory nodes of a table have different maps of it.
     #[error("{why}")]
     MapsDisagree {
-        /// Which of them, and what to do.
+        /// The memory nodes, and what to do.
         why: String,
     },
     /// The memory node's table has keys of another kind than this client.
     #[error(
-        "the memory node's table has keys of the kind `{theirs}`, this client is for the kind `{own}`: open it with a client \
-         for its kind (`Client` for u64, `ByteClient` for bytes), or make a table of another name with keys of the kind {own}"
+        "the table has keys of the kind `{theirs}`, but this client is for `{own}`: open it with the client for its keys \
+         (`Client` for u64, `ByteClient` for bytes), or create a table of another name with keys of the kind {own}"
     )]
     OtherKeys {
-        /// What the table's keys are.
+        /// The kind of the table's keys.
         theirs: KeyKind,
-        /// What this client's keys are.
+        /// The kind of this client's keys.
         own: &'static str,
     },
-    /// The table had records or could have some when this client first read it, and has not even parameters now: its memory node
-    /// was started anew without its data, or the table was dropped and made anew.
+    /// The table had parameters when this client opened it, and has none now: its memory node was
+    /// restarted without its data, or the table was dropped and created again.
     #[error(
-        "the table was made anew and holds nothing yet: load it again, or open it with a new client, which finds it empty"
+        "the table was lost and created again, and is empty: load it again, or open it with a new client"
     )]
     Emptied,
-    /// The table is empty, and was made for records of another kind than those that were to be loaded.
+    /// The table is empty, but was created with parameters that the records to be loaded do not
+    /// have.
     #[error(
-        "the table is empty, but was created with other parameters ({theirs:?}) than are asked for ({asked:?}): use its own, a table \
-         of another name, or drop this one first"
+        "the table is empty, but was created with other parameters ({theirs:?}) than requested ({asked:?}): use those, use a \
+         table of another name, or drop this one first"
     )]
     OtherParameters {
         /// The table's.
         theirs: Box<TableParameters>,
-        /// Those that are asked for.
+        /// Those requested.
         asked: Box<TableParameters>,
     },
-    /// Values are asked for as words of eight bytes, which the table's are not.
+    /// Values were requested as words of eight bytes, but the table's have another length.
     #[error(
-        "the values of this table {}, and not all eight bytes: look its keys up with multi_get_into, or make a table whose \
-         values have eight bytes",
+        "the values of this table {}, not eight bytes: use multi_get_into, or create a table with values of eight \
+         bytes",
         .value_bytes.map_or("vary in length".to_owned(), |bytes| format!("have {bytes} bytes"))
     )]
     NotWords {
         /// Bytes of the table's values; `None` where they vary.
         value_bytes: Option<u32>,
     },
-    /// Arrays that answers go into have other lengths than the keys'.
+    /// The arrays for the answers are not as long as that of the keys.
     #[error(
         "there are {keys} keys, and arrays for {} answers: pass arrays exactly as long as the keys",
         .values.filter(|values| values != keys).unwrap_or(*.found)
     )]
     ArrayLengths {
-        /// How many keys there are.
+        /// The number of keys.
         keys: usize,
-        /// How many values there is room for, where values are asked for.
+        /// The length of the array for values, if there is one.
         values: Option<usize>,
-        /// How many marks there is room for.
+        /// The length of the array of flags.
         found: usize,
     },
     /// The embedded memory node could not be set up.
@@ -233,15 +233,16 @@ impl From<FabricError> for ClientError {
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
-    /// Call again, perhaps after a pause: the memory node is gone, busy or has lost the table, or the time was short.
+    /// Retry, perhaps after a pause: the memory node is down, busy or has lost the table, or the
+    /// deadline was short.
     Retry,
-    /// Look before calling again: whether the change was made is not known.
+    /// Read before retrying: it is unknown whether the write took effect.
     Unknown,
     /// Change the call: its arguments or data are wrong.
     Invalid,
-    /// Change the setup: more memory, another release, other rights.
+    /// Change the setup: more memory, another release, other permissions.
     Setup,
-    /// Report it: something contradicts itself.
+    /// Report a bug: something is inconsistent.
     Internal,
 }
 
@@ -315,11 +316,11 @@ fn of_open(error: &OpenError) -> ErrorKind {
     }
 }
 
-/// What there is to say of a memory node among several whose call failed in the fabric.
+/// The message for a memory node among several that a call failed to reach.
 fn away(node: &str, error: &FabricError) -> String {
     match of_fabric(error) {
         ErrorKind::Retry => format!(
-            "the memory node {node} does not answer: {error}; keys that others have are served, its own again when it is back"
+            "the memory node {node} does not answer: {error}; only its own keys are affected, until it is back"
         ),
         _ => format!("the memory node {node}: {error}"),
     }

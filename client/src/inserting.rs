@@ -1,4 +1,4 @@
-//! Loads into tables that have their parameters already: inserts, many together.
+//! Loads into tables that have parameters already: batches of inserts.
 
 use std::borrow::Borrow;
 
@@ -15,7 +15,7 @@ use crate::write::{Changes, outcome};
 /// Bytes of records that are kept until they are sent; one more record may come on top.
 const KEPT_BYTES: usize = 1 << 20;
 
-/// The records that are still to be sent, and what is known of those that were.
+/// The records still to be sent, and the outcomes of earlier ones.
 #[derive(Debug)]
 pub(crate) struct Inserting<K: BuildKeys> {
     changes: Changes<K>,
@@ -53,8 +53,10 @@ impl<K: BuildKeys> Inserting<K> {
         value: &[u8],
     ) -> Result<(), ClientError> {
         if self.keys.last().is_some_and(|last| last.borrow() >= key) {
-            let why =
-                format!("key {} is not above the one before: load keys in ascending order", K::show(key));
+            let why = format!(
+                "key {} is not greater than the one before: load keys in ascending order",
+                K::show(key)
+            );
             return Err(Refusal::new(ErrorCode::BadData, why).into());
         }
         self.changes.insert(KeyRef::<K>(key), value);
@@ -75,7 +77,7 @@ impl<K: BuildKeys> Inserting<K> {
         for (key, reply) in self.keys[first..].iter().zip(&self.replies) {
             if outcome::<K>(key.borrow(), *reply)?.status != WriteStatus::Done {
                 let why = format!(
-                    "key {} is there already: another client writes to the table that is being loaded",
+                    "key {} exists already: another client writes to the table that is being loaded",
                     K::show(key.borrow())
                 );
                 return Err(Refusal::new(ErrorCode::NotEmpty, why).into());

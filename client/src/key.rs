@@ -1,10 +1,11 @@
-//! What stands for a key in calls.
+//! Types that calls accept as keys.
 
 use fpcache::key_space::{ByteKeys, KeySpace, U64Keys};
 
-/// Whatever can be passed as a key of a table: a `u64` where keys are integers; anything that is bytes, such as `&[u8]`,
-/// `&str`, `String` or an array, where they are byte strings. [`encode`](mod@crate::encode) makes byte strings of integers and
-/// tuples that sort as these do. Where the kind of keys is a parameter, [`KeyRef`] stands for a key of any kind.
+/// A type that can be passed as a key: `u64` for integer keys; anything that is `AsRef<[u8]>`, such
+/// as `&[u8]`, `&str`, `String` or an array, for byte strings. [`encode`](mod@crate::encode)
+/// encodes integers and tuples as byte strings of the same order. Code that is generic over the
+/// kind of keys passes a [`KeyRef`].
 pub trait AsKey<K: KeySpace> {
     /// The key.
     fn as_key(&self) -> &K::Key;

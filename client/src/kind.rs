@@ -1,4 +1,4 @@
-//! What the keys of a memory node's table are, for whoever does not know.
+//! The kind of a table's keys, read before a client for it exists.
 
 use fpcache::key_space::{ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{Corrupt, SUPERBLOCK_BYTES, Superblock, SuperblockError};
@@ -21,7 +21,7 @@ pub(crate) fn read_kind<E: Endpoint>(endpoint: &mut E) -> Result<Option<KeyKind>
         match Superblock::decode::<U64Keys>(bytes) {
             Ok(superblock) => return Ok(superblock.table.map(|_| KeyKind::U64)),
             Err(SuperblockError::Changing) if attempt < SPINS => std::hint::spin_loop(),
-            // Whoever changes it may wait for this processor.
+            // A writer that changes it may wait for this processor.
             Err(SuperblockError::Changing) => std::thread::yield_now(),
             Err(SuperblockError::Corrupt(_)) => {
                 return Ok(Superblock::decode::<ByteKeys>(bytes)?.table.map(|_| KeyKind::Bytes));

@@ -1,4 +1,4 @@
-//! A number of lanes, whatever they lead over.
+//! A set of lanes, over any kind of connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +12,15 @@ use crate::error::ClientError;
 
 /// Lanes by number, each with one change under way at most.
 pub(crate) trait Lanes<K: BuildKeys>: Send {
-    /// By which identity the change went that a lane had last: the memory node that answers one change of an identity does not
-    /// do its earlier ones any more. A lane that leads to one memory node has one identity.
+    /// By which identity the change went that a lane had last: the memory node that answers one
+    /// change of an identity does not do its earlier ones any more. A lane that leads to one memory
+    /// node has one identity.
     fn identity(&self, _lane: usize) -> usize {
         0
     }
 
-    /// Whether the lane has that identity still. One that it has no more was of a table that was dropped, and nothing that went
-    /// by it takes effect any more.
+    /// Whether the lane has that identity still. One that it has no more was of a table that was
+    /// dropped, and nothing that went by it takes effect any more.
     fn has_identity(&self, _lane: usize, _identity: usize) -> bool {
         true
     }

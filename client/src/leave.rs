@@ -1,4 +1,4 @@
-//! Threads that end give back what they hold of their clients.
+//! Release of a thread's share of its clients when the thread ends.
 
 use std::cell::RefCell;
 use std::sync::Weak;
@@ -18,7 +18,8 @@ thread_local! {
 
 /// Has `used` left when the calling thread ends.
 pub(crate) fn when_thread_ends(used: Weak<dyn Leave>) {
-    // A thread that is ending already takes no more promises; what it holds stays until a successor's first call.
+    // A thread that is ending already takes no more promises; what it holds stays until a
+    // successor's first call.
     let _ = USED.try_with(|Used(list)| {
         let mut list = list.borrow_mut();
         list.retain(|other| other.strong_count() > 0);

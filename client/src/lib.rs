@@ -1,10 +1,9 @@
 //! The client library of FPCache.
 //!
-//! A [`Client`] looks keys up in a memory node: one in another process, named by a URL, or, with the feature `embedded`, one
-//! inside this process.
-//! Lookups are one-sided: over shared memory the memory node's processor takes no part in them, and over sockets
-//! threads that do nothing else answer READs. One handle serves any number of threads;
-//! a thread that looks up much has a [`Reader`] of its own.
+//! A [`Client`] looks up keys in a memory node: in another process, named by a URL, or, with the
+//! feature `embedded`, in this process. Lookups are one-sided: over shared memory the memory node's
+//! processor is not involved, and over sockets dedicated threads answer READs. One handle serves
+//! any number of threads; a thread that does many lookups should have its own [`Reader`].
 //!
 //! ```
 //! use fpcache_client::{Client, TableParameters};
@@ -30,27 +29,31 @@
 //!
 //! # Tables
 //!
-//! A memory node has many tables, by name; a client is of one of them, `default` unless [`ClientConfig::table`] says another.
-//! [`Tables`] lists, makes and drops them. When its table is dropped, a client's next call fails with
-//! [`ClientError::NoSuchTable`]; when there is one of its name and kind again, calls succeed again.
+//! A memory node serves named tables; a client is connected to one of them, `default` unless
+//! [`ClientConfig::table`] names another. [`Tables`] lists, creates and drops them. When its table
+//! is dropped, a client's calls fail with [`ClientError::NoSuchTable`], until a table of the same
+//! name and kind is created.
 //!
 //! # Keys
 //!
-//! A [`Client`] is for tables whose keys are `u64`s, a [`ByteClient`] for those whose keys are byte strings of 1 B to 4 KiB, in
-//! lexicographic order; all calls are the same. What the keys of a table are is set when it is made;
-//! [`Client::key_kind`] tells. Keys of several parts are byte strings by [`encode`](mod@encode). A read of a key that no table
-//! can hold, an empty one or one that is too long, finds nothing; a write of one is an error.
+//! A [`Client`] is for tables with `u64` keys, a [`ByteClient`] for tables with keys that are byte
+//! strings of 1 B to 4 KiB, in lexicographic order; the API is the same. The kind of keys is fixed
+//! when a table is created; [`Client::key_kind`] returns it. Composite keys are encoded as byte
+//! strings with [`encode`](mod@encode). Reading an invalid key (empty or too long) finds nothing;
+//! writing one is an error.
 //!
 //! # Values
 //!
-//! All values of a table have one length, or their lengths vary, as the [`RecordShape`] says that the table was created with. One
-//! whose length varies has up to 16 MiB: beside its key in a slot if both fit its `room`, else outside, where it takes what it needs
-//! and the slot 16 bytes beside the key. Records are cheapest to read whose values lie in slots, and slots all have the same
-//! length: a room that most values fit, and few by far, is a good one.
+//! The [`RecordShape`] of a table says whether all its values have one length or whether they vary.
+//! Values of variable length have up to 16 MiB. A value is stored in the slot with its key if both
+//! fit into its `room`; otherwise it is external, and the slot holds a reference of 16 bytes.
+//! Values in slots are cheapest to read, but all slots have the same size: choose a room that fits
+//! most values without wasting much.
 //!
 //! # Cost
 //!
-//! A `get` costs one or two dependent round trips, by the [`Plan`]; [`PlanChoice::Auto`] takes the cheapest for each key:
+//! A `get` costs one or two dependent round trips, by the [`Plan`]; [`PlanChoice::Auto`] takes the
+//! cheapest for each key:
 //!
 //! | Plan | Key is there | Key is absent |
 //! |---|---|---|
@@ -61,24 +64,26 @@
 //! | at-node, over sockets: the memory node's threads look it up | one, and those of another plan if it does not answer | the same |
 //! | cached | one if the hot cache names its slot | as without the cache |
 //!
-//! One more comes on top when the hot cache names a slot that holds another key, one when a page of the directory has to be
-//! fetched because the budget has no room for all of it, and one when a plan has to be given up for a range read.
-//! An external value is one more round trip, by any plan; [`Client::contains`] spares it.
-//! `multi_get` costs what its slowest key does, for all keys together. Every answer of [`Client::get_into`] carries the plan it took and its own [`Cost`].
+//! There is one more round trip when the slot from the hot cache holds another key, one when a page
+//! of the directory must be fetched because it does not fit the budget, and one when a plan falls
+//! back to a range read. An external value costs one more round trip with any plan;
+//! [`Client::contains`] avoids it. `multi_get` takes as many round trips for all keys as its
+//! slowest key needs. [`Client::get_into`] returns the plan and the [`Cost`] of each lookup.
 //!
 //! # Failures
 //!
-//! [`ClientError::is_retryable`] says whether the same call may succeed later. When the memory node restarts, the next
-//! call connects anew and drops everything that was fetched from its predecessor. A thread that makes no more calls keeps
-//! its share of the predecessor's table until it ends.
+//! [`ClientError::is_retryable`] says whether the same call may succeed later. When the memory node
+//! restarts, the next call reconnects and discards everything that was fetched before. A thread
+//! that makes no more calls keeps its share of the old table until it ends.
 //!
 //! # Forks
 //!
-//! A process may fork while none of its other threads is inside a call of this library, nor is the forking one: as python's
-//! `multiprocessing` does. The child goes on with the handles it has, over connections that its first calls make, and under
-//! names of its own, so that its writes are told from the parent's, which notices nothing. Writes that a [`Pipeline`] had under
-//! way are the parent's: the child is told [`ClientError::OutcomeUnknown`] of them. A [`Load`] ends with the fork in the child. An
-//! embedded memory node stays in the parent: the child's calls fail with
+//! A process may fork while none of its threads is inside a call of this library, as Python's
+//! `multiprocessing` does. The child can use the handles it inherited: its first calls open new
+//! connections, with new identities for its writes, and the parent is not affected. Writes that a
+//! [`Pipeline`] had in flight belong to the parent; in the child they end with
+//! [`ClientError::OutcomeUnknown`]. A [`Load`] ends with the fork in the child. An embedded memory
+//! node stays in the parent: the child's calls fail with
 //! [`LeftBehind`](fpcache_fabric::FabricError::LeftBehind).
 
 #![forbid(unsafe_code)]

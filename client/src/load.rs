@@ -1,4 +1,4 @@
-//! Loading a table through the memory node's request ring.
+//! Loads through the memory node's request ring.
 
 use std::borrow::{Borrow, Cow};
 
@@ -15,8 +15,9 @@ use crate::key::{AsKey, KeyRef};
 
 /// A load in progress: records in ascending key order, sent in chunks that fill a request.
 ///
-/// The records become visible with [`finish`](Self::finish); dropping the load before that leaves no trace of it. A table that has
-/// its parameters already takes them as inserts instead, which are visible at once.
+/// The records become visible with [`finish`](Self::finish); dropping the load before leaves no
+/// trace. If the table has its parameters already, the records are inserted instead, and visible at
+/// once.
 #[derive(Debug)]
 #[must_use = "nothing is visible before `finish`"]
 pub struct Load<'c, K: BuildKeys = U64Keys> {
@@ -34,13 +35,13 @@ pub struct Load<'c, K: BuildKeys = U64Keys> {
     /// How the records are sent if the table has its parameters already.
     inserting: Option<Inserting<K>>,
     finished: bool,
-    /// Of a table over several memory nodes the loads into its ranges, which take all records, and where each range ends; and which of
-    /// them takes the next one.
+    /// Of a table over several memory nodes the loads into its ranges, which take all records, and
+    /// where each range ends; and which of them takes the next one.
     parts: Vec<(Option<K::Owned>, Load<'c, K>)>,
     part: usize,
 }
 
-/// What a finished load made.
+/// The result of a finished load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loaded {
     /// Records.
@@ -103,7 +104,8 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             }
             Err(error) => {
                 if matches!(error, ClientError::Fabric(_)) {
-                    // It may have been executed all the same; nothing is in the way of the next one then.
+                    // It may have been executed all the same; nothing is in the way of the next one
+                    // then.
                     let _ = client.request(&Request::LoadAbort, None, |_, _| Ok(()));
                 }
                 return Err(explained(&client, &parameters, error));
@@ -126,12 +128,12 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         })
     }
 
-    /// Adds a record. One request per full chunk, of which the memory node gives the size (1 MiB by default), and one per piece of
-    /// that size of a value that does not fit a chunk.
+    /// Adds a record. One request per full chunk, whose size the memory node determines (1 MiB by
+    /// default), and one per piece of that size of a value that does not fit a chunk.
     ///
     /// # Errors
-    /// A key or value of a size the table cannot have; and, for any record of the chunk before: keys out of order, or a full
-    /// region. After an error the load is over.
+    /// A key or value that does not fit the table; or, for any record of the chunk before, keys out
+    /// of order or a full region. An error ends the load.
     pub fn push(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
         let (key, shape) = (key.as_key(), self.parameters.shape);
         if !self.parts.is_empty() {
@@ -184,10 +186,10 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     /// Ends the load and makes the table visible.
     ///
     /// # Errors
-    /// As for [`push`](Self::push); nothing is visible then, unless the records were sent as inserts.
+    /// As for [`push`](Self::push); nothing is visible then, unless the records were inserted.
     ///
-    /// Of a table over several memory nodes one range after another becomes visible. An error names the memory node; ranges before it
-    /// stay loaded.
+    /// In a table over several memory nodes, one range after another becomes visible. An error
+    /// names the memory node; the ranges before it stay loaded.
     pub fn finish(mut self) -> Result<Loaded, ClientError> {
         if !self.parts.is_empty() {
             let mut all = Loaded { keys: 0, segments: 0 };
@@ -212,7 +214,8 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         Ok(loaded)
     }
 
-    /// Sends a request of this load: to the table in which it was begun, and to no other of its name.
+    /// Sends a request of this load: to the table in which it was begun, and to no other of its
+    /// name.
     fn request<R>(
         &self,
         request: &Request<'_>,

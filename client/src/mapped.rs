@@ -1,4 +1,4 @@
-//! Memory nodes whose regions are mapped into this process, wherever they run.
+//! Memory nodes whose regions are mapped into this process.
 
 use fpcache::TableName;
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, connect};

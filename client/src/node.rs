@@ -1,4 +1,4 @@
-//! Opening a table, wherever its memory node runs and however it is reached.
+//! Opening a table, over any kind of connection.
 
 use std::sync::Arc;
 
@@ -19,7 +19,8 @@ pub(crate) trait Node: Connector + Clone {
     /// The table that the settings name, of the same memory node.
     fn beside(&self, config: &ClientConfig) -> Self;
 
-    /// The memory node, and the table's name there; `None` for one that has a single table whatever it is called.
+    /// The memory node, and the table's name there; `None` for one that has a single table whatever
+    /// it is called.
     fn place(&self) -> Option<(Url, TableName)>;
 
     /// The token to get in by, if any.
@@ -27,7 +28,8 @@ pub(crate) trait Node: Connector + Clone {
         None
     }
 
-    /// A client of the table, whose keys must be of its kind; or the error that says which tables there are instead.
+    /// A client of the table, whose keys must be of its kind; or the error that says which tables
+    /// there are instead.
     fn open<K: BuildKeys>(
         self,
         config: &ClientConfig,

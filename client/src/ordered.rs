@@ -1,4 +1,4 @@
-//! Calls that go by the order of keys.
+//! Ordered queries of clients.
 
 use std::borrow::Borrow;
 use std::ops::Bound;
@@ -15,23 +15,24 @@ use crate::read::end_of_prefix;
 use crate::reader::{Reader, with_place};
 
 impl<K: BuildKeys> TableClient<K> {
-    /// The record with the greatest key not above `key`, `None` if there is none: of ranges that are stored under their first
-    /// keys, the one that `key` lies in. The record was the nearest at one instant of the call, as a [`get`](Self::get) is of one.
+    /// The record with the greatest key not above `key`, or `None`. If keys are the starts of
+    /// ranges, it is the range that contains `key`. Linearizable: the record was the nearest at one
+    /// instant during the call.
     ///
     /// # Cost
-    /// One round trip and the slots of the key's window, with eight more; [`get`](Self::get) reads their fingerprints and one
-    /// slot. Where one of them was written to since its segment was loaded, one more round trip with the same bytes, and more
-    /// for as long as they change; over mapped memory that is some tens of nanoseconds. One more where the nearest record lies further off, or its
-    /// external value.
+    /// One round trip that reads the slots of the key's window and eight more ([`get`](Self::get)
+    /// reads their fingerprints and one slot). If any of them was written to since its segment was
+    /// loaded, a second round trip with the same bytes, and more while they keep changing; over
+    /// mapped memory that takes tens of nanoseconds. One more each for a nearest record further
+    /// away and for an external value.
     ///
     /// # Errors
-    /// As for [`get`](Self::get). Slots that never stop changing between two READs end in
-    /// [`Deadline`](ClientError::Deadline).
+    /// As for [`get`](Self::get); [`Deadline`](ClientError::Deadline) if the slots kept changing.
     pub fn floor(&self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
         self.nearest(Side::Floor, key.as_key())
     }
 
-    /// The record with the least key not below `key`, `None` if there is none. As [`floor`](Self::floor).
+    /// The record with the least key not below `key`, or `None`. See [`floor`](Self::floor).
     ///
     /// # Errors
     /// As for [`floor`](Self::floor).
@@ -39,8 +40,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.nearest(Side::Ceiling, key.as_key())
     }
 
-    /// The record with the least key, `None` if the table is empty. As [`floor`](Self::floor), with some round trips more
-    /// where the first keys were deleted.
+    /// The record with the least key, or `None` if the table is empty. See [`floor`](Self::floor);
+    /// takes some more round trips if the first keys were deleted.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor).
@@ -48,8 +49,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.nearest(Side::Ceiling, K::lowest())
     }
 
-    /// The record with the greatest key, `None` if the table is empty. As [`floor`](Self::floor), with some round trips more
-    /// where the last keys were deleted.
+    /// The record with the greatest key, or `None` if the table is empty. See
+    /// [`floor`](Self::floor); takes some more round trips if the last keys were deleted.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor).
@@ -57,7 +58,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.nearest(Side::Floor, K::highest())
     }
 
-    /// [`floor`](Self::floor) without an allocation: hands the record to `take`, and says what it cost.
+    /// [`floor`](Self::floor) without an allocation: passes the record to `take`, and returns the
+    /// cost.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor).
@@ -70,7 +72,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.nearest_with(Side::Floor, key.as_key(), take)
     }
 
-    /// [`ceiling`](Self::ceiling) without an allocation: hands the record to `take`, and says what it cost.
+    /// [`ceiling`](Self::ceiling) without an allocation: passes the record to `take`, and returns
+    /// the cost.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor).
@@ -83,8 +86,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.nearest_with(Side::Ceiling, key.as_key(), take)
     }
 
-    /// [`floor`](Self::floor) for each of `keys`, in their order. All keys share their round trips: as many as the slowest of them
-    /// needs. Each answer is of an instant of its own.
+    /// [`floor`](Self::floor) for each of `keys`, in the same order. All keys share round trips: as
+    /// many as the slowest key needs. Each answer is linearizable on its own.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor); the group fails as a whole.
@@ -92,7 +95,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.multi_nearest(Side::Floor, keys)
     }
 
-    /// [`ceiling`](Self::ceiling) for each of `keys`, in their order. As [`multi_floor`](Self::multi_floor).
+    /// [`ceiling`](Self::ceiling) for each of `keys`, in the same order. See
+    /// [`multi_floor`](Self::multi_floor).
     ///
     /// # Errors
     /// As for [`floor`](Self::floor); the group fails as a whole.
@@ -100,7 +104,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.multi_nearest(Side::Ceiling, keys)
     }
 
-    /// [`multi_floor`](Self::multi_floor), handing each record to `take`, in the order of `keys`, with what it cost.
+    /// [`multi_floor`](Self::multi_floor), which passes each record and its cost to `take`, in the
+    /// order of `keys`.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor); the group fails as a whole.
@@ -112,7 +117,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.multi_nearest_with(Side::Floor, keys, take)
     }
 
-    /// [`multi_ceiling`](Self::multi_ceiling), handing each record to `take`, in the order of `keys`, with what it cost.
+    /// [`multi_ceiling`](Self::multi_ceiling), which passes each record and its cost to `take`, in
+    /// the order of `keys`.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor); the group fails as a whole.
@@ -124,8 +130,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.multi_nearest_with(Side::Ceiling, keys, take)
     }
 
-    /// Whether each of `keys` is there, in their order, without their values. As [`multi_get`](Self::multi_get); external values
-    /// are not read.
+    /// Whether each of `keys` exists, in the same order. See [`multi_get`](Self::multi_get);
+    /// external values are not read.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.
@@ -138,12 +144,13 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(found)
     }
 
-    /// How many keys there are from `start` up to `end`, exclusive; exact. Each key counts that was there at one instant of the
-    /// call, as in a [`scan`](Self::scan): the count need not have been true of all of them at once.
+    /// The exact number of keys from `start` to `end`, exclusive. Each key is counted as of some
+    /// instant during the call, as in a [`scan`](Self::scan), so the count need not be of any
+    /// single instant.
     ///
     /// # Cost
-    /// Every slot of the range is READ, 256 KiB with each round trip: about the bytes of a slot divided by the table's fill for each key, 29 with
-    /// values of 8 bytes. External values are not READ.
+    /// Reads every slot of the range, 256 KiB per round trip: per key about the bytes of a slot
+    /// divided by the table's fill, 29 with values of 8 bytes. External values are not read.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -152,7 +159,7 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(with_core!(self, core => core.here(|held| core.count(held, range, self.deadline())))?.0)
     }
 
-    /// How many keys there are that are not below `start`. As [`count`](Self::count).
+    /// The number of keys not below `start`. See [`count`](Self::count).
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -160,7 +167,7 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(with_core!(self, core => core.here(|held| core.count(held, (start.as_key(), None), self.deadline())))?.0)
     }
 
-    /// As [`count`](Self::count), up to `end` if there is one, with what it cost.
+    /// As [`count`](Self::count), up to `end` if given, with the cost.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -173,8 +180,8 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.here(|held| core.count(held, range, self.deadline())))
     }
 
-    /// Up to `limit` records in descending order of their keys, from the greatest not above `start`. Costs what
-    /// [`scan`](Self::scan) does.
+    /// Up to `limit` records in descending key order, beginning with the greatest key not above
+    /// `start`, at the cost of a [`scan`](Self::scan).
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -185,7 +192,8 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(records)
     }
 
-    /// As [`scan_back`](Self::scan_back), handing each record to `take`, which must not use this client.
+    /// As [`scan_back`](Self::scan_back), but passes each record to `take`, which must not use this
+    /// client.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -198,8 +206,7 @@ impl<K: BuildKeys> TableClient<K> {
         self.scan_down((K::lowest(), Bound::Included(start.as_key())), limit, take)
     }
 
-    /// Hands up to `limit` records with keys from `start` up to `end`, exclusive, to `take`, in descending order of their keys: those
-    /// of [`scan_range`](Self::scan_range), the last first.
+    /// As [`scan_range`](Self::scan_range), in descending key order.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -213,8 +220,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.scan_down((start.as_key(), Bound::Excluded(end.as_key())), limit, take)
     }
 
-    /// Hands up to `limit` records with keys that are not below `start` to `take`, in descending order of their keys: from the
-    /// greatest of all on.
+    /// Passes up to `limit` records with keys not below `start` to `take`, in descending key order,
+    /// beginning with the greatest of the table.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -305,7 +312,8 @@ impl<K: BuildKeys> TableClient<K> {
 }
 
 impl ByteClient {
-    /// Hands up to `limit` records whose keys begin with `prefix` to `take`, in descending order of their keys.
+    /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in descending key
+    /// order.
     ///
     /// # Errors
     /// As for [`scan`](Client::scan).
@@ -321,7 +329,7 @@ impl ByteClient {
         self.scan_down((prefix, to), limit, take)
     }
 
-    /// How many keys begin with `prefix`. As [`count`](Client::count).
+    /// The number of keys that begin with `prefix`. See [`count`](Client::count).
     ///
     /// # Errors
     /// As for [`get`](Client::get).
@@ -333,7 +341,7 @@ impl ByteClient {
 }
 
 impl<K: BuildKeys> Reader<K> {
-    /// The record with the greatest key not above `key`, handed to `take`, and what it cost; see
+    /// Passes the record with the greatest key not above `key` to `take`, and returns the cost; see
     /// [`Client::floor`](crate::Client::floor).
     ///
     /// # Errors
@@ -347,7 +355,7 @@ impl<K: BuildKeys> Reader<K> {
         self.nearest_with(Side::Floor, key.as_key(), take)
     }
 
-    /// The record with the least key not below `key`, handed to `take`, and what it cost; see
+    /// Passes the record with the least key not below `key` to `take`, and returns the cost; see
     /// [`Client::ceiling`](crate::Client::ceiling).
     ///
     /// # Errors
@@ -374,7 +382,7 @@ impl<K: BuildKeys> Reader<K> {
     }
 }
 
-/// A record as callers are shown it.
+/// A record as it is passed to callers.
 #[inline]
 fn record<K: BuildKeys>(found: Option<Neighbour<'_, K>>) -> Option<(K::View<'_>, &[u8])> {
     found.map(|found| (K::as_view(found.key), found.value))

@@ -1,4 +1,4 @@
-//! Writes in flight: changes that are under way while their thread goes on reading.
+//! Pipelines: writes in flight while their thread continues.
 
 use std::borrow::Borrow;
 use std::collections::VecDeque;
@@ -22,26 +22,27 @@ use crate::write::outcome;
 /// The most writes that one pipeline has in flight.
 pub const MAX_IN_FLIGHT: usize = 64;
 
-/// Names a write of a pipeline. They count up in the order of the writes.
+/// Identifies a write of a pipeline. Tickets count up in the order of the writes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct WriteTicket(u64);
 
-/// How a write of a pipeline ended.
+/// The outcome of a write of a pipeline.
 #[derive(Debug)]
 pub struct Completed<K: BuildKeys = U64Keys> {
-    /// What posting it gave.
+    /// The ticket that posting it returned.
     pub ticket: WriteTicket,
     /// The record's key.
     pub key: K::Owned,
-    /// The memory node's reply, or why there is none; the errors are those of the same call of [`Client`].
+    /// The memory node's reply, or the error, as of the same call of [`Client`].
     pub outcome: Result<WriteReply, ClientError>,
 }
 
-/// One thread's way to have several writes under way, and to go on reading meanwhile.
+/// Several writes in flight from one thread, which continues meanwhile.
 ///
-/// Posting a write sends it and returns: it costs a fraction of a round trip. Up to `depth` writes are in flight; one more
-/// waits until the oldest has been answered. How each ended is kept until it is taken by [`poll`](Self::poll),
-/// [`next`](Self::next) or [`finish`](Self::finish), about a hundred bytes each: take them now and then.
+/// Posting a write sends it and returns, which takes a fraction of a round trip. Up to `depth`
+/// writes are in flight; a further one waits until the oldest is answered. Outcomes are kept, at
+/// about a hundred bytes each, until [`poll`](Self::poll), [`next`](Self::next) or
+/// [`finish`](Self::finish) returns them: collect them regularly.
 ///
 /// ```
 /// # #[cfg(feature = "embedded")] {
@@ -63,20 +64,20 @@ pub struct Completed<K: BuildKeys = U64Keys> {
 /// # }
 /// ```
 ///
-/// *Order.* Writes of one key take effect in the order in which they were posted; writes of different keys in any order. A
-/// read through the pipeline waits for this pipeline's writes of what it reads and therefore sees them; one through the
-/// [`Client`] is concurrent with them, as another thread's is. Every write takes effect at one instant between its posting and
-/// its end, as with [`Client`].
+/// *Order.* Writes of one key take effect in the order in which they were posted, writes of
+/// different keys in any order. A read through the pipeline waits for this pipeline's writes of the
+/// same keys and sees them; a read through the [`Client`] is concurrent with them, like one of
+/// another thread. Every write takes effect at one instant between posting and completion.
 ///
-/// *Once.* Each lane has a connection and an identity of its own, so a write that is sent again is not done twice. The memory
-/// node remembers 1,024 identities, and lets 1,024 connections in unless told otherwise: depth times pipelines should stay
-/// well below. Lanes are opened with the first pipeline that needs them, a millisecond or so each, and kept by the client for
-/// the next one.
+/// *At most once.* Each lane has its own connection and identity, so that a repeated write is not
+/// executed twice. The memory node remembers 1,024 identities and by default accepts 1,024
+/// connections; depth times pipelines should stay well below that. A lane is opened by the first
+/// pipeline that needs it, which takes about a millisecond, and is reused by later ones.
 ///
-/// *Failures.* After [`ClientError::OutcomeUnknown`] the write may yet take effect, but not after a later write of the same key
-/// by this pipeline.
+/// *Failures.* After [`ClientError::OutcomeUnknown`] the write may still take effect, but not after
+/// a later write of the same key by this pipeline.
 ///
-/// Dropping a pipeline waits for its writes, each until its deadline at most, and forgets how they ended.
+/// Dropping a pipeline waits for its writes, each until its deadline, and discards their outcomes.
 pub struct Pipeline<K: BuildKeys = U64Keys> {
     client: TableClient<K>,
     lanes: Box<dyn Lanes<K>>,
@@ -84,8 +85,9 @@ pub struct Pipeline<K: BuildKeys = U64Keys> {
     flying: VecDeque<Flying<K::Owned>>,
     /// Lanes without a write; the one that was used last is taken first.
     free: Vec<usize>,
-    /// Keys with a write that may yet take effect, and the lanes, with the identity on each, whose next answer says that it
-    /// will not. An answer to another identity of the lane, which another memory node gave, says nothing of it.
+    /// Keys with a write that may yet take effect, and the lanes, with the identity on each, whose
+    /// next answer says that it will not. An answer to another identity of the lane, which another
+    /// memory node gave, says nothing of it.
     doubts: Vec<(K::Owned, (usize, usize))>,
     completed: VecDeque<Completed<K>>,
     posted: u64,
@@ -100,11 +102,11 @@ struct Flying<Key> {
 }
 
 impl<K: BuildKeys> TableClient<K> {
-    /// A pipeline for up to `depth` writes in flight, at least one and at most [`MAX_IN_FLIGHT`]. Two to four are enough for
-    /// a thread that reads more than it writes.
+    /// A pipeline with up to `depth` writes in flight, at least one and at most [`MAX_IN_FLIGHT`].
+    /// Two to four suffice for a thread that reads more than it writes.
     ///
     /// # Errors
-    /// The memory node is gone, or lets no more connections in.
+    /// The memory node is down, or accepts no more connections.
     pub fn pipeline(&self, depth: usize) -> Result<Pipeline<K>, ClientError> {
         let depth = depth.clamp(1, MAX_IN_FLIGHT);
         Ok(Pipeline {
@@ -120,15 +122,17 @@ impl<K: BuildKeys> TableClient<K> {
 }
 
 impl<K: BuildKeys> Pipeline<K> {
-    /// Posts the making of a record, after the pieces of a value that is longer than a request, which are waited for; it ends with [`Exists`](crate::WriteStatus::Exists) if there is one.
+    /// Posts an insert, which completes with [`Exists`](crate::WriteStatus::Exists) if the record
+    /// exists. A value longer than a request is first sent ahead in pieces, which this call waits
+    /// for.
     ///
     /// # Errors
-    /// As for [`Client::insert`]; nothing was sent. What happens after sending is told with the write's end.
+    /// As for [`Client::insert`]; nothing was sent. Later errors are in the write's outcome.
     pub fn insert(&mut self, key: impl AsKey<K>, value: &[u8]) -> Result<WriteTicket, ClientError> {
         self.change(WriteKind::Insert, key.as_key(), value)
     }
 
-    /// Posts the making of a record or the replacing of its value.
+    /// Posts a put, which inserts the record or replaces its value.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -136,7 +140,8 @@ impl<K: BuildKeys> Pipeline<K> {
         self.change(WriteKind::Put, key.as_key(), value)
     }
 
-    /// Posts the replacing of a record's value; it ends with [`Absent`](crate::WriteStatus::Absent) if there is no record.
+    /// Posts an update, which completes with [`Absent`](crate::WriteStatus::Absent) if the record
+    /// does not exist.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -145,7 +150,8 @@ impl<K: BuildKeys> Pipeline<K> {
         self.change(WriteKind::Update, key.as_key(), value)
     }
 
-    /// Posts the removal of a record; it ends with [`Absent`](crate::WriteStatus::Absent) if there is none.
+    /// Posts a delete, which completes with [`Absent`](crate::WriteStatus::Absent) if the record
+    /// does not exist.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -153,8 +159,8 @@ impl<K: BuildKeys> Pipeline<K> {
         self.change(WriteKind::Delete, key.as_key(), &[])
     }
 
-    /// Posts the replacing of a record's value if it is still what it was when it had this token;
-    /// [`CompareAndSet::of`](crate::CompareAndSet::of) says what the reply means.
+    /// Posts a compare-and-set, which replaces the value if the record still has this token;
+    /// [`CompareAndSet::of`](crate::CompareAndSet::of) decodes the reply.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -230,18 +236,18 @@ impl<K: BuildKeys> Pipeline<K> {
         self.client.scan_with(start, limit, take)
     }
 
-    /// How many writes are in flight: posted, and not known to have ended.
+    /// The number of writes in flight.
     pub fn in_flight(&self) -> usize {
         self.flying.len()
     }
 
-    /// How many writes it may have in flight.
+    /// The maximum number of writes in flight.
     pub fn depth(&self) -> usize {
         self.flying.len() + self.free.len()
     }
 
-    /// How a write ended of which that is known, without waiting; in the order in which it became known. A write that has to
-    /// be sent again, because its connection broke, is waited for.
+    /// The next outcome that is available without waiting, in order of arrival. A write that must
+    /// be sent again because its connection broke is waited for.
     #[inline]
     pub fn poll(&mut self) -> Option<Completed<K>> {
         if self.completed.is_empty() {
@@ -250,7 +256,8 @@ impl<K: BuildKeys> Pipeline<K> {
         self.completed.pop_front()
     }
 
-    /// How a write ended: of the oldest one in flight if nothing is known yet, which is waited for. `None` if all were told.
+    /// The next outcome; if none is available, waits for the oldest write in flight. `None` if all
+    /// outcomes were returned.
     #[allow(clippy::should_implement_trait, reason = "more writes may be posted after a `None`")]
     pub fn next(&mut self) -> Option<Completed<K>> {
         if self.completed.is_empty() && !self.flying.is_empty() {
@@ -259,7 +266,7 @@ impl<K: BuildKeys> Pipeline<K> {
         self.completed.pop_front()
     }
 
-    /// Waits for all writes and says how those ended that were not told yet, in the order in which they were posted.
+    /// Waits for all writes, and returns the remaining outcomes in the order of posting.
     pub fn finish(mut self) -> Vec<Completed<K>> {
         self.settle_all();
         let mut completed: Vec<Completed<K>> = std::mem::take(&mut self.completed).into();
@@ -267,7 +274,7 @@ impl<K: BuildKeys> Pipeline<K> {
         completed
     }
 
-    /// Waits for all writes; how they ended is kept.
+    /// Waits for all writes; their outcomes are kept.
     pub fn settle_all(&mut self) {
         while !self.flying.is_empty() {
             self.settle(0);
@@ -295,10 +302,11 @@ impl<K: BuildKeys> Pipeline<K> {
         Ok(ticket)
     }
 
-    /// A lane for a write of a key. If an earlier write of the key may yet take effect, it is that one's lane: the memory node
-    /// refuses it once it has this one.
+    /// A lane for a write of a key. If an earlier write of the key may yet take effect, it is that
+    /// one's lane: the memory node refuses it once it has this one.
     fn take_lane(&mut self, key: &K::Key) -> usize {
-        // The oldest first: its lane is the one that was used most, and its reply is likely to be there.
+        // The oldest first: its lane is the one that was used most, and its reply is likely to be
+        // there.
         self.take_answered();
         let doubtful =
             self.doubts.iter().find(|(other, _)| other.borrow() == key).map(|(_, (lane, _))| *lane);

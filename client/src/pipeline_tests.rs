@@ -1,4 +1,4 @@
-//! Which lane a write goes by.
+//! The choice of a lane for each write.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -6,8 +6,8 @@ use std::time::Duration;
 use super::*;
 use crate::client::Client;
 
-/// Lanes that lead to two memory nodes, one of which has the keys below 1000. They note which lane a key went by, and say of
-/// the first write that nobody knows how it ended.
+/// Lanes that lead to two memory nodes, one of which has the keys below 1000. They note which lane
+/// a key went by, and say of the first write that nobody knows how it ended.
 struct Noted {
     posts: Arc<Mutex<Vec<(u64, usize)>>>,
     last: Vec<usize>,

@@ -12,7 +12,7 @@ use crate::client::{ByteClient, Record, TableClient, with_core};
 use crate::error::ClientError;
 use crate::key::AsKey;
 
-/// How a lookup ended and what it cost.
+/// The outcome of a lookup, and its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
     /// The record's version, `None` if the key is absent.
@@ -30,19 +30,20 @@ impl From<&Outcome> for Found {
 }
 
 impl<K: BuildKeys> TableClient<K> {
-    /// The value of `key`, `None` if it is absent. One or two dependent round trips, as the [`Plan`] has it, and one more for a
-    /// value that is external; see the [crate](crate#cost) for what costs more, and [`get_into`](Self::get_into) to spare the allocation.
+    /// The value of `key`, or `None` if it is absent. One or two dependent round trips, depending
+    /// on the [`Plan`], and one more for an external value; see the [crate](crate#cost) for rarer
+    /// costs. [`get_into`](Self::get_into) avoids the allocation.
     ///
     /// # Errors
-    /// The memory node is gone and did not come back in time, holds no table, or the record was being written until
-    /// the deadline.
+    /// The memory node is down and did not return in time, it has no such table, or the record was
+    /// being written until the deadline.
     pub fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.version.map(|_| value))
     }
 
-    /// Puts the value of `key` into `value`, which it replaces, and says how the lookup went. Allocates nothing once
-    /// `value` has the room. An absent key leaves `value` empty.
+    /// Reads the value of `key` into `value`, whose content is replaced, and returns version, plan
+    /// and cost. Does not allocate if `value` has the capacity. An absent key leaves `value` empty.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -56,7 +57,7 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.here(|held| core.look_up(held, key.as_key(), self.deadline, take)))
     }
 
-    /// Whether `key` is there, without its value, which is not read if it is external.
+    /// Whether `key` exists. An external value is not read.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -64,8 +65,8 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.here(|held| core.contains(held, key.as_key(), self.deadline)))
     }
 
-    /// The values of `keys`, in their order. All keys share their round trips: as many as the slowest of them needs, and one more
-    /// for each 64 MiB of external values.
+    /// The values of `keys`, in the same order. All keys share round trips: as many as the slowest
+    /// key needs, and one more per 64 MiB of external values.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.
@@ -75,7 +76,8 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(answers.values().map(|value| value.map(<[u8]>::to_vec)).collect())
     }
 
-    /// As [`multi_get`](Self::multi_get), into buffers that are kept: allocates nothing once they have the room.
+    /// As [`multi_get`](Self::multi_get), into reusable buffers: does not allocate once they are
+    /// large enough.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -86,8 +88,9 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.here(|held| core.lookup(held, keys, self.deadline, take)))
     }
 
-    /// Up to `limit` records in key order, from the least key not below `start`. One round trip for each 256 KiB of slots, and of
-    /// values outside them; [`scan_with`](Self::scan_with) keeps no more of these than 32 MiB at a time.
+    /// Up to `limit` records in key order, beginning with the least key not below `start`. One
+    /// round trip per 256 KiB of slots and of external values; [`scan_with`](Self::scan_with) holds
+    /// at most 32 MiB of these at a time.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -98,7 +101,7 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(records)
     }
 
-    /// As [`scan`](Self::scan), handing each record to `take`, which must not use this client.
+    /// As [`scan`](Self::scan), but passes each record to `take`, which must not use this client.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -111,7 +114,8 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.here(|held| core.scan(held, (start.as_key(), None), limit, self.deadline, take)))
     }
 
-    /// Hands up to `limit` records with keys from `start` up to `end`, exclusive, to `take`, in key order.
+    /// Passes up to `limit` records with keys from `start` to `end`, exclusive, to `take`, in key
+    /// order.
     ///
     /// # Errors
     /// As for [`scan`](Self::scan).
@@ -128,7 +132,7 @@ impl<K: BuildKeys> TableClient<K> {
 }
 
 impl ByteClient {
-    /// Hands up to `limit` records whose keys begin with `prefix` to `take`, in key order.
+    /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in key order.
     ///
     /// # Errors
     /// As for [`scan`](Client::scan).
@@ -145,7 +149,7 @@ impl ByteClient {
     }
 }
 
-/// The least string above all that begin with `prefix`; there is none above those that begin with 0xff and nothing else.
+/// The least string above all that begin with `prefix`; `None` if `prefix` is all 0xff.
 pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
     let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
     Some([&prefix[..kept], &[prefix[kept] + 1]].concat())

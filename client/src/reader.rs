@@ -1,4 +1,4 @@
-//! One thread's way to read.
+//! Readers, for one thread each.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -20,15 +20,15 @@ use crate::pool::{Pool, PoolHeld};
 use crate::read::{Found, end_of_prefix};
 use crate::remote::RemoteNode;
 
-/// Reads a memory node's table for one thread at a time, as [`Client`](crate::Client) does for any number of them: with an
-/// endpoint and buffers of its own and its own hold of the table, so that a call takes no lock, looks nothing up for its thread and
-/// allocates nothing but what it returns. From [`Client::reader`](crate::Client::reader).
+/// Reads a table from one thread at a time, with its own endpoint, buffers and view of the table,
+/// so that a call takes no lock, does not look up thread-local state, and allocates only what it
+/// returns. From [`Client::reader`](crate::Client::reader).
 ///
-/// It follows its client wherever that goes: to a newer directory, to a memory node that was started anew, into a forked child.
-/// Each call notices by one load. A reader that makes no calls keeps its share of the table as it was, until its next call or its
-/// end; it keeps an embedded memory node running as its client does.
+/// It follows its client to a newer directory, a restarted memory node, or a forked child; each
+/// call checks for that with one load. An idle reader keeps its view of the table alive until its
+/// next call or its end, and an embedded memory node as its client does.
 ///
-/// It can be sent to another thread, and is not shared among threads.
+/// It is `Send` but not `Sync`.
 ///
 /// ```
 /// # use fpcache_client::{Client, TableParameters};
@@ -54,7 +54,7 @@ use crate::remote::RemoteNode;
 pub struct Reader<K: BuildKeys = U64Keys> {
     pub(crate) places: Places<K>,
     deadline: Duration,
-    /// For one thread at a time, whatever its buffers would allow.
+    /// Makes the reader `!Sync`.
     _one_thread: PhantomData<Cell<()>>,
 }
 
@@ -113,7 +113,7 @@ impl<K: BuildKeys> Reader<K> {
         Self { places, deadline, _one_thread: PhantomData }
     }
 
-    /// How long a call may take before it fails; its client's unless told.
+    /// Sets the deadline of calls, which is the client's by default.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
@@ -122,7 +122,8 @@ impl<K: BuildKeys> Reader<K> {
         self.deadline
     }
 
-    /// The value of `key`, `None` if it is absent; at the cost of [`Client::get`](crate::Client::get).
+    /// The value of `key`, or `None` if it is absent; at the cost of
+    /// [`Client::get`](crate::Client::get).
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -130,7 +131,8 @@ impl<K: BuildKeys> Reader<K> {
         self.get_with(key, <[u8]>::to_vec)
     }
 
-    /// Puts the value of `key` into `value`, which it replaces, and says how the lookup went. An absent key leaves `value` empty.
+    /// Reads the value of `key` into `value`, whose content is replaced, and returns version, plan
+    /// and cost. An absent key leaves `value` empty.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -144,8 +146,8 @@ impl<K: BuildKeys> Reader<K> {
         with_place!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
     }
 
-    /// Hands the value of `key` to `take` where it was read to, without a copy, and returns what that returns; `None`, and `take`
-    /// is not called, if the key is absent.
+    /// Passes the value of `key` to `take` without another copy, and returns its result; `None`,
+    /// without a call of `take`, if the key is absent.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -161,7 +163,7 @@ impl<K: BuildKeys> Reader<K> {
         with_place!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, hand_over))
     }
 
-    /// Whether `key` is there, without its value, which is not read if it is external.
+    /// Whether `key` exists. An external value is not read.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -170,7 +172,8 @@ impl<K: BuildKeys> Reader<K> {
         with_place!(self, (core, held) => core.contains(held, key.as_key(), self.deadline))
     }
 
-    /// The values of `keys`, in their order; see [`Client::multi_get`](crate::Client::multi_get).
+    /// The values of `keys`, in the same order; see
+    /// [`Client::multi_get`](crate::Client::multi_get).
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get); the group fails as a whole.
@@ -180,7 +183,7 @@ impl<K: BuildKeys> Reader<K> {
         Ok(answers.values().map(|value| value.map(<[u8]>::to_vec)).collect())
     }
 
-    /// As [`multi_get`](Self::multi_get), into buffers that are kept.
+    /// As [`multi_get`](Self::multi_get), into reusable buffers.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -195,8 +198,9 @@ impl<K: BuildKeys> Reader<K> {
         with_place!(self, (core, held) => core.lookup(held, keys, self.deadline, take))
     }
 
-    /// Puts into `found`, which is as long as `keys`, whether each key is there, and returns how many are. External values
-    /// are not read. Any number of keys: they are looked up in groups, each within the deadline.
+    /// Writes to `found`, which is as long as `keys`, whether each key exists, and returns the
+    /// number that do. External values are not read. There may be any number of keys: they are
+    /// looked up in groups, each within the deadline.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get), after which some of `found` may be filled;
@@ -210,7 +214,8 @@ impl<K: BuildKeys> Reader<K> {
         with_place!(self, (core, held) => core.multi_contains(held, keys, found, self.deadline))
     }
 
-    /// Up to `limit` records in key order, from the least key not below `start`; see [`Client::scan`](crate::Client::scan).
+    /// Up to `limit` records in key order, beginning with the least key not below `start`; see
+    /// [`Client::scan`](crate::Client::scan).
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -221,7 +226,7 @@ impl<K: BuildKeys> Reader<K> {
         Ok(records)
     }
 
-    /// As [`scan`](Self::scan), handing each record to `take`.
+    /// As [`scan`](Self::scan), but passes each record to `take`.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -234,7 +239,8 @@ impl<K: BuildKeys> Reader<K> {
         with_place!(self, (core, held) => core.scan(held, (start.as_key(), None), limit, self.deadline, take))
     }
 
-    /// Hands up to `limit` records with keys from `start` up to `end`, exclusive, to `take`, in key order.
+    /// Passes up to `limit` records with keys from `start` to `end`, exclusive, to `take`, in key
+    /// order.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -251,15 +257,18 @@ impl<K: BuildKeys> Reader<K> {
 }
 
 impl Reader<U64Keys> {
-    /// Puts the values of `keys`, taken as little-endian words, into `values`, and whether each key is there into `found`; both
-    /// are as long as `keys`. A key that is absent gets the value 0. Returns how many are there.
+    /// Writes the values of `keys`, as little-endian words, to `values`, and whether each key
+    /// exists to `found`; both are as long as `keys`. The value of an absent key is 0. Returns the
+    /// number of keys that exist.
     ///
-    /// For tables whose values have eight bytes. Allocates nothing once its buffers have grown. Any number of keys: they are looked
-    /// up in groups, each within the deadline and at the cost of [`multi_get_into`](Self::multi_get_into).
+    /// For tables with values of eight bytes. Does not allocate once its buffers have grown. There
+    /// may be any number of keys: they are looked up in groups, each within the deadline and at the
+    /// cost of [`multi_get_into`](Self::multi_get_into).
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get), after which some of the arrays may be filled;
-    /// [`NotWords`](ClientError::NotWords) if values have another length, [`ArrayLengths`](ClientError::ArrayLengths).
+    /// [`NotWords`](ClientError::NotWords) if values have another length,
+    /// [`ArrayLengths`](ClientError::ArrayLengths).
     pub fn multi_get_u64(
         &mut self,
         keys: &[u64],
@@ -272,7 +281,7 @@ impl Reader<U64Keys> {
 }
 
 impl ByteReader {
-    /// Hands up to `limit` records whose keys begin with `prefix` to `take`, in key order.
+    /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in key order.
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).

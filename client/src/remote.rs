@@ -24,19 +24,20 @@ pub(crate) struct RemoteNode {
     token: Option<Token>,
     /// How long the memory node may be silent before it counts as gone.
     patience: Duration,
-    /// How long whoever waits for it looks before it sleeps.
+    /// How long a waiting thread spins before it sleeps.
     spin: Duration,
 }
 
 impl RemoteNode {
     pub(crate) fn at(address: TcpAddress, config: &ClientConfig) -> Self {
-        // Calls have their deadlines; the connection is not given up for every moment for which a memory node is busy.
+        // Calls have their deadlines; the connection is not given up for every moment for which a
+        // memory node is busy.
         let patience = config.deadline.max(LEAST_PATIENCE);
         let ClientConfig { table, token, spin, .. } = *config;
         Self { address: believing(&address), table, token, patience, spin }
     }
 
-    /// How long whoever waits for it looks before it sleeps.
+    /// How long a waiting thread spins before it sleeps.
     #[cfg(feature = "tokio")]
     pub(crate) fn spin(&self) -> Duration {
         self.spin

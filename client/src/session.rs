@@ -1,4 +1,4 @@
-//! One life of a memory node as a client knows it: connection, table, and each reader's own buffers.
+//! A client's session with one life of a memory node: connection, table, and the readers' buffers.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -14,20 +14,21 @@ use fpcache_fabric::{Connection, Endpoint, REGION};
 
 /// A connection and what was fetched through it.
 ///
-/// A session that was replaced is dropped at once: readers keep its table, not the session, and each lets go of it with
-/// its next call or its end. So do they with a table that was brought up to date, whose newer version shares the hot cache
-/// and most of the models.
+/// A session that was replaced is dropped at once: readers keep its table, not the session, and
+/// each lets go of it with its next call or its end. So do they with a table that was brought up to
+/// date, whose newer version shares the hot cache and most of the models.
 #[derive(Debug)]
 pub(crate) struct Session<K: BuildKeys, C> {
     pub(crate) connection: Arc<C>,
     /// Tells the client's sessions apart.
     pub(crate) id: u64,
     table: Mutex<Option<Arc<Table<K>>>>,
-    /// Held while the table is fetched or brought up to date: each table takes the whole budget, so that there must never
-    /// be two.
+    /// Held while the table is fetched or brought up to date: each table takes the whole budget, so
+    /// that there must never be two.
     opening: Mutex<()>,
     options: TableOptions,
-    /// How records lie in slots, once it had to be read without the table, which does not fit the budget.
+    /// How records lie in slots, once it had to be read without the table, which does not fit the
+    /// budget.
     shape: OnceLock<RecordShape>,
 }
 
@@ -109,8 +110,9 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         Ok(table)
     }
 
-    /// A reader's context for this session, whose table has this `number`. Fetches the table if nobody has done so. `seed`
-    /// is for its random choices, and `left` the time of the call that begins with it.
+    /// A reader's context for this session, whose table has this `number`. Fetches the table if
+    /// nobody has done so. `seed` is for its random choices, and `left` the time of the call that
+    /// begins with it.
     pub(crate) fn context(
         &self,
         number: u64,

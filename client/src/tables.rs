@@ -1,4 +1,4 @@
-//! The tables of a memory node: which there are, making and dropping them.
+//! The tables of a memory node: listing, creating and dropping them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,13 +18,14 @@ use crate::access::{believing, token_for};
 use crate::error::ClientError;
 use crate::url::{Url, parse_list};
 
-/// How long a call may take unless told.
+/// The default deadline of a call.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A handle on the tables of a memory node, for whoever makes and drops them. Any number of threads may use it.
+/// A handle to the tables of a memory node, to list, create and drop them. Any number of threads
+/// may use it.
 ///
-/// A table is made once: [`create`](Self::create) refuses a name that there is. A request whose reply was lost may have been
-/// executed: [`list`](Self::list) tells.
+/// [`create`](Self::create) fails if the name exists. A request whose reply was lost may have been
+/// executed; [`list`](Self::list) shows the result.
 #[derive(Debug)]
 pub struct Tables {
     url: Url,
@@ -33,7 +34,7 @@ pub struct Tables {
     connection: Mutex<AnyConnection>,
 }
 
-/// A connection of some kind, for requests alone.
+/// A connection of any kind, for requests only.
 #[derive(Debug)]
 enum AnyConnection {
     Shm(MappedConnection),
@@ -43,33 +44,34 @@ enum AnyConnection {
 /// The tables of a memory node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableList {
-    /// Bytes that all tables may use together.
+    /// The capacity that all tables share, in bytes.
     pub capacity_bytes: u64,
-    /// Bytes that they have of these. Tables take some more than they use, in steps of up to 1 MiB.
+    /// Bytes granted to tables, which take slightly more than they use, in steps of up to 1 MiB.
     pub granted_bytes: u64,
     /// The tables, in the order of their names.
     pub tables: Vec<TableInfo>,
 }
 
-/// How a table is made.
+/// Options for creating a table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CreateOptions {
-    /// Bytes of its region, more than which it never has; `None`: as many as the memory node has for all tables. A table takes
-    /// memory as it uses it, up to that; its change log takes a sixty-fourth of the region (without this option a 1024th),
-    /// up to 4 MiB.
+    /// Maximum bytes of its region; `None` for the capacity of the memory node. A table takes
+    /// memory as it needs it, up to this limit. Its change log takes 1/64 of the region (1/1024
+    /// without this option), at most 4 MiB.
     pub region_bytes: Option<u64>,
 }
 
 impl Tables {
-    /// Connects to the memory node at `url`, for example `shm://fpcache`; to the first of several that answers.
+    /// Connects to the memory node at `url`, for example `shm://fpcache`; if there are several, to
+    /// the first that answers.
     ///
     /// # Errors
-    /// A bad URL, no memory node there, no right to it, or one of another release.
+    /// An invalid URL, no memory node there or one of another release, or no permission.
     pub fn connect(url: &str) -> Result<Self, ClientError> {
         Self::connect_with(url, DEADLINE)
     }
 
-    /// As [`connect`](Self::connect), with another deadline of calls.
+    /// As [`connect`](Self::connect), with another deadline for calls.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -77,8 +79,8 @@ impl Tables {
         Self::connect_as(url, None, deadline)
     }
 
-    /// As [`connect_with`](Self::connect_with), with a token to get in by over TCP; without one that of the environment, as
-    /// [`ClientConfig`](crate::ClientConfig::token) has it.
+    /// As [`connect_with`](Self::connect_with), with a token for TCP; `None` for the one of the
+    /// environment, see [`ClientConfig`](crate::ClientConfig::token).
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -99,7 +101,7 @@ impl Tables {
         Ok(Self { url, token, deadline, connection })
     }
 
-    /// The tables there are. One request for each 512 of them.
+    /// All tables. One request per 512 tables.
     ///
     /// # Errors
     /// The memory node is gone.
@@ -117,13 +119,14 @@ impl Tables {
         }
     }
 
-    /// Makes an empty table, which a client of it can read, write and load into. What its records are like is said by
-    /// [`Client::create`](crate::Client::create) or by a load; else the first write takes values of eight bytes beside integer
-    /// keys, of any length beside byte strings. If the memory node keeps its data, the table outlives it from here on.
+    /// Creates an empty table, which can be read, written and loaded into. Its parameters are set
+    /// by [`Client::create`](crate::Client::create), by a load, or by the first write: values of
+    /// eight bytes with integer keys, of any length with byte strings. On a durable memory node the
+    /// table is durable from here on.
     ///
     /// # Errors
-    /// [`Refused`](ClientError::Refused): there is one of that name, or no memory for it; [`is_retryable`] says which calls may
-    /// succeed later.
+    /// [`Refused`](ClientError::Refused): the name exists, or there is no memory for the table;
+    /// [`is_retryable`] says whether the call may succeed later.
     ///
     /// [`is_retryable`]: ClientError::is_retryable
     pub fn create(&self, name: &TableName, kind: KeyKind, options: CreateOptions) -> Result<(), ClientError> {
@@ -131,7 +134,7 @@ impl Tables {
         self.call(&TablesRequest::Create { name: *name, kind, region_bytes }, |_| Ok(()))
     }
 
-    /// What is known of one table; `None` if there is none of the name.
+    /// Information on one table; `None` if it does not exist.
     ///
     /// # Errors
     /// The memory node is gone.
@@ -139,7 +142,8 @@ impl Tables {
         Ok(self.list()?.tables.into_iter().find(|table| table.name == *name))
     }
 
-    /// Removes a table and all its records. From here on nobody gets an answer from it; its memory is given back at once.
+    /// Drops a table with all its records. It is not accessible from here on; its memory is freed
+    /// at once.
     ///
     /// # Errors
     /// [`NoSuchTable`](ClientError::NoSuchTable), or the memory node is gone.
@@ -147,7 +151,7 @@ impl Tables {
         self.call(&TablesRequest::Drop { name: *name }, |_| Ok(()))
     }
 
-    /// The maps of the tables that this memory node has ranges of: READ where it publishes them.
+    /// Reads the partition maps of the tables that this memory node has ranges of.
     pub(crate) fn maps(&self) -> Result<Vec<RangeMap>, ClientError> {
         let deadline = Deadline::after(self.deadline);
         let connection = self.living(deadline)?;
@@ -185,7 +189,7 @@ impl Tables {
         take(decode_reply(&reply)?)
     }
 
-    /// The connection, made anew if it has lost its memory node. One call at a time has it.
+    /// The connection, renewed if it has lost its memory node. Used by one call at a time.
     fn living(&self, deadline: Deadline) -> Result<MutexGuard<'_, AnyConnection>, FabricError> {
         // A panic elsewhere leaves it as it was.
         let mut connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
@@ -198,7 +202,7 @@ impl Tables {
 
 /// READs the maps that a memory node publishes in its lobby.
 fn read_maps(connection: &impl Connection, within: Duration) -> Result<Vec<RangeMap>, ClientError> {
-    /// READs of maps that were being changed, before the last of which others are let on.
+    /// Attempts to read maps that are being changed.
     const ATTEMPTS: u32 = 1000;
     let mut endpoint = connection.endpoint();
     endpoint.set_patience(within);
@@ -253,7 +257,7 @@ impl AnyConnection {
     }
 }
 
-/// The error for a table that is not there, which names those that are, if they can be told.
+/// The error for a missing table, with the names of existing ones if they can be listed.
 pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: Duration) -> ClientError {
     let listed =
         Tables::at(url.clone(), token, deadline).map_err(ClientError::from).and_then(|tables| tables.list());
@@ -263,15 +267,15 @@ pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: 
         return ClientError::TableClosed { address: url.to_string(), table: table.to_owned() };
     }
     let names = |list: TableList| some_names(list.tables.iter().map(|table| &table.name));
-    let there = listed.map_or_else(|_| String::new(), |list| format!("; there are: {}", names(list)));
+    let there = listed.map_or_else(|_| String::new(), |list| format!("; the tables are: {}", names(list)));
     no_such_table(&url.to_string(), table, &there)
 }
 
-/// The error for a table that is not there.
+/// The error for a missing table.
 pub(crate) fn no_such_table(address: &str, table: &str, there: &str) -> ClientError {
     let why = format!(
-        "there is no table `{table}` at {address}{there}: make it with `fpcache-cli create --table {table}`, or name one that \
-         is there"
+        "there is no table `{table}` at {address}{there}: create it with `fpcache-cli create --table {table}`, or use another \
+         one"
     );
     ClientError::NoSuchTable { why }
 }

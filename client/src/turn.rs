@@ -1,4 +1,4 @@
-//! One thread at a time, and nobody waits past his deadline.
+//! A lock that is waited for until a deadline.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Naming a memory node.
+//! URLs of memory nodes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -12,15 +12,16 @@ use fpcache_fabric::tcp::TcpAddress;
 pub enum Url {
     /// `shm://NAME`: shared memory of this machine.
     Shm(ShmAddress),
-    /// `tcp://HOST:PORT`, or `tcp+unix:///absolute/path.sock`: sockets. `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]`: sockets, and
-    /// network cards for reading.
+    /// `tcp://HOST:PORT`, or `tcp+unix:///absolute/path.sock`: sockets.
+    /// `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]`: sockets, and network cards for
+    /// reading.
     Tcp(TcpAddress),
 }
 
 /// A text that names no memory node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "`{url}` names no memory node: {why}; write shm://NAME, for example shm://fpcache, or tcp://HOST:PORT, for example tcp://127.0.0.1:7400"
+    "`{url}` is not the URL of a memory node: {why}; write shm://NAME, for example shm://fpcache, or tcp://HOST:PORT, for example tcp://127.0.0.1:7400"
 )]
 pub struct UrlError {
     url: String,

@@ -1,4 +1,4 @@
-//! Waiting for a memory node that is not there yet.
+//! Waiting for a memory node that is not listening yet.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -15,14 +15,14 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Waits until a memory node answers at `url`, as scripts do that have just started one.
 ///
 /// # Errors
-/// What the last attempt failed in, if there is none `within` this time; and at once what waiting does not change: a bad URL,
-/// no right to it, one of another release.
+/// What the last attempt failed in, if there is none `within` this time; and at once what waiting
+/// does not change: a bad URL, no right to it, one of another release.
 pub fn wait_for_node(url: &str, within: Duration) -> Result<(), ClientError> {
     wait_for_node_as(url, None, within)
 }
 
-/// As [`wait_for_node`], with a token to get in by over TCP; without one that of the environment, as
-/// [`ClientConfig`](crate::ClientConfig::token) has it.
+/// As [`wait_for_node`], with a token to get in by over TCP; without one that of the environment,
+/// as [`ClientConfig`](crate::ClientConfig::token) has it.
 ///
 /// # Errors
 /// As for [`wait_for_node`].

@@ -1,4 +1,4 @@
-//! Changing records.
+//! Writes of clients.
 
 use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::layout::{RecordToken, TableParameters};
@@ -10,7 +10,7 @@ use crate::key::AsKey;
 #[cfg(feature = "tokio")]
 use crate::key::KeyRef;
 
-/// Changes of records, to be sent together: applied in order, each by itself.
+/// A batch of changes, applied in order and each on its own.
 #[derive(Clone, Debug)]
 pub struct Changes<K: BuildKeys = U64Keys> {
     operations: Vec<Change<K>>,
@@ -19,7 +19,7 @@ pub struct Changes<K: BuildKeys = U64Keys> {
     values: Vec<u8>,
 }
 
-/// A change, and where its value ends among all values.
+/// A change, and the end of its value among all values.
 #[derive(Clone, Copy, Debug)]
 struct Change<K: BuildKeys> {
     kind: WriteKind,
@@ -35,34 +35,34 @@ impl<K: BuildKeys> Default for Changes<K> {
 }
 
 impl Changes {
-    /// No changes of records with integer keys; [`Changes::default`] of those with any.
+    /// An empty batch for integer keys; [`Changes::default`] is one for any keys.
     pub fn new() -> Self {
         Self::default()
     }
 }
 
 impl<K: BuildKeys> Changes<K> {
-    /// Adds the making of a record, which fails if there is one.
+    /// Adds an insert, which fails if the record exists.
     pub fn insert(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
         self.push(WriteKind::Insert, key, value)
     }
 
-    /// Adds the making of a record or the replacing of its value.
+    /// Adds a put, which inserts the record or replaces its value.
     pub fn put(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
         self.push(WriteKind::Put, key, value)
     }
 
-    /// Adds the replacing of a record's value, which fails if there is none.
+    /// Adds an update, which fails if the record does not exist.
     pub fn update(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
         self.push(WriteKind::Update, key, value)
     }
 
-    /// Adds the removal of a record, which fails if there is none.
+    /// Adds a delete, which fails if the record does not exist.
     pub fn delete(&mut self, key: impl AsKey<K>) -> &mut Self {
         self.push(WriteKind::Delete, key, &[])
     }
 
-    /// Adds the replacing of a record's value if it is still what it was when it had this token.
+    /// Adds a compare-and-set, which replaces the value if the record still has this token.
     pub fn compare_and_set(&mut self, key: impl AsKey<K>, expected: RecordToken, value: &[u8]) -> &mut Self {
         self.push(WriteKind::CompareAndSet, key, value);
         if let Some(change) = self.operations.last_mut() {
@@ -78,7 +78,7 @@ impl<K: BuildKeys> Changes<K> {
         self
     }
 
-    /// How many changes there are.
+    /// The number of changes.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
@@ -105,7 +105,7 @@ impl<K: BuildKeys> Changes<K> {
         })
     }
 
-    /// Those of the changes that have these places, in the order of these.
+    /// The changes at these positions, in their order.
     #[cfg(feature = "tokio")]
     pub(crate) fn only(&self, places: &[usize]) -> Self {
         let mut some = Self::default();
@@ -128,20 +128,20 @@ impl<K: BuildKeys> Changes<K> {
     }
 }
 
-/// How a compare-and-set ended.
+/// The outcome of a compare-and-set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CompareAndSet {
-    /// The value was replaced; the record's token now.
+    /// The value was replaced; the record's new token.
     Done(RecordToken),
-    /// The record holds something else; its token now.
+    /// The record has changed; its current token.
     Differs(RecordToken),
     /// There is no record.
     Absent,
 }
 
 impl CompareAndSet {
-    /// What a reply to a compare-and-set says, such as that of a [`Completed`](crate::Completed); `None` if it is no such
-    /// reply.
+    /// The outcome in a reply, such as that of a [`Completed`](crate::Completed); `None` if it is
+    /// not a reply to a compare-and-set.
     pub fn of(reply: &WriteReply) -> Option<Self> {
         match (reply.status, reply.token) {
             (WriteStatus::Absent, _) => Some(Self::Absent),
@@ -153,24 +153,25 @@ impl CompareAndSet {
 }
 
 impl<K: BuildKeys> TableClient<K> {
-    /// Makes a record; `false` if there is one already. One request to the memory node's processor, as for every change, and one
-    /// more ahead of it for each piece of a value that is longer than a request (1 MiB by default).
+    /// Inserts a record; `false` if it exists already. Like every change, this is one request to
+    /// the memory node's processor; a value longer than a request (1 MiB by default) is sent ahead
+    /// of it in pieces, with a request each.
     ///
-    /// A request to which no reply comes is sent again, over a new connection if need be, and takes effect once however
-    /// often it was sent.
+    /// A request without a reply is sent again, over a new connection if necessary, and takes
+    /// effect at most once.
     ///
     /// # Errors
-    /// [`ClientError::KeySize`] if there can be no such key, [`ClientError::ValueSize`] if the value has not the table's size,
-    /// [`ClientError::RecordSize`] if its slot has no room for what must lie there, [`ClientError::ValueTooLong`] if the value has
-    /// more than 16 MiB: then nothing was sent. [`ClientError::NoRoom`] if the region is full,
-    /// [`ClientError::NotDurable`] if the memory node's log cannot be written: then nothing was changed.
-    /// [`ClientError::OutcomeUnknown`] if the deadline has passed and the change may have been made or not, or may be made
-    /// later, but not after this thread's next change.
+    /// [`ClientError::KeySize`], [`ClientError::ValueSize`], [`ClientError::RecordSize`] or
+    /// [`ClientError::ValueTooLong`] if key or value do not fit the table: nothing was sent.
+    /// [`ClientError::NoRoom`] if the region is full, [`ClientError::NotDurable`] if the memory
+    /// node's log cannot be written: nothing was changed. [`ClientError::OutcomeUnknown`] if the
+    /// deadline has passed: the change may have taken effect, or may do so later, but not after
+    /// this thread's next change.
     pub fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
         Ok(self.change(WriteKind::Insert, key.as_key(), value)?.status == WriteStatus::Done)
     }
 
-    /// Makes a record or replaces its value.
+    /// Inserts a record or replaces its value.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -178,7 +179,7 @@ impl<K: BuildKeys> TableClient<K> {
         self.change(WriteKind::Put, key.as_key(), value).map(drop)
     }
 
-    /// Replaces a record's value; `false` if there is no record.
+    /// Replaces a record's value; `false` if it does not exist.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -186,7 +187,7 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(self.change(WriteKind::Update, key.as_key(), value)?.status == WriteStatus::Done)
     }
 
-    /// Removes a record; `false` if there is none.
+    /// Deletes a record; `false` if it does not exist.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -194,8 +195,8 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(self.change(WriteKind::Delete, key.as_key(), &[])?.status == WriteStatus::Done)
     }
 
-    /// A record's value with the token that [`compare_and_set`](Self::compare_and_set) takes. Costs what a
-    /// [`get`](Self::get) does.
+    /// A record's value and its token for [`compare_and_set`](Self::compare_and_set), at the cost
+    /// of a [`get`](Self::get).
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -203,7 +204,7 @@ impl<K: BuildKeys> TableClient<K> {
         self.read_versioned(key.as_key())
     }
 
-    /// Replaces a record's value if it is still what it was when it had this token.
+    /// Replaces a record's value if the record still has this token.
     ///
     /// # Errors
     /// As for [`insert`](Self::insert).
@@ -220,19 +221,20 @@ impl<K: BuildKeys> TableClient<K> {
         CompareAndSet::of(&reply).ok_or_else(nonsense)
     }
 
-    /// Sends changes together, in as few requests as they fit, and says how each ended, into a list that is emptied before.
-    /// They are made in order, each by itself; the deadline is each request's.
+    /// Sends changes in as few requests as possible, and writes the outcome of each to `replies`,
+    /// whose content is replaced. They are applied in order, each on its own; the deadline applies
+    /// to each request.
     ///
     /// # Errors
-    /// As for [`insert`](Self::insert), but a change for which there is no room, or that could not be logged, says so in its
-    /// reply and does not keep the others. After any other error the list holds the replies to the requests before, whose
-    /// changes have been made.
+    /// As for [`insert`](Self::insert), except that a change without room, or that could not be
+    /// logged, is reported in its reply and does not stop the others. After any other error, the
+    /// list holds the replies to earlier requests, whose changes took effect.
     pub fn apply(&self, changes: &Changes<K>, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
         replies.clear();
         self.write(changes.operations(), None, replies)
     }
 
-    /// As [`apply`](Self::apply), to the table with this creation number and to no other of its name.
+    /// As [`apply`](Self::apply), but only to the table with this creation number.
     pub(crate) fn apply_to(
         &self,
         creation: u64,
@@ -243,12 +245,13 @@ impl<K: BuildKeys> TableClient<K> {
         self.write(changes.operations(), Some(creation), replies)
     }
 
-    /// Gives an empty table its parameters, which a load or the first write does otherwise. It stays empty: it can be read,
-    /// written and loaded into. Does nothing if these are its parameters.
+    /// Sets the parameters of an empty table, which a load or the first write would otherwise set.
+    /// It stays empty: it can be read, written and loaded into. Does nothing if it has these
+    /// parameters already.
     ///
     /// # Errors
-    /// The table holds records, or is empty and has other parameters ([`OtherParameters`](ClientError::OtherParameters)), or the
-    /// parameters are out of range.
+    /// The table has records, or other parameters
+    /// ([`OtherParameters`](ClientError::OtherParameters)), or the parameters are out of range.
     pub fn create(&self, parameters: TableParameters) -> Result<(), ClientError> {
         self.load(parameters, 0)?.finish().map(drop)
     }
@@ -264,7 +267,7 @@ impl<K: BuildKeys> TableClient<K> {
     }
 }
 
-/// A reply that says that nothing was done, as an error.
+/// The error for a reply that says that nothing was changed.
 pub(crate) fn outcome<K: BuildKeys>(key: &K::Key, reply: WriteReply) -> Result<WriteReply, ClientError> {
     match reply.status {
         WriteStatus::NoRoom => Err(ClientError::NoRoom { key: K::show(key), node: None }),

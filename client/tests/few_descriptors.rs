@@ -1,4 +1,5 @@
-//! A memory node that may have few files open: clients and tables share what its log and its snapshots do not need.
+//! A memory node that may have few files open: clients and tables share what its log and its
+//! snapshots do not need.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -116,7 +117,8 @@ fn idle_clients_take_nothing_from_the_log() {
     );
     assert!(refusal.to_string().contains("ulimit -n"), "{refusal}");
     assert!(idle.len() > 40 && node.open() < LIMIT, "{} clients", idle.len());
-    // Nobody new gets in, but every write is as durable as before, over changes of the log's file and a snapshot.
+    // Nobody new gets in, but every write is as durable as before, over changes of the log's file
+    // and a snapshot.
     let first = node.logs();
     for i in 0..84_u64 {
         client.put(i % 4, &value_of(i, 1, 1 << 20)).unwrap();

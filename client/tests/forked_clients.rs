@@ -1,7 +1,9 @@
-//! A client that is used on both sides of a fork: no write of a child is lost or taken for another's, the parent's connection
-//! stays as it is, and a memory node that stayed in the parent is told by an error.
+//! A client that is used on both sides of a fork: no write of a child is lost or taken for
+//! another's, the parent's connection stays as it is, and a memory node that stayed in the parent
+//! is told by an error.
 //!
-//! Each test plays in a process of its own, which has no threads but the client's: the test's executable once more.
+//! Each test plays in a process of its own, which has no threads but the client's: the test's
+//! executable once more.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -24,10 +26,12 @@ const LOADED: u64 = 2_000;
 struct Forked(Pid);
 
 impl Forked {
-    /// Has a child do `work`, which fails by panicking. The child ends after it, without the test harness's end.
+    /// Has a child do `work`, which fails by panicking. The child ends after it, without the test
+    /// harness's end.
     fn child(work: impl FnOnce()) -> Self {
-        // SAFETY: of this process's threads none but this one and those of clients, which only sleep in poll(2), is there: the
-        // child finds no lock taken, neither the allocator's nor another. It ends with `_exit`.
+        // SAFETY: of this process's threads none but this one and those of clients, which only
+        // sleep in poll(2), is there: the child finds no lock taken, neither the allocator's nor
+        // another. It ends with `_exit`.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "no process");
         let Some(child) = Pid::from_raw(child) else {
@@ -158,7 +162,8 @@ fn children_write_for_themselves<K: TestKeys>(url: &str) {
     client.put(K::key(3), &value::<K>(3, 4)).unwrap();
     assert_eq!(tables.list().unwrap().tables.len(), 1);
     assert_eq!(client.counters().reconnects, 0, "nobody has hung up on the parent");
-    // Children that have ended leave no connections behind: the lanes', the tables' and the client's are left.
+    // Children that have ended leave no connections behind: the lanes', the tables' and the
+    // client's are left.
     let begun = Instant::now();
     while client.stats().unwrap().clients > 3 {
         assert!(begun.elapsed() < common::PATIENCE, "{} clients", client.stats().unwrap().clients);

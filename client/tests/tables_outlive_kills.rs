@@ -1,5 +1,5 @@
-//! A durable memory node that is killed at random instants while tables are made, written and dropped: what was acknowledged
-//! holds when it starts again, with the memory it left and without.
+//! A durable memory node that is killed at random instants while tables are made, written and
+//! dropped: what was acknowledged holds when it starts again, with the memory it left and without.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod common;
@@ -146,7 +146,8 @@ fn worker<K: TestKeys>(url: &str, name: TableName, kind: KeyKind, mut known: Kno
         let client = match &open {
             Some(client) => client,
             None => {
-                // Writes are sent again until their time is over, and the memory node does not come back.
+                // Writes are sent again until their time is over, and the memory node does not come
+                // back.
                 let deadline = Duration::from_millis(700);
                 let config = ClientConfig::default().with_table(name).with_deadline(deadline);
                 let Ok(client) = TableClient::connect_with(url, config) else { return known };
@@ -238,7 +239,8 @@ fn rounds(region: &str, seed: u64) {
                 _ => there += 1,
             }
         }
-        // Nothing is left of tables half made or half dropped; what is there is listed, and nothing else.
+        // Nothing is left of tables half made or half dropped; what is there is listed, and nothing
+        // else.
         let mut folders = names_in(&place.data.join("tables"));
         folders.sort();
         let listed: Vec<String> = listed.iter().map(|table| table.name.to_string()).collect();

@@ -25,7 +25,8 @@ const VERSION: &str = env!("FPCACHE_VERSION");
 #[derive(Debug, Parser)]
 #[command(name = "fpcache-cli", version = VERSION, after_help = EXAMPLES)]
 pub(crate) struct Arguments {
-    /// The memory node: shm://NAME, tcp://HOST:PORT, tcps://HOST:PORT[?ca=FILE], tcp+unix:///PATH or rdma://HOST:PORT
+    /// The memory node: shm://NAME, tcp://HOST:PORT, tcps://HOST:PORT[?ca=FILE], tcp+unix:///PATH
+    /// or rdma://HOST:PORT
     #[arg(long, global = true, value_name = "URL", default_value = "shm://fpcache", env = "FPCACHE_URL")]
     pub(crate) url: String,
 
@@ -33,11 +34,11 @@ pub(crate) struct Arguments {
     #[arg(long, global = true, value_name = "NAME", default_value_t, env = "FPCACHE_TABLE")]
     pub(crate) table: TableName,
 
-    /// How long one request may take, such as 5s, 100ms or 2m
+    /// Time limit for one request, such as 5s, 100ms or 2m
     #[arg(long, global = true, value_name = "TIME", default_value = "5s", value_parser = time::parse_positive)]
     pub(crate) deadline: Duration,
 
-    /// How long to wait for a memory node that does not listen yet, such as 10s
+    /// Time to wait for a memory node that is not listening yet, such as 10s
     #[arg(long, global = true, value_name = "TIME", value_parser = time::parse_positive)]
     pub(crate) wait: Option<Duration>,
 
@@ -45,12 +46,13 @@ pub(crate) struct Arguments {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Print JSON in which keys and values are strings: many readers hold no integers above 2^53
+    /// Print JSON with keys and values as strings, for parsers that cannot represent integers above
+    /// 2^53
     #[arg(long, global = true)]
     pub(crate) json_strings: bool,
 
-    /// A file of this user alone with the token to get in by over TCP; without it FPCACHE_TOKEN, or the file that
-    /// FPCACHE_TOKEN_FILE names
+    /// File with the token for connecting over TCP, readable by this user only [default:
+    /// FPCACHE_TOKEN, or the file named by FPCACHE_TOKEN_FILE]
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
 
@@ -73,15 +75,15 @@ const EXAMPLES: &str = "Examples:
   fpcache-cli --url tcp://127.0.0.1:7400 --wait 10s tables
   fpcache-cli verify ipv4
 
-Keys are those of the table: u64s in decimal or as in 0x2a, or byte strings, written as text with \\xNN for any byte, \\n, \\t, \
-\\r, \\0 and \\\\; --hex takes and shows digits instead. A memory node has tables of both, by name; commands are about the table \
-`default` unless --table names another, which create and load make if it is not there.
+Keys are u64s, in decimal or as in 0x2a, or byte strings, as text with \\xNN for any byte, \\n, \\t, \\r, \\0 and \\\\; --hex \
+reads and prints hexadecimal digits instead. A memory node can have tables of both kinds. Commands use the table `default` unless \
+--table names another; create and load create it if it does not exist.
 
-Exit codes: 0 done, 1 a key is absent, there already or changed, or an answer wrong, 2 wrong usage or a failure.";
+Exit codes: 0 success; 1 a key is absent, exists already or has changed, or an answer is wrong; 2 usage error or failure.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Make an empty table, under its name if there is none
+    /// Create an empty table
     #[command(after_help = "Examples:
   fpcache-cli create
   fpcache-cli create --table orders --region-bytes 256MiB
@@ -90,20 +92,20 @@ pub(crate) enum Command {
   fpcache-cli create --table ids --key-bytes 16
   fpcache-cli create --table ids --nodes tcp://127.0.0.1:7400,tcp://127.0.0.1:7401 --split-at 1000000")]
     Create(Create),
-    /// Set a key's value, whether it is there or not
+    /// Set the value of a key, new or existing
     #[command(after_help = "Examples:
   fpcache-cli put 16777216 42
   fpcache-cli put 0x1000000 hello123 --format text
   fpcache-cli put user42 7
   fpcache-cli put 00ff10 7 --hex")]
     Put(Record),
-    /// Add a key that is not there
+    /// Add a new key
     #[command(after_help = "Examples:
   fpcache-cli insert 7 42
   fpcache-cli insert 7 2a00000000000000 --format hex
   fpcache-cli insert 'two\\x20words\\n' 42")]
     Insert(Record),
-    /// Replace the value of a key that is there
+    /// Replace the value of an existing key
     #[command(after_help = "Examples:
   fpcache-cli update 7 43
   fpcache-cli update 7 44 --if-token 0x1c0ffee00000001")]
@@ -113,7 +115,7 @@ pub(crate) enum Command {
   fpcache-cli del 7
   fpcache-cli del 7 8 0x2a --json")]
     Del(Delete),
-    /// Load a data set: into an empty table at once, into one that has records key by key
+    /// Load a data set: in bulk into an empty table, key by key into one with records
     #[command(after_help = "Examples:
   fpcache-cli load ipv4
   fpcache-cli load fb:16M --epsilon 64 --fingerprint-bits 8
@@ -122,7 +124,7 @@ pub(crate) enum Command {
   fpcache-cli load ycsb:1M --table ycsb --key-bytes 128 --value-bytes 100
   fpcache-cli load lines:urls.txt.gz --duplicates first --slot-bytes 300")]
     Load(Load),
-    /// Look keys up
+    /// Look up keys
     #[command(after_help = "Examples:
   fpcache-cli get 16777216
   fpcache-cli get 0x1000000 135630592 --format hex
@@ -139,7 +141,7 @@ pub(crate) enum Command {
   fpcache-cli scan 0x08000000 --reverse
   fpcache-cli scan --prefix /usr/share/ --reverse
 
-It is no snapshot: each record is as of some instant of the scan.")]
+A scan is not a snapshot: each record is current as of some instant during it.")]
     Scan(Scan),
     /// Find the record with the greatest key not above a key
     #[command(after_help = "Examples:
@@ -147,19 +149,19 @@ It is no snapshot: each record is as of some instant of the scan.")]
   fpcache-cli floor 16777217 134744072 --json
   fpcache-cli floor zebrx --table words
 
-The keys of `load ipv4` are the first addresses of the ranges that IPv4 is divided into: floor tells in which of them an \
-address lies. 0x01010101 is 1.1.1.1.
+The keys of `load ipv4` are the first addresses of IPv4 ranges, so floor finds the range that contains an address. 0x01010101 \
+is 1.1.1.1.
 
-It costs one round trip and the slots of the key's window; one round trip more where these were written to since they were \
-loaded. Several keys share their round trips. A line has the record's key and its value, with several keys behind the one \
-that was asked for.")]
+It takes one round trip to read the slots of the key's window, and a second one if these were written to since they were loaded. \
+Several keys share their round trips. Each line has the record's key and value; with several keys, the requested key comes \
+first.")]
     Floor(Nearest),
     /// Find the record with the least key not below a key
     #[command(after_help = "Examples:
   fpcache-cli ceiling 0x01010101
   fpcache-cli ceiling zebrx zo --table words --json
 
-As floor.")]
+See floor.")]
     Ceiling(Nearest),
     /// Show the record with the least key
     #[command(after_help = "Examples:\n  fpcache-cli first\n  fpcache-cli first --table words --json")]
@@ -173,16 +175,17 @@ As floor.")]
   fpcache-cli count --from 0x08000000 --to 0x09000000
   fpcache-cli count --prefix zeb --table words --json
 
-The count is exact, of each key as of some instant of the call. It costs what a scan of the range does without values that lie \
-outside their slots: every slot is read, 256 KiB with each round trip; 29 bytes a key where values have 8.")]
+The count is exact, with each key counted as of some instant during the call. It costs as much as a scan of the range without \
+external values: every slot is read, 256 KiB per round trip; 29 bytes per key with values of 8 bytes.")]
     Count(Count),
     /// Show a table and its counters
     #[command(after_help = "Examples:\n  fpcache-cli stats\n  fpcache-cli stats --table words --json")]
     Stats,
-    /// List the tables, or the one that --table names
+    /// List all tables, or the one named by --table
     #[command(after_help = "Examples:\n  fpcache-cli tables\n  fpcache-cli tables --json")]
     Tables,
-    /// List the RDMA devices of this machine, for addresses rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER
+    /// List the RDMA devices of this machine, for addresses
+    /// rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER
     #[command(after_help = "Examples:\n  fpcache-cli devices\n  fpcache-cli devices --json")]
     Devices,
     /// Remove a table and all its records
@@ -190,19 +193,19 @@ outside their slots: every slot is read, 256 KiB with each round trip; 29 bytes 
         after_help = "Examples:\n  fpcache-cli drop words --yes\n  fpcache-cli drop words --yes --json"
     )]
     Drop(DropTable),
-    /// Look up every key of a data set and count what is wrong
+    /// Look up every key of a data set and count wrong answers
     #[command(after_help = "Examples:
   fpcache-cli verify ipv4
   fpcache-cli verify fb:16M --seed 7 --json
   fpcache-cli verify ycsb:1M --key-bytes 128")]
     Verify(Verify),
-    /// Make a token, by which clients get in at a memory node over TCP
+    /// Create a token, with which clients authenticate to a memory node over TCP
     #[command(after_help = "Examples:
   (umask 077; echo \"write $(fpcache-cli token new)\" >> tokens)
   fpcache-memserver --listen tcp://0.0.0.0:7400 --token-file tokens
 
-The memory node's file has a line `write TOKEN` or `read TOKEN` for each. A client names a file with one token, with or without
-that word, in FPCACHE_TOKEN_FILE or with --token-file, or has the token in FPCACHE_TOKEN.")]
+The memory node's file has one line per token, `write TOKEN` or `read TOKEN`. A client has its token in a file, named by --token-file
+or FPCACHE_TOKEN_FILE, or in FPCACHE_TOKEN; the word before it is optional there.")]
     Token(TokenCommand),
 }
 

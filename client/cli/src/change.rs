@@ -12,18 +12,18 @@ use crate::numbers::number;
 use crate::output::{Outcome, Output};
 use crate::value::{Format, read_value};
 
-/// A key and the value it gets.
+/// A key and its value.
 #[derive(Debug, Args)]
 pub(crate) struct Record {
-    /// Key: of u64 keys in decimal or as in 0x2a; of byte strings a text, with \xNN for any byte
+    /// Key: a u64 in decimal or as in 0x2a, or text, with \xNN for any byte
     #[arg(value_name = "KEY")]
     key: String,
 
-    /// Value, of the table's size
+    /// Value, of the table's length
     #[arg(value_name = "VALUE", required_unless_present = "value_file", conflicts_with = "value_file")]
     value: Option<String>,
 
-    /// Take the value from this file, its bytes as they are; - for standard input
+    /// Read the raw value from this file, or - for standard input
     #[arg(long, value_name = "PATH")]
     value_file: Option<PathBuf>,
 
@@ -40,7 +40,7 @@ pub(crate) struct Update {
     #[command(flatten)]
     record: Record,
 
-    /// Only if the record still has this token, as `get --json` shows it
+    /// Only if the record still has this token, as printed by `get --json`
     #[arg(long, value_name = "TOKEN", value_parser = number)]
     if_token: Option<u64>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Update {
 /// Records to remove.
 #[derive(Debug, Args)]
 pub(crate) struct Delete {
-    /// Key: of u64 keys in decimal or as in 0x2a; of byte strings a text, with \xNN for any byte
+    /// Key: a u64 in decimal or as in 0x2a, or text, with \xNN for any byte
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
 
@@ -57,7 +57,7 @@ pub(crate) struct Delete {
 }
 
 impl Record {
-    /// Key and value as the table has them.
+    /// Key and value, parsed for the table.
     fn parse<K: Keys>(&self, client: &TableClient<K>) -> anyhow::Result<(K::Owned, Vec<u8>)> {
         let key = K::parse(&self.key, self.key_format)?;
         let value = match (&self.value_file, &self.value) {
@@ -84,10 +84,10 @@ impl Record {
     ) -> anyhow::Result<Outcome> {
         let (key, value) = self.parse(client)?;
         let is_new = client.insert(KeyRef::<K>(key.borrow()), &value)?;
-        self.said::<K>(key.borrow(), output, is_new, "is there already")
+        self.said::<K>(key.borrow(), output, is_new, "exists already")
     }
 
-    /// Says what became of it.
+    /// Reports the outcome.
     fn said<K: Keys>(
         &self,
         key: &K::Key,
@@ -150,7 +150,7 @@ impl Delete {
             match reply.status {
                 WriteStatus::Done => {}
                 WriteStatus::NotDurable => anyhow::bail!(
-                    "the memory node could not write the removal of key {shown} to its log: make room on its disk"
+                    "the memory node could not log the removal of key {shown}: make room on its disk"
                 ),
                 _ => {
                     outcome = Outcome::Wrong;

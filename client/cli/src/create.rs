@@ -15,12 +15,13 @@ use crate::tables::{NewTable, kind_of};
 
 #[derive(Debug, Args)]
 pub(crate) struct Create {
-    /// What keys are: u64, or bytes for byte strings of 1 B to 4 KiB [default: those of the table if it is there, else u64;
-    /// bytes with --key-bytes]
+    /// Kind of keys: u64, or bytes for byte strings of 1 B to 4 KiB [default: that of the table if
+    /// it exists, else u64; bytes with --key-bytes]
     #[arg(long, value_enum, value_name = "KIND")]
     keys: Option<KeysArgument>,
 
-    /// Bytes of every key, or vary: byte strings whose length is the table's take no field for it [default: vary]
+    /// Bytes of every key, or vary. Keys of a fixed length need no length field in their slots
+    /// [default: vary]
     #[arg(long, value_name = "BYTES")]
     key_bytes: Option<Length>,
 
@@ -33,7 +34,8 @@ pub(crate) struct Create {
     #[command(flatten)]
     over: OverNodes,
 
-    /// The keys at which the ranges of --nodes begin but for the first, with commas between [default: even parts of all u64]
+    /// Keys at which the ranges of --nodes begin, except the first, separated by commas [default:
+    /// equal parts of all u64s]
     #[arg(long, value_name = "KEY,KEY", value_delimiter = ',', requires = "nodes")]
     split_at: Vec<String>,
 }
@@ -47,7 +49,7 @@ enum KeysArgument {
 }
 
 impl Create {
-    /// What its keys are to be, if that was said.
+    /// The kind of keys, if given.
     fn kind(&self) -> Option<KeyKind> {
         match (self.keys, self.key_bytes) {
             (Some(KeysArgument::U64), _) => Some(KeyKind::U64),
@@ -80,7 +82,7 @@ impl Create {
         created
     }
 
-    /// Makes the table over several memory nodes.
+    /// Creates the table over several memory nodes.
     fn create_over<K: Keys>(
         &self,
         nodes: &Nodes,

@@ -1,4 +1,4 @@
-//! Which data set, and how it is opened: what `load` and `verify` share.
+//! The data set that `load` and `verify` take, and options to open it.
 
 use std::path::PathBuf;
 
@@ -12,35 +12,38 @@ use crate::progress::Bar;
 
 #[derive(Debug, Args)]
 pub(crate) struct Data {
-    /// Data set: of u64 keys fb:16M, wiki, osm, books, ipv4, uniform:1M, normal:1M, lognormal:1M, sequential:1M or sosd:PATH;
-    /// of byte strings words, domains:1M, paths:1M, ycsb:1M, binary:1M, prefixes:1M or lines:PATH
+    /// Data set: of u64 keys fb:16M, wiki, osm, books, ipv4, uniform:1M, normal:1M, lognormal:1M,
+    /// sequential:1M or sosd:PATH; of byte strings words, domains:1M, paths:1M, ycsb:1M, binary:1M,
+    /// prefixes:1M or lines:PATH
     #[arg(value_name = "DATASET")]
     spec: Spec,
 
-    /// Bytes of every key, which ycsb (at least 23) and binary are generated with; or vary, for a table that is to take keys
-    /// of any length [default: what the data set's keys have, vary if they differ]
+    /// Bytes of every key, for the generated sets ycsb (at least 23) and binary; or vary, for a
+    /// table that takes keys of any length [default: the length of the data set's keys, or vary if
+    /// they differ]
     #[arg(long, value_name = "BYTES")]
     key_bytes: Option<Length>,
 
-    /// What a key that occurs twice is worth: refuse, first, last or sum [default: refuse; first for wiki]
+    /// Value of a key that occurs twice: refuse, first, last or sum [default: refuse; first for
+    /// wiki]
     #[arg(long, value_name = "POLICY")]
     duplicates: Option<Duplicates>,
 
-    /// What to do with a file of lines that are not in order: sort or refuse
+    /// What to do with a file of unsorted lines: sort or refuse
     #[arg(long, value_name = "POLICY", default_value_t)]
     unsorted: Unsorted,
 
-    /// Seeds generators and samples
+    /// Seed of generators and samples
     #[arg(long, default_value_t = 42)]
     seed: u64,
 
-    /// The folder with published files
+    /// Folder with published data sets
     #[arg(long = "datasets-dir", alias = "data-dir", value_name = "FOLDER", env = "FPCACHE_DATA")]
     data_dir: Option<PathBuf>,
 }
 
 impl Data {
-    /// What the data set's keys are.
+    /// The kind of the data set's keys.
     pub(crate) fn key_kind(&self) -> KeyKind {
         match self.spec.key_kind() {
             fpcache_datasets::KeyKind::U64 => KeyKind::U64,
@@ -48,12 +51,12 @@ impl Data {
         }
     }
 
-    /// Whether a table with this data set is to take keys of any length, whatever these are.
+    /// Whether the table takes keys of any length, regardless of the data set's.
     pub(crate) fn wants_any_length(&self) -> bool {
         self.key_bytes == Some(Length::Vary)
     }
 
-    /// Reads or generates the data set, and announces what is to be known about it.
+    /// Reads or generates the data set, and prints its notes.
     pub(crate) fn open<K: Keys>(&self, bar: &Bar) -> anyhow::Result<K::Set> {
         let key_bytes = match self.key_bytes {
             Some(Length::Bytes(bytes)) => Some(usize::try_from(bytes).unwrap_or(usize::MAX)),

@@ -15,12 +15,12 @@ use crate::value::{Format, TableFormat};
 
 #[derive(Debug, Args)]
 pub(crate) struct Get {
-    /// Key: of u64 keys in decimal or as in 0x2a; of byte strings a text, with \xNN for any byte
+    /// Key: a u64 in decimal or as in 0x2a, or text, with \xNN for any byte
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
 
-    /// Write the value to this file, its bytes as they are, - for standard output; for one key. Where standard output is no
-    /// terminal, values whose length varies are written so in any case unless --format tells otherwise
+    /// Write the raw value of one key to this file, or - for standard output. If standard output is
+    /// not a terminal, values of variable length are always written raw, unless --format is given
     #[arg(long, value_name = "PATH", conflicts_with = "format")]
     output: Option<PathBuf>,
 
@@ -32,7 +32,7 @@ pub(crate) struct Get {
 }
 
 impl Get {
-    /// One key gives its value alone; several give a line each, the key first.
+    /// For one key prints the value alone; for several, one line each with key and value.
     pub(crate) fn run<K: Keys>(
         &self,
         client: &TableClient<K>,
@@ -71,7 +71,7 @@ impl Get {
         Ok(outcome)
     }
 
-    /// Writes the value of one key to a file, which is left alone if there is none.
+    /// Writes the value of one key to a file, which is not touched if the key is absent.
     fn write_to<K: Keys>(
         &self,
         client: &TableClient<K>,
@@ -79,7 +79,7 @@ impl Get {
         path: &Path,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
-        let [key] = keys else { bail!("--output takes the value of one key, {} were given", keys.len()) };
+        let [key] = keys else { bail!("--output takes one key, but {} were given", keys.len()) };
         let key: &K::Key = key.borrow();
         let Some(value) = client.get(KeyRef::<K>(key))? else {
             eprintln!("key {} is absent", K::short(key, self.key_format));

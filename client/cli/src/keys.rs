@@ -1,4 +1,4 @@
-//! Keys on the command line: what they look like, and the data sets of their kind.
+//! Keys on the command line: their syntax, and the data sets of their kind.
 
 use std::fmt::Write;
 
@@ -11,25 +11,25 @@ use serde_json::Value;
 use crate::hex;
 use crate::numbers::number;
 
-/// How keys are written.
+/// The format of keys.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct KeyFormat {
-    /// Write and read keys as hexadecimal digits
+    /// Read and print keys in hexadecimal
     #[arg(long = "hex")]
     pub(crate) is_hex: bool,
 }
 
-/// Keys of which the coordinates of byte strings are learned.
+/// Keys in a sample to train the encoders on.
 const SAMPLE: usize = 50_000;
 
-/// The lengths of keys that a table is to hold.
+/// The lengths of the keys of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeyLengths {
     /// The length of every key, if all have the same.
     pub(crate) every: Option<u16>,
     /// The longest that must fit.
     pub(crate) longest: u32,
-    /// What slots have room for unless told.
+    /// The default room of slots.
     pub(crate) usual: u32,
 }
 
@@ -67,13 +67,13 @@ pub(crate) trait Keys: BuildKeys<Owned: AsKey<Self>> {
     /// The `i`-th key of a data set, perhaps in the buffer.
     fn at<'a>(set: &'a Self::Set, i: usize, buffer: &'a mut Vec<u8>) -> &'a Self::Key;
 
-    /// Keys from all over a data set that say what the others are like, if that is of use.
+    /// A sample of keys from all over a data set, if that is of use.
     fn sample(set: &Self::Set) -> Vec<Self::Owned>;
 
     /// The lengths of a data set's keys.
     fn lengths(set: &Self::Set) -> KeyLengths;
 
-    /// The lengths of keys of which nothing is known.
+    /// The lengths of unknown keys.
     const LENGTHS: KeyLengths;
 }
 
@@ -87,7 +87,7 @@ impl Keys for U64Keys {
             None if format.is_hex => number(&format!("0x{text}")),
             _ => number(text),
         };
-        parsed.map_err(|why| anyhow!("`{}` is no key of this table: {why}", shortened(text.to_owned())))
+        parsed.map_err(|why| anyhow!("`{}` is not a key of this table: {why}", shortened(text.to_owned())))
     }
 
     fn text(key: &u64, format: KeyFormat) -> String {
@@ -103,10 +103,7 @@ impl Keys for U64Keys {
     }
 
     fn open(spec: &Spec, options: &OpenOptions<'_>) -> anyhow::Result<Dataset> {
-        ensure!(
-            options.key_bytes.is_none(),
-            "the keys of {spec} are u64s, of 8 bytes: leave --key-bytes away"
-        );
+        ensure!(options.key_bytes.is_none(), "the keys of {spec} are u64s of 8 bytes: omit --key-bytes");
         Ok(spec.open(options)?)
     }
 
@@ -132,7 +129,7 @@ impl Keys for ByteKeys {
         if format.is_hex {
             let wrong = || {
                 anyhow!(
-                    "`{}` is no key in hexadecimal digits: write two per byte, or leave --hex away",
+                    "`{}` is not hexadecimal: write two digits per byte, or omit --hex",
                     shortened(text.to_owned())
                 )
             };
@@ -140,7 +137,7 @@ impl Keys for ByteKeys {
         }
         unescaped(text).ok_or_else(|| {
             anyhow!(
-                "`{}` has a backslash without meaning: write \\\\ for one, \\n, \\r, \\t, \\0, or \\xNN for any byte",
+                "`{}` has an invalid escape: write \\\\ for one, \\n, \\r, \\t, \\0, or \\xNN for any byte",
                 shortened(text.to_owned())
             )
         })
@@ -202,7 +199,7 @@ impl Keys for ByteKeys {
 /// Characters of a text that messages show.
 const SHOWN: usize = 80;
 
-/// The beginning of a text, if it is longer than people want to see.
+/// The beginning of a text that is too long to show.
 fn shortened(text: String) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}... ({} characters)", &text[..end], text.chars().count()),
@@ -215,7 +212,7 @@ fn escape(bytes: &[u8], text: &mut String) -> std::fmt::Result {
     bytes.iter().try_for_each(|byte| write!(text, "\\x{byte:02x}"))
 }
 
-/// The bytes that a text with escapes stands for.
+/// Decodes a text with escapes.
 fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -275,7 +272,7 @@ mod tests {
         }
         for text in ["1", "0x12", "gg"] {
             let error = ByteKeys::parse(text, HEX).expect_err(text).to_string();
-            assert!(error.contains(text) && error.contains("two per byte"), "{error}");
+            assert!(error.contains(text) && error.contains("two digits per byte"), "{error}");
         }
         let error = U64Keys::parse("seven", PLAIN).expect_err("a word").to_string();
         assert!(error.contains("seven") && error.contains("0x2a"), "{error}");

@@ -24,9 +24,9 @@ use crate::tables::{NewTable, kind_of};
 
 /// Records between two reports of progress.
 const STEP: usize = 1 << 16;
-/// Records sent together to a table that is there.
+/// Records sent together to a table that has records.
 const BATCH: usize = 1024;
-/// Bytes of values that may have any number.
+/// Bytes of each value, if their length varies.
 pub(crate) const VALUE_BYTES: u32 = 8;
 
 #[derive(Debug, Args)]
@@ -52,8 +52,8 @@ impl Load {
         }
     }
 
-    /// What the memory node refuses in any case it refuses before the data set is read, and a data set that cannot be read leaves
-    /// no table.
+    /// Requests that the memory node would refuse anyway are refused before the data set is read.
+    /// If the data set cannot be read, no table is left.
     fn load<K: Keys>(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         let parameters = self.parameters.checked::<K>(K::LENGTHS)?;
         if let Some(nodes) = self.over.named(place)? {
@@ -77,7 +77,9 @@ impl Load {
         let client = place.client::<K>().inspect_err(|_| ensured.undo(&tables, name))?;
         let loaded = send(&client, parameters, &dataset, &bar).map_err(|error| {
             let rest = match may_be_loaded(&error) {
-                true => format!("; it may be loaded all the same: see `fpcache-cli --table {name} stats`"),
+                true => format!(
+                    "; the load may have succeeded all the same: see `fpcache-cli --table {name} stats`"
+                ),
                 false => {
                     ensured.undo(&tables, name);
                     String::new()
@@ -90,7 +92,8 @@ impl Load {
         Ok(Outcome::Done)
     }
 
-    /// Makes a table over several memory nodes, as many keys to each, and loads it before anybody sees it.
+    /// Creates a table over several memory nodes, with an equal number of keys on each, and loads
+    /// it before it is visible.
     fn load_over<K: Keys>(
         &self,
         nodes: &Nodes,
@@ -123,7 +126,7 @@ impl Load {
         Ok(Outcome::Done)
     }
 
-    /// Puts the data set into a table that is there.
+    /// Puts the data set into an existing table.
     fn add<K: Keys>(
         &self,
         client: &TableClient<K>,
@@ -133,11 +136,13 @@ impl Load {
     ) -> anyhow::Result<Outcome> {
         if self.parameters.any_given() {
             let has = match client.stats()?.keys {
-                0 => "was created with parameters that stay".to_owned(),
-                keys => format!("already holds {}, whose parameters stay", counted(keys, "record")),
+                0 => "was created with parameters that cannot be changed".to_owned(),
+                keys => {
+                    format!("already holds {}, and its parameters cannot be changed", counted(keys, "record"))
+                }
             };
             bail!(
-                "the table `{name}` at {} {has}: leave --epsilon, --fingerprint-bits, --fill, --value-bytes, --slot-bytes and --groups \
+                "the table `{name}` at {} {has}: omit --epsilon, --fingerprint-bits, --fill, --value-bytes, --slot-bytes and --groups \
                  away to add to it, or drop it",
                 client.name()
             );
@@ -163,7 +168,7 @@ impl Load {
             }))?;
         } else {
             output.row("added", format_args!("{} ({})", dataset.name(), dataset.source()))?;
-            output.row("keys", format_args!("{keys}: {new} new, {} got another value", keys - new))?;
+            output.row("keys", format_args!("{keys}: {new} new, {} updated", keys - new))?;
             output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
         }
         Ok(Outcome::Done)
@@ -212,7 +217,8 @@ fn report<K: Keys>(
     Ok(())
 }
 
-/// Whether a load that failed this way may have ended well at the memory node, or went well but for the disk.
+/// Whether a load that failed this way may have succeeded at the memory node, perhaps without
+/// reaching the disk.
 fn may_be_loaded(error: &ClientError) -> bool {
     match error {
         ClientError::Fabric(_) => true,
@@ -247,7 +253,7 @@ fn send<K: Keys>(
     load.finish()
 }
 
-/// Puts every record, a batch at a time, and says how many keys were not there before.
+/// Puts all records, a batch at a time, and returns the number of new keys.
 fn add_all<K: Keys>(
     client: &TableClient<K>,
     value_bytes: usize,
@@ -282,7 +288,7 @@ fn add_all<K: Keys>(
     Ok(new)
 }
 
-/// Applies changes, the first of which is of this key; none may fail for want of room.
+/// Applies changes, the first of this key; an error if one finds no room.
 fn apply<K: Keys>(
     client: &TableClient<K>,
     changes: &Changes<K>,

@@ -1,6 +1,7 @@
-//! `fpcache-cli`: loads, reads and checks a memory node from the command line.
+//! `fpcache-cli`: loads, reads, changes and checks a memory node from the command line.
 //!
-//! Exit codes: 0 done, 1 a key is absent, there already or changed, or an answer wrong, 2 wrong usage or a failure.
+//! Exit codes: 0 success; 1 a key is absent, exists already or has changed, or an answer is wrong;
+//! 2 usage error or failure.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -10,7 +10,7 @@ use crate::keys::{KeyFormat, Keys};
 use crate::output::{Outcome, Output};
 use crate::value::{Format, TableFormat};
 
-/// Which record is wanted.
+/// The record to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Floor,
@@ -19,7 +19,7 @@ pub(crate) enum Side {
 
 #[derive(Debug, Args)]
 pub(crate) struct Nearest {
-    /// Key, as for get; it need not be there
+    /// Key, as for get; it may be absent
     #[arg(required = true, value_name = "KEY")]
     keys: Vec<String>,
 
@@ -36,11 +36,12 @@ pub(crate) struct End {
     key_format: KeyFormat,
 }
 
-/// A record that was found, as it is shown.
+/// A record that was found, as it is printed.
 type Shown<K> = (Option<(<K as fpcache_client::KeySpace>::Owned, Vec<u8>)>, Cost);
 
 impl Nearest {
-    /// One key gives the record's key and value; several give a line each, the key that was asked for first.
+    /// For one key prints the record's key and value; for several, one line each that begins with
+    /// the requested key.
     pub(crate) fn run<K: Keys>(
         &self,
         side: Side,
@@ -86,7 +87,7 @@ impl Nearest {
 }
 
 impl End {
-    /// The record at one end of the table: of the greatest key for `Floor`.
+    /// The record at one end of the table: the one with the greatest key for `Floor`.
     pub(crate) fn run<K: Keys>(
         &self,
         side: Side,

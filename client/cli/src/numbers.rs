@@ -17,7 +17,7 @@ pub(crate) fn bytes(text: &str) -> Result<u32, String> {
     let size = text
         .parse::<ByteSize>()
         .map_err(|_| "write a number of bytes, as in 100, 4KiB or 1MiB".to_owned())?;
-    u32::try_from(size.as_u64()).map_err(|_| format!("{text} is more than any record has"))
+    u32::try_from(size.as_u64()).map_err(|_| format!("{text} exceeds the maximum of a record"))
 }
 
 #[cfg(test)]

@@ -5,16 +5,16 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
 use serde_json::Value;
 
-/// How a command that did not fail ended.
+/// The outcome of a command that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// All was well.
+    /// Success.
     Done,
-    /// A key is absent, there already or changed, or an answer is not what it should be.
+    /// A key is absent, exists already or has changed, or an answer is wrong.
     Wrong,
 }
 
-/// Where a command writes what it found.
+/// Where a command writes its results.
 pub(crate) struct Output {
     out: BufWriter<StdoutLock<'static>>,
     json: bool,
@@ -29,7 +29,7 @@ impl Output {
         Self { out: BufWriter::new(io::stdout().lock()), json, strings, elements: 0 }
     }
 
-    /// Whether JSON is wanted.
+    /// Whether to write JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
@@ -39,17 +39,17 @@ impl Output {
         writeln!(self.out, "{text}")
     }
 
-    /// Whether people read it.
+    /// Whether it is a terminal.
     pub(crate) fn is_terminal(&self) -> bool {
         io::stdout().is_terminal()
     }
 
-    /// Writes bytes as they are.
+    /// Writes raw bytes.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)
     }
 
-    /// Writes a name and what belongs to it, in columns.
+    /// Writes a name and a value, in columns.
     pub(crate) fn row(&mut self, name: &str, text: impl Display) -> io::Result<()> {
         writeln!(self.out, "{name:<12}{text}")
     }
@@ -59,7 +59,7 @@ impl Output {
         writeln!(self.out, "{}", self.as_asked(value))
     }
 
-    /// The object with keys and values as strings, if these were asked for.
+    /// The object, with keys and values as strings if `--json-strings` was given.
     fn as_asked(&self, value: &Value) -> Value {
         let mut value = value.clone();
         if self.strings {
@@ -84,7 +84,7 @@ impl Output {
         self.out.write_all(if self.elements == 0 { b"[]\n" } else { b"\n]\n" })
     }
 
-    /// Hands everything to the operating system.
+    /// Flushes the output.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
         self.out.flush()
     }

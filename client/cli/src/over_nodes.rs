@@ -1,4 +1,4 @@
-//! Tables over several memory nodes: what `create`, `load` and `drop` do with them.
+//! Tables over several memory nodes, for `create`, `load` and `drop`.
 
 use anyhow::{anyhow, bail};
 use clap::Args;
@@ -8,31 +8,32 @@ use fpcache_datasets::KeySet;
 use crate::keys::{KeyFormat, Keys};
 use crate::place::Place;
 
-/// The memory nodes of a table.
+/// The memory nodes of a table over several.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OverNodes {
-    /// Divide the table among these memory nodes, one range of keys each, in the order of keys: URLs with commas between. Commands
-    /// about the table's records then need the URL of any one of them
+    /// Partition the table over these memory nodes, one range of keys each, in key order: URLs
+    /// separated by commas. Other commands then need the URL of any one of them
     #[arg(long, value_name = "URL,URL")]
     nodes: Option<String>,
 }
 
 impl OverNodes {
-    /// The memory nodes, if some are named.
+    /// The memory nodes, if any are named.
     pub(crate) fn named(&self, place: &Place) -> anyhow::Result<Option<Nodes>> {
         let at = |urls| Ok(Nodes::at_with(urls, place.deadline)?.with_token(place.token));
         self.nodes.as_deref().map(at).transpose()
     }
 }
 
-/// The keys to divide a table among so many memory nodes at: those that were named; else integers evenly.
+/// The keys at which to split a table over this many memory nodes: those that were given, else an
+/// even split of all integers.
 pub(crate) fn split_at<K: Keys>(named: &[String], nodes: usize) -> anyhow::Result<Vec<K::Owned>> {
     if !named.is_empty() {
         return named.iter().map(|key| K::parse(key, KeyFormat { is_hex: false })).collect();
     }
     if nodes > 1 && !KeyKind::U64.is::<K>() {
         bail!(
-            "byte strings have no middle: name the keys to divide the table at with --split-at, {} for {nodes} memory nodes, or have \
+            "byte strings have no default split: name the keys to split at with --split-at, {} for {nodes} memory nodes, or have \
              load find them",
             nodes - 1
         );
@@ -42,11 +43,11 @@ pub(crate) fn split_at<K: Keys>(named: &[String], nodes: usize) -> anyhow::Resul
     (1..nodes).map(|i| K::parse(&key(i).to_string(), KeyFormat { is_hex: false })).collect()
 }
 
-/// The keys of a data set that divide it into as many equal parts.
+/// The keys of a data set that split it into equal parts.
 pub(crate) fn split_of<K: Keys>(dataset: &K::Set, nodes: usize) -> anyhow::Result<Vec<K::Owned>> {
     if dataset.len() < nodes {
         return Err(anyhow!(
-            "{} keys cannot be divided among {nodes} memory nodes: name fewer, or create the table with --split-at first",
+            "{} keys cannot be split over {nodes} memory nodes: name fewer, or create the table with --split-at first",
             dataset.len()
         ));
     }

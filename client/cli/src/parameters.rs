@@ -1,4 +1,4 @@
-//! What a table is made of: what `create` and `load` share.
+//! Table parameters, for `create` and `load`.
 
 use std::str::FromStr;
 
@@ -9,9 +9,9 @@ use fpcache_client::{RecordShape, TableParameters, WidthChoice};
 use crate::keys::{KeyLengths, Keys};
 use crate::numbers::bytes;
 
-/// Bytes that slots have for values that vary, unless told.
+/// Default bytes of a slot for values of variable length.
 const USUAL_VALUE_BYTES: u32 = 64;
-/// Bytes of a value unless told.
+/// Default bytes of a value.
 const VALUE_BYTES: u32 = 8;
 
 /// The length of all keys.
@@ -39,7 +39,7 @@ impl FromStr for Length {
 enum ValueLength {
     /// All have this.
     Bytes(u32),
-    /// Each has its own; those of up to so many bytes lie in slots.
+    /// Each has its own; those of up to this many bytes are stored in slots.
     Vary(u32),
 }
 
@@ -59,12 +59,12 @@ impl FromStr for ValueLength {
 
 #[derive(Debug, Args)]
 pub(crate) struct Parameters {
-    /// Greatest half-width of the models' windows, in slots [default: 32]
+    /// Half-width of the models' windows, in slots [default: 32]
     #[arg(long, value_name = "SLOTS")]
     epsilon: Option<u32>,
 
-    /// Bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest with which lookups of such windows and slots rarely read
-    /// a record in vain [default: 16]
+    /// Bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest with which lookups rarely
+    /// read the wrong record [default: 16]
     #[arg(long, value_name = "BITS|auto")]
     fingerprint_bits: Option<WidthChoice>,
 
@@ -72,19 +72,19 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "SHARE")]
     fill: Option<f64>,
 
-    /// Bytes of every value; or vary:INLINE for values of up to 16 MiB, of which those of up to INLINE bytes lie in slots beside their
-    /// keys, where they are read at once. Longer ones cost one more round trip, and take what they need; a slot takes INLINE bytes
-    /// whatever its value. vary alone is vary:64 [default: 8, which is also what `load` gives values that vary]
+    /// Bytes of every value, or vary:INLINE for values of up to 16 MiB. Values of up to INLINE
+    /// bytes are stored in slots of that size, next to their keys; longer ones are stored elsewhere
+    /// and cost one more round trip. vary means vary:64 [default: 8]
     #[arg(long, value_name = "BYTES|vary:INLINE")]
     value_bytes: Option<ValueLength>,
 
-    /// Bytes that a slot has for key and value together, where the length of either varies [default: what the longest record
-    /// takes, as far as that is known; 64 for keys that vary, INLINE for values that do]
+    /// Bytes of a slot for key and value together, if the length of either varies [default: those
+    /// of the longest record if known; else 64 for keys of variable length, INLINE for values]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     slot_bytes: Option<u32>,
 
-    /// Have records lie in groups, which some 0.3 bytes per key on the compute node lead to: nearly every lookup is then one
-    /// READ. Over shared memory it saves nothing. For slots of up to 64 bytes
+    /// Store records in groups. With about 0.3 bytes per key on the compute node, nearly every
+    /// lookup is then one READ. Over shared memory it saves nothing. For slots of up to 64 bytes
     #[arg(long)]
     groups: bool,
 }
@@ -100,7 +100,7 @@ impl Parameters {
             || self.groups
     }
 
-    /// Those that were given, and the defaults of the others, for keys of these lengths.
+    /// The given ones and defaults for the others, for keys of these lengths.
     pub(crate) fn checked<K: Keys>(&self, keys: KeyLengths) -> anyhow::Result<TableParameters> {
         let default = TableParameters::default();
         let parameters = TableParameters {
@@ -131,25 +131,25 @@ impl Parameters {
         if keys.every.is_some() && value_bytes.is_some() {
             ensure!(
                 room == usual,
-                "keys and values whose lengths are the same for all take {usual} bytes of a slot: leave --slot-bytes away, or \
+                "keys and values of fixed lengths take {usual} bytes of a slot: omit --slot-bytes, or \
                  let one of them vary"
             );
         }
         ensure!(
             room >= least,
-            "--slot-bytes {room} is too little for keys of {} bytes and their values: use {least} or more",
+            "--slot-bytes {room} is too small for keys of {} bytes and their values: use {least} or more",
             keys.longest
         );
         Ok(RecordShape { key_bytes: keys.every, value_bytes, room })
     }
 }
 
-/// The same in groups.
+/// The same parameters with groups.
 fn grouped(parameters: TableParameters) -> anyhow::Result<TableParameters> {
     let grouped = parameters.with_groups();
     ensure!(
         grouped.groups.is_some(),
-        "--groups is for slots of up to 64 bytes, and these have {}: leave it away",
+        "--groups is for slots of up to 64 bytes, but these have {}: omit it",
         parameters.geometry().slot_bytes
     );
     Ok(grouped)

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use fpcache_client::{BuildKeys, ClientConfig, ClientError, Nodes, TableClient, TableName, Tables, Token};
 
-/// Where a table lies, and how long a request to it may take.
+/// The location of a table, and the time limit of requests.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) url: String,
     pub(crate) table: TableName,
     pub(crate) deadline: Duration,
-    /// To get in by over TCP; without one that of the environment.
+    /// The token for TCP; if `None`, the one of the environment.
     pub(crate) token: Option<Token>,
 }
 
@@ -25,7 +25,7 @@ impl Place {
         Self { url: nodes.urls(), ..self.clone() }
     }
 
-    /// The memory nodes that the URL names, as those of tables over several.
+    /// The memory nodes in the URL, for tables over several.
     pub(crate) fn nodes(&self) -> Result<Nodes, ClientError> {
         Ok(Nodes::at_with(&self.url, self.deadline)?.with_token(self.token))
     }

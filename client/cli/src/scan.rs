@@ -12,23 +12,24 @@ use crate::keys::{KeyFormat, Keys};
 use crate::output::{Outcome, Output};
 use crate::value::{Format, TableFormat};
 
-/// Records asked for at once: bounds the memory a long scan takes here.
+/// Records per call, which bounds the memory of a long scan.
 const PAGE: usize = 10_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct Scan {
-    /// Where to start: the least key not below this; with --reverse the greatest not above it [default: the end of the range]
+    /// Start at the least key not below this, or with --reverse at the greatest key not above it
+    /// [default: the end of the range]
     #[arg(value_name = "START")]
     start: Option<String>,
 
     #[command(flatten)]
     range: Range,
 
-    /// List from the greatest key down
+    /// List in descending order
     #[arg(long)]
     reverse: bool,
 
-    /// Most records to list
+    /// Maximum number of records
     #[arg(long, value_name = "N", default_value_t = 10)]
     limit: usize,
 
@@ -39,23 +40,23 @@ pub(crate) struct Scan {
     key_format: KeyFormat,
 }
 
-/// Keys from one to another.
+/// A range of keys.
 #[derive(Debug, Args)]
 pub(crate) struct Range {
-    /// The least key that belongs to it
+    /// First key of the range, inclusive
     #[arg(long, value_name = "KEY")]
     from: Option<String>,
 
-    /// Where it ends: below this key
+    /// End of the range, exclusive
     #[arg(long, value_name = "KEY")]
     to: Option<String>,
 
-    /// The keys that begin so, of byte strings
+    /// Keys with this prefix (byte strings only)
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
     prefix: Option<String>,
 }
 
-/// Where a range begins and where it ends, exclusive, if it does.
+/// The start of a range and its exclusive end, if it has one.
 pub(crate) type Ends<K> = (Option<<K as KeySpace>::Owned>, Option<<K as KeySpace>::Owned>);
 
 impl Range {
@@ -74,7 +75,7 @@ impl Range {
     }
 }
 
-/// Refuses a range that ends before it begins.
+/// Fails if a range ends before it begins.
 fn check_order<K: Keys>(
     from: Option<&K::Owned>,
     to: Option<&K::Owned>,
@@ -84,12 +85,12 @@ fn check_order<K: Keys>(
         && from > to
     {
         let (from, to) = (K::short(from.borrow(), format), K::short(to.borrow(), format));
-        bail!("the range from {from} to {to} ends before it begins: exchange the two");
+        bail!("the range from {from} to {to} ends before it begins: swap the two");
     }
     Ok(())
 }
 
-/// The keys that are still to be listed.
+/// The keys still to be listed.
 struct Left<K: Keys> {
     from: K::Owned,
     to: Bound<K::Owned>,
@@ -156,9 +157,9 @@ impl Scan {
                 (Some(start), to.map_or(Bound::Unbounded, Bound::Excluded))
             }
             (Some(start), true) if from.is_none() && to.is_none() => (None, Bound::Included(start)),
-            (Some(_), false) => bail!("START is where the range begins: leave --from and --prefix away"),
+            (Some(_), false) => bail!("START is the beginning of the range: omit --from and --prefix"),
             (Some(_), true) => {
-                bail!("with --reverse START is where the range ends: use --from and --to without it")
+                bail!("with --reverse, START is the end of the range: omit it to use --from and --to")
             }
         };
         Ok(Left { from: from.unwrap_or_else(|| K::lowest().to_owned()), to })

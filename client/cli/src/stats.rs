@@ -38,7 +38,7 @@ pub(crate) fn run<K: Keys>(client: &TableClient<K>, output: &mut Output) -> anyh
     Ok(Outcome::Done)
 }
 
-/// Keys of the group whose plan is told.
+/// Keys of the group whose plan is shown.
 const GROUP: usize = 64;
 
 /// How keys would be looked up over this connection.
@@ -179,7 +179,7 @@ fn print<K: Keys>(
         output.row("a key", reason(single))?;
         output.row(&format!("{GROUP} keys"), reason(group))?;
     }
-    output.row("writes", format_args!("{}, of them {} new records", node.writes, node.inserts))?;
+    output.row("writes", format_args!("{}, {} of them inserts", node.writes, node.inserts))?;
     if node.rebuilds > 0 {
         let (p99, longest) = (milliseconds(node.rebuild_ns_p99), milliseconds(node.rebuild_ns_max));
         let waits = node.window_full_waits;
@@ -192,12 +192,12 @@ fn print<K: Keys>(
         )?;
     }
     if node.logged > 0 {
-        output.row("log", format_args!("{} changes written, {} of them safe", node.logged, node.synced))?;
+        output.row("log", format_args!("{} changes written, {} of them synced", node.logged, node.synced))?;
     }
     Ok(())
 }
 
-/// What the memory node's sockets have come to.
+/// Statistics of the memory node's sockets.
 fn print_sockets(output: &mut Output, sockets: &SocketStats) -> anyhow::Result<()> {
     let (threads, connections) = (sockets.io_threads, sockets.connections);
     output.row("sockets", format_args!("{connections} connections at {threads} I/O threads"))?;

@@ -1,4 +1,4 @@
-//! `tables`, `drop`, and the tables that `create` and `load` make.
+//! `tables` and `drop`, and the creation of tables by `create` and `load`.
 
 use anyhow::{bail, ensure};
 use bytesize::ByteSize;
@@ -10,16 +10,16 @@ use serde_json::{Value, json};
 use crate::output::{Outcome, Output, counted};
 use crate::place::Place;
 
-/// What a table is made with that is not there yet.
+/// Options of a new table.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct NewTable {
-    /// Most bytes that the table may ever have, such as 64MiB, if it is made now; many small tables take less with it [default:
-    /// what the memory node has for all tables]
+    /// Maximum memory of a new table, such as 64MiB; many small tables take less with it [default:
+    /// the capacity of the memory node]
     #[arg(long, value_name = "SIZE")]
     region_bytes: Option<ByteSize>,
 }
 
-/// A table that a command is about, and whether the command has made it.
+/// The table of a command, and whether the command created it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ensured {
     pub(crate) kind: KeyKind,
@@ -27,7 +27,8 @@ pub(crate) struct Ensured {
 }
 
 impl Ensured {
-    /// Removes the table again if the command that has made it failed, unless it has records: then somebody else uses it.
+    /// Removes the table again if the command that created it failed, unless it has records, which
+    /// are from another client.
     pub(crate) fn undo(self, tables: &Tables, name: &TableName) {
         if self.is_new && matches!(tables.find(name), Ok(Some(TableInfo { keys: 0, .. }))) {
             // The command's own error says more than one of this.
@@ -36,7 +37,7 @@ impl Ensured {
     }
 }
 
-/// What the keys of a table are, if it is there; they must be of the kind that is wanted.
+/// The kind of keys of a table, if it exists; an error if it is not the wanted one.
 pub(crate) fn kind_of(
     tables: &Tables,
     name: &TableName,
@@ -44,21 +45,21 @@ pub(crate) fn kind_of(
 ) -> anyhow::Result<Option<KeyKind>> {
     match (tables.find(name)?.map(|table| table.kind), wanted) {
         (Some(found), Some(wanted)) if found != wanted => bail!(
-            "the table `{name}` has keys of the kind {found}, not {wanted}: use a table of another name with --table, which is \
-             made if it is not there, or drop this one with `fpcache-cli drop {name}`"
+            "the table `{name}` has keys of the kind {found}, not {wanted}: use another table with --table, which is \
+             created if it does not exist, or drop this one with `fpcache-cli drop {name}`"
         ),
         (found, _) => Ok(found),
     }
 }
 
 impl NewTable {
-    /// How the table is made.
+    /// Options for creating the table.
     pub(crate) fn options(self) -> CreateOptions {
         CreateOptions { region_bytes: self.region_bytes.map(|size| size.as_u64()) }
     }
 
-    /// Makes the table if it is not there, and says what its keys are. They must be of this kind; without one they are what they
-    /// are, u64 if it is made.
+    /// Creates the table if it does not exist, and returns the kind of its keys. They must be of
+    /// the given kind, if any; a new table has u64 keys by default.
     pub(crate) fn ensure(
         self,
         tables: &Tables,
@@ -71,7 +72,8 @@ impl NewTable {
         let kind = kind.unwrap_or(KeyKind::U64);
         let region_bytes = self.region_bytes.map(|size| size.as_u64());
         let is_new = match tables.create(name, kind, CreateOptions { region_bytes }) {
-            // Somebody else was faster; what its keys are is seen when it is used. Or the name is that of one over several.
+            // Somebody else was faster; what its keys are is seen when it is used. Or the name is
+            // that of one over several.
             Err(ClientError::Refused(refusal))
                 if refusal.code == RefusalCode::TableExists && tables.find(name)?.is_some() =>
             {
@@ -93,7 +95,7 @@ pub(crate) fn list(
     if let Some(name) = only {
         let names: Vec<String> = list.tables.iter().map(|table| format!("`{}`", table.name)).collect();
         list.tables.retain(|table| table.name == *name);
-        ensure!(!list.tables.is_empty(), "there is no table `{name}`; there are: {}", names.join(", "));
+        ensure!(!list.tables.is_empty(), "there is no table `{name}`; the tables are: {}", names.join(", "));
     }
     if output.is_json() {
         output.document(&json!({
@@ -110,7 +112,7 @@ pub(crate) fn list(
     ))?;
     for table in &list.tables {
         if table.is_closed() {
-            let why = "closed: the memory node could not go on with it, its first words say why";
+            let why = "closed: the memory node could not open it; its output at start-up says why";
             output.line(format_args!("{:<longest$}  {why}", table.name))?;
             continue;
         }
@@ -142,15 +144,16 @@ fn document(table: &TableInfo) -> Value {
 
 #[derive(Debug, Args)]
 pub(crate) struct DropTable {
-    /// The table to remove, with all its records
+    /// Table to remove, with all its records
     #[arg(value_name = "NAME")]
     name: TableName,
 
-    /// Do it: nothing brings the records back
+    /// Confirm: the records cannot be restored
     #[arg(long)]
     yes: bool,
 
-    /// Of a table over several memory nodes, remove what these have of it, and ask no others: where those are gone for ever
+    /// Remove only the ranges of these memory nodes, of a table over several; for when the others
+    /// are gone for good
     #[arg(long, value_name = "URL,URL")]
     nodes: Option<String>,
 }
@@ -170,12 +173,12 @@ impl DropTable {
         };
         if found.is_some_and(|table| table.is_closed()) && !self.yes {
             bail!(
-                "`{name}` is closed, and nothing brings its records back once it is dropped: say --yes to drop it"
+                "`{name}` is closed, and its records cannot be restored once it is dropped: confirm with --yes"
             );
         }
         if let (Some(TableInfo { keys, clients, .. }), false) = (found, self.yes) {
             bail!(
-                "`{name}` has {} and {}, and nothing brings the records back: say --yes to drop it",
+                "`{name}` has {} and {}, and its records cannot be restored: confirm with --yes",
                 counted(keys, "key"),
                 counted(clients, "client")
             );
@@ -192,12 +195,12 @@ impl DropTable {
         Ok(Outcome::Done)
     }
 
-    /// Removes a table over several memory nodes, or what some have of it.
+    /// Removes a table over several memory nodes, or the ranges of some of them.
     fn drop_over(&self, nodes: &Nodes, here: bool, output: &mut Output) -> anyhow::Result<Outcome> {
         let name = &self.name;
         if !self.yes && nodes.find(name)?.is_some() {
             bail!(
-                "`{name}` is a table over several memory nodes, and nothing brings its records back: say --yes to drop it"
+                "`{name}` is a table over several memory nodes, and its records cannot be restored: confirm with --yes"
             );
         }
         match here {

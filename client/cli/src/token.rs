@@ -1,4 +1,4 @@
-//! `token`: making one.
+//! `token`
 
 use clap::{Args, Subcommand};
 use fpcache_client::Token;

@@ -1,4 +1,4 @@
-//! Showing and reading values: as integer, text or hexadecimal digits, or from a file.
+//! Values on the command line: as integer, text or hexadecimal digits, or from a file.
 
 use std::fmt::Write;
 use std::fs::File;
@@ -15,10 +15,10 @@ use crate::keys::Keys;
 use crate::numbers::number;
 use crate::output::counted;
 
-/// How values are written.
+/// The format of values.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Format {
-    /// How values are written [default: int up to 8 bytes, hex beyond, text where their length varies]
+    /// Format of values [default: int up to 8 bytes, hex beyond, text if their length varies]
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Kind>,
 }
@@ -33,18 +33,18 @@ enum Kind {
     Hex,
 }
 
-/// How the values of one table are written.
+/// The format of the values of one table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TableFormat {
     kind: Kind,
     /// Bytes of every value; `None` if they vary.
     len: Option<usize>,
-    /// Whether it was asked for.
+    /// Whether it was given explicitly.
     is_told: bool,
 }
 
 impl Format {
-    /// How the values of a client's table are written.
+    /// The format of the values of a client's table.
     pub(crate) fn in_table<K: Keys>(self, client: &TableClient<K>) -> anyhow::Result<TableFormat> {
         Ok(self.of(client.shape()?.value_bytes.map(|len| len as usize)))
     }
@@ -60,12 +60,14 @@ impl Format {
 }
 
 impl TableFormat {
-    /// The value that a text stands for. An integer takes eight bytes where lengths vary.
+    /// Parses a value. An integer has eight bytes if lengths vary.
     pub(crate) fn parse(self, text: &str) -> anyhow::Result<Vec<u8>> {
         let value = match self.kind {
             Kind::Int => {
                 let number = number(text).map_err(|why| {
-                    anyhow!("value `{text}`: {why}; or say --format text or hex for a value that is no number")
+                    anyhow!(
+                        "value `{text}`: {why}; use --format text or hex for a value that is not a number"
+                    )
                 })?;
                 let bytes = number.to_le_bytes();
                 let len = self.len.unwrap_or(8);
@@ -75,26 +77,27 @@ impl TableFormat {
             }
             Kind::Text => text.as_bytes().to_vec(),
             Kind::Hex => hex::bytes(text).with_context(|| {
-                format!("`{text}` is no value in hexadecimal digits: write two per byte, or use --format int or text")
+                format!("`{text}` is not hexadecimal: write two digits per byte, or use --format int or text")
             })?,
         };
         if let Some(len) = self.len {
             let got = value.len();
             ensure!(
                 got == len,
-                "the value has {}, the table's values have {len}: all must have that size",
+                "the value has {}, but all values of this table have {len}",
                 counted(got as u64, "byte")
             );
         }
         Ok(value)
     }
 
-    /// Whether values are written as the texts they are, because the table says nothing else of them and nothing else was asked for.
+    /// Whether values are printed as text by default: their length varies, and no other format was
+    /// given.
     pub(crate) fn is_plain(self) -> bool {
         self.len.is_none() && self.kind == Kind::Text && !self.is_told
     }
 
-    /// The value for people and scripts: one line.
+    /// The value as one line of text.
     pub(crate) fn text(self, value: &[u8]) -> anyhow::Result<String> {
         Ok(match self.kind {
             Kind::Int => integer(value)?.to_string(),
@@ -113,9 +116,9 @@ impl TableFormat {
     }
 }
 
-/// The value in a file, or in standard input if that is called for by `-`: its bytes as they are.
+/// The raw value in a file, or in standard input for `-`.
 pub(crate) fn read_value(path: &Path) -> anyhow::Result<Vec<u8>> {
-    /// Enough to tell that there are too many.
+    /// One more than allowed, to detect excess.
     const MOST: u64 = (16 << 20) + 1;
     let mut value = Vec::new();
     let read = match path.as_os_str() == "-" {
@@ -125,7 +128,7 @@ pub(crate) fn read_value(path: &Path) -> anyhow::Result<Vec<u8>> {
     read.with_context(|| format!("reading the value from {}", path.display()))?;
     ensure!(
         (value.len() as u64) < MOST,
-        "{} has more than the 16 MiB that values have at most: divide it among several records",
+        "{} has more than 16 MiB, the maximum of a value: split it into several records",
         path.display()
     );
     Ok(value)
@@ -135,12 +138,15 @@ fn integer(value: &[u8]) -> anyhow::Result<u64> {
     let mut bytes = [0; 8];
     match bytes.get_mut(..value.len()) {
         Some(low) => low.copy_from_slice(value),
-        None => bail!("a value of {} bytes is no integer of 8: use --format hex or text", value.len()),
+        None => {
+            bail!("a value of {} bytes is not an integer of 8 bytes: use --format hex or text", value.len())
+        }
     }
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// UTF-8 as it is, except for control characters, which would break the line or the terminal; other bytes as `\xNN`.
+/// UTF-8 as it is, except for control characters, which would break the line or the terminal; other
+/// bytes as `\xNN`.
 fn visible(value: &[u8]) -> String {
     let mut text = String::with_capacity(value.len());
     for chunk in value.utf8_chunks() {

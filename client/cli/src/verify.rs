@@ -18,7 +18,7 @@ use crate::progress::Bar;
 const GROUP: usize = 256;
 /// Groups between two reports of progress.
 const STEP: usize = 256;
-/// Wrong keys that are shown one by one.
+/// Wrong keys that are printed one by one.
 const SHOWN: u64 = 5;
 
 #[derive(Debug, Args)]
@@ -27,7 +27,7 @@ pub(crate) struct Verify {
     data: Data,
 }
 
-/// What was wrong.
+/// Counts of wrong answers.
 #[derive(Clone, Copy, Debug, Default)]
 struct Tally {
     missing: u64,
@@ -35,14 +35,14 @@ struct Tally {
 }
 
 impl Tally {
-    /// Counts a key that is missing, or has a wrong value, and shows it if it is among the first.
+    /// Counts a key that is missing or has a wrong value, and prints it if it is one of the first.
     fn count(&mut self, key: &str, is_missing: bool) {
         *(if is_missing { &mut self.missing } else { &mut self.wrong }) += 1;
         let so_far = self.missing + self.wrong;
         if so_far <= SHOWN {
             eprintln!("key {key} {}", if is_missing { "is missing" } else { "has a wrong value" });
         } else if so_far == SHOWN + 1 {
-            eprintln!("further keys are only counted");
+            eprintln!("further keys are counted but not shown");
         }
     }
 }

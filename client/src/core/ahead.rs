@@ -1,4 +1,4 @@
-//! Values that are longer than a request, and go ahead of the one they belong to in pieces.
+//! Values longer than a request, sent ahead of it in pieces.
 
 use std::borrow::Cow;
 
@@ -9,8 +9,9 @@ use fpcache_fabric::{Clock, Connection};
 use super::sending::Sending;
 use super::writer::{Limits, Writer};
 
-/// The values of one request's operations that go ahead of it, for as long as it may be sent again. Where the caller waits that long
-/// they stay where they are: a copy of 16 MiB takes milliseconds of a processor that others want.
+/// The values of one request's operations that go ahead of it, for as long as it may be sent again.
+/// Where the caller waits that long they stay where they are: a copy of 16 MiB takes milliseconds
+/// of a processor that others want.
 #[derive(Debug, Default)]
 pub(super) struct Ahead<'v> {
     /// The operations they are of, and the values.
@@ -18,7 +19,7 @@ pub(super) struct Ahead<'v> {
 }
 
 impl<'v> Ahead<'v> {
-    /// Whether another value of so many bytes may go ahead of the same request.
+    /// Whether another value of this many bytes may be sent ahead of the same request.
     pub(super) fn has_room(&self, bytes: usize) -> bool {
         let before: usize = self.values.iter().map(|(_, value)| value.len()).sum();
         before + bytes <= MAX_AHEAD_BYTES
@@ -50,8 +51,9 @@ impl<'v> Ahead<'v> {
 }
 
 impl Writer {
-    /// Sends what goes ahead of the request, before every sending of it and over the same connection: with that the memory
-    /// node drops it. The request is for one table: it goes to no other of its name.
+    /// Sends what goes ahead of the request, before every sending of it and over the same
+    /// connection: with that the memory node drops it. The request is for one table: it goes to no
+    /// other of its name.
     pub(super) fn send_ahead<K: BuildKeys>(
         &mut self,
         ahead: &Ahead<'_>,

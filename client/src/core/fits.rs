@@ -1,4 +1,4 @@
-//! Whether changes fit a table, and how their values are sent.
+//! Checks whether changes fit a table, and how their values are sent.
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, ValueExtent, ValuePlace};

@@ -1,4 +1,4 @@
-//! Groups of any number of keys whose answers go into arrays.
+//! Group lookups of any number of keys, with answers in arrays.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use fpcache::read::Wanted;
 use super::{Connector, Core, Held};
 use crate::error::ClientError;
 
-/// Keys that are looked up together: enough for their waits for memory to overlap, few enough for what they read to stay in the
-/// first-level cache until it is looked at.
+/// Keys that are looked up together: enough for their waits for memory to overlap, few enough for
+/// what they read to stay in the first-level cache until it is looked at.
 const GROUP: usize = 32;
 
 impl<T: Connector> Core<U64Keys, T> {
-    /// Puts the values of `keys`, which have eight bytes, and whether they are there into arrays of the same length; how many
-    /// are there.
+    /// Puts the values of `keys`, which have eight bytes, and whether they are there into arrays of
+    /// the same length; how many are there.
     pub(crate) fn multi_get_u64(
         &self,
         held: &mut Held<U64Keys, T>,
@@ -61,7 +61,7 @@ impl<T: Connector> Core<U64Keys, T> {
         }
         match odd {
             None => Ok(total),
-            // The table was made anew, in another shape, since its shape was looked at.
+            // The table was recreated with another shape since its shape was read.
             Some(bytes) => Err(ClientError::NotWords { value_bytes: u32::try_from(bytes).ok() }),
         }
     }

@@ -1,4 +1,4 @@
-//! Lanes: writes in flight, each over a connection of its own and under an identity of its own.
+//! Lanes: writes in flight, each with its own connection and identity.
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -62,8 +62,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Sends a change along a lane that has none under way. After an error it was not sent; what goes wrong with the sending
-    /// is told by [`settle`](Self::settle), which may send it once more.
+    /// Sends a change along a lane that has none under way. After an error it was not sent; what
+    /// goes wrong with the sending is told by [`settle`](Self::settle), which may send it once
+    /// more.
     pub(crate) fn post(
         &self,
         lane: &mut Lane<K, T>,
@@ -84,7 +85,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Ok(posted) => break (ahead, limits, First::Posted(posted)),
                 Err(Sending::Never(error)) => return Err(error.into()),
                 Err(Sending::Refused(refusal)) => return Err(refusal.into()),
-                // This lane, or whoever knows the table's shape, has not noticed yet that the table was dropped.
+                // This lane, or the code that knows the table's shape, has not noticed yet that the
+                // table was dropped.
                 Err(Sending::OtherTable | Sending::Dropped(_)) => {
                     self.before_refilling(limits, &mut retry)?
                 }
@@ -97,10 +99,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(())
     }
 
-    /// How the change under way on a lane ended: waits for its reply, and sends it once more if there is none.
+    /// How the change under way on a lane ended: waits for its reply, and sends it once more if
+    /// there is none.
     pub(crate) fn settle(&self, lane: &mut Lane<K, T>) -> Result<WriteReply, ClientError> {
         let Lane { connection, writer, flight, replies } = lane;
-        // Whoever asks has posted one.
+        // The caller has posted one.
         let Flight { key, kind, mut ahead, limits, mut first } = flight.take().ok_or_else(no_reply)?;
         if writer.process != self.process() {
             // Its identity is the parent's, who may be waiting for the same reply.
@@ -140,7 +143,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         replies.pop().ok_or_else(no_reply)
     }
 
-    /// As [`settle`](Self::settle), if the reply is there; else `None`, and the change goes on.
+    /// As [`settle`](Self::settle), if the reply is there; else `None`, and the change stays in
+    /// flight.
     pub(crate) fn settle_if_answered(
         &self,
         lane: &mut Lane<K, T>,
@@ -173,7 +177,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         connection.post(writer.encode::<K>(sent_before), limits.deadline).map_err(Sending::of)
     }
 
-    /// Connects a lane anew if it has lost its memory node.
+    /// Reconnects a lane that has lost its memory node.
     fn revive(&self, connection: &mut T::Connection, deadline: Deadline) -> Result<(), FabricError> {
         if !connection.is_alive() {
             self.tally.reconnects.add(1);

@@ -1,4 +1,4 @@
-//! Calls that go by the order of keys: the nearest records, scans that go down, counts.
+//! Ordered queries: nearest records, descending scans, counts.
 
 use std::borrow::Borrow;
 use std::ops::Bound;
@@ -20,8 +20,8 @@ const UNTIMED: u32 = 64;
 const COUNTED_AT_ONCE: usize = 1 << 16;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Finds the records nearest to a group of keys, and hands the buffers with the answers to `take`: without any if the table has
-    /// no parameters yet.
+    /// Finds the records nearest to a group of keys, and passes the buffers with the answers to
+    /// `take`: without any if the table has no parameters yet.
     #[inline]
     pub(crate) fn nearest<'k, R>(
         &self,
@@ -43,7 +43,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Finds the record nearest to a key, and hands it to `take`.
+    /// Finds the record nearest to a key, and passes it to `take`.
     #[inline]
     pub(crate) fn nearest_to<R>(
         &self,
@@ -64,7 +64,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Says for so long, from the first look at the clock on, that a search may go on.
+    /// Lets a search continue for this long, from the first look at the clock on.
     #[inline]
     pub(super) fn patience(&self, within: Duration) -> impl FnMut(u32) -> bool {
         let mut started = None;
@@ -78,9 +78,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Scans downwards, from the greatest key within `to` to the least not below `from`, and hands each record to `take`. What was found
-    /// before the directory turned out to be out of date, or the memory node to be gone, is handed over all the same; the scan
-    /// goes on below it.
+    /// Scans downwards, from the greatest key within `to` to the least not below `from`, and hands
+    /// each record to `take`. What was found before the directory turned out to be out of date, or
+    /// the memory node to be gone, is handed over all the same; the scan goes on below it.
     pub(crate) fn scan_back(
         &self,
         held: &mut Held<K, T>,

@@ -1,4 +1,4 @@
-//! Scans made by parts that their callers ask for.
+//! Scans in parts, at the pace of the caller.
 
 use std::time::Duration;
 
@@ -10,8 +10,8 @@ use crate::empty::or_of_empty;
 use crate::error::ClientError;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Makes the first part of a scan, which ends at `limit` or sooner to have long values taken, and hands it to `take`; `None` if the
-    /// table has no parameters yet.
+    /// Makes the first part of a scan, which ends at `limit` or sooner to have long values taken,
+    /// and hands it to `take`; `None` if the table has no parameters yet.
     pub(crate) fn scan_part<R>(
         &self,
         held: &mut Held<K, T>,

@@ -1,4 +1,4 @@
-//! Lookups and scans, again and again until there is an answer.
+//! Lookups and scans, with retries.
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::error::ClientError;
 use crate::session::Buffers;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Looks up one key and hands the answer to `take`.
+    /// Looks up one key and passes the answer to `take`.
     #[inline]
     pub(crate) fn look_up<R>(
         &self,
@@ -72,7 +72,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Looks up a group of keys and hands the buffers with the answers to `take`.
+    /// Looks up a group of keys and passes the buffers with the answers to `take`.
     #[inline]
     pub(crate) fn lookup<'k, R>(
         &self,
@@ -110,8 +110,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         scratch
     }
 
-    /// Scans, and hands each record to `take` in key order. What was found before the directory turned out to be out of date,
-    /// or the memory node to be gone, is handed over all the same; the scan goes on after it.
+    /// Scans, and passes each record to `take` in key order. Records found before the directory
+    /// turned out to be out of date, or the memory node to be down, are passed on, and the scan
+    /// continues after them.
     pub(crate) fn scan(
         &self,
         held: &mut Held<K, T>,

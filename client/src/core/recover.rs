@@ -1,4 +1,4 @@
-//! What makes another attempt worth while: a newer directory, a new connection, a pause.
+//! Recovery before a retry: a newer directory, a new connection, or a pause.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,8 @@ const REFRESHES: u32 = 8;
 /// The first pause that is slept through, and the longest.
 const NAPS: (Duration, Duration) = (Duration::from_micros(50), Duration::from_millis(1));
 
-/// How one attempt failed, and the number of the table it was made with. Boxed: it must not burden the answers.
+/// How one attempt failed, and the number of the table it was made with. Boxed: it must not burden
+/// the answers.
 pub(super) struct Failure {
     pub(super) error: Attempt,
     pub(super) number: u64,
@@ -79,7 +80,8 @@ impl Retry {
         started.checked_add(self.within).map_or(Deadline::NONE, Deadline::at)
     }
 
-    /// What is left of the call's time. All of it as long as nothing went wrong: the clock is not looked at for that.
+    /// What is left of the call's time. All of it as long as nothing went wrong: the clock is not
+    /// looked at for that.
     #[inline]
     pub(super) fn left(&self, clock: &dyn Clock) -> Duration {
         match self.started {
@@ -88,7 +90,7 @@ impl Retry {
         }
     }
 
-    /// Lets somebody else get on, the longer the more often.
+    /// Yields to other threads, longer each time.
     pub(super) fn pause(&mut self, clock: &dyn Clock) {
         if self.backoff.is_completed() {
             clock.sleep(self.nap);
@@ -100,7 +102,7 @@ impl Retry {
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Does what makes another attempt worth while, or gives the error that ends the call.
+    /// Prepares a retry, or returns the error that ends the call.
     #[cold]
     pub(super) fn recover(
         &self,
@@ -113,7 +115,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Attempt::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
             // The next attempt opens it.
             Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
-            // About to be hung up on: whoever connects anew learns what there is.
+            // This connection is about to be closed: reconnecting shows what there is.
             Attempt::Open(_) if self.was_dropped(retry) => ReadError::Contended { attempts: 1 },
             Attempt::Open(OpenError::Empty) if self.has_opened.load(Ordering::Relaxed) => {
                 return Err(ClientError::Emptied);
@@ -146,8 +148,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(Next::Again)
     }
 
-    /// What a table that could not be opened is an error of: its keys may be of another kind than this client's. Not an error of
-    /// the call if the table was dropped meanwhile.
+    /// What a table that could not be opened is an error of: its keys may be of another kind than
+    /// this client's. Not an error of the call if the table was dropped meanwhile.
     fn explained(&self, error: OpenError, retry: &Retry) -> Result<ReadError, ClientError> {
         let OpenError::Superblock(SuperblockError::Corrupt(_)) = &error else { return Err(error.into()) };
         let connection = Arc::clone(&self.session().connection);
@@ -161,7 +163,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Gets a newer table than the one with the number `seen`, or waits a little where there is none.
+    /// Gets a newer table than the one with the number `seen`, or waits a little where there is
+    /// none.
     fn catch_up(
         &self,
         held: &mut Held<K, T>,
@@ -176,7 +179,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         match self.refresh(held, seen, retry.left(&*self.clock)) {
             Ok(Some(next)) => Ok(next),
             Ok(None) => {
-                // The old table is of no use any more: whoever fetches the new one may need its room.
+                // The old table is useless now, and fetching the new one may need its memory.
                 *held = None;
                 self.renew(seen, deadline)?;
                 Ok(Next::Again)
@@ -192,8 +195,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Whether the table of the session in use was dropped, or its memory node has hung up: the next attempt learns what there
-    /// is.
+    /// Whether the table of the session in use was dropped, or its memory node has hung up: the
+    /// next attempt learns what there is.
     fn was_dropped(&self, retry: &Retry) -> bool {
         let connection = Arc::clone(&self.session().connection);
         if !connection.is_alive() {
@@ -225,7 +228,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Does what makes another attempt worth while where the memory node's processor gave no answer; else gives the error.
+    /// Prepares a retry if the memory node's processor gave no answer; else returns the error.
     #[cold]
     pub(super) fn get_over(
         &self,
@@ -249,8 +252,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(self.reconnect(self.number(), deadline)?)
     }
 
-    /// Brings the table with the number `seen` up to date, unless another thread has done so; `None` if it must be fetched
-    /// anew.
+    /// Brings the table with the number `seen` up to date, unless another thread has done so;
+    /// `None` if it must be fetched anew.
     fn refresh(&self, held: &mut Held<K, T>, seen: u64, left: Duration) -> Result<Option<Next>, OpenError> {
         let session = Arc::clone(&*self.session());
         // One thread at a time: the others find a newer table when they come in.
@@ -271,7 +274,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             }
         };
         match refreshed? {
-            // Whoever sees a segment replaced finds its change in the log, but pages know only the last checkpoint.
+            // A reader that sees a replaced segment finds the change in the log, but pages are as
+            // of the last checkpoint.
             Refresh::Current if table.view().models().paged().is_some() => Ok(Some(Next::NoNewer)),
             Refresh::Current => Ok(Some(Next::Again)),
             Refresh::Lost => Ok(None),

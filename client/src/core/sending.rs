@@ -1,4 +1,4 @@
-//! How the sending of a change failed, and what that says of the change.
+//! Errors of sending a change, and what each implies for its outcome.
 
 use std::fmt::Display;
 

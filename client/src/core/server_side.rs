@@ -1,4 +1,4 @@
-//! The last resort: having the memory node's processor look keys up.
+//! Server-side lookups, by the memory node's processor: the last resort.
 
 use std::sync::Arc;
 
@@ -48,8 +48,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(self.ask_one(held, key, retry)?.version.is_some())
     }
 
-    /// Tells the memory node that its newest directory is out of date here, by asking it for no key at all: it writes
-    /// another one soon.
+    /// Tells the memory node that its newest directory is out of date here, by asking it for no key
+    /// at all: it writes another one soon.
     #[cold]
     pub(super) fn ask_for_directory(&self, retry: &mut Retry) {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
@@ -88,8 +88,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         answer.ok_or_else(|| cut_short().into())
     }
 
-    /// The version and the value of a key that was asked for, and the READs it took. One that is external is READ here; if it is not there any
-    /// more, the record has changed, and is asked for again.
+    /// The version and the value of a key that was asked for, and the READs it took. One that is
+    /// external is READ here; if it is not there any more, the record has changed, and is asked for
+    /// again.
     fn whole(
         &self,
         held: &mut Held<K, T>,
@@ -123,7 +124,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Asks for keys, as many at once as request and reply have room for, and hands over what is said of each.
+    /// Requests keys, as many at once as fit request and reply, and passes on the answer for each.
     fn ask_server<'k>(
         &self,
         held: &mut Held<K, T>,
@@ -138,7 +139,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let connection = Arc::clone(&self.session().connection);
         let room = Request::keys_bytes(connection.max_request());
         let fits_reply = connection.max_reply().saturating_sub(REPLY_HEADS.1) / (REPLY_HEADS.0 + value_bytes);
-        // A key that no table can hold has no place in a request either; the empty string is absent as it is.
+        // A key that no table can hold has no place in a request either; the empty string is absent
+        // as it is.
         let keys = keys.map(|key| if check_key::<K>(key).is_ok() { key } else { K::lowest() });
         let (mut keys, mut encoded, mut request, mut reply) =
             (keys.peekable(), Vec::new(), Vec::new(), Vec::new());
@@ -171,7 +173,8 @@ struct Answer {
     value: Result<Vec<u8>, ValueExtent>,
 }
 
-/// Takes the answer for one key: status, length, token, value or its place; returns what lies after.
+/// Takes the answer for one key: status, length, token, value or its place; returns what lies
+/// after.
 fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(Answer)) -> Option<&'a [u8]> {
     let (head, rest) = bytes.split_first_chunk::<{ REPLY_HEADS.0 }>()?;
     let bytes = u32::from_le_bytes(*head[4..].first_chunk()?);

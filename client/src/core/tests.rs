@@ -1,4 +1,5 @@
-//! What threads share when they open, renew and reconnect at the same time, counted at a watched connection.
+//! Threads that open, renew and reconnect concurrently share that work, as counted on an observed
+//! connection.
 
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -9,7 +10,7 @@ use fpcache::cache::CacheConfig;
 use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
 use fpcache::message::Chunk;
-use fpcache::read::PlanChoice;
+use fpcache::read::{PlanChoice, ReadError};
 use fpcache_fabric::local::LocalConnection;
 use fpcache_fabric::{AreaId, Posted};
 

@@ -1,4 +1,4 @@
-//! Changes, sent as requests that take effect once however often they are sent.
+//! Changes, sent as requests that take effect at most once.
 
 use std::borrow::Borrow;
 use std::cell::{RefCell, RefMut};
@@ -26,8 +26,9 @@ use crate::empty::{first_parameters, is_of_another_attempt};
 use crate::error::ClientError;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Makes changes, in as few requests as they fit, each of which may take `within`, and appends how each ended. They are made
-    /// to the table with the creation number that is `meant`, if one is, and to no other of its name.
+    /// Makes changes, in as few requests as possible, each of which may take `within`, and appends
+    /// the outcome of each. They are made to the table with the creation number that is `meant`, if
+    /// one is, and to no other of its name.
     pub(crate) fn write<'v>(
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
@@ -74,20 +75,22 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Lets threads and lanes learn that there is another table, before a request for it is put together.
+    /// Lets threads and lanes learn that there is another table, before a request for it is put
+    /// together.
     pub(super) fn before_refilling(&self, limits: Limits, retry: &mut Retry) -> Result<(), ClientError> {
         if limits.deadline.has_passed(self.clock.now()) {
-            let waiting_for = "a connection to the table that was made anew";
+            let waiting_for = "a connection to the recreated table";
             return Err(FabricError::DeadlinePassed { waiting_for }.into());
         }
         self.tally.resent.add(1);
         retry.pause(&*self.clock);
-        // Putting a request together reads nothing, so that it does not notice a lost connection by itself.
+        // Putting a request together reads nothing, so that it does not notice a lost connection by
+        // itself.
         Ok(self.reconnect(self.number(), limits.deadline)?)
     }
 
-    /// Whether the calling thread's last request for changes was sent without an answer, so that it may have been executed,
-    /// in whichever table it was for.
+    /// Whether the calling thread's last request for changes was sent without an answer, so that it
+    /// may have been executed, in whichever table it was for.
     pub(crate) fn may_have_arrived(&self) -> bool {
         self.writer().is_ok_and(|writer| writer.has_gone)
     }
@@ -131,7 +134,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(writer)
     }
 
-    /// Fills a request with the first operations, and says what goes ahead of it. All values are looked at before the first one.
+    /// Fills a request with the first operations, and says what goes ahead of it. All values are
+    /// looked at before the first one.
     pub(super) fn fill<'v>(
         &self,
         writer: &mut Writer,
@@ -180,9 +184,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         })
     }
 
-    /// Runs `fill` with what a change must know of the table, its creation number and its shape, and with the table for what it may know. A table that does
-    /// not fit the cache's budget is no hindrance: changes are made by the memory node. One without parameters gets the
-    /// `first` ones.
+    /// Runs `fill` with what a change must know of the table, its creation number and its shape,
+    /// and with the table for what it may know. A table that does not fit the cache's budget is no
+    /// hindrance: changes are made by the memory node. One without parameters gets the `first`
+    /// ones.
     fn with_shape<R>(
         &self,
         within: Duration,
@@ -213,7 +218,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 filled = try_to_fill();
                 let is_empty = filled.as_ref().is_err_and(ClientError::is_of_empty_table);
                 match created {
-                    // Somebody else is at it, or was: there are parameters soon, or none once that was given up.
+                    // Another client is setting them, or was: there are parameters soon, or none if
+                    // it gave up.
                     Err(error) if is_empty && is_of_another_attempt(&error) => {
                         if deadline.has_passed(self.clock.now()) {
                             return Err(error);
@@ -237,7 +243,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Puts the one change of a request, which was not made, together again for the table that has the name now.
+    /// Puts the one change of a request, which was not made, together again for the table that has
+    /// the name now.
     pub(super) fn refill(
         &self,
         writer: &mut Writer,
@@ -301,7 +308,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     if limits.deadline.has_passed(self.clock.now()) {
                         return Err(if sent { unknown(&refusal) } else { refusal.into() });
                     }
-                    // It is about to be hung up on. Whoever connects anew learns what there is.
+                    // It is about to be closed. Reconnecting shows what there is.
                     retry.pause(&*self.clock);
                     continue;
                 }
@@ -321,7 +328,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             }
             if !is_passing(&error) {
                 return Err(match error {
-                    // Whatever was made is gone with the table.
+                    // Any effects are gone with the table.
                     FabricError::NoSuchRegion { .. } => error.into(),
                     error if sent => unknown(&error),
                     error => error.into(),
@@ -334,7 +341,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// The session's connection, made anew if it has lost its memory node.
+    /// The session's connection, renewed if it has lost its memory node.
     fn living_connection(&self, deadline: Deadline) -> Result<Arc<T::Connection>, FabricError> {
         let (connection, number) = {
             let session = self.session();
@@ -375,7 +382,7 @@ fn hint<K: BuildKeys>(table: &Table<K>, key: &K::Key) -> Option<u16> {
 fn take_replies(writer: &Writer, sent: bool, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
     let body = decode_reply(&writer.reply).map_err(|refusal| match refusal.code {
         ErrorCode::Forgotten if sent => ClientError::OutcomeUnknown { why: refusal.to_string() },
-        // What was written down may be done later.
+        // What was logged may take effect later.
         ErrorCode::NotDurable | ErrorCode::Internal => {
             ClientError::OutcomeUnknown { why: refusal.to_string() }
         }

@@ -1,4 +1,4 @@
-//! Who sends changes, and how long each may take.
+//! Writers, the senders of changes, and their deadlines.
 
 use std::time::Duration;
 
@@ -9,24 +9,26 @@ use fpcache_fabric::{Clock, Deadline};
 /// How much of a call's time one sending of a request waits for its reply, and at least how long.
 const PART: (u32, Duration) = (4, Duration::from_millis(1));
 
-/// Who sends changes, as the memory node knows it: a thread, or a lane of writes in flight. It has one request in flight, so
-/// that a request with a higher number says that the ones before are no longer waited for.
+/// Who sends changes, as the memory node knows it: a thread, or a lane of writes in flight. It has
+/// one request in flight, so that a request with a higher number says that the ones before are no
+/// longer waited for.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) identity: u64,
-    /// The number of the process that it was made in. No other process is the same to the memory node.
+    /// The number of the process that created it. To the memory node, every process is a different
+    /// client.
     pub(super) process: u64,
     /// The number of the last request.
     pub(super) requests: u64,
-    /// The creation number of the table for which the batch was put together: its shape, and where the hot cache believes
-    /// records to lie.
+    /// The creation number of the table for which the batch was put together: its shape, and where
+    /// the hot cache believes records to lie.
     pub(super) creation: u64,
     /// The creation number of the only table that the changes are for, if they are for one alone.
     pub(super) meant: Option<u64>,
     pub(super) batch: WriteBatch,
     pub(super) request: Vec<u8>,
     pub(super) reply: Vec<u8>,
-    /// Of changes that are made one by one.
+    /// For changes made one at a time.
     pub(super) replies: Vec<WriteReply>,
     /// Whether the last request was sent and its reply has not come.
     pub(super) has_gone: bool,

@@ -1,4 +1,4 @@
-//! Encodings sort as what they encode, and lead back to it.
+//! Encodings sort like the values they encode, and decode to them.
 
 use std::cmp::Ordering;
 use std::fmt::Debug;
@@ -9,8 +9,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The order of the values is that of their encodings, each leads back to its value, and neither is cut short or lengthened
-/// unnoticed.
+/// The order of the values is that of their encodings, each leads back to its value, and neither is
+/// cut short or lengthened unnoticed.
 fn check<T: DecodeKey + Debug>(a: &T, b: &T, order: Ordering) -> Result<(), TestCaseError> {
     let (x, y) = (encode(a), encode(b));
     prop_assert_eq!(x.cmp(&y), order, "{:?} is {:02x?}, {:?} is {:02x?}", a, x, b, y);

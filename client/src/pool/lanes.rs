@@ -13,8 +13,9 @@ use crate::error::ClientError;
 use crate::lanes::{Lanes, OpenLanes};
 use crate::pool::Direct;
 
-/// Lanes by number, each of which leads to any of the memory nodes: to each over a connection that is made when it is first
-/// needed. Writes of one key go to one memory node, so that their order is that lane's.
+/// Lanes by number, each of which leads to any of the memory nodes: to each over a connection that
+/// is made when it is first needed. Writes of one key go to one memory node, so that their order is
+/// that lane's.
 pub(crate) struct PoolLanes<K: BuildKeys> {
     pool: Arc<Pool<K>>,
     lanes: Vec<Ways<K>>,

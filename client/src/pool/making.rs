@@ -1,9 +1,12 @@
-//! How tables over several memory nodes come to be and go: the requests, one after another, and what they decide.
+//! How tables over several memory nodes come to be and go: the requests, one after another, and
+//! what they decide.
 //!
-//! A range's map goes through the versions 1 *making*, 2 *making* (prepared), 3 *whole*, and *dropping* after any of them. A memory
-//! node takes later versions only, so that of two that are sent with one number the first one counts. Rounds go through the ranges in the
-//! map's order: none has a later version than the one before it, and the first range *decides*. The table is there
-//! from when that one is whole, and is gone from when that one is dropping. `docs/design.md` argues for each step.
+//! A range's map goes through the versions 1 *making*, 2 *making* (prepared), 3 *whole*, and
+//! *dropping* after any of them. A memory node takes later versions only, so that of two that are
+//! sent with one number the first one counts. Rounds go through the ranges in the map's order: none
+//! has a later version than the one before it, and the first range *decides*. The table is there
+//! from when that one is whole, and is gone from when that one is dropping. `docs/design.md` argues
+//! for each step.
 
 use fpcache::TableName;
 use fpcache::map::{MAX_NODES, MapError, MapState, RangeMap};
@@ -12,10 +15,10 @@ use fpcache::message::{ErrorCode, RangeRequest, Refusal};
 use super::maps::{disagree, newest_of};
 use crate::error::ClientError;
 
-/// How often the maps are looked at anew because somebody else changed them.
+/// How often the maps are read again because another client changed them.
 const LOOKS: u32 = 8;
-/// The most memory nodes that are asked for maps: those of a command, and of a few tables of the name that were left half made
-/// or half dropped elsewhere.
+/// The most memory nodes that are asked for maps: those of a command, and of a few tables of the
+/// name that were left half made or half dropped elsewhere.
 const MOST_ASKED: usize = 4 * MAX_NODES;
 /// The version of ranges that were made, of which others may not have been.
 const MADE: u32 = 1;
@@ -25,7 +28,8 @@ pub(super) trait Ask {
     /// The map that a memory node publishes of the table.
     fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError>;
 
-    /// Makes a range, or gives it a map. [`TableClosed`](ClientError::TableClosed) if it is there and closed.
+    /// Makes a range, or gives it a map. [`TableClosed`](ClientError::TableClosed) if it is there
+    /// and closed.
     fn range(&self, node: &str, request: &RangeRequest) -> Result<(), ClientError>;
 
     /// Drops a range's table; done if there is none.
@@ -38,20 +42,21 @@ pub(super) type Found = Vec<(String, RangeMap)>;
 /// A table that was begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Begun {
-    /// Its ranges were made, and nobody sees it yet.
+    /// Its ranges were created, but it is not visible yet.
     Made(RangeMap),
     /// It was there, as it was to be, and is whole everywhere.
     There(RangeMap),
 }
 
-/// Whether a step was made, or found that somebody else had been faster.
+/// Whether a step was taken, or another client was faster.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Done,
     Raced,
 }
 
-/// The maps of these memory nodes, and of all that those maps name. Maps that lead on and on are an error.
+/// The maps of these memory nodes, and of all that those maps name. Maps that lead on and on are an
+/// error.
 pub(super) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientError> {
     let (mut asked, mut found, mut next) = (nodes.to_vec(), Vec::new(), 0);
     while let Some(node) = asked.get(next).cloned() {
@@ -71,8 +76,9 @@ pub(super) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientEr
     Ok(found)
 }
 
-/// Makes the ranges of a table, of which `with` gives the map for a creation number, at these memory nodes. What somebody left
-/// half made or half dropped is cleared away; a table that is whole never is. What a failed attempt has made is taken back.
+/// Makes the ranges of a table, of which `with` gives the map for a creation number, at these
+/// memory nodes. What somebody left half made or half dropped is cleared away; a table that is
+/// whole never is. What a failed attempt has made is taken back.
 pub(super) fn begin(
     ask: &impl Ask,
     nodes: &[String],
@@ -89,7 +95,7 @@ pub(super) fn begin(
     begun
 }
 
-/// An attempt to make the ranges of a table.
+/// An attempt to create the ranges of a table.
 struct Beginning<'a, A> {
     ask: &'a A,
     nodes: &'a [String],
@@ -131,7 +137,7 @@ impl<A: Ask> Beginning<'_, A> {
     /// Clears away what was left of other tables of the name.
     fn clear_others(&self, groups: &[RangeMap], found: &Found) -> Result<Step, ClientError> {
         for left in groups.iter().filter(|left| left.creation != self.mine.creation) {
-            // Of two who are at it at once one goes on.
+            // Of two concurrent attempts one continues.
             if self.tried && left.creation > self.mine.creation && is_at_first(found, left) {
                 return Err(overtaken(self.mine));
             }
@@ -142,7 +148,7 @@ impl<A: Ask> Beginning<'_, A> {
         Ok(Step::Done)
     }
 
-    /// Has each memory node make its range.
+    /// Has each memory node create its range.
     fn make_ranges(&mut self) -> Result<Step, ClientError> {
         let (ask, mine) = (self.ask, self.mine);
         self.tried = true;
@@ -173,7 +179,8 @@ impl<A: Ask> Beginning<'_, A> {
     }
 }
 
-/// Makes a table whole of which all ranges were made. It is there once its first range says so, whatever becomes of this call.
+/// Makes a table whole of which all ranges were made. It is there once its first range says so,
+/// whatever becomes of this call.
 pub(super) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError> {
     let prepared = made.next(MapState::Making)?;
     for map in [&prepared, &prepared.next(MapState::Whole)?] {
@@ -182,8 +189,9 @@ pub(super) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError>
             match ask.range(&range.node, &request) {
                 Ok(()) => {}
                 Err(error) if is_gone_or_later(&error) => {
-                    // Ranges that others did not know of. Of those that were prepared none is whole, and none will be; in the
-                    // round after that the first one may be, and those that were prepared refuse this.
+                    // Ranges that others did not know of. Of those that were prepared none is
+                    // whole, and none will be; in the round after that the first one may be, and
+                    // those that were prepared refuse this.
                     undo(ask, if map.state == MapState::Making { &prepared } else { made });
                     return Err(missing(ask, map, &range.node, error));
                 }
@@ -194,7 +202,8 @@ pub(super) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError>
     Ok(())
 }
 
-/// Has those ranges of a whole table know that it is whole whose maker did not come so far.
+/// Tells the remaining ranges of a whole table that it is whole, if its creator did not get that
+/// far.
 pub(super) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Result<(), ClientError> {
     for range in &whole.ranges {
         let has_it = |(node, map): &(String, RangeMap)| *node == range.node && map.version >= whole.version;
@@ -212,7 +221,8 @@ pub(super) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Resul
     Ok(())
 }
 
-/// Takes back what a failed attempt has made, as far as its memory nodes can be reached. Nobody has been told to take it for whole.
+/// Takes back what a failed attempt has made, as far as its memory nodes can be reached. Nobody has
+/// been told to take it for whole.
 pub(super) fn undo(ask: &impl Ask, made: &RangeMap) {
     let Ok(dropping) = made.next(MapState::Dropping) else { return };
     for range in &made.ranges {
@@ -226,7 +236,8 @@ pub(super) fn undo(ask: &impl Ask, made: &RangeMap) {
     }
 }
 
-/// Drops a table: whatever of it is there, and what is half made or half dropped of its name. `nodes` are all of its memory nodes.
+/// Drops a table: all that exists of it, and all that is half created or half dropped under its
+/// name. `nodes` are all of its memory nodes.
 pub(super) fn drop_all(ask: &impl Ask, nodes: &[String]) -> Result<(), ClientError> {
     'look: for _ in 0..LOOKS {
         let found = survey(ask, nodes)?;
@@ -246,8 +257,8 @@ pub(super) fn drop_all(ask: &impl Ask, nodes: &[String]) -> Result<(), ClientErr
     Err(Refusal::new(ErrorCode::Busy, why).into())
 }
 
-/// Drops what there is of a table by its newest map: first it is decided, then the ranges go, and the first one last. Unless
-/// that `is_meant`, a table that is whole, or may have been, stays.
+/// Drops what there is of a table by its newest map: first it is decided, then the ranges go, and
+/// the first one last. Unless that `is_meant`, a table that is whole, or may have been, stays.
 fn clear(ask: &impl Ask, map: &RangeMap, found: &Found, is_meant: bool) -> Result<Step, ClientError> {
     let Some(first) = map.ranges.first() else { return Ok(Step::Done) };
     // Where one was given up by itself another may have gone on to the same version.
@@ -272,7 +283,8 @@ fn clear(ask: &impl Ask, map: &RangeMap, found: &Found, is_meant: bool) -> Resul
             Err(error) if is_later(&error) => return Ok(Step::Raced),
             Err(error) => return Err(error),
         }
-        // Without the first range's word, no range is given up that may have been part of a whole table.
+        // Without the first range's word, no range is given up that may have been part of a whole
+        // table.
         let may_be_whole = |(_, other): &(String, RangeMap)| {
             other.creation == map.creation && other.version > MADE && other.state != MapState::Dropping
         };
@@ -330,8 +342,9 @@ fn is_gone_or_later(error: &ClientError) -> bool {
     is_later(error) || matches!(error, ClientError::NoSuchTable { .. })
 }
 
-/// The error of whoever finds that a memory node does not have the range of a table that was whole, or was to be: it has lost it
-/// if the table is whole all the same, by the word of the first range, and else others have dropped it.
+/// The error when a memory node does not have the range of a table that was whole, or was about to
+/// be: it has lost it if the first range says that the table is whole, and else others have dropped
+/// it.
 fn missing(ask: &impl Ask, map: &RangeMap, node: &str, error: ClientError) -> ClientError {
     let is_whole = || {
         let first = ask.map(&map.ranges.first()?.node).ok()??;
@@ -353,7 +366,7 @@ fn endless(map: &RangeMap, node: &str) -> ClientError {
     ClientError::MapsDisagree { why }
 }
 
-/// The error of whoever finds that another one has made or dropped the table instead.
+/// The error when another client has created or dropped the table instead.
 fn overtaken(map: &RangeMap) -> ClientError {
     let why = format!(
         "another command has made or dropped the table `{}` meanwhile: see what is there, and repeat this one if it is still wanted",

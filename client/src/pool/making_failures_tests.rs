@@ -1,11 +1,12 @@
-//! What makers and droppers of a table tell when something fails under way, and what they leave.
+//! Errors of creating and dropping a table when a step fails, and what remains then.
 
 use std::cell::Cell;
 use std::sync::{Condvar, Mutex};
 
 use super::*;
 
-/// Asks as another one does, and lets its hearer say of each request first whether it fails, or what happens before it.
+/// Asks as another one does, and lets its hearer say of each request first whether it fails, or
+/// what happens before it.
 struct Heard<'w, F> {
     actor: Actor<'w>,
     hear: F,

@@ -1,5 +1,5 @@
-//! Commands that make and drop one table at the same time, interleaved at every request, and ended at any of them: what must
-//! hold of the protocol, over a model of memory nodes that keeps their rules.
+//! Concurrent creation and dropping of one table, interleaved at every request and interrupted at
+//! any: what must hold of the protocol, over a model of memory nodes.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,8 @@ impl World {
 }
 
 impl Actor<'_> {
-    /// Makes a request when it is this one's turn; `last` is what becomes of one whose reply is not waited for.
+    /// Makes a request when it is this one's turn; `last` is what becomes of one whose reply is not
+    /// waited for.
     fn step<R>(
         &self,
         work: impl FnOnce(&mut World) -> Result<R, ClientError>,
@@ -416,7 +417,8 @@ fn no_range_that_may_have_been_written_is_dropped_by_a_create_when_the_deciding_
     }
 }
 
-/// A maker prepared the first range and found another one gone; it gave up the third one by itself, and no more.
+/// A maker prepared the first range and found another one gone; it gave up the third one by itself,
+/// and no more.
 #[test]
 fn what_is_prepared_at_one_memory_node_and_given_up_at_another_is_cleared_away() {
     let all = nodes(3);

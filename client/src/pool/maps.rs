@@ -1,4 +1,4 @@
-//! The maps that memory nodes publish.
+//! The partition maps that memory nodes publish.
 
 use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
@@ -11,18 +11,18 @@ use crate::error::ClientError;
 use crate::tables::Tables;
 use crate::url::Url;
 
-/// The map to go by, of those that were found.
+/// The map that counts, of those found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Chosen {
     /// This one: newer than what is known.
     Whole(RangeMap),
-    /// There is one, of a table that is being made or dropped.
+    /// There is one, of a table being created or dropped.
     NotWhole(RangeMap),
     /// None that is newer.
     Nothing,
 }
 
-/// What a memory node has told of a table.
+/// A memory node's answer about a table.
 pub(super) struct Answered {
     /// The map that it publishes, if it has one.
     pub(super) map: Option<RangeMap>,
@@ -30,7 +30,8 @@ pub(super) struct Answered {
     pub(super) took: Duration,
 }
 
-/// What each of these memory nodes publishes of the table that the settings name: all are asked at once, each within that time.
+/// What each of these memory nodes publishes of the table that the settings name: all are asked at
+/// once, each within that time.
 pub(super) fn fetch_all(
     urls: &[Url],
     config: &ClientConfig,
@@ -45,7 +46,7 @@ pub(super) fn fetch_all(
             let panicked = |why| std::panic::resume_unwind(why);
             let answer = |(url, asking)| match asking {
                 Ok(asking) => ScopedJoinHandle::join(asking).unwrap_or_else(panicked),
-                // There are no more threads to be had: one after the other, then.
+                // No more threads can be started: one after the other, then.
                 Err(_) => fetch(url),
             };
             asking.into_iter().map(answer).collect()
@@ -61,8 +62,9 @@ fn fetch(url: &Url, config: &ClientConfig, within: Duration) -> Result<Answered,
     Ok(Answered { map, took: begun.elapsed() })
 }
 
-/// Chooses among maps of one table, each with the memory node that publishes it. One of another creation than the `known` one is
-/// taken only if nobody has that any more. What is left of one that is only being made hides no other.
+/// Chooses among maps of one table, each with the memory node that publishes it. One of another
+/// creation than the `known` one is taken only if nobody has that any more. What is left of one
+/// that is only being made hides no other.
 pub(super) fn choose(found: &[(String, RangeMap)], known: Option<&RangeMap>) -> Result<Chosen, ClientError> {
     let is_made = |map: &RangeMap| map.state != MapState::Making;
     let has_made = found.iter().any(|(_, map)| is_made(map));
@@ -102,14 +104,14 @@ pub(super) fn disagree(map: &RangeMap, one: &str, other: &str) -> ClientError {
     let table = map.name;
     ClientError::MapsDisagree {
         why: format!(
-            "the memory nodes {one} and {other} have different maps of the table `{table}`, as after a table was made anew while one \
+            "the memory nodes {one} and {other} have different maps of the table `{table}`, as after a table was recreated while one \
              of them was away: drop what is left of the older one with `fpcache-cli drop {table} --nodes URL --yes`, naming the memory \
              node that has it"
         ),
     }
 }
 
-/// The error of a table that is being made or dropped.
+/// The error of a table being created or dropped.
 pub(super) fn not_whole(map: &RangeMap) -> ClientError {
     let (table, at) = (map.name, map.ranges.first().map_or("", |range| range.node.as_str()));
     let why = match map.state {

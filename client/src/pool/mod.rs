@@ -1,18 +1,19 @@
 //! Tables over several memory nodes.
 //!
-//! A [`Pool`] stands where a [`Core`](crate::core::Core) stands for a table of one memory node, and has its calls. It knows the
-//! table's map, and has a core for each range, which is connected when a key of it is first asked for. A range's table has a name
-//! that is never given to other keys, so a core can be out of date but not wrong: when its table is gone, the map is fetched anew.
+//! A [`Pool`] has the calls of a [`Core`](crate::core::Core), which is for a table on one memory
+//! node. It knows the table's partition map and has a core for each range, connected on first use.
+//! The name of a range's table is never reused for other keys, so a core can be out of date but not
+//! wrong: when its table is gone, the map is fetched again.
 //!
 //! | module | holds |
 //! |---|---|
-//! | `maps` | the maps that memory nodes publish, and which of them is to be gone by |
-//! | `range` | a range, connected or not; a map's ranges |
+//! | `maps` | the maps that memory nodes publish, and which of them counts |
+//! | `range` | the ranges of a map, each connected or not |
 //! | `read`, `ordered`, `write` | the calls |
-//! | `stats` | what memory nodes count, together |
+//! | `stats` | statistics of all memory nodes |
 //! | `lanes` | writes in flight |
-//! | `nodes` | memory nodes that have such tables |
-//! | `making` | how such tables come to be and go |
+//! | `nodes` | creating and dropping such tables |
+//! | `making` | the protocol for that |
 
 mod lanes;
 mod making;
@@ -52,7 +53,7 @@ use maps::{Answered, Chosen, choose, fetch_all};
 pub(crate) use range::{Direct, Ranges};
 use range::{DirectHeld, Spot};
 
-/// How often a call goes on with a newer map before it gives up.
+/// How often a call continues with a newer map before it gives up.
 const MAPS: u32 = 8;
 
 /// What all handles of a client of a table over several memory nodes share.
@@ -115,12 +116,12 @@ enum Renewed {
     Not(NoNewer),
 }
 
-/// Within this time, or four times that of the slowest answer, memory nodes tell the map of a table that another one has told. A first packet
-/// that is lost is sent again after a second: one that is away may have the map of a table that was dropped since, which those who
-/// answer late know.
+/// Within this time, or four times that of the slowest answer, memory nodes tell the map of a table
+/// that another one has told. A first packet that is lost is sent again after a second: one that is
+/// away may have the map of a table that was dropped since, which those who answer late know.
 const ENOUGH_FOR_A_MAP: Duration = Duration::from_millis(1500);
 
-/// Between two looks for a newer map that find none there is this time at least, whoever looks.
+/// The least time between two searches for a newer map that find none, of all threads.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
 
 /// A call's patience with maps that change.
@@ -147,8 +148,8 @@ impl Tries {
 }
 
 impl<K: BuildKeys> Pool<K> {
-    /// A client of the table that the settings name, if one of these memory nodes publishes a map of it; they are asked in turn.
-    /// `None` if those that answer have none.
+    /// A client of the table that the settings name, if one of these memory nodes publishes a map
+    /// of it; they are asked in turn. `None` if those that answer have none.
     pub(crate) fn open(
         urls: &[Url],
         config: &ClientConfig,
@@ -173,8 +174,8 @@ impl<K: BuildKeys> Pool<K> {
             let share = tries.left() / ((urls.len() - at) as u32 + 1);
             let slowest = ask(std::slice::from_ref(url), share, &mut found);
             let Chosen::Whole(map) = choose(&found, None)? else { continue };
-            // A memory node that was away may have the map of a table that was dropped since. One that is silent is not waited for as
-            // long as one whose keys are asked for.
+            // A memory node that was away may have the map of a table that was dropped since. One
+            // that is silent is not waited for as long as one whose keys are asked for.
             let others: Result<Vec<Url>, _> = map.ranges.iter().map(|range| range.node.parse()).collect();
             ask(&others?, ENOUGH_FOR_A_MAP.max(slowest * 4).min(tries.left() / 2), &mut found);
             match choose(&found, None)? {
@@ -269,8 +270,8 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Does what makes another attempt worth while after a range's call failed: finds a newer map, if the range is not where this
-    /// one has it. Else gives the error, which names the memory node.
+    /// Prepares a retry after a range's call failed: finds a newer map, if the range is not where
+    /// this one has it. Else gives the error, which names the memory node.
     #[cold]
     fn get_over(
         &self,
@@ -283,7 +284,7 @@ impl<K: BuildKeys> Pool<K> {
         tries.started.get_or_insert(failed);
         let is_gone = Self::is_gone(&error);
         tries.maps += 1;
-        // Whoever makes a table means the ranges that it has made, and no others of its name.
+        // The creator of a table means the ranges that it created, and no others of its name.
         let is_final = ranges.map.state != MapState::Whole;
         if !is_gone || is_final || tries.maps > MAPS || tries.left().is_zero() {
             return Err(ranges.named(index, error));
@@ -294,8 +295,9 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Finds a map that is newer than the one of these ranges, with which a call `failed` at that time. Never goes back to an
-    /// older one. However many calls fail, it is looked for ten times a second.
+    /// Finds a map that is newer than the one of these ranges, with which a call `failed` at that
+    /// time. Never goes back to an older one. However many calls fail, it is looked for ten times a
+    /// second.
     fn renew(&self, seen: &Ranges<K>, failed: Instant, tries: &Tries) -> Result<Renewed, ClientError> {
         let turn = self.renewing.take(Deadline::after(tries.left()), &SystemClock);
         let _turn = turn.ok_or(FabricError::DeadlinePassed {
@@ -362,7 +364,8 @@ impl<K: BuildKeys> Pool<K> {
         Ok(self.each_with_end(within, |_, client| of(client))?.1)
     }
 
-    /// As [`each`](Self::each), with the key that a range ends before; and the ranges that were asked.
+    /// As [`each`](Self::each), with the key that a range ends before; and the ranges that were
+    /// asked.
     fn each_with_end<R>(
         &self,
         within: Duration,
@@ -393,7 +396,8 @@ impl<K: BuildKeys> Pool<K> {
         Ok(self.each_with_end(within, with_end)?.1)
     }
 
-    /// How records lie in slots: in all ranges alike that have parameters, so that it is as the first one says that can be asked.
+    /// How records lie in slots: in all ranges alike that have parameters, so that it is as the
+    /// first one says that can be asked.
     pub(crate) fn shape(&self, within: Duration) -> Result<RecordShape, ClientError> {
         let (ranges, tries) = (self.ranges(), Tries::begun(within));
         let mut told = Err(ClientError::Open(fpcache::table_view::OpenError::Empty));

@@ -1,6 +1,6 @@
-//! Making and dropping tables over several memory nodes.
+//! Creating and dropping tables over several memory nodes.
 //!
-//! The requests and what they decide: [`making`](super::making).
+//! The protocol is in [`making`](super::making).
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::error::ClientError;
 use crate::tables::{CreateOptions, Tables, no_such_table};
 use crate::url::{Url, parse_list};
 
-/// Memory nodes that have tables together, each of which has one range of keys of each such table.
+/// A set of memory nodes with tables partitioned over them, one range of keys on each.
 ///
 /// ```no_run
 /// use fpcache_client::{Nodes, TableParameters, U64Keys};
@@ -39,26 +39,27 @@ pub struct Nodes {
     token: Option<Token>,
 }
 
-/// A table over several memory nodes that is being made. Nobody else sees it before [`finish`](Self::finish).
+/// A table over several memory nodes that is being created. It is not visible before
+/// [`finish`](Self::finish).
 #[must_use = "the table is not there before `finish`"]
 pub struct NewTable<K: BuildKeys> {
     nodes: Nodes,
     map: RangeMap,
-    /// Whether it was there, whole.
+    /// Whether it existed, complete.
     is_there: bool,
     client: TableClient<K>,
 }
 
 impl Nodes {
-    /// The memory nodes at these URLs, one after another with commas between. Connects to none.
+    /// The memory nodes at these comma-separated URLs. Does not connect.
     ///
     /// # Errors
-    /// A bad URL, one that is named twice, or more than 64.
+    /// An invalid URL, a duplicate, or more than 64 URLs.
     pub fn at(urls: &str) -> Result<Self, ClientError> {
         Self::at_with(urls, Duration::from_secs(5))
     }
 
-    /// As [`at`](Self::at), with another deadline of requests.
+    /// As [`at`](Self::at), with another deadline for requests.
     ///
     /// # Errors
     /// As for [`at`](Self::at).
@@ -77,34 +78,36 @@ impl Nodes {
         Ok(Self { urls, deadline, token: None })
     }
 
-    /// The same, which get in by this token over TCP; without one by that of the environment.
+    /// The same, with a token for TCP; `None` for the one of the environment.
     #[must_use]
     pub fn with_token(self, token: Option<Token>) -> Self {
         Self { token, ..self }
     }
 
-    /// Their URLs, with commas between.
+    /// Their URLs, separated by commas.
     pub fn urls(&self) -> String {
         let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
         urls.join(",")
     }
 
-    /// How many memory nodes these are.
+    /// The number of memory nodes.
     pub fn len(&self) -> usize {
         self.urls.len()
     }
 
-    /// Whether there is none: never.
+    /// Always `false`.
     pub fn is_empty(&self) -> bool {
         self.urls.is_empty()
     }
 
-    /// Makes an empty table, one range for each memory node in their order, divided at these keys: the first range has those below
-    /// the first of them, and so on. Does nothing if that table is there and empty. What an earlier call left unfinished is gone on with.
+    /// Creates an empty table, one range on each memory node in their order, split at these keys:
+    /// the first range has the keys below the first of them, and so on. Does nothing if that table
+    /// exists and is empty. An unfinished earlier call is completed.
     ///
     /// # Errors
-    /// Which memory node is away or refuses, and why; what was made is undone then where that is possible, and otherwise gone on with
-    /// by the next call. [`MapUnusable`](ClientError::MapUnusable) if the keys divide nothing.
+    /// Names the memory node that is down or refuses. What was created is then undone if possible,
+    /// and otherwise completed by the next call. [`MapUnusable`](ClientError::MapUnusable) if the
+    /// split keys are invalid.
     pub fn create<K: BuildKeys>(
         &self,
         name: &TableName,
@@ -123,7 +126,7 @@ impl Nodes {
         }
     }
 
-    /// Makes the ranges of a table, to be loaded into before anybody else sees it.
+    /// Creates the ranges of a table, to be loaded before it is visible.
     ///
     /// # Errors
     /// As for [`create`](Self::create).
@@ -152,10 +155,11 @@ impl Nodes {
         Ok(NewTable { nodes: self.clone(), map, is_there, client })
     }
 
-    /// Has all memory nodes of a table that is there know that it is, whose maker was ended before it had told them all.
+    /// Completes the publication of a table whose creator ended before it had told all memory
+    /// nodes.
     ///
     /// # Errors
-    /// Which memory node is away, or has lost its range.
+    /// Names the memory node that is down, or has lost its range.
     pub fn complete(&self, name: &TableName) -> Result<(), ClientError> {
         let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
         let asking = Asking { nodes: self, name: *name };
@@ -166,11 +170,13 @@ impl Nodes {
         }
     }
 
-    /// Removes a table and all its records from all its memory nodes, of which these need be but one.
+    /// Drops a table with all its records on all its memory nodes; one of them in this set
+    /// suffices.
     ///
     /// # Errors
-    /// [`NoSuchTable`](ClientError::NoSuchTable); or which of its memory nodes is away: repeat the call when it is back, or, if it never
-    /// will be, [`drop_here`](Self::drop_here) at the others.
+    /// [`NoSuchTable`](ClientError::NoSuchTable); or names the memory node that is down: repeat the
+    /// call when it is back or, if it is gone for good, call [`drop_here`](Self::drop_here) on the
+    /// others.
     pub fn drop_table(&self, name: &TableName) -> Result<(), ClientError> {
         let (mut nodes, mut away): (Vec<String>, _) = (Vec::new(), None);
         for url in &self.urls {
@@ -183,11 +189,13 @@ impl Nodes {
             self.check_none_closed(name)?;
             return Err(away.unwrap_or_else(|| no_such_table(&self.urls(), name.as_str(), "")));
         }
-        // Nothing is changed while one of them is away: it would come back with a part of the table.
+        // Nothing is changed while one of them is away: it would come back with a part of the
+        // table.
         making::drop_all(&Asking { nodes: self, name: *name }, &nodes)
     }
 
-    /// Refuses to take a table for gone of which one of these memory nodes has a range that is closed: it tells no others.
+    /// Refuses to take a table for gone of which one of these memory nodes has a range that is
+    /// closed: it tells no others.
     fn check_none_closed(&self, name: &TableName) -> Result<(), ClientError> {
         for url in &self.urls {
             let Ok(list) = self.tables(url).and_then(|tables| tables.list()) else { continue };
@@ -204,11 +212,13 @@ impl Nodes {
         Ok(())
     }
 
-    /// Removes what these memory nodes have of tables of the name, and asks no other: for what is left of a table whose other memory
-    /// nodes are gone for ever, or have another of its name.
+    /// Drops the ranges that these memory nodes have of tables of the name, without asking others:
+    /// for the remains of a table whose other memory nodes are gone for good, or have another table
+    /// of its name.
     ///
     /// # Errors
-    /// [`NoSuchTable`](ClientError::NoSuchTable) if none has any; or which of them is away.
+    /// [`NoSuchTable`](ClientError::NoSuchTable) if there are none; or names the memory node that
+    /// is down.
     pub fn drop_here(&self, name: &TableName) -> Result<(), ClientError> {
         let mut dropped = 0;
         for url in &self.urls {
@@ -226,10 +236,11 @@ impl Nodes {
         }
     }
 
-    /// Whether one of these memory nodes has a range of a table of this name, whole or not, and what its keys are then.
+    /// The kind of keys of the table of this name, complete or not; `None` if none of these memory
+    /// nodes has a range of it.
     ///
     /// # Errors
-    /// If none of them answers.
+    /// None of them answers.
     pub fn find(&self, name: &TableName) -> Result<Option<KeyKind>, ClientError> {
         let (mut failed, mut answers) = (None, 0);
         for url in &self.urls {
@@ -245,7 +256,8 @@ impl Nodes {
         }
     }
 
-    /// Refuses memory nodes of which some can be reached from this machine alone: the map has these URLs for everybody.
+    /// Refuses URLs that only this machine can reach if others are remote: the map has the same
+    /// URLs for all clients.
     fn check_places(&self) -> Result<(), ClientError> {
         let own = self.urls.iter().find(|url| url.is_of_this_machine());
         let other = self.urls.iter().find(|url| !url.is_of_this_machine());
@@ -282,15 +294,15 @@ impl Nodes {
 }
 
 impl<K: BuildKeys> NewTable<K> {
-    /// A client of the table, to load into it.
+    /// A client of the table, to load it.
     pub fn client(&self) -> &TableClient<K> {
         &self.client
     }
 
-    /// Says that the table is whole: from here on everybody sees it.
+    /// Completes the table, which is visible from here on.
     ///
     /// # Errors
-    /// Which memory node is away or refuses: repeat what made the table.
+    /// Names the memory node that is down or refuses: repeat the creation.
     pub fn finish(self) -> Result<TableClient<K>, ClientError> {
         if self.is_there {
             return Ok(self.client);
@@ -305,7 +317,8 @@ impl<K: BuildKeys> NewTable<K> {
         Ok(TableClient::of(Transport::Pool(pool), client.name(), nodes.deadline))
     }
 
-    /// Removes what was made, as far as its memory nodes can be reached; of a table that was there before, nothing.
+    /// Removes what was created, as far as the memory nodes can be reached; nothing of a table that
+    /// existed before.
     pub fn undo(&self) {
         if !self.is_there {
             making::undo(&Asking { nodes: &self.nodes, name: self.map.name }, &self.map);

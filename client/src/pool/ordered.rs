@@ -1,4 +1,4 @@
-//! Calls that go by the order of keys: range by range, each as of an instant of its own.
+//! Ordered queries, range by range.
 
 use std::borrow::Borrow;
 use std::ops::Bound;
@@ -12,7 +12,8 @@ use super::{Pool, PoolHeld, Tries};
 use crate::error::ClientError;
 
 impl<K: BuildKeys> Pool<K> {
-    /// Finds the record nearest to a key, and hands it to `take`: in the key's range, or in the next one that has any.
+    /// Finds the record nearest to a key, and passes it to `take`: in the key's range, or in the
+    /// next one that has any.
     pub(crate) fn nearest_to<R>(
         &self,
         held: &mut PoolHeld<K>,
@@ -26,7 +27,8 @@ impl<K: BuildKeys> Pool<K> {
             let first = ranges.index_of(key);
             let mut index = first;
             loop {
-                // Beyond the key's own range all records of a range are on the side that is asked for.
+                // Beyond the key's own range all records of a range are on the side that is asked
+                // for.
                 let key = match side {
                     _ if index == first => key,
                     Side::Floor => K::highest(),
@@ -55,7 +57,8 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Scans downwards, range by range, from the greatest key within `to` to the least not below `from`.
+    /// Scans downwards, range by range, from the greatest key within `to` to the least not below
+    /// `from`.
     pub(crate) fn scan_back(
         &self,
         held: &mut PoolHeld<K>,

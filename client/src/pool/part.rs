@@ -1,4 +1,4 @@
-//! Scans made by parts, each of one range.
+//! Scans in parts, each of one range.
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use super::{Pool, PoolHeld, Tries};
 use crate::error::ClientError;
 
 impl<K: BuildKeys> Pool<K> {
-    /// As [`Core::scan_part`](crate::core::Core::scan_part), of the range that has `start`; and where that range ends, if the scan goes on after it.
+    /// As [`Core::scan_part`](crate::core::Core::scan_part), of the range that has `start`; and
+    /// where that range ends, if the scan goes on after it.
     pub(crate) fn scan_part<R>(
         &self,
         held: &mut PoolHeld<K>,

@@ -1,4 +1,4 @@
-//! A range of a table over several memory nodes, connected or not.
+//! One range of a table over several memory nodes, connected or not.
 
 use std::borrow::Borrow;
 use std::sync::{Arc, OnceLock};
@@ -248,7 +248,8 @@ impl<K: BuildKeys> Ranges<K> {
         self.ranges[index].table
     }
 
-    /// The error for a range that its memory node does not have, though the map says so, by what is known of the others.
+    /// The error for a range that its memory node does not have, though the map says so, by what is
+    /// known of the others.
     #[cold]
     pub(super) fn lost(
         &self,

@@ -30,7 +30,7 @@ enum Together {
 }
 
 impl<K: BuildKeys> Pool<K> {
-    /// Looks up one key and hands the answer to `take`.
+    /// Looks up one key and passes the answer to `take`.
     #[inline]
     pub(crate) fn look_up<R>(
         &self,
@@ -71,8 +71,9 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Looks up a group of keys and hands the buffers with the answers to `take`. The batches of all memory nodes are on their way
-    /// together, so that the group takes as many round trips as its slowest part.
+    /// Looks up a group of keys and passes the buffers with the answers to `take`. The batches of
+    /// all memory nodes are on their way together, so that the group takes as many round trips as
+    /// its slowest part.
     pub(crate) fn lookup<'k, R>(
         &self,
         held: &mut PoolHeld<K>,
@@ -120,7 +121,8 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Has all memory nodes look at their parts of a group at once; which parts have to be looked up otherwise.
+    /// Has all memory nodes look at their parts of a group at once; which parts have to be looked
+    /// up otherwise.
     fn look_up_together<'k, I: Iterator<Item = &'k K::Key> + Clone>(
         &self,
         ranges: &Ranges<K>,
@@ -159,7 +161,8 @@ impl<K: BuildKeys> Pool<K> {
             held.held[index] = DirectHeld::Nothing;
             but.push(index);
         }
-        // What is mapped is looked at while others' replies are read, and takes no round trip to wait for.
+        // What is mapped is looked at while others' replies are read, and takes no round trip to
+        // wait for.
         for index in in_place {
             let left = tries.left();
             let looked = match ranges.spot_of(&mut held.held[index], index, &self.config, left) {
@@ -201,8 +204,8 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Scans, range by range, and hands each record to `take` in key order. With a newer map it goes on after the last key that
-    /// it has covered, wherever the bounds of ranges lie then.
+    /// Scans, range by range, and passes each record to `take` in key order. With a newer map it
+    /// continues after the last key that it has covered, wherever the bounds of ranges lie then.
     pub(crate) fn scan(
         &self,
         held: &mut PoolHeld<K>,
@@ -277,8 +280,8 @@ impl<K: BuildKeys> Pool<K> {
 }
 
 impl Pool<U64Keys> {
-    /// Puts the values of `keys`, which have eight bytes, and whether they are there into arrays of the same length; how many
-    /// are there.
+    /// Puts the values of `keys`, which have eight bytes, and whether they are there into arrays of
+    /// the same length; how many are there.
     pub(crate) fn multi_get_u64(
         &self,
         held: &mut PoolHeld<U64Keys>,
@@ -313,7 +316,8 @@ impl Pool<U64Keys> {
     }
 }
 
-/// Takes the replies to all parts as they come, and lets those go that have ended; which have not, or failed.
+/// Takes the replies to all parts as they come, and lets those go that have ended; which have not,
+/// or failed.
 fn land<K: BuildKeys>(parts: &mut [(usize, Part<'_, K>)], left: Duration) -> Vec<usize> {
     let (mut failed, mut since, mut looks) = (Vec::new(), None, 0u32);
     loop {

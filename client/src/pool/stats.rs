@@ -1,4 +1,4 @@
-//! What the memory nodes of a table count, and what this compute node keeps of it, together.
+//! Statistics of all memory nodes of a table, and of this compute node, added up.
 
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ impl<K: BuildKeys> Pool<K> {
         all.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
     }
 
-    /// What a call for so many keys of one range is expected to take: of the range that takes longest.
+    /// The expected cost of a call with this many keys of one range: that of the slowest range.
     pub(crate) fn expected(&self, keys: usize, within: Duration) -> Result<Expected, ClientError> {
         let all = self.each(within, |client| match client.expected(keys) {
             Err(error) if error.is_of_empty_table() => Ok(None),
@@ -97,7 +97,8 @@ impl<K: BuildKeys> Pool<K> {
     }
 }
 
-/// Counters of two memory nodes together: sums, and of durations and numbers of progress the greater.
+/// Counters of two memory nodes together: sums, and of durations and numbers of progress the
+/// greater.
 fn sum(a: &NodeStats, b: &NodeStats) -> NodeStats {
     NodeStats {
         incarnation: a.incarnation ^ b.incarnation,

@@ -1,4 +1,4 @@
-//! Changes: each goes to the memory node that has its key.
+//! Changes, each sent to the memory node that owns its key.
 
 use std::time::Duration;
 
@@ -37,8 +37,9 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Makes changes, those of each range in their order, and appends how each ended. Nothing is sent if one of them cannot be the
-    /// table's. After another error, of one range, later changes of other ranges may have been made: then it is
+    /// Makes changes, those of each range in their order, and appends how each ended. Nothing is
+    /// sent if one of them cannot be the table's. After another error, of one range, later changes
+    /// of other ranges may have been made: then it is
     /// [`OutcomeUnknown`](ClientError::OutcomeUnknown).
     pub(crate) fn write<'v>(
         &self,
@@ -63,8 +64,9 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Makes changes of several callers, those of each range in their order, and says how each ended: what goes wrong with one range
-    /// keeps those of others from nothing. Nothing is sent if one of them cannot be the table's.
+    /// Makes changes of several callers, those of each range in their order, and says how each
+    /// ended: what goes wrong with one range keeps those of others from nothing. Nothing is sent if
+    /// one of them cannot be the table's.
     #[cfg(feature = "tokio")]
     pub(crate) fn write_each<'v>(
         &self,
@@ -75,8 +77,8 @@ impl<K: BuildKeys> Pool<K> {
         all.into_iter().flatten().collect()
     }
 
-    /// The error of the first change of a call that cannot be the table's, by the shape of the range of some of them; `None` also if
-    /// that is not to be had.
+    /// The error of the first change of a call that cannot be the table's, by the shape of the
+    /// range of some of them; `None` also if that is not to be had.
     #[cfg(feature = "tokio")]
     pub(crate) fn misfit_of(
         &self,
@@ -89,8 +91,8 @@ impl<K: BuildKeys> Pool<K> {
         misfit::<K>(whole.operations(), &shape)
     }
 
-    /// How each change ended, by its place; `None` if it was not sent, as another range's failed before. After a range's error all
-    /// that are left of it end with that.
+    /// How each change ended, by its place; `None` if it was not sent, as another range's failed
+    /// before. After a range's error all that are left of it end with that.
     fn write_ranges(
         &self,
         operations: &[WriteOperation<'_, &K::Key>],
@@ -137,7 +139,8 @@ impl<K: BuildKeys> Pool<K> {
         all
     }
 
-    /// As [`get_over`](Self::get_over), of a change: one that may have been sent to a table that is gone is not made again.
+    /// As [`get_over`](Self::get_over), of a change: one that may have been sent to a table that is
+    /// gone is not made again.
     fn get_over_write(
         &self,
         ranges: &Ranges<K>,

@@ -106,7 +106,8 @@ fn a_region_that_does_not_fit_names_the_capacity_that_does() {
             if expected == 0 {
                 continue;
             }
-            // What a whole load would take can only be guessed before it, but not after a part of it.
+            // What a whole load would take can only be guessed before it, but not after a part of
+            // it.
             follow_the_advice(error, &mut |capacity| {
                 try_load(&ThreadNode::start(capacity).client(), parameters, &keys, expected)
             });

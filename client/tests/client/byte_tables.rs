@@ -1,5 +1,5 @@
-//! Tables of byte strings refuse what they cannot hold with an error that says what to do, and find nothing where nothing can
-//! be; and nobody reads a table by another's rules.
+//! Tables of byte strings refuse what they cannot hold with an error that says what to do, and find
+//! nothing where nothing can be; and nobody reads a table by another's rules.
 
 use std::fmt::Debug;
 
@@ -133,7 +133,8 @@ fn a_load_refuses_what_the_table_cannot_hold() {
 fn nobody_reads_a_table_by_anothers_rules() {
     let bytes = ThreadNode::<ByteKeys>::start(4 << 20);
     let numbers = ThreadNode::<U64Keys>::start(4 << 20);
-    // Without parameters their regions do not tell, and these memory nodes have no list of tables that does.
+    // Without parameters their regions do not tell, and these memory nodes have no list of tables
+    // that does.
     let wrong = Client::connect(&bytes.directory.url()).unwrap();
     let wrong_too = ByteClient::connect_with(&numbers.directory.url(), ClientConfig::default()).unwrap();
     assert_eq!((wrong.key_kind().unwrap(), wrong_too.key_kind().unwrap()), (None, None));

@@ -1,4 +1,5 @@
-//! Lookups and scans while records change and segments are rebuilt, against a memory node that makes the changes.
+//! Lookups and scans while records change and segments are rebuilt, against a memory node that
+//! makes the changes.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! Connections that break anywhere, in the midst of a frame or between two: what was acknowledged is there, nothing is made
-//! twice, and no answer is wrong.
+//! Connections that break anywhere, in the midst of a frame or between two: what was acknowledged
+//! is there, nothing is made twice, and no answer is wrong.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -13,7 +13,8 @@ use fpcache_client::{Client, ClientConfig, ClientError, TableName, U64Keys};
 
 use crate::remote::{Node, random};
 
-/// A way to a memory node that breaks again and again: each connection after some messages, each way, in the midst of one.
+/// A way to a memory node that breaks again and again: each connection after some messages, each
+/// way, in the midst of one.
 struct CutWay {
     url: String,
     cuts: Arc<AtomicU64>,
@@ -71,8 +72,8 @@ fn value(key: u64, edition: u64) -> Vec<u8> {
     (key << 32 | edition).to_le_bytes().to_vec()
 }
 
-/// What the table may hold of keys that one thread changes: of each the value that was acknowledged last, or those that may
-/// have been made since.
+/// What the table may hold of keys that one thread changes: of each the value that was acknowledged
+/// last, or those that may have been made since.
 type Known = BTreeMap<u64, Vec<Option<Vec<u8>>>>;
 
 /// Whether the change was made, as far as it is known.
@@ -158,8 +159,8 @@ fn connections_cut_anywhere_lose_nothing_and_answer_nothing_wrong() {
     }
 }
 
-/// A key that nobody else changes is there because of this insert, or not at all: an insert that says that there was one has met its
-/// own first attempt.
+/// A key that nobody else changes is there because of this insert, or not at all: an insert that
+/// says that there was one has met its own first attempt.
 #[test]
 fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
     let node = Node::start();

@@ -1,5 +1,6 @@
-//! A table is dropped and made anew under its name while changes of its clients are under way: what may have been made in the
-//! former one is not made in this one, and what was certainly not made goes on.
+//! A table is dropped and made anew under its name while changes of its clients are under way: what
+//! may have been made in the former one is not made in this one, and what was certainly not made
+//! goes on.
 
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,8 +22,8 @@ const WRITE: u8 = 6;
 const VALUE: u8 = 11;
 const LOAD_CHUNK: u8 = 3;
 
-/// What is to happen to the next request of one operation: it is executed or not, its table is dropped and made anew before its
-/// client learns of either, and its reply never comes.
+/// What is to happen to the next request of one operation: it is executed or not, its table is
+/// dropped and made anew before its client learns of either, and its reply never comes.
 struct Trap {
     operation: u8,
     executed: Executed,
@@ -198,7 +199,8 @@ fn what_may_have_been_made_is_not_made_in_another_table<K: TestKeys, Other: Test
     assert!(matches!(error, ClientError::OtherKeys { .. }), "{error}");
 }
 
-/// A value that goes ahead of its write, in pieces: the write itself has not been sent when its table is dropped.
+/// A value that goes ahead of its write, in pieces: the write itself has not been sent when its
+/// table is dropped.
 fn what_was_not_made_goes_on_in_the_table_that_is_there<K: TestKeys, Other: TestKeys>() {
     let parameters = K::parameters_of(None);
     let node = Node::start::<K>(parameters);
@@ -236,7 +238,8 @@ fn what_was_not_made_goes_on_in_the_table_that_is_there<K: TestKeys, Other: Test
     assert_eq!(node.writes.load(Ordering::Relaxed), before, "no write was sent");
 }
 
-/// What was loaded into the former table is not part of the other one, whose load must be begun anew.
+/// What was loaded into the former table is not part of the other one, whose load must be begun
+/// anew.
 fn a_load_does_not_go_on_in_another_table<K: TestKeys>() {
     let node = Node::start::<K>(K::parameters());
     node.tables.drop_table(&name()).unwrap();

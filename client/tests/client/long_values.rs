@@ -1,4 +1,5 @@
-//! Values that do not fit beside their keys, up to the longest there are, are written and read like any others.
+//! Values that do not fit beside their keys, up to the longest there are, are written and read like
+//! any others.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -39,8 +40,8 @@ fn created<K: TestKeys>(capacity: usize) -> TableClient<K> {
     client
 }
 
-/// Lengths at which something changes for records of this shape: where the value lies, how many words it takes, whether it
-/// fits a request beside its key, how many pieces it takes.
+/// Lengths at which something changes for records of this shape: where the value lies, how many
+/// words it takes, whether it fits a request beside its key, how many pieces it takes.
 fn lengths<K: TestKeys>(number: u64) -> [usize; 15] {
     let room = K::shape(None).room as usize - K::encoded_len(K::key(number).borrow());
     [

@@ -1,4 +1,5 @@
-//! Every lookup answers as a `BTreeMap` of the same records would, whatever the keys and the table's parameters.
+//! Every lookup answers as a `BTreeMap` of the same records would, whatever the keys and the
+//! table's parameters.
 #![cfg(feature = "embedded")]
 
 use std::borrow::Borrow;
@@ -52,7 +53,8 @@ fn numbers() -> impl Strategy<Value = Vec<u64>> {
 fn strings() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let few_letters = || prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(255)];
     prop_oneof![
-        // Short strings of few letters: prefixes of one another, zero bytes, runs of the greatest byte.
+        // Short strings of few letters: prefixes of one another, zero bytes, runs of the greatest
+        // byte.
         vec(vec(few_letters(), 1..7), 1..KEYS),
         // Anything.
         vec(vec(any::<u8>(), 1..30), 1..KEYS),

@@ -1,4 +1,5 @@
-//! Nearest records, scans that go down and counts are what a `BTreeMap` says, while records come and go between them.
+//! Nearest records, scans that go down and counts are what a `BTreeMap` says, while records come
+//! and go between them.
 #![cfg(feature = "embedded")]
 
 use std::borrow::Borrow;
@@ -143,7 +144,8 @@ fn number() -> impl Strategy<Value = u64> + Clone {
     prop_oneof![8 => near.prop_map(|(base, step)| base + step), 1 => Just(u64::MAX), 1 => Just(0), 2 => any::<u64>()]
 }
 
-/// Strings of few letters, so that many begin alike, among them runs of the greatest byte; some are longer than any key.
+/// Strings of few letters, so that many begin alike, among them runs of the greatest byte; some are
+/// longer than any key.
 fn string(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> + Clone {
     let letter = prop_oneof![Just(0u8), Just(b'a'), Just(b'b'), Just(254), Just(255)];
     let long = vec(prop_oneof![Just("usr/"), Just("share/documentation/"), Just("\u{ff}")], 0..3)
@@ -298,7 +300,8 @@ fn a_page_of_models_that_several_floors_need_is_read_once() {
         let poor = client.beside(ClientConfig::default().with_cache(CacheConfig::of(5 * page))).unwrap();
         [cost(&client), cost(&poor), cost(&client)]
     };
-    // Rebuilds that the inserts asked for go on for a while, and what was rebuilt is read anew: which takes more reads, never less.
+    // Rebuilds that the inserts asked for go on for a while, and what was rebuilt is read anew:
+    // which takes more reads, never less.
     let is_once = |[rich, poor, again]: &[(u64, u32); 3]| {
         rich == again && (rich.1 + 1..=rich.1 + 3).contains(&poor.1) && poor.0 <= rich.0 + 3 * page
     };

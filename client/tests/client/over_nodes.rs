@@ -1,4 +1,5 @@
-//! Tables over several memory nodes: the same answers as of one, whatever is asked and wherever a range ends.
+//! Tables over several memory nodes: the same answers as of one, whatever is asked and wherever a
+//! range ends.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

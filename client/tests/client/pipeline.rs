@@ -1,4 +1,5 @@
-//! Writes in flight: each ends as it would have ended by itself, in the order of its key, and is seen by reads after it.
+//! Writes in flight: each ends as it would have ended by itself, in the order of its key, and is
+//! seen by reads after it.
 #![cfg(feature = "embedded")]
 
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,5 @@
-//! What stands between clients and memory nodes, and passes on what they say to each other, late or not at all.
+//! What stands between clients and memory nodes, and passes on what they say to each other, late or
+//! not at all.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,8 +16,9 @@ pub enum Towards {
     Client,
 }
 
-/// Listens before a memory node, and has each connection's bytes looked at before they are passed on, by what `connected` gives for
-/// it: the connection ends when that says `false`. The address to connect to.
+/// Listens before a memory node, and has each connection's bytes looked at before they are passed
+/// on, by what `connected` gives for it: the connection ends when that says `false`. The address to
+/// connect to.
 pub fn stand_before<L>(url: &str, connected: impl Fn() -> L + Send + 'static) -> String
 where
     L: Fn(Towards, &[u8]) -> bool + Send + Sync + 'static,
@@ -100,7 +102,8 @@ impl Silent {
     }
 }
 
-/// Stands before each of several memory nodes, and lets a reply of one pass once all of them have been sent as many messages.
+/// Stands before each of several memory nodes, and lets a reply of one pass once all of them have
+/// been sent as many messages.
 pub struct Together {
     pub addresses: Vec<String>,
     pub count: Arc<Count>,

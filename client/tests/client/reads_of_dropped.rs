@@ -1,5 +1,5 @@
-//! Tables that are dropped while they are read: whatever a reader is told of one, in whatever way it reads, was so while the table was
-//! there, or is that it is gone.
+//! Tables that are dropped while they are read: whatever a reader is told of one, in whatever way
+//! it reads, was so while the table was there, or is that it is gone.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};

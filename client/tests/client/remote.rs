@@ -1,4 +1,5 @@
-//! Tables that are read over sockets: the same answers, whatever is asked, while they are made, changed and dropped.
+//! Tables that are read over sockets: the same answers, whatever is asked, while they are made,
+//! changed and dropped.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -246,8 +247,8 @@ fn a_lookup_by_the_memory_node_is_one_trip<K: TestKeys>() {
     assert_eq!(client.get(K::key(70 << 20)).unwrap(), None);
 }
 
-/// With what is added to each way, the plan that is chosen for single keys is the one of fewer trips, and
-/// takes no longer than the others; the same for groups where a round trip is long.
+/// With what is added to each way, the plan that is chosen for single keys is the one of fewer
+/// trips, and takes no longer than the others; the same for groups where a round trip is long.
 #[test]
 fn auto_chooses_by_the_round_trip_that_it_measures() {
     let node = Node::start();
@@ -302,7 +303,8 @@ fn auto_chooses_by_the_round_trip_that_it_measures() {
             assert_eq!(auto.expected(64).unwrap().plan, Plan::AtNode);
         }
     }
-    // Nobody is asked about more keys than a question has, nor where groups bring a key with one READ.
+    // Nobody is asked about more keys than a question has, nor where groups bring a key with one
+    // READ.
     assert!(loader.expected(65).unwrap().at_node.is_none());
     node.make::<U64Keys>("g");
     let grouped = node.client::<U64Keys>(0, "g", ClientConfig::default());
@@ -383,7 +385,8 @@ fn what_is_not_there_is_told_over_sockets_too() {
     assert!(error.contains("tcp://127.0.0.1:7400"), "{error}");
 }
 
-/// Whoever asks for a table's counters is told what the memory node's sockets have come to, with the reasons of hang-ups.
+/// Whoever asks for a table's counters is told what the memory node's sockets have come to, with
+/// the reasons of hang-ups.
 #[test]
 fn hang_ups_are_told_by_reason_and_waits_by_how_they_ended() {
     let node = Node::start();

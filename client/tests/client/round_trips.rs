@@ -203,7 +203,8 @@ fn a_scan_of_a_few_records_is_one_round_trip<K: TestKeys>() {
     }
 }
 
-/// What lookups of these keys cost beside the record's slot, and a slot's bytes, in a table of this shape.
+/// What lookups of these keys cost beside the record's slot, and a slot's bytes, in a table of this
+/// shape.
 fn beside_the_record(shape: RecordShape, keys: &[Vec<u8>]) -> (Vec<Cost>, u64) {
     let node = ThreadNode::<ByteKeys>::start(64 << 20);
     let plan = PlanChoice::Fixed(Plan::TwoStage);
@@ -227,7 +228,8 @@ fn beside_the_record(shape: RecordShape, keys: &[Vec<u8>]) -> (Vec<Cost>, u64) {
 
 #[test]
 fn bytes_per_lookup_grow_with_the_record_alone() {
-    // The same numbers, in keys that are short, long, and of any length; and values that are short, and long.
+    // The same numbers, in keys that are short, long, and of any length; and values that are short,
+    // and long.
     let numbers = scattered(2000);
     let short = |n: &u64| n.to_be_bytes().to_vec();
     let long = |n: &u64| [&[b'/'; 300][..], &n.to_be_bytes(), &[b'.'; 200]].concat();
@@ -244,7 +246,8 @@ fn bytes_per_lookup_grow_with_the_record_alone() {
         (vary, numbers.iter().map(varying).collect()),
     ];
     for (shape, keys) in cases {
-        // Coordinates of other keys are other numbers, and their models' windows may differ; but not by the keys' length.
+        // Coordinates of other keys are other numbers, and their models' windows may differ; but
+        // not by the keys' length.
         let (costs, slot) = beside_the_record(shape, &keys);
         let mean =
             |costs: &[Cost]| costs.iter().map(|cost| cost.bytes).sum::<u64>() as f64 / costs.len() as f64;

@@ -1,4 +1,5 @@
-//! Scans by start, range and prefix list what a `BTreeMap` would, while records come and go between them.
+//! Scans by start, range and prefix list what a `BTreeMap` would, while records come and go between
+//! them.
 #![cfg(feature = "embedded")]
 
 use std::collections::BTreeMap;

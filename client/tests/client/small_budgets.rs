@@ -1,4 +1,5 @@
-//! A budget below the directory's top level keeps nobody from writing: changes are made by the memory node.
+//! A budget below the directory's top level keeps nobody from writing: changes are made by the
+//! memory node.
 
 use crate::common::{TestKeys, ThreadNode, scattered, value_in};
 use fpcache::table_view::OpenError;

@@ -1,5 +1,5 @@
-//! Many tables of one memory node: each answers for itself, is made and dropped while others go on, and what they may use
-//! together is theirs together.
+//! Many tables of one memory node: each answers for itself, is made and dropped while others go on,
+//! and what they may use together is theirs together.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -419,7 +419,8 @@ fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
         }
         let (calm, busy) = (node.client::<U64Keys>("calm"), node.client::<U64Keys>("busy"));
         let (begun, mut written) = (Instant::now(), 0);
-        // For how many turns a put waits is counted in `memserver/tests/others_wait.rs`: here its time would be the machine's.
+        // For how many turns a put waits is counted in `memserver/tests/others_wait.rs`: here its
+        // time would be the machine's.
         let rebuilds = loop {
             let put = (written..written + 10).try_for_each(|n| calm.put(n % 1_000, &[2; 8]).map(drop));
             let rebuilds = put.and_then(|()| busy.stats()).map(|stats| stats.rebuilds);

@@ -161,7 +161,8 @@ fn a_directory_that_one_thread_keeps_renewing_costs_the_others_no_answer<K: Test
             let hurried = client.with_deadline(Duration::from_millis(5));
             // Once at least, however late this thread begins.
             loop {
-                // The segment stays frozen: at last the memory node's processor is asked, whatever it says.
+                // The segment stays frozen: at last the memory node's processor is asked, whatever
+                // it says.
                 let _ = hurried.get(K::key(stale));
                 if !renewing.load(Ordering::Relaxed) {
                     break;

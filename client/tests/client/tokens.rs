@@ -92,7 +92,7 @@ fn readers_read_everything_and_change_nothing() {
     let other = TableClient::<U64Keys>::connect_with(&node.url, of("other")).unwrap_err();
     assert!(matches!(other, ClientError::OtherKeys { .. }), "{other}");
     let missing = TableClient::<ByteKeys>::connect_with(&node.url, of("missing")).unwrap_err().to_string();
-    assert!(missing.contains("there are: `default`, `other`"), "{missing}");
+    assert!(missing.contains("the tables are: `default`, `other`"), "{missing}");
     // One beside it has its own token if it has one.
     let beside = reader.beside(ClientConfig::default().with_token(node.write)).unwrap();
     beside.put(3, &1u64.to_le_bytes()).unwrap();
@@ -125,7 +125,8 @@ fn waiting_for_a_node_takes_the_token_that_is_given() {
     assert!(matches!(error, ClientError::Fabric(FabricError::TokenRefused { .. })), "{error}");
 }
 
-/// What a reader sends is short; of what is long the memory node says that it is not the reader's to send.
+/// What a reader sends is short; of what is long the memory node says that it is not the reader's
+/// to send.
 #[test]
 fn a_reader_that_writes_a_long_value_is_refused_too() {
     let node = Node::start();

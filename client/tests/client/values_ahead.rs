@@ -1,6 +1,6 @@
-//! A value that is longer than a request goes ahead of it in pieces, before every sending of the request and over the same
-//! connection; and one that the memory node's processor says is elsewhere is read there: against a memory node that does what
-//! the test says.
+//! A value that is longer than a request goes ahead of it in pieces, before every sending of the
+//! request and over the same connection; and one that the memory node's processor says is elsewhere
+//! is read there: against a memory node that does what the test says.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};

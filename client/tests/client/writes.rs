@@ -1,5 +1,5 @@
-//! Changes take effect once however often they are sent, and a lookup's last resort is the memory node's processor: against
-//! a memory node that does what the test says.
+//! Changes take effect once however often they are sent, and a lookup's last resort is the memory
+//! node's processor: against a memory node that does what the test says.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, VecDeque};

@@ -1,5 +1,5 @@
-//! What the tests share: keys of both kinds, tables whose answers can be checked, and memory nodes in other threads and
-//! processes.
+//! What the tests share: keys of both kinds, tables whose answers can be checked, and memory nodes
+//! in other threads and processes.
 #![allow(dead_code, reason = "each test uses its share")]
 
 use std::fs;
@@ -42,7 +42,8 @@ pub trait TestKeys: BuildKeys<Owned: AsKey<Self>> {
     /// The number of a key.
     fn number(key: &Self::Key) -> u64;
 
-    /// The shape of records with these keys and values of so many bytes; `None` where they vary from 0 to 100.
+    /// The shape of records with these keys and values of so many bytes; `None` where they vary
+    /// from 0 to 100.
     fn shape(value_bytes: Option<u32>) -> RecordShape;
 
     /// The parameters of a table with such keys and values of eight bytes.
@@ -75,9 +76,9 @@ impl TestKeys for U64Keys {
 }
 
 impl TestKeys for ByteKeys {
-    /// Keys of 2 to 57 bytes: after a first byte of its own, each 256th of the numbers has up to 48 bytes that say nothing;
-    /// then the rest of the number without the zeros at its end. So there are long prefixes that keys share, keys that are
-    /// prefixes of others, and zero bytes.
+    /// Keys of 2 to 57 bytes: after a first byte of its own, each 256th of the numbers has up to 48
+    /// bytes that say nothing; then the rest of the number without the zeros at its end. So there
+    /// are long prefixes that keys share, keys that are prefixes of others, and zero bytes.
     fn key(number: u64) -> Vec<u8> {
         let [first, rest @ ..] = number.to_be_bytes();
         let filler = "/".repeat(usize::from(first % 4) * 16);
@@ -132,8 +133,9 @@ pub fn load<K: TestKeys>(
     load.finish()
 }
 
-/// Distinct ascending keys without any pattern a line would follow: numbers mixed by a bijection (the finaliser of
-/// SplitMix64; Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
+/// Distinct ascending keys without any pattern a line would follow: numbers mixed by a bijection
+/// (the finaliser of SplitMix64; Steele, Lea and Flood, "Fast splittable pseudorandom number
+/// generators", OOPSLA 2014).
 pub fn scattered(count: u64) -> Vec<u64> {
     let mix = |i: u64| {
         let i = (i ^ i >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -192,7 +194,8 @@ pub fn options() -> ConnectOptions {
     ConnectOptions { region: region_name(), ..Default::default() }
 }
 
-/// A memory node on a thread of this process, reached over shared memory as one in another process would be.
+/// A memory node on a thread of this process, reached over shared memory as one in another process
+/// would be.
 pub struct ThreadNode<K: TestKeys = U64Keys> {
     pub directory: Directory,
     pub region: Arc<SharedMemory>,
@@ -232,8 +235,8 @@ const SOCKET: &str = "FPCACHE_CLIENT_TEST_SOCKET";
 const CAPACITY: &str = "FPCACHE_CLIENT_TEST_CAPACITY";
 const KEYS: &str = "FPCACHE_CLIENT_TEST_KEYS";
 
-/// The test that [`ProcessNode`] starts in a second process. Each test file that uses it has one of this name, which
-/// calls [`be_a_memory_node`].
+/// The test that [`ProcessNode`] starts in a second process. Each test file that uses it has one of
+/// this name, which calls [`be_a_memory_node`].
 const PART: &str = "played_by_another_process";
 
 /// Serves as a memory node until a signal comes, if this process was started for that.

@@ -1,5 +1,5 @@
-//! A thread's own reader answers as its client does, wherever that goes: to newer directories, to a memory node that was started
-//! anew, to a table that was dropped and made again.
+//! A thread's own reader answers as its client does, wherever that goes: to newer directories, to a
+//! memory node that was started anew, to a table that was dropped and made again.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

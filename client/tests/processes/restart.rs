@@ -1,4 +1,5 @@
-//! A memory node in a second process is killed, stopped, ended and replaced: no answer is ever wrong.
+//! A memory node in a second process is killed, stopped, ended and replaced: no answer is ever
+//! wrong.
 
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -50,8 +51,8 @@ struct Watch {
 }
 
 impl Watch {
-    /// Makes one call: an answer must come from an edition not older than the one that was there when it began, an
-    /// error must say that it is worth another try.
+    /// Makes one call: an answer must come from an edition not older than the one that was there
+    /// when it began, an error must say that it is worth another try.
     fn check<R>(&self, call: impl FnOnce() -> Result<R, ClientError>, is_right: impl Fn(&R, u64) -> bool) {
         let before = self.loaded.load(Ordering::SeqCst);
         match call() {
@@ -148,8 +149,9 @@ fn a_memory_node_killed_in_the_midst_of_lookups<K: TestKeys>() {
     assert_eq!(client.get(K::key(other)).unwrap(), None);
 }
 
-/// Calls until the client has heard that its memory node is gone, and returns what it says then. The operating system
-/// tells it within moments; until then it reads what the memory node left behind.
+/// Calls until the client has heard that its memory node is gone, and returns what it says then.
+/// The operating system tells it within moments; until then it reads what the memory node left
+/// behind.
 fn until_noticed<K: TestKeys>(client: &TableClient<K>, key: u64, edition: u64) -> ClientError {
     let begun = Instant::now();
     loop {
@@ -258,7 +260,8 @@ fn opening_waits_for_a_memory_node_that_starts_later_if_asked() {
     });
 }
 
-/// A write that was on its way waits for a successor, which knows its outcome, until its deadline; all others do not.
+/// A write that was on its way waits for a successor, which knows its outcome, until its deadline;
+/// all others do not.
 #[test]
 fn writes_to_a_memory_node_that_was_killed_fail_at_once_but_for_the_one_under_way() {
     let directory = Directory::new();

@@ -35,7 +35,8 @@ fn steps(document: &str) -> Vec<Step> {
     steps
 }
 
-/// Without what differs from run to run: times, and lines about memory that depends on when it is given back.
+/// Without what differs from run to run: times, and lines about memory that depends on when it is
+/// given back.
 fn stable(output: &str) -> String {
     let word = |word: &str| match word.parse::<f64>() {
         Ok(_) if word.contains('.') => "N".to_owned(),

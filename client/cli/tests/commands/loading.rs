@@ -75,7 +75,7 @@ fn a_data_set_is_added_to_a_table_that_is_there() {
     let node = Node::start(16 << 20);
     node.ends_with(0, "load sequential:3000 --value-bytes 12");
     let (out, _) = node.ends_with(0, "load sequential:5K");
-    assert!(out.contains("5000: 2000 new, 3000 got another value"), "{out}");
+    assert!(out.contains("5000: 2000 new, 3000 updated"), "{out}");
     node.ends_with(0, "verify sequential:5K");
     let added = node.json(0, "load uniform:1000 --seed 3 --json");
     assert_eq!(

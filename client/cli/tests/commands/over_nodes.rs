@@ -50,7 +50,7 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
     nodes[1].ends_with(0, "verify uniform:30k --table u");
     // Again: now it is there, and takes the same records once more.
     let (out, _) = ends_with(0, &format!("load uniform:30k --table u --nodes {all}"));
-    assert!(out.contains("30000 got another value"), "{out}");
+    assert!(out.contains("30000 updated"), "{out}");
     ends_with(0, &format!("load words --table w --nodes {all}"));
     nodes[0].ends_with(0, "verify words --table w");
     nodes[2].ends_with(0, "drop u --yes");

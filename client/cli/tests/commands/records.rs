@@ -21,7 +21,7 @@ fn records_are_made_changed_and_removed() {
     assert!(node.ends_with(0, "stats").0.contains("0 keys each"));
     assert_eq!(node.ends_with(1, "get 7").1, "key 7 is absent\n");
     assert_eq!(node.ends_with(0, "insert 7 70"), (String::new(), String::new()));
-    assert_eq!(node.ends_with(1, "insert 7 71").1, "key 7 is there already\n");
+    assert_eq!(node.ends_with(1, "insert 7 71").1, "key 7 exists already\n");
     assert_eq!(node.ends_with(1, "update 8 80").1, "key 8 is absent\n");
     node.ends_with(0, "put 8 80");
     node.ends_with(0, "put 8 0x51");
@@ -172,7 +172,7 @@ fn byte_strings_are_written_and_shown_as_text_with_escapes() {
     assert_eq!(node.ends_with(0, r"get user2 a\x20b").0, "user2 2\na\\x20b 3\n");
     assert_eq!(node.ends_with(0, "get ff00 --hex").0, "6\n");
     assert_eq!(node.ends_with(1, "get user3").1, "key user3 is absent\n");
-    assert_eq!(node.ends_with(1, "insert user1 9").1, "key user1 is there already\n");
+    assert_eq!(node.ends_with(1, "insert user1 9").1, "key user1 exists already\n");
     assert_eq!(node.ends_with(1, "update nobody 9").1, "key nobody is absent\n");
     let token = node.json(0, "get user1 --json")[0]["token"].as_str().unwrap().to_owned();
     node.ends_with(0, &format!("update user1 11 --if-token {token}"));
@@ -190,7 +190,7 @@ fn what_is_no_key_of_a_table_of_byte_strings_is_refused_or_absent() {
     node.ends_with(0, "create --keys bytes");
     for (line, parts) in [
         (r"get a\q", &[r"a\q", r"\xNN"][..]),
-        ("get xyz --hex", &["xyz", "two per byte"]),
+        ("get xyz --hex", &["xyz", "two digits per byte"]),
         ("put key x --format text", &["1 byte,", "8"]),
         ("scan a --prefix b", &["--prefix"]),
         ("create --keys bytes --epsilon 8", &["other parameters"]),

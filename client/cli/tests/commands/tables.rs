@@ -98,7 +98,7 @@ fn keys_of_one_length_take_no_field_for_it_unless_others_are_to_come() {
         ("load paths:100 --slot-bytes 20", "or more"),
         ("load words:100 --key-bytes 5", "5"),
         ("load words:100 --value-bytes some", "vary"),
-        ("load ipv4 --slot-bytes 5", "leave --slot-bytes away"),
+        ("load ipv4 --slot-bytes 5", "omit --slot-bytes"),
         ("load ipv4", "kind bytes, not u64"),
     ] {
         let (_, err) = node.ends_with(2, line);
@@ -106,7 +106,7 @@ fn keys_of_one_length_take_no_field_for_it_unless_others_are_to_come() {
     }
     assert_eq!(node.json(0, "stats --json")["keys"], 0, "nothing half made");
     let (_, err) = Node::start(8 << 20).ends_with(2, "load ipv4 --key-bytes 5");
-    assert!(err.contains("leave --key-bytes away"), "{err}");
+    assert!(err.contains("omit --key-bytes"), "{err}");
 }
 
 const DATA: &str = "FPCACHE_CLI_TEST_DATA";

@@ -1,0 +1,188 @@
+//! Attempts to read with a reader's context, repeated until there is an answer.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use fpcache::key_space::BuildKeys;
+use fpcache::read::ReadError;
+use fpcache::table::Table;
+use fpcache_fabric::Endpoint;
+
+use super::recover::{Attempt, Failure, Next, Retry};
+use super::{Connector, ContextOf, Core, EndpointOf, Held};
+use crate::error::ClientError;
+use crate::session::{Buffers, ReaderContext};
+
+/// Whether an attempt that failed got on before it did.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GotOn(bool);
+
+impl GotOn {
+    pub(super) fn note(&mut self, got_on: bool) {
+        self.0 |= got_on;
+    }
+}
+
+impl<K: BuildKeys, T: Connector> Core<K, T> {
+    /// Runs `read` with the reader's buffers and the table until it gives an answer: a directory
+    /// that is out of date is renewed, a lost memory node connected to again, a record that is
+    /// being written read again, all within the deadline. The clock is first looked at when
+    /// something went wrong.
+    #[inline]
+    pub(super) fn with_table<R>(
+        &self,
+        held: &mut Held<K, T>,
+        within: Duration,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
+    ) -> Result<R, ClientError> {
+        self.by_parts(held, within, |buffers, table, _| read(buffers, table))
+    }
+
+    /// As [`with_table`](Self::with_table), of what is read by parts, of which an attempt that
+    /// fails may have got some: it says so, and the deadline is then that of the rest.
+    #[inline]
+    pub(super) fn by_parts<R>(
+        &self,
+        held: &mut Held<K, T>,
+        within: Duration,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
+    ) -> Result<R, ClientError> {
+        let mut retry = Retry::new(within);
+        loop {
+            let mut got_on = GotOn(false);
+            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
+                read(buffers, table, &mut got_on)
+            };
+            match self.with_context(held, retry.left(&*self.clock), read) {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => {
+                    if got_on.0 {
+                        retry = Retry::new(within);
+                    }
+                    if self.recover(held, *failure, &mut retry)? == Next::NoNewer {
+                        self.ask_for_directory(&mut retry);
+                    }
+                }
+            }
+        }
+    }
+
+    /// As [`with_table`](Self::with_table), but `None` once the directory has been out of date too
+    /// often.
+    #[inline]
+    pub(super) fn try_table<R>(
+        &self,
+        held: &mut Held<K, T>,
+        retry: &mut Retry,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
+    ) -> Result<Option<R>, ClientError> {
+        loop {
+            let left = retry.left(&*self.clock);
+            match self.with_context(held, left, |ReaderContext { table, buffers, .. }| read(buffers, table)) {
+                Ok(answer) => return Ok(Some(answer)),
+                Err(failure) => {
+                    let next: Next = self.recover(held, *failure, retry)?;
+                    if retry.has_had_enough(next) {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Runs `f` with the reader's context for the session in use, for a call that has so much time
+    /// `left`.
+    #[inline]
+    pub(super) fn with_context<R>(
+        &self,
+        held: &mut Held<K, T>,
+        left: Duration,
+        f: impl FnOnce(&mut ContextOf<K, T>) -> Result<R, ReadError>,
+    ) -> Result<R, Box<Failure>> {
+        let context = match held {
+            Some(context) if self.is_current(context) => {
+                context.buffers.endpoint.set_patience(left);
+                context
+            }
+            outdated => self.enter(outdated, left)?,
+        };
+        f(context).map_err(|error| Failure::boxed(Attempt::Read(error), context.number))
+    }
+
+    /// What a reader holds, if that is the table in use; for callers without time to renew it.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn present<'h>(&self, held: &'h mut Held<K, T>) -> Option<&'h mut ContextOf<K, T>> {
+        held.as_mut().filter(|context| self.is_current(context))
+    }
+
+    /// Makes one attempt to read with what the calling thread holds; `None` if anything is in the
+    /// way of it, such as that the table has to be fetched. Waits for nobody where memory is
+    /// mapped.
+    #[cfg(feature = "tokio")]
+    #[inline]
+    pub(crate) fn at_once<R>(
+        &self,
+        read: impl FnOnce(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
+    ) -> Option<R> {
+        self.here(|held| {
+            if self.present(held).is_none() && self.session().fetched().is_none() {
+                return None;
+            }
+            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| read(buffers, table);
+            self.with_context(held, Duration::ZERO, read).ok()
+        })
+    }
+
+    /// What a reader reads with; `None` if something is in the way, which its usual calls get over.
+    pub(crate) fn ready<'h>(
+        &self,
+        held: &'h mut Held<K, T>,
+        left: Duration,
+    ) -> Option<&'h mut ContextOf<K, T>> {
+        let is_current = held.as_ref().is_some_and(|context| self.is_current(context));
+        if !is_current {
+            return self.enter(held, left).ok();
+        }
+        let context = held.as_mut()?;
+        context.buffers.endpoint.set_patience(left);
+        Some(context)
+    }
+
+    /// Whether a reader has the table in use.
+    #[inline(always)]
+    pub(super) fn is_current(&self, context: &ContextOf<K, T>) -> bool {
+        #[cfg(feature = "sabotage")]
+        if self.options.sabotage == Some(fpcache::sabotage::Sabotage::ReadersStay) {
+            return true;
+        }
+        context.number == self.number()
+    }
+
+    /// Gives a reader a context for the session in use, or the one it has the newer table.
+    #[cold]
+    pub(super) fn enter<'h>(
+        &self,
+        held: &'h mut Held<K, T>,
+        left: Duration,
+    ) -> Result<&'h mut ContextOf<K, T>, Box<Failure>> {
+        let (session, number) = self.current();
+        if let Some(context) = held
+            && context.session == session.id
+        {
+            context.buffers.endpoint.set_patience(left);
+            let newer = session.table(&mut context.buffers.endpoint);
+            context.table = newer.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
+            context.number = number;
+            // Just found to be there.
+            return held.as_mut().ok_or_else(|| Failure::boxed(Attempt::Read(ReadError::Stale), number));
+        }
+        // Before the new table is fetched: a reader never holds two.
+        *held = None;
+        // Any numbers that differ between readers will do.
+        let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
+        let context = session.context(number, self.matcher, seed, left);
+        let context = context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
+        self.has_opened.store(true, Ordering::Relaxed);
+        Ok(held.insert(context))
+    }
+}

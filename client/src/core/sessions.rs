@@ -1,0 +1,88 @@
+//! The session in use: replaced when the memory node restarts, and its table when it has changed.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError};
+
+use fpcache::key_space::BuildKeys;
+use fpcache::table::Table;
+use fpcache_fabric::{Connection, Deadline, FabricError};
+
+use super::{Connector, Core};
+use crate::session::Session;
+
+impl<K: BuildKeys, T: Connector> Core<K, T> {
+    pub(super) fn session(&self) -> MutexGuard<'_, Arc<Session<K, T::Connection>>> {
+        // A session is replaced in one assignment: a panic elsewhere leaves a whole one.
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[inline]
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Ordering::Acquire)
+    }
+
+    /// The session in use and its number.
+    pub(super) fn current(&self) -> (Arc<Session<K, T::Connection>>, u64) {
+        let session = self.session();
+        // Under the lock, session and number belong together.
+        (Arc::clone(&session), self.number())
+    }
+
+    /// Puts a new session in the place of the one whose table has the number `seen`, unless another
+    /// thread has changed anything: what that one fetched meanwhile stays.
+    pub(super) fn replace(&self, seen: u64, connection: Arc<T::Connection>) {
+        let _old = {
+            let mut session = self.session();
+            if self.number() != seen {
+                return;
+            }
+            self.number.fetch_add(1, Ordering::AcqRel);
+            let new = Arc::new(Session::new(connection, session.id + 1, self.options));
+            // Dropped after the lock: unmapping a table takes its time.
+            std::mem::replace(&mut *session, new)
+        };
+    }
+
+    /// Puts a newer version in the place of the table with the number `seen`, which is that
+    /// session's.
+    pub(super) fn publish(&self, seen: u64, of: &Arc<Session<K, T::Connection>>, table: Arc<Table<K>>) {
+        let session = self.session();
+        if self.number() == seen && Arc::ptr_eq(&session, of) {
+            session.put(table);
+            self.number.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Forgets the table of the session with the number `seen`, so that the next lookup fetches it
+    /// again.
+    pub(super) fn renew(&self, seen: u64, deadline: Deadline) -> Result<(), FabricError> {
+        let connection = Arc::clone(&self.session().connection);
+        if connection.is_alive() {
+            self.tally.reopens.add(1);
+            self.replace(seen, connection);
+            return Ok(());
+        }
+        self.reconnect(seen, deadline)
+    }
+
+    /// Reconnects if the session with the number `seen` is still in use and has lost its memory
+    /// node. One thread connects while the others wait, each until its own deadline; calls that
+    /// need no connection continue.
+    pub(super) fn reconnect(&self, seen: u64, deadline: Deadline) -> Result<(), FabricError> {
+        let is_lost = || {
+            let (session, number) = self.current();
+            number == seen && !session.connection.is_alive()
+        };
+        if !is_lost() {
+            return Ok(());
+        }
+        let turn = self.connecting.take(deadline, &*self.clock);
+        let _turn =
+            turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread, which connects" })?;
+        if is_lost() {
+            self.tally.reconnects.add(1);
+            self.replace(seen, Arc::new(self.connector.connect(deadline)?));
+        }
+        Ok(())
+    }
+}
