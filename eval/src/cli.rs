@@ -24,21 +24,21 @@ use crate::ycsb::options::{self as ycsb_options, YcsbArgs};
 
 /// FPCache measured: keys in a memory node, looked up through models and fingerprints.
 ///
-/// Without a command it runs the quickstart: a memory node in a second process, three data sets, every answer checked,
-/// beside the maps it is compared with.
+/// Without a command it runs the quickstart: a memory node in a second process, three data sets,
+/// every answer checked, beside the maps it is compared with.
 #[derive(Debug, Parser)]
 #[command(name = "fpcache-eval", version = env!("FPCACHE_VERSION"), after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// The command.
     #[command(subcommand)]
     pub command: Option<Command>,
 }
 
 impl Cli {
-    /// Reads a command line, its first word being the program's name.
+    /// Parses a command line, whose first word is the program's name.
     ///
     /// # Errors
-    /// Says what is wrong with it; help and version are such errors, too.
+    /// What is wrong with it; help and version count as errors.
     pub fn of(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
         let matches = Self::command().try_get_matches_from(words)?;
         let mut cli = Self::from_arg_matches(&matches)?;
@@ -73,19 +73,19 @@ Exit codes: 0 done, 1 an answer was wrong, 2 wrong usage or a failure.";
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Show FPCache at work on three data sets, beside in-process maps.
+    /// Demonstrate FPCache on three data sets, compared with in-process maps.
     #[command(after_help = "Examples:
   fpcache-eval quickstart
   fpcache-eval quickstart --size small
   fpcache-eval quickstart --keys 16M --lookups 4M --out quickstart")]
     Quickstart(QuickstartArgs),
-    /// Run one experiment and report its figures.
+    /// Run one experiment and report its results.
     #[command(after_help = options::EXAMPLES)]
     Run(Box<RunArgs>),
     /// Run an experiment at several values of one setting: table, CSV, JSON and a plot.
     #[command(after_help = sweep_options::EXAMPLES, mut_arg("systems", |arg| arg.default_value("fpcache")))]
     Sweep(Box<SweepArgs>),
-    /// Run workloads that read and change records: YCSB's and others.
+    /// Run workloads that read and change records, such as those of YCSB.
     #[command(
         after_help = ycsb_options::EXAMPLES,
         mut_arg("lookups", |arg| arg.long("ops").help("Operations of every pass, all threads together")),
@@ -100,7 +100,7 @@ pub enum Command {
         mut_arg("cold", |arg| arg.hide(true)),
     )]
     Ycsb(Box<YcsbArgs>),
-    /// Insert as many keys as were loaded, or more, and see what that does to the store.
+    /// Insert as many keys as were loaded, or more, and measure the effect on the store.
     #[command(
         after_help = growth_options::EXAMPLES,
         mut_arg("systems", |arg| arg.default_value("fpcache").hide(true)),
@@ -111,17 +111,17 @@ pub enum Command {
         mut_arg("url", |arg| arg.hide(true)),
     )]
     Growth(Box<GrowthArgs>),
-    /// Measure lookups over the number of keys, beside the memory's own latency.
+    /// Measure lookups over the number of keys, compared with the memory's latency.
     #[command(
         after_help = scale::EXAMPLES,
         mut_arg("systems", |arg| arg.default_value("fpcache")),
         mut_arg("url", |arg| arg.hide(true)),
     )]
     Scale(Box<ScaleArgs>),
-    /// Measure how long a put to one table waits while another table of the memory node has much to do.
+    /// Measure how long a put to one table waits while another table of the memory node is busy.
     #[command(after_help = waits::EXAMPLES)]
     Waits(Box<WaitsArgs>),
-    /// Measure FPCache beside what people would use instead: maps, Redis, Valkey, memcached.
+    /// Compare FPCache with alternatives: maps, Redis, Valkey, memcached.
     #[command(after_help = peers::EXAMPLES)]
     Peers(Box<PeersArgs>),
     /// Measure how few bytes of memory let one READ find a key
@@ -130,7 +130,8 @@ pub enum Command {
     /// Say which form of tables suits a data set, a fabric and a budget, and what each costs
     #[command(after_help = explain::EXAMPLES)]
     Explain(Box<ExplainArgs>),
-    /// Measure FPCache and the systems of its paper in a model of network cards, statement by statement
+    /// Measure FPCache and the systems of its paper in a model of network cards, statement by
+    /// statement
     #[cfg(feature = "workbench")]
     #[command(after_help = crate::paper::EXAMPLES)]
     Paper(Box<crate::paper::PaperArgs>),
@@ -157,16 +158,17 @@ impl Default for Command {
 /// What the quickstart takes.
 #[derive(Args, Debug, Default)]
 pub struct QuickstartArgs {
-    /// How much work to do
+    /// Amount of work
     #[arg(long, value_enum, default_value = "normal")]
     pub size: Size,
-    /// Keys of the generated data sets, such as 16M [default: by --size]
+    /// Keys of the generated data sets, such as 16M [default: according to --size]
     #[arg(long, value_parser = positive_count)]
     pub keys: Option<u64>,
-    /// Lookups of every pass, such as 500K [default: by --size]
+    /// Lookups of every pass, such as 500K [default: according to --size]
     #[arg(long, value_parser = positive_count)]
     pub lookups: Option<u64>,
-    /// Folder for the page, its figures, and the plot of the cache sweep [default: the page alone, below target/]
+    /// Folder for the page, its figures, and the plot of the cache sweep [default: only the page,
+    /// below target/]
     #[arg(long, value_name = "FOLDER")]
     pub out: Option<PathBuf>,
 }
@@ -193,16 +195,16 @@ pub struct MemoryNodeArgs {
     /// Kind of its keys
     #[arg(long, value_enum, default_value = "u64")]
     pub keys: KeysArg,
-    /// End when the process of this id, which must be the one that started this one, ends
+    /// Exit when the process of this id, the parent, does
     #[arg(long, value_name = "PID")]
     pub exit_with_parent: u32,
-    /// Where it keeps its data, if it does.
+    /// Where it keeps its data, if it is durable.
     #[command(flatten)]
     pub store: StoreArgs,
-    /// With --store-dir: the folder for the region [default: the same]
+    /// With --store-dir: folder for the region [default: the same]
     #[arg(long, value_name = "FOLDER", requires = "store_dir")]
     pub region_dir: Option<PathBuf>,
-    /// How long threads look at sockets before they sleep
+    /// How long threads spin on sockets before they sleep
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub spin: Option<Duration>,
 }

@@ -62,8 +62,8 @@ pub trait DataKeys: BuildKeys {
         answers: &mut Answers,
     ) -> Result<(), ClientError>;
 
-    /// Hands the keys of these [numbers](DataSet::numbers) to `act`. Where keys are byte strings, `bytes` gets theirs, and the
-    /// list of them is allocated.
+    /// Hands the keys of these [numbers](DataSet::numbers) to `act`. Where keys are byte strings,
+    /// `bytes` gets theirs, and the list of them is allocated.
     fn with_named<R>(
         set: &Self::Set,
         numbers: &[u64],
@@ -86,8 +86,8 @@ pub trait DataSet<K: DataKeys>: KeySet {
     /// The key with this number.
     fn named<'a>(&'a self, number: u64, buffer: &'a mut Vec<u8>) -> K::View<'a>;
 
-    /// The number of a key of the set, `None` if it is none. It is found faster if the key is not far after that of the number
-    /// `after`.
+    /// The number of a key of the set, `None` if it is none. It is found faster if the key is not
+    /// far after that of the number `after`.
     fn number(&self, key: K::View<'_>, after: u64, buffer: &mut Vec<u8>) -> Option<u64>;
 }
 
@@ -130,7 +130,7 @@ impl DataKeys for U64Keys {
     fn open(spec: &Spec, options: &OpenOptions<'_>) -> anyhow::Result<Dataset> {
         ensure!(
             options.key_bytes.is_none(),
-            "--key-bytes: the keys of {spec} are integers of 8 bytes: leave it away, or take a data set of byte strings, \
+            "--key-bytes: the keys of {spec} are integers of 8 bytes: omit it, or take a data set of byte strings, \
              such as ycsb:1M or binary:1M"
         );
         Ok(spec.open(options)?)

@@ -1,4 +1,4 @@
-//! JSON objects whose fields keep their order.
+//! JSON objects that keep the order of their fields.
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};

@@ -1,4 +1,4 @@
-//! What the experiments of FPCache share with its tests.
+//! The part of the experiments that tests share.
 //!
 //! | module | holds |
 //! |---|---|

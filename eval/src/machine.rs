@@ -1,4 +1,4 @@
-//! What an experiment ran on, and how fast that machine was while it ran.
+//! The machine of an experiment, and its speed during it.
 
 use std::fs;
 use std::hint::black_box;
@@ -44,7 +44,8 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     pairs.map(|(key, value)| (key.trim(), value.trim())).find(|(key, _)| *key == name).map(|(_, value)| value)
 }
 
-/// How fast memory was in the same run: figures of different runs, or machines, are compared by these.
+/// How fast memory was in the same run: figures of different runs, or machines, are compared by
+/// these.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Calibration {
     /// Bytes of the buffer that was read.
@@ -59,7 +60,8 @@ pub struct Calibration {
 
 const LINE_WORDS: usize = 8;
 
-/// Measures with a private buffer of `bytes`, rounded to whole cache lines; 256 MiB take about a second.
+/// Measures with a private buffer of `bytes`, rounded to whole cache lines; 256 MiB take about a
+/// second.
 pub fn calibrate(bytes: u64) -> Calibration {
     let lines = usize::try_from(bytes / (8 * LINE_WORDS as u64)).unwrap_or(usize::MAX).max(2);
     let mut buffer = one_cycle(lines);
@@ -73,8 +75,8 @@ pub fn calibrate(bytes: u64) -> Calibration {
     }
 }
 
-/// Cache lines whose first words lead through all of them in random order (Sattolo, Information Processing Letters 22,
-/// 1986: a uniformly random permutation of a single cycle).
+/// Cache lines whose first words lead through all of them in random order (Sattolo, Information
+/// Processing Letters 22, 1986: a uniformly random permutation of a single cycle).
 fn one_cycle(lines: usize) -> Vec<u64> {
     let mut buffer = vec![0u64; lines * LINE_WORDS];
     for line in 0..lines {
@@ -88,7 +90,8 @@ fn one_cycle(lines: usize) -> Vec<u64> {
     buffer
 }
 
-/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014, figure 15).
+/// SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, OOPSLA 2014,
+/// figure 15).
 pub fn split_mix(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let z = (*state ^ (*state >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

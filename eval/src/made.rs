@@ -1,5 +1,5 @@
-//! What made a row of figures: the command, when, where, and which build of this program. Stands in every row that is
-//! written as JSON, after the row's own fields, so that rows of several runs may lie in one file.
+//! Provenance of a row of results: the command, time, place and build. Every row of JSON has it
+//! after its own fields, so that rows of several runs can be in one file.
 
 use std::ffi::OsString;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -91,8 +91,9 @@ fn rfc_3339(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of so many days after the first of January 1970, in the Gregorian calendar (`civil_from_days` of
-/// Hinnant: chrono-Compatible Low-Level Date Algorithms, 2013, without its negative days).
+/// Year, month and day of so many days after the first of January 1970, in the Gregorian calendar
+/// (`civil_from_days` of Hinnant: chrono-Compatible Low-Level Date Algorithms, 2013, without its
+/// negative days).
 fn civil(days: u64) -> (u64, u64, u64) {
     // Years begin in March, so that the day a leap year has more is the last one.
     let days = days + 719_468;

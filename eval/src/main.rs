@@ -1,8 +1,8 @@
 //! Quickstart and experiments of FPCache.
 //!
-//! Without arguments, `fpcache-eval` shows FPCache at work: a memory node in a second process, real keys, every answer
-//! checked, beside the maps it is compared with. `fpcache-eval run` is one experiment of the reader's choice, with
-//! figures as JSON; `fpcache-eval sweep` repeats it along one setting and draws the figures.
+//! Without arguments, `fpcache-eval` demonstrates FPCache: a memory node in a second process, real
+//! keys, every answer checked, compared with in-process maps. `fpcache-eval run` is one experiment
+//! with results as JSON; `fpcache-eval sweep` repeats it over one setting and draws the results.
 //!
 //! | module | holds |
 //! |---|---|
@@ -10,8 +10,8 @@
 //! | [`quickstart`] | the tour |
 //! | [`run`] | one experiment: its options, its passes, its report |
 //! | [`ycsb`] | workloads that also change records |
-//! | [`growth`] | a store that grows by inserts, beside one loaded with the same keys |
-//! | [`scale`] | lookups over the number of keys, beside the memory's own latency |
+//! | [`growth`] | a store that grows by inserts, compared with one loaded with the same keys |
+//! | [`scale`] | lookups over the number of keys, compared with the memory's latency |
 //! | [`waits`] | how long a put to one table waits for the work of another |
 //! | `paper` | figures of a paper in a model of network cards (feature `workbench`) |
 //! | [`fabric`] | the fabric by itself, without keys |
@@ -59,8 +59,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 
 use cli::{Cli, Command};
 
-/// Counts what is allocated: the only way to say how much memory a `BTreeMap` takes, and to show that measured loops
-/// allocate nothing. Costs a few atomic additions per allocation.
+/// Counts what is allocated: the only way to say how much memory a `BTreeMap` takes, and to show
+/// that measured loops allocate nothing. Costs a few atomic additions per allocation.
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 

@@ -1,4 +1,4 @@
-//! A memory node as a second process of this program.
+//! A memory node as a child process of this program.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::parent_id;
@@ -20,7 +20,8 @@ use crate::systems::server::free_port;
 
 const READY: &str = "ready";
 
-/// A memory node in a process of its own, which ends with this handle, and with this process however that ends.
+/// A memory node in a process of its own, which ends with this handle, and with this process
+/// however that ends.
 #[derive(Debug)]
 pub struct Node {
     child: Child,
@@ -44,11 +45,12 @@ pub struct NodeOptions<'a> {
 }
 
 impl Node {
-    /// Starts a memory node for keys of this kind with a region of `capacity` bytes, over shared memory, and waits until it listens.
-    /// `ordinal` tells the memory nodes of this process apart. With a store it keeps its data in a new folder within, which goes with
-    /// this handle.
+    /// Starts a memory node for keys of this kind with a region of `capacity` bytes, over shared
+    /// memory, and waits until it listens. `ordinal` tells the memory nodes of this process apart.
+    /// With a store it keeps its data in a new folder within, which goes with this handle.
     ///
-    /// To be called by the main thread: the operating system ends the memory node with the thread that started it.
+    /// To be called by the main thread: the operating system ends the memory node with the thread
+    /// that started it.
     pub fn start<K: BuildKeys>(capacity: u64, ordinal: u32, store: &StoreArgs) -> anyhow::Result<Self> {
         Self::start_over::<K>(&[Transport::Shm], NodeOptions { capacity, ordinal, store, spin: None })
     }
@@ -184,11 +186,13 @@ pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
     Ok(daemon.serve()?)
 }
 
-/// A region that holds `keys` records with room to spare: pages that are never written take no memory.
+/// A region that holds `keys` records with room to spare: pages that are never written take no
+/// memory.
 pub fn capacity_for<K: BuildKeys>(parameters: &TableParameters, keys: u64) -> u64 {
     const PAGE: u64 = 2 << 20;
     const BASE: u64 = 16 << 20;
-    // Rough keys give segments little longer than half a window, and more of the region goes to their headers.
+    // Rough keys give segments little longer than half a window, and more of the region goes to
+    // their headers.
     let mut keys_per_segment = f64::from(parameters.epsilon).max(1.0);
     if K::FIXED_BYTES.is_none() {
         // Those of byte strings end where prefixes do, too.

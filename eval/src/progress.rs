@@ -9,7 +9,8 @@ const TEMPLATE: &str = "{msg} {wide_bar} {human_pos}/{human_len}, {eta} left";
 
 /// One bar, used for one phase after the other.
 ///
-/// It is drawn by whoever reports, never by a thread of its own: that would run beside what is measured.
+/// It is drawn by whoever reports, never by a thread of its own: that would run beside what is
+/// measured.
 #[derive(Default)]
 pub struct Bar(Mutex<Option<ProgressBar>>);
 

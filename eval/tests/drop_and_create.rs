@@ -1,5 +1,6 @@
-//! A table is dropped and made anew under its name, again and again, while clients of both kinds of keys go on writing to it:
-//! no change takes effect in two tables, and what readers are told has an order.
+//! A table is dropped and made anew under its name, again and again, while clients of both kinds of
+//! keys go on writing to it: no change takes effect in two tables, and what readers are told has an
+//! order.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::borrow::Borrow;
@@ -23,7 +24,8 @@ use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 /// Inserts of which each is made once: the value is its number, writer and count.
 const WRITERS: usize = 5;
-/// One write in so many keeps its reply until its table is dropped, or long enough to be sent again.
+/// One write in so many keeps its reply until its table is dropped, or long enough to be sent
+/// again.
 const HELD: u64 = 401;
 
 /// In which life of the table each insert took effect, by its number; 0: in none.
@@ -52,7 +54,8 @@ impl Ledger {
     }
 }
 
-/// A catalogue that is watched at its requests: what it does, and to which life of the table, whatever the requests say of that.
+/// A catalogue that is watched at its requests: what it does, and to which life of the table,
+/// whatever the requests say of that.
 struct Watched {
     catalogue: Catalogue,
     ledger: Arc<Mutex<Ledger>>,
@@ -114,7 +117,8 @@ impl Service for Watched {
         let tables = TablesRequest::is_one(request).then(|| TablesRequest::decode(request).unwrap());
         let handled = self.catalogue.handle(client, request, reply);
         match tables {
-            // Its one caller drops a table that is there. What was held or owed is lost with the connections.
+            // Its one caller drops a table that is there. What was held or owed is lost with the
+            // connections.
             Some(TablesRequest::Drop { .. }) => {
                 (self.held, self.life) = (None, self.life + 1);
                 self.owed.clear();
@@ -229,10 +233,12 @@ fn until_there<R>(mut call: impl FnMut() -> Result<R, ClientError>) -> R {
     }
 }
 
-/// Whether an error says no more than that the table is not there at present, or not yet, or another.
+/// Whether an error says no more than that the table is not there at present, or not yet, or
+/// another.
 fn is_between_tables(error: &ClientError) -> bool {
-    // A reader gives a superblock up that has been changing for ten thousand reads, as one is whose memory node was put to rest
-    // in the midst of it, on a machine with more threads than processors.
+    // A reader gives a superblock up that has been changing for ten thousand reads, as one is whose
+    // memory node was put to rest in the midst of it, on a machine with more threads than
+    // processors.
     matches!(error, ClientError::NoSuchTable { .. } | ClientError::OtherKeys { .. } | ClientError::Open(_))
         || error.kind() == ErrorKind::Retry
 }
@@ -339,7 +345,8 @@ fn insert<K: NumberedKeys<Owned: AsKey<K>>>(
     told
 }
 
-/// Has writers of both kinds insert so many records while the table is dropped and made anew, and looks at what became of each.
+/// Has writers of both kinds insert so many records while the table is dropped and made anew, and
+/// looks at what became of each.
 fn no_insert_is_made_in_two_tables(inserts: u64) {
     let node = Node::start();
     let tables = node.tables();
@@ -357,7 +364,8 @@ fn no_insert_is_made_in_two_tables(inserts: u64) {
                     true => node.client::<U64Keys>().create(U64Keys::small_segments()),
                     false => node.client::<ByteKeys>().create(ByteKeys::small_segments()),
                 };
-                // A writer's first record may have been faster, and has given the table usual parameters then.
+                // A writer's first record may have been faster, and has given the table usual
+                // parameters then.
                 if let Err(error) = created {
                     let is_made = |code| matches!(code, RefusalCode::NotEmpty | RefusalCode::Busy);
                     let was_faster = match &error {
@@ -418,8 +426,8 @@ fn of_ten_million_inserts_none_takes_effect_in_two_tables_of_a_name() {
     no_insert_is_made_in_two_tables(10_000_000);
 }
 
-/// Puts and gets of few keys while the table is dropped, made anew and loaded. To a key, drop and creation together are a delete,
-/// since the new table can be read at once, and the load is a put.
+/// Puts and gets of few keys while the table is dropped, made anew and loaded. To a key, drop and
+/// creation together are a delete, since the new table can be read at once, and the load is a put.
 fn histories_have_an_order<K: NumberedKeys<Owned: AsKey<K>>>(kind: KeyKind, rounds: u64) {
     const KEYS: u64 = 6;
     const LIVES: u64 = 6;
@@ -480,7 +488,8 @@ fn histories_have_an_order<K: NumberedKeys<Owned: AsKey<K>>>(kind: KeyKind, roun
                                 log.record(key, Call::Put(value), || {
                                     match client.put(K::key(key), &bytes_of::<K>(value)) {
                                         Ok(()) => (Outcome::Done, None),
-                                        // Of a table that is gone it is not told what was made in it.
+                                        // Of a table that is gone it is not told what was made in
+                                        // it.
                                         Err(_) => (Outcome::Unknown, None),
                                     }
                                 });

@@ -1,9 +1,10 @@
-//! Memory nodes that are killed at any instant and started again on the same folder, under clients that go on by
-//! themselves; and clients that are killed.
+//! Memory nodes that are killed at any instant and started again on the same folder, under clients
+//! that go on by themselves; and clients that are killed.
 //!
-//! Every round is a history, checked for linearizability with the kill in its middle: what was acknowledged is there, nothing
-//! is half there, nothing was done twice. `FPCACHE_KILLS` sets the rounds of each test; `FPCACHE_MEMSERVER` names the
-//! program of the memory node, `fpcache-memserver` for one, instead of this package's own.
+//! Every round is a history, checked for linearizability with the kill in its middle: what was
+//! acknowledged is there, nothing is half there, nothing was done twice. `FPCACHE_KILLS` sets the
+//! rounds of each test; `FPCACHE_MEMSERVER` names the program of the memory node,
+//! `fpcache-memserver` for one, instead of this package's own.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code)]
@@ -38,7 +39,8 @@ use rustix::process::{Pid, Signal, kill_process};
 const CAPACITY: u64 = 16 << 20;
 const THREADS: u32 = 4;
 const KEYS: u64 = 400;
-/// Places of the keys that are the queue of one caller, and how many of them it has there at a time.
+/// Places of the keys that are the queue of one caller, and how many of them it has there at a
+/// time.
 const QUEUE: u64 = 60;
 const LIVE: u64 = 6;
 /// Rounds of a test unless told otherwise.
@@ -134,13 +136,15 @@ impl Place {
         node
     }
 
-    /// What a restart of the machine leaves, as far as a test can have it: the files of log and snapshots.
+    /// What a restart of the machine leaves, as far as a test can have it: the files of log and
+    /// snapshots.
     fn lose_memory(&self) {
         fs::remove_file(self.table().region_file()).unwrap();
         fs::remove_file(self.table().notes_file()).unwrap();
     }
 
-    /// Goes on with what a killed memory node has left, in this process, and checks every byte of it.
+    /// Goes on with what a killed memory node has left, in this process, and checks every byte of
+    /// it.
     fn audit<K: NumberedKeys>(&self) {
         let folders = self.table();
         let open = |path: PathBuf| Arc::new(SharedMemory::open_file(path, Access::ReadWrite).unwrap().0);
@@ -223,8 +227,8 @@ fn found(value: Option<u64>) -> Outcome {
 }
 
 impl<K: NumberedKeys> Caller<K> {
-    /// Random calls until the round is over. Once the threads have `met`, the memory node knows each of them, and so can say
-    /// of every request whether it was executed.
+    /// Random calls until the round is over. Once the threads have `met`, the memory node knows
+    /// each of them, and so can say of every request whether it was executed.
     fn run<C: Fn() -> u64>(
         &mut self,
         met: &Barrier,
@@ -307,7 +311,8 @@ impl<K: NumberedKeys> Caller<K> {
         self.tokens.extend(seen.map(|seen| (key, seen)));
     }
 
-    /// Inserts the next key of its queue, after all that are there, and deletes the oldest if there are enough.
+    /// Inserts the next key of its queue, after all that are there, and deletes the oldest if there
+    /// are enough.
     fn queue<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) {
         let key_at = |at: u64| key(KEYS + u64::from(self.number) * QUEUE + at % QUEUE);
         let (newest, oldest, value) = (key_at(self.inserted), key_at(self.deleted), self.value());
@@ -413,8 +418,9 @@ impl<K: NumberedKeys> Test<K> {
         thread::sleep(Duration::from_micros(self.random.random_range(0..=most)));
     }
 
-    /// Kills the memory node, perhaps also its successors before they have begun, and starts another: of a process that ended
-    /// often as soon as it has the signal, while the kernel is still taking it down.
+    /// Kills the memory node, perhaps also its successors before they have begun, and starts
+    /// another: of a process that ended often as soon as it has the signal, while the kernel is
+    /// still taking it down.
     fn kill(&mut self, loss: Loss) {
         // Waited for at the end.
         let mut ending = Vec::new();
@@ -498,7 +504,8 @@ fn survives_kills<K: NumberedKeys>(place: Place, seed: u64) {
     let failure = test.callers.iter().find_map(|caller| caller.first_failure.as_ref());
     assert_eq!((test.unknown, failure), (0, None), "what was in flight is answered by the successor");
     if test.place.is_remote {
-        // Its way is `at-node`, and the last memory node, too, looks keys up once it knows the table.
+        // Its way is `at-node`, and the last memory node, too, looks keys up once it knows the
+        // table.
         let begun = Instant::now();
         while test.callers[0].store.get(key(0)).unwrap().1 != Some(Plan::AtNode) {
             assert!(begun.elapsed() < Duration::from_secs(20), "the memory node answers nothing");
@@ -643,7 +650,8 @@ fn clients_that_are_killed_leave_nothing_locked_and_nothing_torn() {
             let numbers = numbers.filter_map(|line| line.strip_prefix("acknowledged ")?.parse::<u64>().ok());
             let acknowledged = numbers.last().unwrap_or(0);
             let key = key(place_of);
-            // The request in flight when it was killed, if there was one, was executed or was not; its number is the next.
+            // The request in flight when it was killed, if there was one, was executed or was not;
+            // its number is the next.
             let now = store.get(key).unwrap().0.unwrap_or(0);
             assert!(
                 (acknowledged..=acknowledged + 1).contains(&now),

@@ -1,4 +1,4 @@
-//! One row: a verb, again and again, over one connection.
+//! One measurement: a verb, repeated over one connection.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::machine::split_mix;
 
 /// Bytes of the region that is READ.
 pub const REGION_BYTES: usize = 16 << 20;
-/// Bytes at the begin of the writable area that WRITEs and swaps go to; the buffers of calls follow.
+/// Bytes at the begin of the writable area that WRITEs and swaps go to; the buffers of calls
+/// follow.
 pub const SCRATCH_BYTES: usize = 1 << 20;
 /// Latencies above this count as this.
 const LONGEST_NS: u64 = 60_000_000_000;

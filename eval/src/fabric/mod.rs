@@ -1,4 +1,4 @@
-//! The fabric by itself, without keys: READs, WRITEs, compare-and-swap and calls over each transport.
+//! `fabric`: READs, WRITEs, compare-and-swap and calls over each transport, without keys.
 
 mod measure;
 mod nodes;
@@ -37,7 +37,7 @@ pub struct FabricArgs {
     #[arg(long = "transport", value_enum, value_delimiter = ',', default_value = "shm,tcp,sim")]
     pub transports: Vec<Way>,
 
-    /// What is measured, separated by commas [default: all]
+    /// Verbs to measure, separated by commas [default: all]
     #[arg(long = "verb", value_enum, value_delimiter = ',')]
     pub verbs: Vec<Verb>,
 
@@ -45,23 +45,24 @@ pub struct FabricArgs {
     #[arg(long, value_delimiter = ',', default_value = "8,64,256,4096", value_parser = clap::value_parser!(u32).range(8..=4096))]
     pub bytes: Vec<u32>,
 
-    /// Requests to a doorbell, or to a message; separated by commas
+    /// Requests per doorbell batch or message, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "1,16,64", value_parser = clap::value_parser!(u32).range(1..=128))]
     pub batch: Vec<u32>,
 
-    /// Seconds of each row; in the simulated fabric a thousandth of that
+    /// Seconds per row; a thousandth of that in the simulated fabric
     #[arg(long, default_value_t = 0.2, value_parser = seconds)]
     pub seconds: f64,
 
-    /// R: failed fetches in two calls in a row after which results are sent [default: 200 over shm, else 5]
+    /// R: number of failed fetches, in two consecutive calls, after which results are sent
+    /// [default: 200 over shm, else 5]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub retries: Option<u32>,
 
-    /// Seeds the places, and the simulated fabric
+    /// Seed of the offsets, and of the simulated fabric
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 
-    /// Write the figures to this file, `-` for standard output
+    /// Write the results to this file, `-` for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -73,7 +74,7 @@ pub enum Way {
     Shm,
     /// TCP over the loopback interface
     Tcp,
-    /// A network card, by way of 127.0.0.1
+    /// A network card, at 127.0.0.1
     Rdma,
     /// The simulated fabric
     Sim,

@@ -1,4 +1,4 @@
-//! The memory nodes that are measured.
+//! The memory nodes of the `fabric` command.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};

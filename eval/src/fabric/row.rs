@@ -1,4 +1,4 @@
-//! The figures of one verb over one transport.
+//! Results for one verb over one transport.
 
 use fpcache_datasets::count::human;
 use fpcache_fabric::MeterSnapshot;

@@ -1,5 +1,5 @@
-//! What the memory node's processor spends on changes: requests made before are handed to a memory node in this process,
-//! in one thread.
+//! Processor time of changes: prepared requests, given to a memory node in this process by one
+//! thread.
 
 use std::sync::Arc;
 use std::thread;
@@ -42,8 +42,8 @@ pub struct DirectRow {
     pub loaded: u64,
     /// Changes per request.
     pub batch: u32,
-    /// When changes reached the disk; null if there was no log. Requests come one after the other: with `always` each waits for
-    /// a sync of its own.
+    /// When changes reached the disk; null if there was no log. Requests come one after the other:
+    /// with `always` each waits for a sync of its own.
     pub fsync: Option<String>,
     /// Updates of a pass.
     pub updates: u64,
@@ -170,7 +170,8 @@ impl Direct {
         let mut node = match store.durable(None) {
             None => {
                 let region = Arc::new(SharedMemory::anonymous_with(capacity, HugePages::IfAvailable)?);
-                // Touched before: the kernel's zeroing of huge pages, milliseconds at a time, is not what is measured.
+                // Touched before: the kernel's zeroing of huge pages, milliseconds at a time, is
+                // not what is measured.
                 region.fill_words(0, capacity / 8, 0)?;
                 MemoryNode::new(region, 1, 0, Instant::now())?
             }
@@ -243,7 +244,8 @@ impl Direct {
         requests
     }
 
-    /// Hands the requests over, and says how long that took; the replies are looked at in that time, too.
+    /// Hands the requests over, and says how long that took; the replies are looked at in that
+    /// time, too.
     fn hand_over(&mut self, requests: &[Vec<u8>]) -> anyhow::Result<Duration> {
         let mut reply = Vec::new();
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! What growing does to a store: how fast it takes inserts, what they cost it, and how fast lookups are afterwards beside a
-//! store that was loaded with the same keys at once.
+//! `growth`: how fast a store takes inserts, what they cost, and how fast lookups are afterwards,
+//! compared with a store that was loaded with the same keys in bulk.
 
 pub mod direct;
 pub mod options;
@@ -41,7 +41,7 @@ pub fn growth(arguments: &GrowthArgs) -> anyhow::Result<Verdict> {
         KeyKind::U64 => {}
         KeyKind::Bytes if arguments.direct => {
             anyhow::bail!(
-                "--direct makes requests of integer keys: leave it away, or take a data set such as fb:1M"
+                "--direct makes requests of integer keys: omit it, or take a data set such as fb:1M"
             )
         }
         KeyKind::Bytes => return grow_all::<ByteKeys>(arguments, calibration, &bar),
@@ -186,7 +186,8 @@ fn half<'s, K: DataKeys>(
     Ok((bench, before, done, counts, [first, second]))
 }
 
-/// Lookups in the grown store and in a fresh one, in turns; the fresh one's counters and seconds of loading.
+/// Lookups in the grown store and in a fresh one, in turns; the fresh one's counters and seconds of
+/// loading.
 fn beside_fresh<'s, K: DataKeys>(
     run: &RunArgs,
     dataset: &'s K::Set,

@@ -1,4 +1,4 @@
-//! What `growth` takes.
+//! Options of `growth`.
 
 use anyhow::ensure;
 use clap::Args;
@@ -26,11 +26,12 @@ Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment 
 /// The options of `growth`.
 #[derive(Args, Clone, Debug)]
 pub struct GrowthArgs {
-    /// Orders of the inserts, separated by commas: random, append, descending, middle, hotspot-moves or fresh
+    /// Orders of the inserts, separated by commas: random, append, descending, middle,
+    /// hotspot-moves or fresh
     #[arg(long = "order", value_delimiter = ',', default_value = "random", help_heading = "Growth")]
     pub orders: Vec<InsertOrder>,
 
-    /// How many times as many keys there are in the end
+    /// Factor by which the number of keys grows
     #[arg(long, default_value_t = 2.0, help_heading = "Growth")]
     pub factor: f64,
 
@@ -38,7 +39,7 @@ pub struct GrowthArgs {
     #[arg(long, default_value = "64", value_parser = clap::value_parser!(u32).range(1..=1024), help_heading = "Growth")]
     pub insert_batch: u32,
 
-    /// Hand requests to a memory node in this process, without clients in between
+    /// Pass requests to a memory node in this process, without clients
     #[arg(long, help_heading = "Growth")]
     pub direct: bool,
 
@@ -48,7 +49,7 @@ pub struct GrowthArgs {
 }
 
 impl GrowthArgs {
-    /// Checks what a single option cannot know, before any work is done.
+    /// Checks combinations of options, before any work is done.
     pub fn validate(&self) -> anyhow::Result<()> {
         self.run.validate()?;
         refuse_lookups_only(&self.run)?;
@@ -57,11 +58,11 @@ impl GrowthArgs {
             "--factor {}: a store grows by a factor above 1 and at most 1000, such as 2",
             self.factor
         );
-        ensure!(self.run.url.is_none(), "--url: growth starts memory nodes of its own, leave it away");
+        ensure!(self.run.url.is_none(), "--url: growth starts memory nodes of its own, omit it");
         Ok(())
     }
 
-    /// Keys to insert, of so many; with fresh keys these are all loaded before.
+    /// The number of keys to insert, of this many; fresh keys are all loaded before.
     pub fn inserts(&self, keys: usize, order: InsertOrder) -> usize {
         let inserts = match order {
             InsertOrder::Fresh => keys as f64 * (self.factor - 1.0),
@@ -103,8 +104,8 @@ mod tests {
             ("--dataset ipv4 --factor 1", "above 1"),
             ("--dataset ipv4 --factor nan", "above 1"),
             ("--dataset ipv4 --insert-batch 0", "1..=1024"),
-            ("--dataset ipv4 --url shm://fpcache", "leave it away"),
-            ("--dataset ipv4 --negative 0.1", "leave it away"),
+            ("--dataset ipv4 --url shm://fpcache", "omit it"),
+            ("--dataset ipv4 --negative 0.1", "omit it"),
         ] {
             let error = parse(options).unwrap_err();
             assert!(error.contains(remedy), "{options}: {error}");

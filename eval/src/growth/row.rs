@@ -1,4 +1,4 @@
-//! One growth's figures.
+//! Results of one `growth` run.
 
 use fpcache_datasets::KeySet;
 use fpcache_datasets::count::human;
@@ -67,11 +67,13 @@ pub struct GrowthRow {
     pub lookups_per_s_after: f64,
     /// Lookups per second in a store that was loaded with all keys.
     pub lookups_per_s_fresh: f64,
-    /// Lookups per second after the inserts over those of the fresh store: the median of the rounds.
+    /// Lookups per second after the inserts over those of the fresh store: the median of the
+    /// rounds.
     pub after_to_fresh: Option<f64>,
     /// Bytes at the memory node per key before the inserts.
     pub bytes_per_key_before: f64,
-    /// Bytes at the memory node per key after the inserts, those that wait to be used again included.
+    /// Bytes at the memory node per key after the inserts, those that wait to be used again
+    /// included.
     pub bytes_per_key_after: f64,
     /// Bytes at the memory node per key in the fresh store.
     pub bytes_per_key_fresh: f64,

@@ -64,11 +64,12 @@ pub enum MalformedHistory {
     TooLong(usize),
 }
 
-/// Checks a history: whether the operations on each key can have happened one after the other, and whether scans are in
-/// order. A write without an answer may have happened at any time after its invocation, or never.
+/// Checks a history: whether the operations on each key can have happened one after the other, and
+/// whether scans are in order. A write without an answer may have happened at any time after its
+/// invocation, or never.
 ///
-/// Near linear in operations, with 8 bytes for each and for each key that a scan covers, as long as few writes of one
-/// key are under way at once; see the source of `linearize` for the algorithm.
+/// Near linear in operations, with 8 bytes for each and for each key that a scan covers, as long as
+/// few writes of one key are under way at once; see the source of `linearize` for the algorithm.
 ///
 /// # Errors
 /// Operations that no caller can have seen.
@@ -198,7 +199,8 @@ fn check_count(
         (history.initial.contains_key(key), steps)
     });
     let bounds = count::bounds((operation.invoked, operation.returned), steps);
-    // Nothing is both more and less: a key that was there throughout and was not has no order, which is told of it.
+    // Nothing is both more and less: a key that was there throughout and was not has no order,
+    // which is told of it.
     if !bounds.is_empty() && !bounds.contains(&count) {
         let (least, most) = bounds.into_inner();
         let fault = ScanFault::Miscounted { least, most, count };

@@ -11,8 +11,9 @@ use super::keys::NumberedKeys;
 use super::operation::Outcome;
 use super::store::{Answer, Failure, Store};
 
-/// A client as a store of numbers. Keys are those of [`NumberedKeys`]. A value's bytes are the number, repeated and changed
-/// with every repetition, so that a mixture of two values is seen, and so is one of another's length.
+/// A client as a store of numbers. Keys are those of [`NumberedKeys`]. A value's bytes are the
+/// number, repeated and changed with every repetition, so that a mixture of two values is seen, and
+/// so is one of another's length.
 #[derive(Debug)]
 pub struct ClientStore<K: NumberedKeys = U64Keys> {
     client: TableClient<K>,
@@ -25,7 +26,8 @@ pub struct ClientStore<K: NumberedKeys = U64Keys> {
 pub const TORN: u64 = u64::MAX;
 
 impl<K: NumberedKeys> ClientStore<K> {
-    /// Over a client of a table whose parameters are [`NumberedKeys::small_segments`], or have records of the same lengths.
+    /// Over a client of a table whose parameters are [`NumberedKeys::small_segments`], or have
+    /// records of the same lengths.
     pub fn new(client: TableClient<K>) -> Self {
         Self { client, reader: None, buffer: Vec::new() }
     }
@@ -78,9 +80,9 @@ impl<K: NumberedKeys> ClientStore<K> {
 /// The golden ratio's fraction in 64 bits: far from any small pattern.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// A call with wrong arguments, or one for which there is no room, did nothing; nor did one that was never sent, which is what
-/// a change's error says that is not `OutcomeUnknown`. Of all others that cannot be known: a refusal may be that of a
-/// repetition whose first attempt was carried out.
+/// A call with wrong arguments, or one for which there is no room, did nothing; nor did one that
+/// was never sent, which is what a change's error says that is not `OutcomeUnknown`. Of all others
+/// that cannot be known: a refusal may be that of a repetition whose first attempt was carried out.
 pub(super) fn failure(error: &ClientError) -> Failure {
     use fpcache::message::ErrorCode;
     let full = match error {
@@ -197,8 +199,9 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
     }
 }
 
-/// Configurations of clients that read in every way there is, with their names: each plan without a hot cache and with
-/// one of `cache_bytes`. Some violations show only between two plans, so a run should have several.
+/// Configurations of clients that read in every way there is, with their names: each plan without a
+/// hot cache and with one of `cache_bytes`. Some violations show only between two plans, so a run
+/// should have several.
 pub fn every_way(base: ClientConfig, cache_bytes: u64) -> Vec<(String, ClientConfig)> {
     let plans = [
         ("auto", PlanChoice::Auto),

@@ -1,11 +1,12 @@
-//! What a count of a range says: no fewer than the keys that were there throughout, no more than those that may have been
-//! there at one instant of the call, each at one of its own.
+//! What a count of a range implies: at least the keys that existed throughout the call, and at most
+//! those that may have existed at some instant of it, each at its own.
 
 use std::ops::RangeInclusive;
 
 use super::steps::{Condition, Effect, Step};
 
-/// Between how many keys a count that took this interval can have found, given the steps of each key of its range.
+/// Between how many keys a count that took this interval can have found, given the steps of each
+/// key of its range.
 pub(super) fn bounds<S: Iterator<Item = Step> + Clone>(
     (invoked, returned): (u64, u64),
     keys: impl Iterator<Item = (bool, S)>,
@@ -27,8 +28,9 @@ pub(super) fn bounds<S: Iterator<Item = Step> + Clone>(
     least..=most
 }
 
-/// The latest beginning of a step that was over before an instant, and that proves that the key was there, or was not, at an
-/// instant of its own. Whatever came before that beginning is of no account any more.
+/// The latest beginning of a step that was over before an instant, and that proves that the key was
+/// there, or was not, at an instant of its own. Whatever came before that beginning is of no
+/// account any more.
 fn latest(steps: impl Iterator<Item = Step>, there: bool, before: u64) -> Option<u64> {
     let proves = |step: &Step| {
         let is_there = match (step.effect, step.condition) {

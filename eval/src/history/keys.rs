@@ -1,8 +1,9 @@
-//! Keys and values for histories, which know numbers alone.
+//! Keys and values for histories, which use numbers only.
 
 use fpcache_client::{BuildKeys, ByteKeys, RecordShape, TableParameters, U64Keys};
 
-/// A key space with a key for every number, in the same order, so that what a checker decides of numbers holds of keys.
+/// A key space with a key for every number, in the same order, so that what a checker decides of
+/// numbers holds of keys.
 pub trait NumberedKeys: BuildKeys {
     /// The key of a number.
     fn key(number: u64) -> Self::Owned;
@@ -16,16 +17,19 @@ pub trait NumberedKeys: BuildKeys {
     /// Bytes that a value takes outside its slot, on average over all values.
     const OUTSIDE_BYTES: usize;
 
-    /// Parameters of a table of such records whose segments are so small that inserts replace them all the time.
+    /// Parameters of a table of such records whose segments are so small that inserts replace them
+    /// all the time.
     fn small_segments() -> TableParameters;
 }
 
 /// What a key counts as that is not the key of any number: nobody writes it.
 pub const NOBODYS: u64 = u64::MAX;
 
-/// Bytes of the longest values that all keys have room for beside them: most slots lie on two lines.
+/// Bytes of the longest values that all keys have room for beside them: most slots lie on two
+/// lines.
 const MOST_VALUE_BYTES: usize = 24;
-/// Bytes of the longest of those that most keys have no room for: about six times that of key and value together.
+/// Bytes of the longest of those that most keys have no room for: about six times that of key and
+/// value together.
 const MOST_OUTSIDE_BYTES: usize = 280;
 /// One value in so many is one of these.
 const OUTSIDE: u64 = 4;
@@ -65,9 +69,9 @@ const FILLER: &[u8] = b"/a/deep/";
 /// Bytes of the longest key.
 const MOST_KEY_BYTES: usize = 1 + 9 + FILLER.len() + 1 + 3;
 
-/// Strings of many lengths, in groups that share long prefixes, and within these prefixes of one another: the number's upper
-/// bits, as many bytes as they have and these in big-endian, then a filler, a digit and an end. Lengths, values' too, vary, and
-/// some values are external.
+/// Strings of many lengths, in groups that share long prefixes, and within these prefixes of one
+/// another: the number's upper bits, as many bytes as they have and these in big-endian, then a
+/// filler, a digit and an end. Lengths, values' too, vary, and some values are external.
 impl NumberedKeys for ByteKeys {
     fn key(number: u64) -> Vec<u8> {
         let (group, digit, end) = parts(number);

@@ -1,18 +1,20 @@
-//! Whether the steps on one key have an order.
+//! The search for an order of the steps on one key.
 //!
-//! Wing and Gong search for an order by trying every pending operation next ("Testing and verifying concurrent
-//! objects", JPDC 17, 1993); Lowe remembers configurations, the set of operations done so far and the state they leave,
-//! so that none is looked into twice, and does operations just in time, when the first of them has to have happened
-//! ("Testing for linearizability", Concurrency and Computation 29(4), 2017, §4 and §5). Here all configurations that
-//! explain the history so far go through it side by side, from instant to instant. Where nothing is pending they
-//! collapse to the states the key may have, so the work is near linear in the length of a history, and exponential only
-//! in how many *writes of one key* are under way at once. What keeps that small:
+//! Wing and Gong search for an order by trying every pending operation next ("Testing and verifying
+//! concurrent objects", JPDC 17, 1993); Lowe remembers configurations, the set of operations done
+//! so far and the state they leave, so that none is explored twice, and executes operations just in
+//! time, when the first of them must have happened ("Testing for linearizability", Concurrency and
+//! Computation 29(4), 2017, §4 and §5). Here all configurations that explain the history so far
+//! advance through it together, from instant to instant. Where nothing is pending they collapse to
+//! the states the key may have, so the work is near linear in the length of a history, and
+//! exponential only in the number of concurrent *writes of one key*. These rules keep that small:
 //!
-//! - a read is done by every configuration as soon as its state allows: that can make nothing impossible;
-//! - values that nobody names (no get or scan returned them, no compare-and-set expected them) count as one;
-//! - a write of unknown outcome whose value somebody read must have happened by then, and counts as one that returned at
-//!   that instant. Those whose values nobody named are told apart only by what they do: a configuration counts how
-//!   many of each sort it used, and one that used fewer of each makes others with the same state superfluous.
+//! - every configuration executes a read as soon as its state allows, which excludes nothing;
+//! - values that no get or scan returned and no compare-and-set expected count as one;
+//! - a write of unknown outcome whose value was read must have happened by then, and counts as one
+//!   that returned at that instant. Those whose values nothing returned or expected differ only in
+//!   their effect: a configuration counts how many of each sort it used, and one that used fewer of
+//!   each makes others with the same state superfluous.
 
 use std::fmt;
 
@@ -64,14 +66,15 @@ impl fmt::Display for Doubt {
 pub(super) enum Verdict {
     /// There is an order. `widest` is the greatest number of configurations side by side.
     Ordered { widest: usize },
-    /// There is none: `failing`, the number of an operation, cannot have happened by the time it returned.
+    /// There is none: `failing`, the number of an operation, cannot have happened by the time it
+    /// returned.
     Disordered { failing: u32 },
     /// It is not known.
     Unknown(Doubt),
 }
 
-/// Looks for an order of `steps`, which come in the order of invocation, on a key that held `initial`. Goes through the
-/// steps twice.
+/// Looks for an order of `steps`, which come in the order of invocation, on a key that held
+/// `initial`. Goes through the steps twice.
 pub(super) fn linearize<I>(initial: Option<u64>, steps: I) -> Verdict
 where
     I: Iterator<Item = Step> + Clone,
@@ -264,8 +267,8 @@ impl Search {
         Ok(())
     }
 
-    /// Frees the slots of compare-and-sets without an answer that can no longer happen, because the record they expect
-    /// has gone: a value is written only once.
+    /// Frees the slots of compare-and-sets without an answer that can no longer happen, because the
+    /// record they expect has gone: a value is written only once.
     fn drop_the_impossible(&mut self, instant: u64, named: &Named) {
         for slot in bits(self.forever) {
             let Condition::Exactly(expected) = self.pending[slot].condition else { continue };
@@ -295,7 +298,8 @@ impl Search {
         Ok(())
     }
 
-    /// The step has happened, or it need not have; what is left are the configurations for which that is so.
+    /// The step has happened, or it need not have; what is left are the configurations for which
+    /// that is so.
     fn settle(&mut self, slot: usize) -> Result<(), Verdict> {
         let bit = 1 << slot;
         if !self.now.all(|configuration| configuration.done & bit != 0) {
@@ -317,7 +321,8 @@ impl Search {
         Ok(())
     }
 
-    /// Extends every configuration without `bit` by pending writes until it has it; the outcome is in `next`.
+    /// Extends every configuration without `bit` by pending writes until it has it; the outcome is
+    /// in `next`.
     fn make_happen(&mut self, bit: u64) -> Result<(), Verdict> {
         self.next.clear();
         self.visited.clear();
@@ -360,7 +365,8 @@ impl Search {
             condition.holds(from.state) && leaves != from.state && self.available.has_more(from.used, sort)
         });
         for sort in 0..SORTS.len() {
-            // A put can do whatever an insert or an update can, so it is kept for later if one of these will do.
+            // A put can do whatever an insert or an update can, so it is kept for later if one of
+            // these will do.
             let spared = sort == PUT && (may[INSERT] || may[UPDATE]);
             if may[sort] && !spared {
                 let mut used = from.used;
@@ -370,7 +376,8 @@ impl Search {
         }
     }
 
-    /// Does the reads that a new configuration allows, and keeps it: for good if it has `bit`, else to go on from.
+    /// Does the reads that a new configuration allows, and keeps it: for good if it has `bit`, else
+    /// to go on from.
     fn reach(&mut self, mut configuration: Configuration, bit: u64) {
         for slot in bits(self.occupied & self.reads & !configuration.done) {
             if self.pending[slot].condition.holds(configuration.state) {

@@ -1,21 +1,25 @@
 //! Histories of concurrent operations: recorded, generated, and checked for linearizability.
 //!
-//! A history is what the callers saw: for each call an interval between two instants and an outcome, which may be
-//! *unknown*. It is linearizable if every call can be given an instant within its interval so that calls done one after
-//! the other at these instants give the same outcomes (Herlihy and Wing, "Linearizability: a correctness condition for
-//! concurrent objects", TOPLAS 12(3), 1990, §2). Linearizability is local (Theorem 1 there): a history has it if, and
-//! only if, the calls on each key have it. So keys are checked one by one.
+//! A history is what the callers observed: for each call, an interval and an outcome, which may be
+//! *unknown*. It is linearizable if every call can be assigned an instant within its interval so
+//! that executing the calls one after another at these instants gives the same outcomes (Herlihy
+//! and Wing, "Linearizability: a correctness condition for concurrent objects", TOPLAS 12(3), 1990,
+//! §2). Linearizability is local (Theorem 1 there): a history has it if, and only if, the calls on
+//! each key have it. So keys are checked one by one.
 //!
-//! **Scans are checked per key, not as snapshots.** A scan counts as one read of each key of the range it covers, each
-//! at an instant of its own within the scan's interval: a key that was there throughout must be returned, one that was
-//! absent throughout must not, and a value must be one that the key had meanwhile. That is all that scans promise: the
-//! records of one scan need never have been there at the same time. Order, duplicates, bounds and limit are checked too.
+//! **Scans are checked per key, not as snapshots.** A scan counts as one read of each key of the
+//! range it covers, each at its own instant within the scan's interval: a key that existed
+//! throughout must be returned, one that was absent throughout must not, and a value must be one
+//! that the key had meanwhile. Scans promise no more: the records of one scan need not have existed
+//! at the same time. Order, duplicates, bounds and limit are checked too.
 //!
-//! A scan down is a scan. A count says of no key whether it was there: it is right if it is no less than the number of keys that
-//! were certainly there throughout, and no more than that of those that may have been there at all.
+//! Descending scans are checked in the same way. A count says of no key whether it was there: it is
+//! right if it is no less than the number of keys that were certainly there throughout, and no more
+//! than that of those that may have been there at all.
 //!
-//! **Floors and ceilings are of one instant**, over all keys between the one that was asked for and the one that was found. Key by key they are
-//! checked like scans; [`check_whole`] looks for an order of all calls on all keys at once, in short histories.
+//! **Floors and ceilings are of one instant**, over all keys between the one that was asked for and
+//! the one that was found. Key by key they are checked like scans; [`check_whole`] looks for an
+//! order of all calls on all keys at once, in short histories.
 //!
 //! | module | holds |
 //! |---|---|
@@ -71,7 +75,8 @@ pub use whole::{Whole, check_whole};
 
 use std::collections::BTreeMap;
 
-/// Operations of all processes, in the order of invocation, and the records that were there before them.
+/// Operations of all processes, in the order of invocation, and the records that were there before
+/// them.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     initial: BTreeMap<u64, u64>,
@@ -81,8 +86,8 @@ pub struct History {
 }
 
 impl History {
-    /// Puts the logs of all processes together. `initial` are the records there before the first operation: of several
-    /// for one key the last counts.
+    /// Puts the logs of all processes together. `initial` are the records there before the first
+    /// operation: of several for one key the last counts.
     pub fn merge<C>(
         initial: impl IntoIterator<Item = (u64, u64)>,
         logs: impl IntoIterator<Item = Recorder<C>>,
@@ -96,8 +101,8 @@ impl History {
         history
     }
 
-    /// The same history with writes that an earlier history of the same store left [undecided](Self::undecided_writes):
-    /// they were under way when this one began.
+    /// The same history with writes that an earlier history of the same store left
+    /// [undecided](Self::undecided_writes): they were under way when this one began.
     #[must_use]
     pub fn carry(mut self, open: impl IntoIterator<Item = Operation>) -> Self {
         let open = open.into_iter().filter(|operation| operation.outcome == Outcome::Unknown);
@@ -140,8 +145,8 @@ impl History {
         self.processes.get(&process).map_or("", String::as_str)
     }
 
-    /// The same history with another outcome of one operation: for tests of checkers. Nothing changes if there is no
-    /// such operation.
+    /// The same history with another outcome of one operation: for tests of checkers. Nothing
+    /// changes if there is no such operation.
     #[must_use]
     pub fn with_outcome(mut self, operation: usize, outcome: Outcome) -> Self {
         if let Some(operation) = self.operations.get_mut(operation) {
@@ -150,8 +155,8 @@ impl History {
         self
     }
 
-    /// The same history with another list of records for a scan: for tests of checkers. Nothing changes if the operation
-    /// is no scan that returned.
+    /// The same history with another list of records for a scan: for tests of checkers. Nothing
+    /// changes if the operation is no scan that returned.
     #[must_use]
     pub fn with_records(mut self, operation: usize, records: impl IntoIterator<Item = (u64, u64)>) -> Self {
         let first = self.records.len();
@@ -164,8 +169,8 @@ impl History {
         self
     }
 
-    /// The writes whose outcome is unknown and whose value nobody saw: they may take effect after this history ends, so
-    /// the next history of the same store begins with them.
+    /// The writes whose outcome is unknown and whose value nobody saw: they may take effect after
+    /// this history ends, so the next history of the same store begins with them.
     pub fn undecided_writes(&self) -> Vec<Operation> {
         let unknown =
             |operation: &&Operation| operation.outcome == Outcome::Unknown && operation.call.writes();

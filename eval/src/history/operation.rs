@@ -1,4 +1,4 @@
-//! Operations as their callers saw them.
+//! Operations as their callers observed them.
 
 use std::fmt;
 
@@ -7,9 +7,9 @@ use fpcache_client::Plan;
 /// The instant of a response that never came.
 pub const NEVER: u64 = u64::MAX;
 
-/// What was asked for. Values are unique among all values that are ever written to a key, those it began with
-/// included, so that a value names the write it came from; that is also what a version token does, so a token is
-/// recorded as the value of the record it stood with.
+/// What was asked for. Values are unique among all values that are ever written to a key, those it
+/// began with included, so that a value names the write it came from; that is also what a version
+/// token does, so a token is recorded as the value of the record it stood with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// The key's value.
@@ -80,7 +80,8 @@ impl Call {
 pub enum Outcome {
     /// No answer: the call may have taken effect, may still do so at any later time, or never.
     Unknown,
-    /// An answer that says that nothing happened, and nothing of the key: a full memory node, for example.
+    /// An answer that says that nothing happened, and nothing of the key: a full memory node, for
+    /// example.
     Refused,
     /// A get found this value.
     Found(u64),

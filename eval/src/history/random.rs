@@ -1,8 +1,8 @@
-//! Histories that are right by construction, to test checkers and their speed with.
+//! Histories that are correct by construction, to test checkers and their speed.
 //!
-//! Processes take turns at random. A turn begins a call, or does it to a `BTreeMap`, or returns its outcome, so every call
-//! has its instant inside its interval. A scan takes one turn for each record. A call without an answer takes effect at
-//! some later turn, or never.
+//! Processes take turns at random. A turn begins a call, applies it to a `BTreeMap`, or returns its
+//! outcome, so every call takes effect within its interval. A scan takes one turn per record. A
+//! call without an answer takes effect at some later turn, or never.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -39,7 +39,8 @@ impl Default for Shape {
     }
 }
 
-/// Does a call that is no scan to a map, and says how it ends: what memory nodes have to do, one call at a time.
+/// Does a call that is no scan to a map, and says how it ends: what memory nodes have to do, one
+/// call at a time.
 pub fn apply(model: &mut BTreeMap<u64, u64>, key: u64, call: Call) -> Outcome {
     let now = model.get(&key).copied();
     let (after, outcome) = match (call, now) {

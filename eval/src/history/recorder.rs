@@ -1,4 +1,4 @@
-//! Recording: each process into a log of its own.
+//! Recording of histories, with one log per process.
 
 use std::time::Instant;
 
@@ -6,15 +6,16 @@ use fpcache_client::Plan;
 
 use super::operation::{Call, NEVER, Operation, Outcome, Scanned};
 
-/// Nanoseconds since `start`, as a source of instants for threads of one machine: its clock is the same on all cores.
-/// Unlike a counter that all threads add to, it puts no fence and no shared cache line around the calls, which could
-/// hide the very faults that are looked for. Calls that end and begin in the same nanosecond count as concurrent.
+/// Nanoseconds since `start`, as a source of instants for threads of one machine: its clock is the
+/// same on all cores. Unlike a counter that all threads add to, it puts no fence and no shared
+/// cache line around the calls, which could hide the very faults that are looked for. Calls that
+/// end and begin in the same nanosecond count as concurrent.
 pub fn nanoseconds_since(start: Instant) -> impl Fn() -> u64 + Clone + Send + Sync {
     move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(NEVER - 1)
 }
 
-/// The log of one process: a thread, or whatever else makes calls. Nothing is shared with other logs but the source of
-/// instants `C`, which must never run backwards from one process to another.
+/// The log of one process: a thread, or whatever else makes calls. Nothing is shared with other
+/// logs but the source of instants `C`, which must never run backwards from one process to another.
 #[derive(Clone, Debug)]
 pub struct Recorder<C> {
     process: u32,
@@ -53,13 +54,14 @@ impl<C> Recorder<C> {
 }
 
 impl<C: Fn() -> u64> Recorder<C> {
-    /// An empty log. `name` says in reports how this process does its calls: plan, cache, kind of client.
+    /// An empty log. `name` says in reports how this process does its calls: plan, cache, kind of
+    /// client.
     pub fn new(process: u32, name: impl Into<String>, instants: C) -> Self {
         Self { process, name: name.into(), instants, operations: Vec::new(), records: Vec::new() }
     }
 
-    /// Notes that a call begins. Until its return is recorded its outcome is unknown, whatever becomes of the process.
-    /// Several calls may be open at once: the keys of a group.
+    /// Notes that a call begins. Until its return is recorded its outcome is unknown, whatever
+    /// becomes of the process. Several calls may be open at once: the keys of a group.
     pub fn invoke(&mut self, key: u64, call: Call) -> Open {
         let invoked = (self.instants)();
         self.operations.push(Operation {
@@ -74,7 +76,8 @@ impl<C: Fn() -> u64> Recorder<C> {
         Open(self.operations.len() - 1)
     }
 
-    /// Notes how a call ended, and the plan that gave the answer. [`Outcome::Unknown`] leaves it as it is.
+    /// Notes how a call ended, and the plan that gave the answer. [`Outcome::Unknown`] leaves it as
+    /// it is.
     pub fn returned(&mut self, open: Open, outcome: Outcome, plan: Option<Plan>) {
         let now = (self.instants)();
         let Some(operation) = self.operations.get_mut(open.0) else { return };

@@ -49,8 +49,8 @@ pub struct Disorder {
     pub key: u64,
     /// Its value at first.
     pub initial: Option<u64>,
-    /// The operations that have no order, in the order of invocation; whether or not the others took effect does not
-    /// matter.
+    /// The operations that have no order, in the order of invocation; whether or not the others
+    /// took effect does not matter.
     pub operations: Vec<Shown>,
     /// The number of the one that cannot have happened by the time it returned.
     pub failing: u32,
@@ -60,7 +60,8 @@ pub struct Disorder {
     pub minimal: bool,
     /// Who wrote the values that `operations` saw or expected, as far as they are not among them.
     pub writers: Vec<Shown>,
-    /// The value that the failing operation saw and that nobody had written to the key, and the keys it was written to.
+    /// The value that the failing operation saw and that nobody had written to the key, and the
+    /// keys it was written to.
     pub unwritten: Option<(u64, Vec<u64>)>,
 }
 
@@ -116,7 +117,8 @@ fn writers<'a>(steps: &'a [Step], core: &'a [u32]) -> impl Iterator<Item = u32> 
     steps.iter().filter(move |step| !in_core(step)).filter(wrote).map(|step| step.operation)
 }
 
-/// The value that a read saw and that was never written to the key, with the keys it was written to.
+/// The value that a read saw and that was never written to the key, with the keys it was written
+/// to.
 fn unwritten(
     history: &History,
     initial: Option<u64>,

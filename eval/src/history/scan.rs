@@ -1,4 +1,4 @@
-//! What a scan says about each key.
+//! What a scan implies about each key.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -68,7 +68,8 @@ pub(super) fn fault(start: u64, limit: u32, records: &[(u64, u64)]) -> Option<Sc
     Some(if before == key { ScanFault::Twice { key } } else { ScanFault::OutOfOrder { before, key } })
 }
 
-/// The keys a scan speaks about: up to the last one it returned, or to the end if it returned fewer than it might have.
+/// The keys a scan speaks about: up to the last one it returned, or to the end if it returned fewer
+/// than it might have.
 pub(super) fn covered(start: u64, limit: u32, records: &[(u64, u64)]) -> Option<RangeInclusive<u64>> {
     if records.len() < limit as usize {
         return Some(start..=u64::MAX);
@@ -104,8 +105,8 @@ pub(super) fn nearest_fault(key: u64, below: bool, records: &[(u64, u64)]) -> Op
     is_outside.then_some(ScanFault::Outside { key: found })
 }
 
-/// The keys that an answer speaks about which found this record nearest to `key`, or none: those from one to the other are absent, but
-/// for the record's.
+/// The keys that an answer speaks about which found this record nearest to `key`, or none: those
+/// from one to the other are absent, but for the record's.
 pub(super) fn covered_by_nearest(key: u64, below: bool, records: &[(u64, u64)]) -> RangeInclusive<u64> {
     let found = records.first().map(|(found, _)| *found);
     match below {

@@ -1,4 +1,4 @@
-//! From a key's history without an order to the few operations that show why.
+//! Reduction of a key's history without an order to the few operations that show why.
 
 use super::linearize::{Verdict, linearize};
 use super::operation::NEVER;
@@ -20,10 +20,11 @@ pub(super) struct Core {
 
 /// Shrinks `steps`, which are known to have no order when `failing` returns.
 ///
-/// What follows that instant is left out: it cannot make what came before possible. Of the rest, reads are left out and
-/// writes are made *optional within their intervals* as long as there is still no order: first all but the last few
-/// steps, then ever smaller pieces (Zeller and Hildebrandt, "Simplifying and isolating failure-inducing input", TSE 28(2),
-/// 2002, §3). Leaving a write out altogether would prove nothing: what it wrote may be what makes the history right.
+/// What follows that instant is left out: it cannot make what came before possible. Of the rest,
+/// reads are left out and writes are made *optional within their intervals* as long as there is
+/// still no order: first all but the last few steps, then ever smaller pieces (Zeller and
+/// Hildebrandt, "Simplifying and isolating failure-inducing input", TSE 28(2), 2002, §3). Leaving a
+/// write out altogether would prove nothing: what it wrote may be what makes the history right.
 pub(super) fn shrink(initial: Option<u64>, steps: &[Step], failing: u32) -> Core {
     let end = steps.iter().find(|step| step.operation == failing).map_or(NEVER, |step| step.returned);
     let mut shrinking = Shrinking::new(initial, steps, end, failing);
@@ -88,7 +89,8 @@ impl Shrinking {
         let mut piece = self.steps.len().next_power_of_two() / 2;
         while piece > 0 {
             let mut dropped = false;
-            // From the end: what comes last is most often what fails, and the rest is there to explain it.
+            // From the end: what comes last is most often what fails, and the rest is there to
+            // explain it.
             for first in (0..self.steps.len()).step_by(piece) {
                 let last = (first + piece).min(self.steps.len());
                 dropped |= self.try_without(first..last);

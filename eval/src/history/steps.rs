@@ -1,4 +1,4 @@
-//! The part an operation plays for one key: it reads something or it writes something.
+//! The steps of an operation on one key: reads and writes.
 
 use super::History;
 use super::operation::{Call, NEVER, Operation, Outcome};
@@ -49,8 +49,8 @@ impl Step {
 
     /// What an operation that is no scan does to its key, `None` if it says nothing about it.
     ///
-    /// A write that failed on what it found is a read of that. One whose outcome is unknown either took effect or, as far
-    /// as anybody can tell, did not happen.
+    /// A write that failed on what it found is a read of that. One whose outcome is unknown either
+    /// took effect or, as far as anybody can tell, did not happen.
     pub fn of(operation: &Operation, number: u32) -> Option<Self> {
         let unknown = operation.outcome == Outcome::Unknown;
         let (condition, effect) = match (operation.call, operation.outcome) {

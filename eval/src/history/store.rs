@@ -1,4 +1,4 @@
-//! What a stress run calls: a client, or whatever else keeps records.
+//! The store under a stress run: a client, or anything else that keeps records.
 
 use fpcache_client::Plan;
 
@@ -28,8 +28,9 @@ impl Failure {
     }
 }
 
-/// A process's handle on the records. Values are numbers; how they become bytes is the implementation's business, and a
-/// value whose bytes contradict each other must come back as a number that nobody wrote.
+/// A process's handle on the records. Values are numbers; how they become bytes is the
+/// implementation's business, and a value whose bytes contradict each other must come back as a
+/// number that nobody wrote.
 pub trait Store: Send {
     /// Names the write that made a record.
     type Token: Copy + Send;

@@ -1,4 +1,4 @@
-//! Many processes at once on few keys, with the history of every batch checked.
+//! Stress runs: many processes on few keys, with the history of every batch checked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::thread;
@@ -35,8 +35,8 @@ pub struct StressOptions {
     pub attempts: usize,
 }
 
-/// Weights of calls. In every other batch inserts and deletes change places, so that segments fill, get rebuilt, empty
-/// and get merged.
+/// Weights of calls. In every other batch inserts and deletes change places, so that segments fill,
+/// get rebuilt, empty and get merged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Mix {
     /// Single keys.
@@ -65,14 +65,15 @@ pub struct Mix {
     pub queue: f64,
 }
 
-/// Keys that are inserted in ascending order while the oldest are deleted. Each process has every so-many-th of them for
-/// itself, so that all queues move through the keys together, and begins again at the first after the last.
+/// Keys that are inserted in ascending order while the oldest are deleted. Each process has every
+/// so-many-th of them for itself, so that all queues move through the keys together, and begins
+/// again at the first after the last.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Queue {
     /// In ascending order; none of them one of [`StressOptions::keys`].
     pub keys: Vec<u64>,
-    /// How many of them a process has there at most. Whatever they are, half of a process's are deleted when an insert
-    /// finds no room.
+    /// How many of them a process has there at most. Whatever they are, half of a process's are
+    /// deleted when an insert finds no room.
     pub live: usize,
 }
 
@@ -119,7 +120,8 @@ pub struct StressReport {
     pub operations: u64,
     /// Steps on single keys that were ordered; see [`Checked::steps`](super::Checked::steps).
     pub steps: u64,
-    /// Instants that the batches took: nanoseconds with [`nanoseconds_since`](super::nanoseconds_since).
+    /// Instants that the batches took: nanoseconds with
+    /// [`nanoseconds_since`](super::nanoseconds_since).
     pub elapsed: u64,
     /// Rebuilds that the store counted meanwhile, where it counts.
     pub rebuilds: Option<u64>,
@@ -133,8 +135,8 @@ pub struct StressReport {
     pub first_failure: Option<String>,
     /// The most explanations that were possible side by side on one key.
     pub widest: usize,
-    /// Scans that are wrong by themselves, and keys whose operations have no order; the run ends with the batch that
-    /// has some.
+    /// Scans that are wrong by themselves, and keys whose operations have no order; the run ends
+    /// with the batch that has some.
     pub violated: usize,
     /// The first of them.
     pub violations: Vec<Violation>,
@@ -189,9 +191,10 @@ pub struct StressProcess<S, R> {
     pub random: R,
 }
 
-/// Runs batches of random calls by all processes at once, a thread each, and checks the history of each batch. Between
-/// batches one process reads all keys, which ends one history and begins the next one; writes without an answer go on into
-/// it. Values the store begins with must be distinct for each key and below 2^40: greater ones are written here.
+/// Runs batches of random calls by all processes at once, a thread each, and checks the history of
+/// each batch. Between batches one process reads all keys, which ends one history and begins the
+/// next one; writes without an answer go on into it. Values the store begins with must be distinct
+/// for each key and below 2^40: greater ones are written here.
 ///
 /// `instants` count up and are the same for all threads.
 ///
@@ -342,7 +345,8 @@ struct Worker<S: Store, R> {
     written: u64,
     /// Values with their tokens, as last seen.
     tokens: HashMap<u64, (u64, S::Token)>,
-    /// Keys of its queue, how many of them it inserted, and how many it deleted; and of these, how many were there.
+    /// Keys of its queue, how many of them it inserted, and how many it deleted; and of these, how
+    /// many were there.
     queue: Vec<u64>,
     inserted: usize,
     deleted: usize,
@@ -399,7 +403,8 @@ impl<S: Store, R: Rng> Worker<S, R> {
         (u64::from(self.number) + 1) << 40 | self.written
     }
 
-    /// Inserts the next key of the queue, and deletes the oldest if there are enough, or half of them if there is no room.
+    /// Inserts the next key of the queue, and deletes the oldest if there are enough, or half of
+    /// them if there is no room.
     fn queue<C: Fn() -> u64>(&mut self, live: usize, log: &mut Recorder<C>) {
         let keys = self.queue.len();
         if keys == 0 {

@@ -1,4 +1,4 @@
-//! Stress runs over FPCache's client for tasks.
+//! Stress runs over FPCache's asynchronous client.
 
 use std::borrow::Borrow;
 use std::future::Future;
@@ -14,8 +14,8 @@ use super::keys::NumberedKeys;
 use super::operation::Outcome;
 use super::store::{Answer, Store};
 
-/// A client for tasks as a store of numbers, as [`ClientStore`] is: each process waits for its calls, which several have under way
-/// at once over one client.
+/// A client for tasks as a store of numbers, as [`ClientStore`] is: each process waits for its
+/// calls, which several have under way at once over one client.
 #[derive(Debug)]
 pub struct TaskStore<K: NumberedKeys = U64Keys> {
     runtime: Arc<Runtime>,

@@ -1,13 +1,15 @@
-//! The check of a history as a whole: calls that speak of several keys at one instant.
+//! The check of a whole history, for calls that observe several keys at one instant.
 //!
-//! A floor says that one key was there while others were not. That is no statement about each key by itself, so locality does
-//! not help: an order is looked for of all calls on all keys. As in `linearize`, all configurations that explain the history so far
-//! go through it side by side (Lowe, "Testing for linearizability", Concurrency and Computation 29(4), 2017, §5): which of the calls under way have
-//! taken effect, and what all keys hold. A write takes effect just in time, when something that returns needs it; a read as soon as it can, which
-//! makes nothing impossible. Exponential in how many writes are under way at once, on any keys; and a write of unknown outcome is
-//! so for ever. So this is for a few processes and some hundred calls.
+//! A floor says that one key existed while others did not. That is not a statement about single
+//! keys, so locality does not apply: the check searches for one order of all calls on all keys. As
+//! in `linearize`, all configurations that explain the history so far go through it side by side
+//! (Lowe, "Testing for linearizability", Concurrency and Computation 29(4), 2017, §5): which of the
+//! pending calls have taken effect, and the values of all keys. A write takes effect just in time,
+//! when a returning call needs it; a read as soon as possible, which excludes nothing. The cost is
+//! exponential in the number of concurrent writes on any keys, and a write of unknown outcome stays
+//! pending for ever. So this is for a few processes and some hundred calls.
 //!
-//! Scans and counts are left out, which are no snapshots.
+//! Scans and counts are left out, since they are not snapshots.
 
 use hashbrown::HashSet;
 
@@ -56,7 +58,8 @@ struct Search {
     widest: usize,
 }
 
-/// Looks for an order of all calls but scans and counts. Values must name the writes they come from, as for [`check`](super::check).
+/// Looks for an order of all calls but scans and counts. Values must name the writes they come
+/// from, as for [`check`](super::check).
 pub fn check_whole(history: &History) -> Whole {
     let keys = keys(history);
     let initial = keys.iter().map(|key| history.initial().get(key).copied()).collect();

@@ -130,7 +130,7 @@ mod tests {
             ("--dataset uniform:10K --workload A --rate 1K", "one operation after the other"),
             ("--dataset uniform:10K --workload A --writes-in-flight 2", "wait for each"),
             ("--dataset uniform:10K --workload A --clients 100", "102"),
-            ("--dataset uniform:10K --workload A --negative 0.5", "leave it away"),
+            ("--dataset uniform:10K --workload A --negative 0.5", "omit it"),
             ("--dataset words --workload A", "uniform"),
         ] {
             let error = format!("{:#}", crate::ycsb::ycsb(&parse(options)).expect_err(options));

@@ -1,4 +1,4 @@
-//! FPCache beside what people would use instead: the same records and the same lookups, in one run.
+//! `peers`: FPCache and the alternatives, with the same records and the same lookups, in one run.
 
 mod options;
 mod row;

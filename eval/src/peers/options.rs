@@ -1,4 +1,4 @@
-//! What the comparison with other systems takes.
+//! Options of `peers`.
 
 use std::path::PathBuf;
 
@@ -31,7 +31,7 @@ pub struct PeersArgs {
     #[arg(long, default_value = "1M", value_parser = positive_count)]
     pub keys: u64,
 
-    /// Bytes of every key: `user` and a number, as YCSB has them
+    /// Bytes of every key, which is `user` and a number as in YCSB
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(23..=MAX_KEY_BYTES as i64))]
     pub key_bytes: u32,
 
@@ -43,27 +43,27 @@ pub struct PeersArgs {
     #[arg(long = "system", value_enum, value_delimiter = ',')]
     pub systems: Vec<PeerName>,
 
-    /// Keys of a pipeline, or of a request for several
+    /// Keys per pipeline or multi-key request
     #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=4096))]
     pub together: u32,
 
-    /// Seconds of a pass, about
+    /// Approximate seconds of a pass
     #[arg(long, default_value_t = 1.0, value_parser = seconds)]
     pub seconds: f64,
 
-    /// Passes of each, which take turns; the median counts
+    /// Passes of each, interleaved; the median counts
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
 
-    /// How answers and requests over sockets are waited for
+    /// How to wait for replies and requests over sockets
     #[arg(long, value_enum, default_value = "own")]
     pub waiting: WaitingName,
 
-    /// Seeds records and lookups
+    /// Seed of records and lookups
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 
-    /// Also write the figures as JSON, to a file or, with -, to standard output
+    /// Also write the results as JSON, to a file or, with -, to standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -71,27 +71,29 @@ pub struct PeersArgs {
 /// A system of the comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum PeerName {
-    /// FPCache: a memory node in a second process, over shared memory, a unix socket and TCP, and three over TCP
+    /// FPCache: a memory node in a second process, over shared memory, a unix socket and TCP, and
+    /// three over TCP
     Fpcache,
     /// A hash map in this process
     Hashmap,
     /// An ordered map in this process
     Btreemap,
-    /// LMDB: an ordered map in files mapped by processes, where this program was built with it
+    /// LMDB: an ordered map in mapped files, if this program was built with it
     Lmdb,
-    /// Redis, or Valkey where that is installed
+    /// Redis, or Valkey if installed
     Redis,
     /// memcached
     Memcached,
 }
 
-/// How answers and requests over sockets are waited for.
+/// How to wait for replies and requests over sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitingName {
-    /// As each system does unless told: those of FPCache look for up to 50 µs and then sleep, the others sleep
+    /// As each system does by default: FPCache spins for up to 50 µs and then sleeps, the others
+    /// sleep
     Own,
-    /// All clients look again and again
+    /// All clients spin
     Awake,
     /// All clients and servers sleep at once
     Asleep,
@@ -123,7 +125,7 @@ impl PeersArgs {
     /// The experiment that FPCache's part is.
     ///
     /// # Errors
-    /// If the options make no experiment.
+    /// If the options are invalid.
     pub fn run(&self) -> anyhow::Result<RunArgs> {
         let words = [
             "fpcache-eval".to_owned(),

@@ -1,4 +1,4 @@
-//! One way to ask one system, measured.
+//! Results for one way of using one system.
 
 use comfy_table::Table;
 use hdrhistogram::Histogram;

@@ -1,5 +1,5 @@
-//! The tour: first steps, then for three data sets what a compute node keeps and what lookups cost it, budgets for one of them,
-//! and last the time, beside in-process maps.
+//! The quickstart: first steps; then, for three data sets, what a compute node keeps and what
+//! lookups cost; budgets for one of them; and times, compared with in-process maps.
 
 mod page;
 mod steps;
@@ -42,7 +42,8 @@ const VALUES: ValueBytes = ValueBytes::Fixed(8);
 const ROUNDS: usize = 3;
 /// Least budget of the sweep's first point.
 const LEAST_BUDGET: u64 = 64 << 10;
-/// The budgets, as multiples of the first, which lies between a quarter and half of the models' size.
+/// The budgets, as multiples of the first, which lies between a quarter and half of the models'
+/// size.
 const BUDGETS: [u64; 6] = [1, 4, 8, 16, 32, 64];
 const CALIBRATION_BUFFER: u64 = 64 << 20;
 /// Keys per group.
@@ -183,8 +184,8 @@ impl Tour<'_> {
         Ok(Stop { name, figures })
     }
 
-    /// A small sweep over the compute node's budget, from below the models' size to far above it, with the two variants
-    /// of the hot cache that differ most.
+    /// A small sweep over the compute node's budget, from below the models' size to far above it,
+    /// with the two variants of the hot cache that differ most.
     fn budgets(&mut self, dataset: &Dataset, url: &str) -> anyhow::Result<String> {
         let models = Client::connect(url)?.table()?.model_bytes;
         // What nobody asked for goes when it has been shown.

@@ -1,4 +1,4 @@
-//! The page with the figures of the tour.
+//! The quickstart's page of figures.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -69,8 +69,8 @@ impl TourRow {
     }
 }
 
-/// Writes the page into `folder`, with the rows beside it, or else below the folder of this build; `None` if this program
-/// was not built where it lies.
+/// Writes the page into `folder`, with the rows beside it, or else below the folder of this build;
+/// `None` if this program was not built where it lies.
 ///
 /// # Errors
 /// If `folder` was asked for and cannot be written; else that is only said.
@@ -101,7 +101,8 @@ pub fn write(tour: &Tour<'_>, folder: Option<&Path>) -> anyhow::Result<Option<Pa
     }
 }
 
-/// Cargo's folder of what it built, if this program lies where Cargo put it: beside the folder of its dependencies.
+/// Cargo's folder of what it built, if this program lies where Cargo put it: beside the folder of
+/// its dependencies.
 fn build_folder() -> Option<PathBuf> {
     let program = std::env::current_exe().ok()?;
     let profile = program.parent().filter(|profile| profile.join("deps").is_dir())?;

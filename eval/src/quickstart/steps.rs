@@ -1,4 +1,4 @@
-//! The first steps: a lookup, a search by order, a scan and writes, each with what it cost.
+//! The quickstart's first steps: a lookup, an ordered query, a scan and writes, each with its cost.
 
 use std::fmt::Write;
 
@@ -9,7 +9,8 @@ use fpcache_datasets::Dataset;
 /// Records of the scan that is shown.
 const SCANNED: usize = 3;
 
-/// Takes the first steps in a table that holds a data set, which it leaves as it was, and says what they came to.
+/// Takes the first steps in a table that holds a data set, which it leaves as it was, and says what
+/// they came to.
 pub fn first_steps(client: &Client, dataset: &Dataset) -> anyhow::Result<String> {
     let keys = dataset.keys();
     let key = *keys.get(keys.len() / 2).context("a data set has keys")?;

@@ -1,4 +1,4 @@
-//! The tables of the tour, none wider than a terminal.
+//! The quickstart's tables, none wider than a terminal.
 
 use fpcache_datasets::Dataset;
 use fpcache_datasets::count::{human, human_bytes};
@@ -10,7 +10,8 @@ use crate::sweep::label;
 use crate::sweep::points::Over;
 use crate::systems::Facts;
 
-/// What a compute node keeps of a data set, and what lookups cost it: one line for each way to look up.
+/// What a compute node keeps of a data set, and what lookups cost it: one line for each way to look
+/// up.
 pub fn costs(dataset: &Dataset, facts: &[Facts], figures: &[Figures]) -> String {
     let keys = dataset.len() as f64;
     let of_table = &facts[LINES[0].system];

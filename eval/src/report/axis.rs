@@ -1,4 +1,4 @@
-//! From values to places along an axis.
+//! Axes of figures.
 
 use super::figure::{Axis, Steps, Unit};
 

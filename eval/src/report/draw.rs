@@ -1,5 +1,5 @@
-//! Figures as SVG documents to stand within a page. Colours are those of light paper; the page's style sheet gives others for
-//! dark paper, by what the attributes say. Lines differ by mark and dashes as well as by colour.
+//! Figures as SVG elements of a page. The colours are for a light background; the page's style
+//! sheet replaces them, by attributes, for a dark one. Lines also differ by mark and dashes.
 
 use anyhow::anyhow;
 use plotters::coord::Shift;

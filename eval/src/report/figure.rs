@@ -1,4 +1,4 @@
-//! A figure before it is drawn: its numbers, and what they are of.
+//! A figure before it is drawn: its data and labels.
 
 use fpcache_datasets::count::{human, human_bytes};
 

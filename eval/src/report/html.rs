@@ -1,4 +1,4 @@
-//! The page: one document that needs nothing else, no network and no script.
+//! The page: one self-contained document without scripts.
 
 use std::fmt::Write;
 

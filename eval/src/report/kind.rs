@@ -1,4 +1,4 @@
-//! The kinds of rows there are, each told by fields that only its command writes.
+//! The kinds of rows, recognised by fields that only one command writes.
 
 use super::figure::Figure;
 use super::record::Record;
@@ -14,7 +14,8 @@ pub struct Kind {
     numbers: &'static [&'static str],
     /// Fields that are texts in every one.
     texts: &'static [&'static str],
-    /// Whether their times are those of this machine: how this program was built says something of them.
+    /// Whether their times are those of this machine: how this program was built says something of
+    /// them.
     pub is_timed: bool,
     /// Their figures.
     pub figures: fn(&[Record]) -> Vec<Figure>,

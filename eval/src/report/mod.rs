@@ -1,4 +1,4 @@
-//! A page with the figures of a folder: reads the JSON files that the other commands wrote and draws what they hold.
+//! `report`: a page of figures from the JSON files that other commands wrote to a folder.
 
 pub mod axis;
 pub mod draw;

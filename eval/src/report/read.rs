@@ -1,4 +1,4 @@
-//! What a folder has.
+//! The files of a folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Rows as they lie in files, whichever command wrote them.
+//! Rows of any command, as read from files.
 
 use serde_json::Value;
 
@@ -8,7 +8,8 @@ use crate::made::Made;
 /// Longer lists are drawn, not written out.
 const LISTED: usize = 16;
 
-/// A row: names and values in the order of the file, those of inner objects and short lists as `machine.cpu` and `runs.0`.
+/// A row: names and values in the order of the file, those of inner objects and short lists as
+/// `machine.cpu` and `runs.0`.
 #[derive(Clone, Debug, Default)]
 pub struct Record {
     fields: Vec<(String, Value)>,

@@ -1,4 +1,4 @@
-//! The options of the compute node's budget.
+//! Options of the compute node's budget.
 
 use anyhow::ensure;
 use bytesize::ByteSize;
@@ -10,19 +10,20 @@ const HEADING: &str = "Cache of the compute node";
 /// What this compute node may keep, and how.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CacheArgs {
-    /// Budget of everything kept on the compute node, models included, such as 8MiB; none: all models, no hot cache
+    /// Budget for everything kept on the compute node, including models, such as 8MiB [default: all
+    /// models and no hot cache]
     #[arg(long = "cache", value_name = "SIZE", default_value = "none", value_parser = parse_budget, help_heading = HEADING)]
     pub budget: Budget,
 
-    /// What decides which entries stay: heat, frequency or lru [default: heat]
+    /// Eviction policy: heat, frequency or lru [default: heat]
     #[arg(long, help_heading = HEADING)]
     pub policy: Option<Policy>,
 
-    /// What an entry holds: fd (fingerprint and offset), f, d or full [default: fd]
+    /// Content of an entry: fd (fingerprint and offset), f, d or full [default: fd]
     #[arg(long, help_heading = HEADING)]
     pub variant: Option<Variant>,
 
-    /// How a lookup goes on after an entry that was wrong: cheapest or range [default: cheapest]
+    /// Plan after a wrong entry: cheapest or range [default: cheapest]
     #[arg(long, help_heading = HEADING)]
     pub on_conflict: Option<OnConflict>,
 
@@ -36,7 +37,7 @@ pub struct CacheArgs {
 pub struct Budget(pub Option<u64>);
 
 impl CacheArgs {
-    /// Checks that options of a cache come with one.
+    /// Checks that options of the cache are given only with `--cache`.
     ///
     /// # Errors
     /// Names the option that needs `--cache`.
@@ -56,7 +57,7 @@ impl CacheArgs {
         Ok(())
     }
 
-    /// The cache asked for, if any.
+    /// The cache settings, if any.
     pub fn config(&self) -> Option<CacheConfig> {
         let budget = self.budget.0?;
         Some(CacheConfig {

@@ -1,4 +1,4 @@
-//! Where an experiment's memory node is, and clients of it.
+//! The memory node of an experiment, and clients of it.
 
 use std::borrow::Borrow;
 use std::marker::PhantomData;
@@ -40,8 +40,8 @@ enum Place {
 }
 
 impl<K: DataKeys> Host<K> {
-    /// The memory node that the options ask for. `ordinal` tells those of this process apart. To be called by the main
-    /// thread, as [`Node::start`].
+    /// The memory node that the options ask for. `ordinal` tells those of this process apart. To be
+    /// called by the main thread, as [`Node::start`].
     ///
     /// # Errors
     /// If the second process cannot be had.
@@ -86,10 +86,12 @@ impl<K: DataKeys> Host<K> {
         })
     }
 
-    /// A client with these settings, of a memory node that holds the data set; the first one loads it.
+    /// A client with these settings, of a memory node that holds the data set; the first one loads
+    /// it.
     ///
     /// # Errors
-    /// If the memory node is gone, cannot hold the data, or holds others; if the budget is too small.
+    /// If the memory node is gone, cannot hold the data, or holds others; if the budget is too
+    /// small.
     pub fn open(&mut self, dataset: &K::Set, config: ClientConfig, bar: &Bar) -> anyhow::Result<FpCache<K>> {
         let client = self.connect(config)?;
         match &self.place {
@@ -117,8 +119,8 @@ impl<K: DataKeys> Host<K> {
 pub struct Divided(Vec<Node>);
 
 impl Divided {
-    /// So many memory nodes, reached in this way, with an empty table that is divided at the data set's keys, as many to each. To be
-    /// called by the main thread, as [`Node::start`].
+    /// So many memory nodes, reached in this way, with an empty table that is divided at the data
+    /// set's keys, as many to each. To be called by the main thread, as [`Node::start`].
     ///
     /// # Errors
     /// If there are fewer keys, or a process cannot be had.

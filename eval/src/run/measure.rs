@@ -1,9 +1,10 @@
-//! The passes of an experiment, each over one part of the stream of lookups.
+//! The passes of an experiment, each over a part of the stream of lookups.
 //!
-//! Throughput is timed over whole passes without looking at the clock in between; latency is recorded in a pass of its
-//! own, one clock reading before and one after each call; so is the timeline, with a reading per point. Throughput passes
-//! of different systems take turns, so that a disturbance of the machine meets them all and ratios within one run hold.
-//! Which pass comes when, and over which part, is [`passes`](mod@crate::run::passes).
+//! Throughput is timed over whole passes without reading the clock in between. Latency is recorded
+//! in a separate pass, with a clock reading before and after each call, and so is the timeline,
+//! with a reading per point. Throughput passes of different systems alternate, so that a
+//! disturbance of the machine affects them all and ratios within one run hold. Their order is in
+//! [`passes`](mod@crate::run::passes).
 
 use std::hint::black_box;
 use std::time::{Duration, Instant};
@@ -39,10 +40,12 @@ pub struct Workload<'a, 'k, K: DataKeys> {
     pub batch: usize,
     /// Threads that look up at once, each its own part of the lookups.
     pub threads: usize,
-    /// Lookups that the threads share out among themselves before they go on to the next so many: `None` shares out
-    /// all at once. Popular keys that move along the stream then move for all threads at about the same time.
+    /// Lookups that the threads share out among themselves before they go on to the next so many:
+    /// `None` shares out all at once. Popular keys that move along the stream then move for all
+    /// threads at about the same time.
     pub stretch: Option<usize>,
-    /// Keys to warm up with: `None` is each thread's own first ones. A hot cache must not meet keys of the pass early.
+    /// Keys to warm up with: `None` is each thread's own first ones. A hot cache must not meet keys
+    /// of the pass early.
     pub warm_up: Option<&'a [K::View<'k>]>,
     /// Whether every pass begins with an empty hot cache, and without a warm-up.
     pub cold: bool,
@@ -105,7 +108,8 @@ pub trait Measurable<K: DataKeys> {
     /// Looks everything up in all threads, each call timed, in nanoseconds.
     fn latency(&self, workload: &Workload<'_, '_, K>) -> anyhow::Result<Histogram<u64>>;
 
-    /// Looks everything up in all threads, timed point by point: a point is a stretch of the workload.
+    /// Looks everything up in all threads, timed point by point: a point is a stretch of the
+    /// workload.
     fn timeline(&self, workload: &Workload<'_, '_, K>) -> anyhow::Result<Vec<TimelinePoint>>;
 }
 
@@ -267,7 +271,8 @@ fn record<K: DataKeys>(
     Ok(())
 }
 
-/// Throughput passes of several systems, which take turns; the passes of each, in order. `workload` is that of a round.
+/// Throughput passes of several systems, which take turns; the passes of each, in order. `workload`
+/// is that of a round.
 pub fn rounds<'a, 'k, K: DataKeys>(
     systems: &[&dyn Measurable<K>],
     workload: impl Fn(usize) -> Workload<'a, 'k, K>,
@@ -308,7 +313,8 @@ mod tests {
     use fpcache_datasets::OpenOptions;
     use fpcache_datasets::requests::{Distribution, RequestOptions, Requests};
 
-    /// Answers each key of `sequential` with itself, wrongly for multiples of `wrong`, failing at `fails`.
+    /// Answers each key of `sequential` with itself, wrongly for multiples of `wrong`, failing at
+    /// `fails`.
     struct Echo {
         wrong: u64,
         fails: Option<u64>,

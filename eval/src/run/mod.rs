@@ -1,4 +1,4 @@
-//! One experiment: a data set, a stream of lookups, systems.
+//! `run`: one experiment over a data set, a stream of lookups, and systems.
 
 pub mod cache;
 pub mod host;
@@ -142,7 +142,7 @@ pub fn values<K: DataKeys>(
     let fixed = table.shape.value_bytes.map(ValueBytes::Fixed);
     ensure!(
         fixed.is_some() || arguments.url.is_none(),
-        "--url: the lengths of that memory node's values vary, so that answers cannot be checked: leave it away and say \
+        "--url: the lengths of that memory node's values vary, so that answers cannot be checked: omit it and say \
          --value-bytes vary, or load values of one size there"
     );
     Ok(fixed.unwrap_or(arguments.value_bytes))

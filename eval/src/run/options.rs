@@ -1,4 +1,4 @@
-//! What an experiment takes.
+//! Options of `run`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -54,8 +54,8 @@ pub struct RunArgs {
     #[arg(long, visible_alias = "data")]
     pub dataset: Spec,
 
-    /// Bytes of every key of ycsb and binary data sets, and with nic:… of integers, which stand for longer keys then [default: as
-    /// they come]
+    /// Bytes of every key of ycsb and binary data sets, and with nic:… of integers, which then
+    /// stand for longer keys [default: their own length]
     #[arg(long, value_name = "BYTES", value_parser = key_bytes)]
     pub key_bytes: Option<usize>,
 
@@ -71,20 +71,22 @@ pub struct RunArgs {
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub batch: u32,
 
-    /// Distribution of the lookups over the keys: uniform, sosd, zipf:THETA, ycsb-zipf:THETA, latest:THETA,
-    /// hotspot:SHARE:PROBABILITY (neighbouring keys) or hotset:SHARE:PROBABILITY (scattered ones)
+    /// Distribution of the lookups over the keys: uniform, sosd, zipf:THETA, ycsb-zipf:THETA,
+    /// latest:THETA, hotspot:SHARE:PROBABILITY (neighbouring keys) or hotset:SHARE:PROBABILITY
+    /// (scattered ones)
     #[arg(long = "dist", value_name = "DISTRIBUTION", default_value = "uniform")]
     pub distribution: Distribution,
 
-    /// Lookups after which the popular keys move to other places, such as 10M [default: they stay]
+    /// Lookups after which other keys become popular, such as 10M [default: never]
     #[arg(long, value_name = "LOOKUPS", value_parser = positive_count)]
     pub shift_every: Option<u64>,
 
-    /// Record throughput along one more pass, every so many lookups, such as 100K
+    /// Record throughput in an additional pass, once per this many lookups, such as 100K
     #[arg(long, value_name = "LOOKUPS", value_parser = positive_count)]
     pub timeline: Option<u64>,
 
-    /// Share of lookups for absent keys, from 0 to 1: half between neighbours, half outside the range
+    /// Share of lookups for absent keys, from 0 to 1: half between neighbours, half outside the
+    /// range
     #[arg(long, default_value = "0", value_parser = share)]
     pub negative: f64,
 
@@ -100,37 +102,39 @@ pub struct RunArgs {
     #[arg(long, value_name = "SHARE", conflicts_with = "url")]
     pub fill: Option<f64>,
 
-    /// Have records lie in groups, which some 0.3 bytes per key lead to, as --plan groups does. For slots of up to 64 bytes
+    /// Store records in groups, with about 0.3 bytes per key on the compute node, as --plan groups
+    /// does. For slots of up to 64 bytes
     #[arg(long, conflicts_with = "url")]
     pub groups: bool,
 
-    /// How keys are read: auto, two-stage, range, speculative, groups or, over sockets, at-node
+    /// Plan for reading keys: auto, two-stage, range, speculative, groups or, over sockets, at-node
     #[arg(long, default_value = "auto")]
     pub plan: PlanChoice,
 
-    /// Where the memory node is and how it is read: a second process over shared memory or sockets, this one, or a model of network
-    /// cards, where any of the systems that are compared can be run (feature `workbench`)
+    /// Transport: a memory node in a second process over shared memory or sockets, in this process,
+    /// or a model of network cards, in which all compared systems can be run (feature `workbench`)
     #[arg(long, value_enum, default_value = "shm", conflicts_with = "url")]
     pub transport: Transport,
 
-    /// Memory nodes that fpcache's table is divided among, each a process of its own with a range of the keys; with nic:… those of
-    /// every system
+    /// Memory nodes over which fpcache's table is partitioned, each in its own process; with nic:…
+    /// those of every system
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=64), conflicts_with = "url")]
     pub nodes: u32,
 
-    /// Over sockets: how long clients and memory nodes look for more before they sleep, such as 0s [default: 50us]
+    /// Over sockets: how long clients and memory nodes spin before they sleep, such as 0s [default:
+    /// 50us]
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub spin: Option<Duration>,
 
-    /// Threads that look up at once
+    /// Threads that look up concurrently
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub threads: u32,
 
-    /// With nic:…: clients, a thread each, of six compute nodes [default: 384]
+    /// With nic:…: clients, one thread each, on six compute nodes [default: 384]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=24_576))]
     pub clients: Option<u32>,
 
-    /// Seeds generators, samples and lookups
+    /// Seed of generators, samples and lookups
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 
@@ -138,40 +142,41 @@ pub struct RunArgs {
     #[arg(long, value_name = "BYTES", default_value = "8", conflicts_with = "url")]
     pub value_bytes: ValueBytes,
 
-    /// Where values vary: bytes of the longest that lie in slots beside their keys, which have room for as many whatever they hold;
-    /// longer ones lie outside, one more round trip away [default: those of the longest value, at most 65536]
+    /// If values vary: bytes of the longest that are stored in slots, all of which have this room;
+    /// longer ones are external and cost one more round trip [default: those of the longest value,
+    /// at most 65536]
     #[arg(long, value_name = "BYTES", conflicts_with = "url", value_parser = clap::value_parser!(u32).range(16..=65536))]
     pub inline_bytes: Option<u32>,
 
-    /// What equal keys of the data set mean: first, last or sum of their positions is the value
+    /// Value of equal keys of the data set: the first, last or sum of their positions
     #[arg(long)]
     pub duplicates: Option<Duplicates>,
 
-    /// What lines out of order mean, in lines:PATH: sort or refuse
+    /// What to do with unsorted lines in lines:PATH: sort or refuse
     #[arg(long, default_value_t = Unsorted::Sort)]
     pub unsorted: Unsorted,
 
-    /// Size of the memory node's region, such as 4GiB [default: estimated from the data]
+    /// Size of the memory node's region, such as 4GiB [default: estimated]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, conflicts_with = "url")]
     pub capacity: Option<u64>,
 
-    /// A running memory node that holds the data set already: nothing is loaded
+    /// A running memory node that already has the data set, so that nothing is loaded
     #[arg(long, conflicts_with = "store_dir")]
     pub url: Option<String>,
 
-    /// Where the memory node keeps its data, if it does.
+    /// Where the memory node keeps its data, if it is durable.
     #[command(flatten)]
     pub store: StoreArgs,
 
-    /// What this compute node may keep.
+    /// The budget of this compute node.
     #[command(flatten)]
     pub cache: CacheArgs,
 
-    /// Throughput passes per system, which take turns; the median counts
+    /// Throughput passes per system, interleaved; the median counts
     #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
 
-    /// Also write the figures as JSON, to a file or, with -, to standard output
+    /// Also write the results as JSON, to a file or, with -, to standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 
@@ -179,7 +184,7 @@ pub struct RunArgs {
     #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
     pub data_dir: Option<PathBuf>,
 
-    /// Buffer for measuring the machine's memory
+    /// Buffer for measuring the latency of the machine's memory
     #[arg(long, value_name = "SIZE", default_value = "256MiB", value_parser = capacity::parse, hide = true)]
     pub calibration_buffer: u64,
 }
@@ -194,7 +199,7 @@ pub enum Transport {
     Shm,
     /// A second process, over TCP
     Tcp,
-    /// A second process, by network cards (RDMA), by way of 127.0.0.1
+    /// A second process, over network cards (RDMA), at 127.0.0.1
     Rdma,
     /// A second process, over a unix socket
     Unix,
@@ -209,13 +214,13 @@ pub enum Transport {
     /// ConnectX-3 at 40 Gb/s
     #[value(name = "nic:cx3-40g")]
     NicCx3,
-    /// TCP by the kernel at 25 Gb/s
+    /// Kernel TCP at 25 Gb/s
     #[value(name = "nic:tcp-25g")]
     NicTcp,
 }
 
 impl Transport {
-    /// As options and reports spell it.
+    /// Its name in options and reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Shm => "shm",
@@ -237,7 +242,7 @@ impl Transport {
 }
 
 impl RunArgs {
-    /// Checks what a single option cannot know, before any work is done.
+    /// Checks combinations of options, before any work is done.
     pub fn validate(&self) -> anyhow::Result<()> {
         ensure!(
             self.transport.card().is_none(),
@@ -250,7 +255,7 @@ impl RunArgs {
         );
         if let Some(modelled) = self.systems.iter().find(|system| system.is_modelled()) {
             anyhow::bail!(
-                "{} runs in a model of network cards alone: add --transport nic:cx6-100g, or leave it away",
+                "{} runs only in a model of network cards: add --transport nic:cx6-100g, or omit it",
                 modelled.as_str()
             );
         }
@@ -271,17 +276,17 @@ impl RunArgs {
         );
         ensure!(
             self.nodes == 1 || self.transport != Transport::Local,
-            "--nodes: one inside this process has the whole table: leave --transport local away"
+            "--nodes: a memory node in this process has the whole table: omit --transport local"
         );
         ensure!(
             self.store.store_dir.is_none() || self.transport != Transport::Local,
-            "--store-dir: only a memory node in a second process keeps its data: leave --transport local away"
+            "--store-dir: only a memory node in a second process keeps its data: omit --transport local"
         );
         let of_second_process =
             |name: &SystemName| matches!(name, SystemName::Jakiro | SystemName::JakiroReply);
         ensure!(
             self.transport != Transport::Local || !self.systems.iter().any(of_second_process),
-            "jakiro is asked in a second process: leave --transport local away"
+            "jakiro needs a second process: omit --transport local"
         );
         ensure!(
             self.cache.budget.0.is_none() || self.systems.contains(&SystemName::Fpcache),
@@ -320,10 +325,10 @@ impl RunArgs {
         Ok(())
     }
 
-    /// What the stream of lookups is made from: `parts` parts of a pass each.
+    /// Options of the stream of lookups, with `parts` parts of a pass each.
     ///
     /// # Errors
-    /// If the machine cannot count so many.
+    /// If there are more than the machine can count.
     pub fn request_options(&self, parts: usize) -> anyhow::Result<RequestOptions> {
         let lookups = usize::try_from(self.lookups).ok().and_then(|lookups| lookups.checked_mul(parts));
         Ok(RequestOptions {
@@ -335,7 +340,7 @@ impl RunArgs {
         })
     }
 
-    /// How a client of the memory node behaves.
+    /// The settings of a client of the memory node.
     pub fn client_config(&self) -> ClientConfig {
         let config = ClientConfig::default().with_plan(self.plan).with_cache(self.cache.config());
         match self.spin {
@@ -344,7 +349,7 @@ impl RunArgs {
         }
     }
 
-    /// What a memory node of this experiment is started with.
+    /// The options of a memory node of this experiment.
     pub fn node(&self, capacity: u64, ordinal: u32) -> NodeOptions<'_> {
         NodeOptions { capacity, ordinal, store: &self.store, spin: self.spin }
     }
@@ -365,7 +370,8 @@ impl RunArgs {
         }
     }
 
-    /// The passes over a stream that was made by [`request_options`](Self::request_options) with as many parts.
+    /// The passes over a stream that was made by [`request_options`](Self::request_options) with as
+    /// many parts.
     pub fn passes<'a, 'k, K: DataKeys>(
         &self,
         dataset: &'a K::Set,
@@ -400,7 +406,7 @@ impl RunArgs {
         passes::parts(self.cache.budget.0.is_some(), self.rounds as usize, lookups)
     }
 
-    /// The parameters of a table of keys of these lengths, where it is loaded here.
+    /// The parameters of a table with keys of these lengths, if it is loaded here.
     pub fn table(&self, keys: &KeyLengths) -> TableParameters {
         // Keys have at most 4,096 bytes.
         let key_bytes = keys.fixed().map(|bytes| bytes as u16);
@@ -415,18 +421,18 @@ impl RunArgs {
         TableParameters { fill: self.fill.unwrap_or(parameters.fill), ..parameters }
     }
 
-    /// Whether records are to lie in groups.
+    /// Whether records are stored in groups.
     fn has_groups(&self) -> bool {
         self.groups || self.plan == PlanChoice::Fixed(Plan::Groups)
     }
 
-    /// Share of slots that hold a record, where they are short enough for groups.
+    /// Share of slots that hold a record, if they are short enough for groups.
     pub fn fill(&self) -> f64 {
         let default = TableParameters::default().fill;
         self.fill.unwrap_or(if self.has_groups() { TableParameters::FILL_OF_GROUPS } else { default })
     }
 
-    /// Bytes of the longest values that lie in slots.
+    /// Bytes of the longest values that are stored in slots.
     fn inline_bytes(&self) -> u32 {
         match self.value_bytes {
             ValueBytes::Fixed(bytes) => bytes,
@@ -434,7 +440,7 @@ impl RunArgs {
         }
     }
 
-    /// Bytes of a region for the table of so many keys of these lengths, unless they were given.
+    /// Bytes of a region for a table with this many keys of these lengths, unless given.
     pub fn region_bytes<K: DataKeys>(&self, keys: &KeyLengths, count: u64) -> u64 {
         self.capacity.unwrap_or_else(|| {
             let outside = self.value_bytes.mean_beyond(self.inline_bytes()) * count as f64;
@@ -442,7 +448,7 @@ impl RunArgs {
         })
     }
 
-    /// The systems, each once, in the order asked for.
+    /// The systems, each once, in the given order.
     pub fn distinct_systems(&self) -> Vec<SystemName> {
         let mut systems = Vec::new();
         for &system in &self.systems {

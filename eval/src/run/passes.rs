@@ -1,23 +1,26 @@
-//! Which pass is measured when, and over which lookups.
+//! The order of the passes, and the lookups of each.
 //!
-//! Without a budget, all passes of a system look up the same keys: verification, whose answers are compared and whose
-//! costs are reported; throughput passes, which take turns with those of other systems, each after a warm-up; latency; and
-//! the timeline, if asked for.
+//! Without a budget, all passes of a system look up the same keys: verification, whose answers are
+//! compared and whose costs are reported; throughput passes, which take turns with those of other
+//! systems, each after a warm-up; latency; and the timeline, if asked for.
 //!
-//! A hot cache changes with what it sees. Passes over the same keys would meet each other's entries, also those of keys
-//! that are asked for once in the whole stream, and show a hit rate that no service sees. So the stream is made
-//! [several passes](parts) long and each pass takes the next part:
+//! A hot cache changes with use. Passes over the same keys would hit each other's entries,
+//! including those of keys that are requested once in the whole stream, and show a hit rate that no
+//! service would see. So the stream is [several passes](parts) long, and each pass takes the next
+//! part:
 //!
 //! 1. a first verified pass, which warms the cache,
 //! 2. a second verified pass: its costs are the steady state's, and those reported,
-//! 3. the throughput passes: `hit_rate` is of these alone; a warm-up before each, with the last lookups of the part before,
-//!    brings the processor's caches back, and its hits do not count,
-//! 4. the bytes, entries and room that are reported are taken here,
+//! 3. the throughput passes: `hit_rate` is of these alone; a warm-up before each, with the last
+//!    lookups of the part before, refills the processor's caches, and its hits do not count,
+//! 4. the reported bytes, entries and room, which are read here,
 //! 5. latency;
-//! 6. the timeline, which begins with an empty hot cache, so that popular keys that move are as new to it as they would be.
+//! 6. the timeline, which begins with an empty hot cache, so that keys that become popular are new
+//!    to it.
 //!
-//! With `--cold` every pass begins with an empty hot cache: it is cleared before the one verified pass, and before each
-//! throughput, latency and timeline pass, none of which is warmed up. Models stay.
+//! With `--cold` every pass begins with an empty hot cache: it is cleared before the one verified
+//! pass, and before each throughput, latency and timeline pass, none of which is warmed up. Models
+//! stay.
 
 use anyhow::Context;
 use fpcache_client::CacheStats;
@@ -31,15 +34,16 @@ use crate::run::threads::WARM_UP;
 use crate::run::timeline::TimelinePoint;
 use crate::run::verify::Verified;
 
-/// Most parts of a stream: further passes begin again with the first, whose keys have had time to go.
+/// Most parts of a stream: further passes begin again with the first, whose keys have had time to
+/// go.
 const MAX_PARTS: usize = 5;
 
-/// Lookups of a stream, of 16 bytes each, beyond which it is not made longer. Passes that long meet few keys of an
-/// earlier one that they would not have met otherwise.
+/// Lookups of a stream, of 16 bytes each, beyond which it is not made longer. Passes that long meet
+/// few keys of an earlier one that they would not have met otherwise.
 const LONG: usize = 1 << 26;
 
-/// How many parts of one pass each the stream has: one without a budget, else one per pass that verifies or measures
-/// throughput, but at most five, and two of very long passes.
+/// How many parts of one pass each the stream has: one without a budget, else one per pass that
+/// verifies or measures throughput, but at most five, and two of very long passes.
 pub fn parts(has_budget: bool, rounds: usize, lookups: usize) -> usize {
     if !has_budget {
         return 1;

@@ -1,4 +1,4 @@
-//! Rows for people: a table and what explains it; for programs: JSON.
+//! Output of rows: a table with notes, and JSON.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,7 +13,8 @@ use crate::made::Recorded;
 use crate::run::row::Row;
 use crate::run::timeline::{Shift, TimelinePoint, median};
 
-/// Prints a line, or several, for people. A reader such as `head` that has seen enough is no failure.
+/// Prints a line, or several, for people. A reader such as `head` that has seen enough is no
+/// failure.
 pub fn say(text: &str) -> anyhow::Result<()> {
     unless_closed(writeln!(io::stdout(), "{text}")).context("writing to standard output")
 }
@@ -22,7 +23,8 @@ fn unless_closed(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
-/// Writes the rows, each with what [made](crate::made) it, as one JSON array to a file, or to standard output for `-`.
+/// Writes the rows, each with what [made](crate::made) it, as one JSON array to a file, or to
+/// standard output for `-`.
 pub fn write_json<T: Serialize>(rows: &[T], path: &Path) -> anyhow::Result<()> {
     write_recorded(&Recorded::now(rows), path)
 }
@@ -38,8 +40,8 @@ pub fn write_recorded<T: Serialize>(rows: &[Recorded<T>], path: &Path) -> anyhow
     fs::write(path, &json).with_context(|| format!("writing the figures to {}", path.display()))
 }
 
-/// Finds out now, rather than after minutes of work, whether the figures can be written; what is there stays until they
-/// replace it.
+/// Finds out now, rather than after minutes of work, whether the figures can be written; what is
+/// there stays until they replace it.
 pub fn check_json(path: Option<&Path>) -> anyhow::Result<()> {
     if let Some(path) = path.filter(|path| *path != Path::new("-")) {
         let open = fs::OpenOptions::new().append(true).create(true).open(path);
@@ -48,8 +50,8 @@ pub fn check_json(path: Option<&Path>) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Hands figures over: the table to people, the rows to programs. With rows on standard output the table goes to
-/// standard error.
+/// Hands figures over: the table to people, the rows to programs. With rows on standard output the
+/// table goes to standard error.
 pub fn deliver<T: Serialize>(table: &str, rows: &[T], json: Option<&Path>) -> anyhow::Result<()> {
     match json {
         Some(path) if path == Path::new("-") => {

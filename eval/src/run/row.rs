@@ -1,4 +1,4 @@
-//! One system's figures.
+//! Results for one system.
 
 use std::fmt;
 
@@ -103,7 +103,8 @@ pub struct Row {
     pub fill: Option<f64>,
     /// The plan asked for.
     pub plan: Option<String>,
-    /// Share of lookups that an entry of the hot cache answered, in the verified pass whose costs these are.
+    /// Share of lookups that an entry of the hot cache answered, in the verified pass whose costs
+    /// these are.
     pub cached_share: Option<f64>,
     /// Share of lookups answered by the two-stage plan.
     pub two_stage_share: Option<f64>,
@@ -135,7 +136,8 @@ pub struct Row {
     pub on_conflict: Option<String>,
     /// Whether every pass began with an empty hot cache.
     pub cold: Option<bool>,
-    /// Bytes of models and directory in this process; with a budget below their size, of the pages kept after the passes.
+    /// Bytes of models and directory in this process; with a budget below their size, of the pages
+    /// kept after the passes.
     pub model_bytes: Option<u64>,
     /// The same per key.
     #[serde(default)]
@@ -306,8 +308,8 @@ impl Row {
         }
     }
 
-    /// What was looked up in words, such as `200 K keys, 8-byte values; 100 K lookups uniform, one by one, 1 thread`. A
-    /// sweep names the settings it varies otherwise.
+    /// What was looked up in words, such as `200 K keys, 8-byte values; 100 K lookups uniform, one
+    /// by one, 1 thread`. A sweep names the settings it varies otherwise.
     pub fn what_was_asked(
         &self,
         value_bytes: impl fmt::Display,

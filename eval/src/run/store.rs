@@ -1,4 +1,4 @@
-//! Where an experiment's memory nodes keep their data.
+//! The folder in which the memory nodes of an experiment keep their data.
 
 use std::path::{Path, PathBuf};
 
@@ -10,23 +10,23 @@ use fpcache_memserver::store::Folders;
 /// What keeps data. Not `--data-dir` as the memory node calls it: that one means data sets here.
 #[derive(Args, Clone, Debug, Default)]
 pub struct StoreArgs {
-    /// Have the memory node keep its data: in a new folder within this one, removed in the end
+    /// Make the memory node durable, in a new folder within this one that is removed at the end
     #[arg(long, value_name = "FOLDER")]
     pub store_dir: Option<PathBuf>,
 
-    /// With --store-dir: when writes reach the disk: always (before they are acknowledged), an interval such as 10ms, or never
-    /// (when the operating system likes)
+    /// With --store-dir: when writes are synced to the disk: always (before they are acknowledged),
+    /// at an interval such as 10ms, or never (left to the operating system)
     #[arg(long, value_name = "WHEN", default_value = "10ms", requires = "store_dir")]
     pub fsync: SyncPolicy,
 }
 
 impl StoreArgs {
-    /// When writes reach the disk, as reports have it; `None` if nothing is kept.
+    /// The sync policy for reports; `None` if not durable.
     pub fn reported(&self) -> Option<String> {
         self.store_dir.as_ref().map(|_| self.fsync.to_string())
     }
 
-    /// The same within a folder of a memory node's own. `ordinal` tells those of this process apart.
+    /// The same in a memory node's own folder. `ordinal` distinguishes those of this process.
     #[must_use]
     pub fn of_node(&self, ordinal: u32) -> Self {
         let name = format!("fpcache-eval-{}-{ordinal}", std::process::id());
@@ -46,7 +46,7 @@ impl StoreArgs {
 pub struct TemporaryFolder(PathBuf);
 
 impl TemporaryFolder {
-    /// The folder, which need not be there yet and is this process's own.
+    /// The folder, which need not exist yet and belongs to this process.
     pub fn new(path: PathBuf) -> Self {
         Self(path)
     }

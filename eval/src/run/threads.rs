@@ -1,4 +1,4 @@
-//! Threads that look up side by side: what each has to do, and how they start together.
+//! Threads that look up concurrently: their shares of the work, and their common start.
 
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
@@ -10,8 +10,8 @@ use crate::data::DataKeys;
 use crate::run::measure::{Workload, look_up};
 use crate::systems::{Reader, System};
 
-/// Lookups a thread does before each timed pass: they bring models and upper levels into the caches again, which
-/// another system has used since.
+/// Lookups a thread does before each timed pass: they bring models and upper levels into the caches
+/// again, which another system has used since.
 pub const WARM_UP: usize = 100_000;
 
 /// What threads found.
@@ -27,7 +27,8 @@ fn shared_out<V>(keys: &[V], threads: usize, stretch: Option<usize>) -> Vec<Vec<
     let mut of_thread = vec![Vec::new(); threads.max(1)];
     for stretch in keys.chunks(stretch.unwrap_or(keys.len()).max(1)) {
         let mut parts = stretch.chunks(stretch.len().div_ceil(threads.max(1)).max(1));
-        // A short stretch has nothing for the last threads, but the same point has the same place in all of them.
+        // A short stretch has nothing for the last threads, but the same point has the same place
+        // in all of them.
         of_thread.iter_mut().for_each(|thread| thread.push(parts.next().unwrap_or_default()));
     }
     of_thread.retain(|stretches| stretches.iter().any(|keys| !keys.is_empty()));
@@ -37,8 +38,9 @@ fn shared_out<V>(keys: &[V], threads: usize, stretch: Option<usize>) -> Vec<Vec<
 /// Keys that a thread looks up one after the other.
 pub(super) type Share<'a, 'k, K> = &'a [<K as KeySpace>::View<'k>];
 
-/// Runs `work` in every thread on its stretches of the lookups, all starting together after a warm-up; `work` is told
-/// whether its thread is the first. With a cold workload the hot cache is emptied instead of the warm-up.
+/// Runs `work` in every thread on its stretches of the lookups, all starting together after a
+/// warm-up; `work` is told whether its thread is the first. With a cold workload the hot cache is
+/// emptied instead of the warm-up.
 pub(super) fn in_threads<'a, 'k, S: System, T: Send>(
     system: &S,
     workload: &Workload<'a, 'k, S::Keys>,

@@ -1,4 +1,4 @@
-//! Throughput along the stream, and what a moving hotspot does to it.
+//! Throughput over the stream, and the effect of a moving hotspot.
 
 use std::time::Duration;
 
@@ -20,18 +20,20 @@ pub struct TimelinePoint {
 pub struct Shift {
     /// The lookup at which the popular keys moved.
     pub at: u64,
-    /// Lookups per second before: the median over the second half of the time since the shift before.
+    /// Lookups per second before: the median over the second half of the time since the shift
+    /// before.
     pub steady_ops_per_s: f64,
     /// Lookups per second of the worst point until throughput was back.
     pub worst_ops_per_s: f64,
     /// By what share the worst point lies below the steady rate; 0 if it does not.
     pub dip: f64,
-    /// Lookups from the shift to the end of the first point from which throughput is within 5 % of steady again; null
-    /// if it was not before the next shift.
+    /// Lookups from the shift to the end of the first point from which throughput is within 5 % of
+    /// steady again; null if it was not before the next shift.
     pub recovered_after: Option<u64>,
 }
 
-/// What one thread saw of a point: how many lookups it did in which time, and the hot cache's hits at its end.
+/// What one thread saw of a point: how many lookups it did in which time, and the hot cache's hits
+/// at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub lookups: u64,
@@ -40,9 +42,9 @@ pub(super) struct Seen {
     pub hits: Option<u64>,
 }
 
-/// Puts the threads' views together. Threads run through the same points side by side but not in step: the rate of a
-/// point is the sum of the threads' own rates in it, and its hits are those that all threads had while the first one was
-/// in it. `hits_before` are the hits at the beginning.
+/// Puts the threads' views together. Threads run through the same points side by side but not in
+/// step: the rate of a point is the sum of the threads' own rates in it, and its hits are those
+/// that all threads had while the first one was in it. `hits_before` are the hits at the beginning.
 pub(super) fn together(threads: &[Vec<Seen>], hits_before: Option<u64>) -> Vec<TimelinePoint> {
     let count = threads.iter().map(Vec::len).max().unwrap_or(0);
     let mut points = Vec::with_capacity(count);
@@ -68,8 +70,8 @@ const CONFIRMED_BY: usize = 3;
 /// Back is what lies within this share of the steady rate.
 const NEARLY: f64 = 0.95;
 
-/// What each shift did, for popular keys that move every `every` lookups. Shifts without a point on either side are left
-/// out.
+/// What each shift did, for popular keys that move every `every` lookups. Shifts without a point on
+/// either side are left out.
 pub fn shifts(points: &[TimelinePoint], every: u64) -> Vec<Shift> {
     let last = points.last().map_or(0, |point| point.lookups);
     let times = last.checked_div(every).unwrap_or(0);

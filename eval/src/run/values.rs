@@ -1,4 +1,4 @@
-//! How long values are, and what they hold.
+//! Lengths and content of values.
 
 use std::fmt;
 use std::str::FromStr;
@@ -39,7 +39,8 @@ impl ValueBytes {
         }
     }
 
-    /// Bytes that values of more than `inline` bytes take where they lie, in the mean over all values.
+    /// Bytes that values of more than `inline` bytes take where they lie, in the mean over all
+    /// values.
     pub fn mean_beyond(self, inline: u32) -> f64 {
         match self {
             Self::UpTo(most) if most > inline => {

@@ -1,4 +1,4 @@
-//! Comparing answers with what they must be, and adding up what they cost.
+//! Comparison of answers with the expected ones, and the sum of their costs.
 
 use std::borrow::Borrow;
 use std::ops::AddAssign;
@@ -43,7 +43,8 @@ pub struct Costs {
     pub at_node: u64,
     /// Lookups by the memory node's processor.
     pub server_side: u64,
-    /// Dependent round trips each lookup waited for; keys of one group wait for the same ones, each counts them.
+    /// Dependent round trips each lookup waited for; keys of one group wait for the same ones, each
+    /// counts them.
     pub round_trips: u64,
     /// READ requests.
     pub reads: u64,

@@ -1,5 +1,6 @@
-//! Lookups over the number of keys. A table that no longer fits the processor's caches makes every lookup wait for memory,
-//! and larger ones for page tables too: so each point is held against a chain of reads over a buffer as large as the table.
+//! `scale`: lookups over the number of keys. In a table larger than the processor's caches every
+//! lookup waits for memory, and in larger ones for page tables too, so each point is compared with
+//! a chain of reads over a buffer as large as the table.
 
 use std::path::PathBuf;
 
@@ -52,10 +53,10 @@ impl ScaleArgs {
     /// The options of each point, in ascending order of keys.
     ///
     /// # Errors
-    /// If the options make no sense.
+    /// If the options are invalid.
     fn points(&self) -> anyhow::Result<Vec<RunArgs>> {
         self.run.validate()?;
-        ensure!(self.run.url.is_none(), "--url: scale starts memory nodes of its own, leave it away");
+        ensure!(self.run.url.is_none(), "--url: scale starts memory nodes of its own, omit it");
         ensure!(
             self.run.dataset.count().is_none(),
             "--dataset {}: --keys says how many keys there are, write the data set's name alone",
@@ -101,7 +102,8 @@ pub fn scale(arguments: &ScaleArgs) -> anyhow::Result<Verdict> {
     Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
 }
 
-/// One number of keys: lookups, and then, when the memory is free again, the reads they are held against.
+/// One number of keys: lookups, and then, when the memory is free again, the reads they are held
+/// against.
 fn point<K: DataKeys>(run: &RunArgs, ordinal: u32, bar: &Bar) -> anyhow::Result<Vec<Row>> {
     let mut rows = {
         let dataset = K::open(&run.dataset, &run.open_options(bar))?;
@@ -138,7 +140,8 @@ fn fastest(row: &Row) -> f64 {
     row.threads as f64 * 1e9 / row.ops_per_s_max
 }
 
-/// Of each row: how much its lookups, and the machine's reads, grew since the first row of the system.
+/// Of each row: how much its lookups, and the machine's reads, grew since the first row of the
+/// system.
 fn growths(rows: &[Row]) -> Vec<(f64, f64)> {
     let growth = |row: &Row| {
         let first = rows.iter().find(|other| other.system == row.system).unwrap_or(row);
@@ -248,7 +251,7 @@ mod tests {
             ("--keys 1M", "--dataset"),
             ("--dataset uniform:1M --keys 1M", "name alone"),
             ("--dataset uniform --keys 0", "above 0"),
-            ("--dataset uniform --url shm://fpcache", "leave it away"),
+            ("--dataset uniform --url shm://fpcache", "omit it"),
         ] {
             let error = parse(options).unwrap_err();
             assert!(error.contains(remedy), "{options}: {error}");

@@ -1,4 +1,4 @@
-//! An experiment at several values of one setting.
+//! `sweep`: an experiment at several values of one setting.
 
 pub mod options;
 pub mod plot;
@@ -116,8 +116,8 @@ impl<'a, K: DataKeys> Sweep<'a, K> {
         }
     }
 
-    /// Measures these points and puts each into the store once it is done. `host` may be a memory node that holds the
-    /// table of the first. To be called by the main thread, as [`Host::start`].
+    /// Measures these points and puts each into the store once it is done. `host` may be a memory
+    /// node that holds the table of the first. To be called by the main thread, as [`Host::start`].
     ///
     /// # Errors
     /// If a point fails; those before it are in the store.
@@ -147,8 +147,8 @@ impl<'a, K: DataKeys> Sweep<'a, K> {
         Ok(())
     }
 
-    /// A memory node for the `at`-th point and those that share its table; all their clients are tried, so that a budget
-    /// too small for the data is refused before anything is measured.
+    /// A memory node for the `at`-th point and those that share its table; all their clients are
+    /// tried, so that a budget too small for the data is refused before anything is measured.
     fn new_host(&self, points: &[&Point], at: usize) -> anyhow::Result<Host<K>> {
         let mut host = Host::start(&points[at].run, self.dataset, at as u32)?;
         if self.arguments.over == Over::Cache && host.is_shared() {

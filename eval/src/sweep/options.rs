@@ -1,4 +1,4 @@
-//! What a sweep takes.
+//! Options of `sweep`.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ pub struct SweepArgs {
     #[arg(long, value_enum, value_name = "SETTING", help_heading = "Sweep")]
     pub over: Over,
 
-    /// Its values, separated by commas, written as the option of that name takes them
+    /// Its values, separated by commas, in the syntax of the option of that name
     #[arg(long, required = true, value_delimiter = ',', help_heading = "Sweep")]
     pub values: Vec<String>,
 
@@ -51,7 +51,7 @@ pub struct SweepArgs {
     #[arg(long, value_name = "FOLDER", help_heading = "Sweep")]
     pub out: Option<PathBuf>,
 
-    /// Start over: forget the points that are there already
+    /// Start over, and discard existing points
     #[arg(long, help_heading = "Sweep")]
     pub fresh: bool,
 
@@ -65,26 +65,27 @@ pub struct SweepArgs {
 }
 
 impl SweepArgs {
-    /// Notes what the parsed values alone do not tell: whether the swept option was written out.
+    /// Notes whether the swept option was given explicitly.
     pub fn note_given(&mut self, matches: &ArgMatches) {
         self.given_too = matches.value_source(self.over.option().id) == Some(ValueSource::CommandLine);
     }
 
-    /// Whether it is one in a model of network cards.
+    /// Whether it uses a model of network cards.
     #[cfg(feature = "workbench")]
     pub fn is_modelled(&self) -> bool {
         self.over == Over::Nic || self.run.transport.card().is_some()
     }
 
-    /// Checks everything that can be checked without the data, and gives the points in ascending order, each once.
+    /// Checks everything that can be checked without the data, and gives the points in ascending
+    /// order, each once.
     ///
     /// # Errors
-    /// Names the option or value and what it may be.
+    /// Names the option or value, and the valid ones.
     pub fn points(&self) -> anyhow::Result<Vec<Point>> {
         let option = self.over.option();
         ensure!(
             !self.given_too,
-            "--{} is what is swept: leave it away, --values has its values",
+            "--{} is what is swept: omit it, since --values has its values",
             option.name
         );
         ensure!(
@@ -96,11 +97,11 @@ impl SweepArgs {
         let has_fpcache = self.run.systems.contains(&SystemName::Fpcache);
         ensure!(
             !self.run.systems.contains(&SystemName::FpcacheClient),
-            "fpcache-client is no system of sweeps: leave it away, or compare it by `run`"
+            "sweeps do not support fpcache-client: omit it, or compare it by `run`"
         );
         ensure!(
             ![SystemName::Jakiro, SystemName::JakiroReply].iter().any(|name| self.run.systems.contains(name)),
-            "jakiro is no system of sweeps: leave it away, or compare it by `run`"
+            "sweeps do not support jakiro: omit it, or compare it by `run`"
         );
         ensure!(
             has_fpcache || !self.over.is_of_fpcache(),
@@ -119,8 +120,8 @@ impl SweepArgs {
         );
         ensure!(
             self.run.url.is_none() || !self.over.changes_table(),
-            "--url names a memory node that holds its table already, and another {} needs another table: leave --url \
-             away",
+            "--url names a memory node that holds its table already, and another {} needs another table: omit \
+             --url",
             self.over.name()
         );
         let mut points = Vec::with_capacity(self.values.len());
@@ -162,8 +163,9 @@ impl SweepArgs {
         self.out.clone().unwrap_or_else(named)
     }
 
-    /// All settings but the swept one, in words: what must agree for points to belong together. What has no bearing on
-    /// the figures is not in it, such as the size of the region.
+    /// All settings except the swept one, in words, which must be equal for points to belong
+    /// together. Settings without influence on the results are left out, such as the size of the
+    /// region.
     pub fn experiment(&self) -> String {
         fn list<T>(given: &[T], name: impl Fn(&T) -> String, single: String) -> String {
             if given.is_empty() { single } else { given.iter().map(name).collect::<Vec<_>>().join("+") }
@@ -288,7 +290,7 @@ mod tests {
             ("--dataset ipv4 --over epsilon --values 8 --policies fd", "heat"),
             ("--dataset ipv4 --over cache --values 8MiB --variants fd --variant full", "--variant"),
             ("--dataset ipv4 --over epsilon --values 8 --plans range --plan auto", "--plan"),
-            ("--dataset ipv4 --over epsilon --values 8 --url shm://x", "leave --url away"),
+            ("--dataset ipv4 --over epsilon --values 8 --url shm://x", "omit --url"),
             ("--dataset ipv4 --over epsilon --values 8 --cold", "--cache"),
         ] {
             let error = parse(options).unwrap_err();

@@ -1,5 +1,6 @@
-//! Plots of lines. The plot of a sweep: throughput over the swept setting, and the hit rate below it where there is a hot cache. One line
-//! per system, plan, variant and policy; thin bars reach from the slowest pass to the fastest.
+//! Line plots. The plot of a sweep shows throughput over the swept setting, and the hit rate below
+//! it if there is a hot cache. There is one line per system, plan, variant and policy; thin bars
+//! reach from the slowest pass to the fastest.
 
 use anyhow::anyhow;
 use clap::ValueEnum;
@@ -118,8 +119,8 @@ pub fn draw(rows: &[Row]) -> anyhow::Result<String> {
     })
 }
 
-/// Draws lines in one panel under titles; `show` is a value of the x axis, whose steps are factors, for people. The axes
-/// have names.
+/// Draws lines in one panel under titles; `show` is a value of the x axis, whose steps are factors,
+/// for people. The axes have names.
 ///
 /// # Errors
 /// If the drawing library fails.
@@ -145,7 +146,8 @@ pub fn lines(
     })
 }
 
-/// Draws lines in one panel, as high as their names need, under titles, over axes that are given. The axes have names.
+/// Draws lines in one panel, as high as their names need, under titles, over axes that are given.
+/// The axes have names.
 ///
 /// # Errors
 /// If the drawing library fails.

@@ -1,4 +1,4 @@
-//! What is varied: the settings there are, the points along one, the lines beside each other.
+//! The dimensions of a sweep: settings, the points along one, and the lines.
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;

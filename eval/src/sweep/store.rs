@@ -1,9 +1,10 @@
-//! Where a sweep's results lie, so that it can go on after an interruption.
+//! The results of a sweep on disk, from which it continues after an interruption.
 //!
-//! `results.json` alone is read back: an array of rows as `run` writes them, each with a [`PointTag`] that says to which
-//! point of which experiment it belongs, and with what [made](crate::made) it. `results.csv` and `plot.svg` are made from
-//! the same rows. Every file is written beside its place and renamed into it, so that an interruption leaves the old one
-//! or the new one. Files that this experiment did not write are left as they are.
+//! Only `results.json` is read back: an array of rows as `run` writes them, each with a
+//! [`PointTag`] that identifies experiment and point, and with its [provenance](crate::made).
+//! `results.csv` and `plot.svg` are written from the same rows. Every file is written under a
+//! temporary name and renamed, so that an interruption leaves the old one or the new one. Files of
+//! other experiments are left alone.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
@@ -49,7 +50,8 @@ impl Store {
             store.refuse_others(&found)?;
             store.rows = found;
         }
-        // Found out now rather than after the first point; a half-written file of an interruption goes.
+        // Found out now rather than after the first point; a half-written file of an interruption
+        // goes.
         can_replace(&store.json)?;
         store.refuse_foreign(&store.csv(), "sweep.experiment", (!fresh).then_some(&*store.experiment))?;
         store.refuse_foreign(&store.plot(), plot::MARK, None)?;
@@ -110,7 +112,8 @@ impl Store {
         )
     }
 
-    /// Refuses rows of a data set that came from elsewhere: a stand-in beside a published file, or the other way round.
+    /// Refuses rows of a data set that came from elsewhere: a stand-in beside a published file, or
+    /// the other way round.
     ///
     /// # Errors
     /// Names both sources.
@@ -156,7 +159,8 @@ impl Store {
         json.push(b'\n');
         replace(&self.json, &json)?;
         let rows = self.rows();
-        // Rows of a release that did not say what made them have no such columns, and then none may have them.
+        // Rows of a release that did not say what made them have no such columns, and then none may
+        // have them.
         let csv = match self.rows.iter().all(|recorded| recorded.made.is_some()) {
             true => csv(&self.rows)?,
             false => csv(&rows)?,
@@ -211,7 +215,8 @@ fn beside(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-/// Puts `bytes` into a file in one step: whoever reads it, now or after an interruption, sees the old or the new.
+/// Puts `bytes` into a file in one step: whoever reads it, now or after an interruption, sees the
+/// old or the new.
 fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let beside = beside(path)?;
     let write = || {
@@ -232,7 +237,8 @@ fn can_replace(path: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// The rows as a table with one column per field, those of inner objects as `machine.cpu`; lists stand as JSON.
+/// The rows as a table with one column per field, those of inner objects as `machine.cpu`; lists
+/// stand as JSON.
 fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<String> {
     let mut text = String::new();
     for (at, row) in rows.iter().enumerate() {

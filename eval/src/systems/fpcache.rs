@@ -79,8 +79,8 @@ pub fn load<K: DataKeys>(
         .with_context(|| format!("loading {} into the memory node {}", set.name(), client.name()))
 }
 
-/// Loads records into the client's memory node, and says how long that took, with what fitting models to a sample of the
-/// keys takes.
+/// Loads records into the client's memory node, and says how long that took, with what fitting
+/// models to a sample of the keys takes.
 pub fn load_records<K: DataKeys>(
     client: &TableClient<K>,
     records: &impl Records<K>,
@@ -117,8 +117,9 @@ pub fn load_records<K: DataKeys>(
 }
 
 impl<K: DataKeys> FpCache<K> {
-    /// Fetches the directory of a memory node that holds a table; `load` is how long loading took, if it was loaded
-    /// here. `name` is what reports call it, `config` what the client was made with.
+    /// Fetches the directory of a memory node that holds a table; `load` is how long loading took,
+    /// if it was loaded here. `name` is what reports call it, `config` what the client was made
+    /// with.
     pub fn open(
         client: TableClient<K>,
         name: &'static str,

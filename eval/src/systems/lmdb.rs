@@ -1,5 +1,5 @@
-//! LMDB: an ordered map in files that processes of one machine map into their memory. Only with the feature `lmdb`, which
-//! builds its C library.
+//! LMDB: an ordered map in files that processes of one machine map into their memory. Only with the
+//! feature `lmdb`, which builds its C library.
 
 use std::path::Path;
 
@@ -39,7 +39,8 @@ impl Lmdb {
         )
     }
 
-    /// Stores a data set in a new folder within `folder`: in ascending order, without waiting for the disk.
+    /// Stores a data set in a new folder within `folder`: in ascending order, without waiting for
+    /// the disk.
     ///
     /// # Errors
     /// If the folder cannot be made, or has no room.
@@ -96,8 +97,8 @@ impl System for Lmdb {
     }
 }
 
-/// One thread's transaction, which is renewed with every call, so that it sees what was written before, as a lookup in
-/// the other systems does.
+/// One thread's transaction, which is renewed with every call, so that it sees what was written
+/// before, as a lookup in the other systems does.
 #[derive(Debug)]
 pub struct LmdbReader<'a> {
     store: &'a Lmdb,

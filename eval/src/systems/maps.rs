@@ -1,8 +1,9 @@
-//! The maps FPCache is compared with: in this process, without a memory node.
+//! In-process maps for comparison.
 //!
-//! Each gets its best shape. Values of the common sizes lie inside the map's entries, so that a lookup misses the cache
-//! once; others lie side by side in one vector, without an allocation each. Byte strings as keys are `Vec<u8>`s. The hash map is given its size before it
-//! is filled, the ordered map is built from sorted pairs, which packs its nodes.
+//! Each is given its best shape. Values of common lengths are stored in the map's entries, so that
+//! a lookup misses the cache once; others are stored in one vector, without an allocation each.
+//! Byte-string keys are `Vec<u8>`s. The hash map is created with its final capacity; the ordered
+//! map is built from sorted pairs, which packs its nodes.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -163,7 +164,8 @@ impl Shape for SideBySide {
     }
 }
 
-/// Values of many sizes side by side in one vector; the entries hold where each begins, and its length.
+/// Values of many sizes side by side in one vector; the entries hold where each begins, and its
+/// length.
 #[derive(Debug)]
 pub struct Packed {
     sizes: ValueBytes,

@@ -1,4 +1,4 @@
-//! memcached as a server of this experiment.
+//! memcached, run as a server for an experiment.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! What is measured, behind one trait.
+//! The systems that are measured, behind one trait.
 //!
-//! A comparator is a type that implements [`System`]; the passes of [`measure`](mod@crate::run::measure) are compiled for
-//! each, so that no call in a measured loop goes through a table of functions.
+//! A system is a type that implements [`System`]. The passes of
+//! [`measure`](mod@crate::run::measure) are compiled for each, so that measured loops have no
+//! dynamic dispatch.
 
 pub mod fpcache;
 pub mod jakiro;
@@ -122,14 +123,15 @@ pub trait System: Sync {
     /// Empties the hot cache, if there is one.
     fn clear_cache(&self) {}
 
-    /// Processor time that the process which serves it has had so far, if that is another one and it can be told.
+    /// Processor time that the process which serves it has had so far, if that is another one and
+    /// it can be told.
     fn server_cpu(&self) -> Option<Duration> {
         None
     }
 }
 
-/// Looks keys up and leaves the answers in buffers of its own, which it keeps: no call allocates once they have grown
-/// to the size of the answers.
+/// Looks keys up and leaves the answers in buffers of its own, which it keeps: no call allocates
+/// once they have grown to the size of the answers.
 pub trait Reader<K: DataKeys> {
     /// The value of `key`, copied into this reader.
     fn get(&mut self, key: K::View<'_>) -> anyhow::Result<Option<&[u8]>>;
@@ -166,6 +168,7 @@ pub struct Facts {
     pub memory_node_bytes: Option<u64>,
     /// Bytes of models and directory in this process.
     pub model_bytes: Option<u64>,
-    /// All bytes the system holds in this process; with a budget, what is used of it by the end counts instead.
+    /// All bytes the system holds in this process; with a budget, what is used of it by the end
+    /// counts instead.
     pub process_bytes: u64,
 }

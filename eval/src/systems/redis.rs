@@ -1,4 +1,4 @@
-//! Redis, or Valkey, as a server of this experiment: in memory, nothing kept.
+//! Redis or Valkey, run as a server for an experiment: in memory, without persistence.
 
 use std::sync::Arc;
 
@@ -116,7 +116,8 @@ fn put_bulk(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The kind and the number of the line at `at`, and where the next one begins; `None` if it has not come whole.
+/// The kind and the number of the line at `at`, and where the next one begins; `None` if it has not
+/// come whole.
 fn head(bytes: &[u8], at: usize) -> anyhow::Result<Option<(u8, i64, usize)>> {
     let Some((&kind, rest)) = bytes.get(at..).and_then(<[u8]>::split_first) else { return Ok(None) };
     let Some(length) = rest.iter().position(|&byte| byte == b'\n') else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! A comparator's server: a process that an experiment starts and ends.
+//! A system's server: a process that the experiment starts and stops.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -24,8 +24,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a program with the words that `words` makes of a new folder of its own, and waits until `is_up` says that it
-    /// answers. `label` tells the servers of this process apart.
+    /// Starts a program with the words that `words` makes of a new folder of its own, and waits
+    /// until `is_up` says that it answers. `label` tells the servers of this process apart.
     ///
     /// # Errors
     /// If it cannot be started, ends at once, or does not answer within ten seconds.
@@ -105,8 +105,8 @@ pub fn free_port() -> anyhow::Result<SocketAddr> {
     listener.local_addr().context("looking for a free port")
 }
 
-/// What an installed program says its version is: the first word of its output that begins with a digit; `None` if it is
-/// not installed.
+/// What an installed program says its version is: the first word of its output that begins with a
+/// digit; `None` if it is not installed.
 pub fn version_of(program: &str, option: &str) -> Option<String> {
     let output = Command::new(program).arg(option).stdin(Stdio::null()).output().ok()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -117,9 +117,11 @@ pub fn version_of(program: &str, option: &str) -> Option<String> {
     text.split_whitespace().find_map(version)
 }
 
-/// Processor time that a process has had so far, all its threads together; `None` if the operating system does not say.
+/// Processor time that a process has had so far, all its threads together; `None` if the operating
+/// system does not say.
 ///
-/// From the scheduler's own counts, which are nanoseconds; clock ticks would be a hundredth of a second.
+/// From the scheduler's own counts, which are nanoseconds; clock ticks would be a hundredth of a
+/// second.
 pub fn cpu_time(process_id: u32) -> Option<Duration> {
     let threads = fs::read_dir(format!("/proc/{process_id}/task")).ok()?;
     let of_thread = |path: PathBuf| -> Option<u64> {

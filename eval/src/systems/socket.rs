@@ -1,4 +1,4 @@
-//! Stores that are asked over a socket, whatever they speak.
+//! Systems that are reached over a socket, with any protocol.
 
 use std::fmt;
 use std::io::{ErrorKind, Read, Write};
@@ -31,7 +31,8 @@ pub trait Dialect: Copy + Send + Sync + 'static {
     /// Appends the request for the values of `keys`.
     fn ask(self, keys: &[&[u8]], out: &mut Vec<u8>);
 
-    /// Takes what has come of the reply, from where the last call stopped. `true` once it is complete.
+    /// Takes what has come of the reply, from where the last call stopped. `true` once it is
+    /// complete.
     ///
     /// # Errors
     /// If the store answers something else.

@@ -1,4 +1,4 @@
-//! FPCache asked by tasks: each looks up one key at a time, all of them on one thread.
+//! FPCache used by tasks: each looks up one key at a time, all on one thread.
 
 use std::borrow::Borrow;
 use std::hint::black_box;
@@ -19,7 +19,8 @@ use crate::run::measure::{Measurable, Pass, Workload, new_histogram, process_cpu
 use crate::run::timeline::TimelinePoint;
 use crate::run::verify::Verified;
 
-/// A client of a memory node for the tasks of a runtime that has one thread. The keys of a call of a [`Workload`] are tasks.
+/// A client of a memory node for the tasks of a runtime that has one thread. The keys of a call of
+/// a [`Workload`] are tasks.
 pub struct Tasks<K: DataKeys> {
     asked: Together<K>,
     /// The memory nodes' processes.
@@ -40,7 +41,8 @@ impl<K: DataKeys> Tasks<K> {
         Ok(Self { asked: Together { runtime, client }, memory_nodes })
     }
 
-    /// Runs as many tasks as a call has keys, which share the lookups out, and returns what each made of its part.
+    /// Runs as many tasks as a call has keys, which share the lookups out, and returns what each
+    /// made of its part.
     fn in_tasks<R: Send + 'static, F: Future<Output = anyhow::Result<R>> + Send + 'static>(
         &self,
         workload: &Workload<'_, '_, K>,

@@ -1,4 +1,4 @@
-//! What another table is kept busy with.
+//! The loads that keep another table busy.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -116,7 +116,8 @@ impl Burden<'_> {
         }
     }
 
-    /// Does something again and again, for as long as the options say; what counts of a round is what it hands to `probing`.
+    /// Does something again and again, for as long as the options say; what counts of a round is
+    /// what it hands to `probing`.
     fn repeat(&self, mut round: impl FnMut() -> anyhow::Result<Duration>) -> anyhow::Result<Done> {
         const MOST_ROUNDS: u64 = 100_000;
         let (began, mut done) = (Instant::now(), Done::default());

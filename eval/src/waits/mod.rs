@@ -1,4 +1,5 @@
-//! How long a put to one table waits while another table of the same memory node has much to do: one thread serves both.
+//! `waits`: how long a put to one table waits while another table of the same memory node is busy.
+//! One thread serves both.
 
 mod loads;
 mod probe;
@@ -40,7 +41,7 @@ Exit code: 0 if the loads ran, 2 if one failed.";
 /// The options of `waits`.
 #[derive(Args, Clone, Debug)]
 pub struct WaitsArgs {
-    /// What the other table is busy with, separated by commas [default: all]
+    /// Loads on the other table, separated by commas [default: all]
     #[arg(long = "load", value_enum, value_delimiter = ',')]
     pub loads: Vec<LoadName>,
 
@@ -48,7 +49,7 @@ pub struct WaitsArgs {
     #[arg(long, default_value = "4M", value_parser = positive_count)]
     pub keys: u64,
 
-    /// Seconds of each load, about
+    /// Approximate seconds of each load
     #[arg(long, default_value_t = 3.0, value_parser = seconds)]
     pub seconds: f64,
 
@@ -56,12 +57,12 @@ pub struct WaitsArgs {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub every_us: u64,
 
-    /// Folder for the data of the loads that are about the disk: in a new folder within, removed in the end [default: the
-    /// system's folder for temporary files]
+    /// Folder for loads that use the disk, in a new folder within that is removed at the end
+    /// [default: the system's temporary folder]
     #[arg(long, value_name = "FOLDER")]
     pub store_dir: Option<PathBuf>,
 
-    /// Write the figures to this file, `-` for standard output
+    /// Write the results to this file, `-` for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Puts at a steady rate, timed while something else is under way.
+//! Puts at a steady rate, timed while something else is in progress.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -29,8 +29,8 @@ pub struct Probe {
 pub struct Latencies {
     /// As the client saw them.
     pub seen: Histogram<u64>,
-    /// Without the time for which the client's thread or the memory node's could run and had no processor; `None` where the
-    /// operating system does not tell.
+    /// Without the time for which the client's thread or the memory node's could run and had no
+    /// processor; `None` where the operating system does not tell.
     pub own: Option<Histogram<u64>>,
 }
 
@@ -82,7 +82,8 @@ impl Drop for End<'_> {
 }
 
 impl Probe {
-    /// Makes the table of the puts, one every so many microseconds, at the memory node of this process.
+    /// Makes the table of the puts, one every so many microseconds, at the memory node of this
+    /// process.
     pub fn new(url: &str, node: u32, every_us: u64) -> anyhow::Result<Self> {
         let table = "probe".parse()?;
         Tables::connect_with(url, DEADLINE)?.create(&table, KeyKind::U64, Default::default())?;

@@ -1,4 +1,4 @@
-//! The figures of the waits under one load.
+//! Results for the waits under one load.
 
 use fpcache_datasets::count::human;
 use serde::Serialize;
@@ -26,10 +26,11 @@ pub struct WaitsRow {
     pub every_us: u64,
     /// When writes reached the disk; null if there was no log.
     pub fsync: Option<String>,
-    /// Latencies of the puts; one that took longer than the time between two counts for those that were due meanwhile.
+    /// Latencies of the puts; one that took longer than the time between two counts for those that
+    /// were due meanwhile.
     pub latency: Latency,
-    /// The same without the time for which the thread of the puts or the memory node's could run and had no processor; null where
-    /// the operating system does not tell.
+    /// The same without the time for which the thread of the puts or the memory node's could run
+    /// and had no processor; null where the operating system does not tell.
     pub own_latency: Option<Latency>,
     /// The machine.
     pub machine: Machine,

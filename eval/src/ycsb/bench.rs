@@ -1,4 +1,4 @@
-//! A loaded memory node, and what the passes over it have done so far.
+//! A loaded memory node, and the state of the passes over it.
 
 use std::time::Duration;
 
@@ -19,8 +19,9 @@ use crate::run::options::RunArgs;
 use crate::systems::fpcache::{self, FpCache, Records};
 use crate::systems::{Facts, SystemName};
 
-/// Regions are this many times as large as the data take when loaded: rebuilt segments are less full, and old ones wait
-/// before their memory is used again. Pages that are never written take no memory.
+/// Regions are this many times as large as the data take when loaded: rebuilt segments are less
+/// full, and old ones wait before their memory is used again. Pages that are never written take no
+/// memory.
 const ROOM: u64 = 3;
 
 /// The options with a region large enough for `keys` records that come one by one.

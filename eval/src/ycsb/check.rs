@@ -1,4 +1,4 @@
-//! Looking at every answer while the passes run.
+//! Verification of every answer during the passes.
 
 use super::ledger::Ledger;
 use super::store::{Change, Session, Store};
@@ -70,8 +70,9 @@ impl Checks {
         }
     }
 
-    /// A scan of up to `limit` records from a key that is there, of a table into which these ascending keys were
-    /// loaded. One scan in sixteen is held against all of them: finding the first one takes as long as some lookups.
+    /// A scan of up to `limit` records from a key that is there, of a table into which these
+    /// ascending keys were loaded. One scan in sixteen is held against all of them: finding the
+    /// first one takes as long as some lookups.
     pub fn scan<'a>(&'a mut self, from: u64, limit: usize, loaded: &'a [u64]) -> Scan<'a> {
         let is_compared = self.scans.is_multiple_of(COMPARED_EVERY);
         self.scans = self.scans.wrapping_add(1);
@@ -134,7 +135,8 @@ impl Scan<'_> {
     }
 }
 
-/// Reads everything that must be there in the end, and compares it with what was written to it; `keys` ascend.
+/// Reads everything that must be there in the end, and compares it with what was written to it;
+/// `keys` ascend.
 ///
 /// # Errors
 /// If the store fails.

@@ -1,8 +1,9 @@
-//! What every record may hold after the passes, without a note taken while they run.
+//! The values that each record may have after the passes, computed without recording anything
+//! during them.
 //!
-//! A thread's stream can be played again, so that its last write of each key is known afterwards. The value that a key
-//! has in the end was written by the last pass that wrote the key at all, and there by some thread's last write: any other
-//! value, or none, is a write that was lost, or undone.
+//! A thread's stream can be replayed, so its last write of each key is known afterwards. The final
+//! value of a key was written by the last pass that wrote the key, as the last write of some thread
+//! in it. Any other value, or none, shows a write that was lost or undone.
 
 use fpcache_datasets::requests::{Operation, Play};
 
@@ -11,15 +12,16 @@ use super::value::stored;
 /// A key and the sequence number of a write of it.
 pub type Written = (u64, u64);
 
-/// The sequence number of the `index`-th operation of a thread, where `base` operations of each thread came before; never
-/// 0, which is the load's.
+/// The sequence number of the `index`-th operation of a thread, where `base` operations of each
+/// thread came before; never 0, which is the load's.
 pub fn sequence(base: u64, index: u64, thread: usize, threads: usize) -> u64 {
     1 + (base + index) * threads as u64 + thread as u64
 }
 
-/// The last write of each key that a thread wrote in a pass, in ascending order of keys. `play` is what the thread did,
-/// of which the first `count` operations count, in groups of `group`; see [`pass`](mod@super::pass) for the order in a
-/// group. `number` gives the sequence number of the operation at an index.
+/// The last write of each key that a thread wrote in a pass, in ascending order of keys. `play` is
+/// what the thread did, of which the first `count` operations count, in groups of `group`; see
+/// [`pass`](mod@super::pass) for the order in a group. `number` gives the sequence number of the
+/// operation at an index.
 pub fn last_writes(play: Play<'_>, count: u64, group: usize, number: impl Fn(u64) -> u64) -> Vec<Written> {
     let mut writes: Vec<(u64, (u64, bool, u64))> = Vec::new();
     for (at, operation) in (0u64..).zip(play.take(count as usize)) {
@@ -68,8 +70,8 @@ pub struct Along<'a> {
 }
 
 impl Along<'_> {
-    /// Whether `key`, which must not be below the one before, may hold what the write of this sequence number wrote, as
-    /// far as a value of `value_bytes` bytes tells it.
+    /// Whether `key`, which must not be below the one before, may hold what the write of this
+    /// sequence number wrote, as far as a value of `value_bytes` bytes tells it.
     pub fn allows(&mut self, key: u64, sequence: u64, value_bytes: usize) -> bool {
         let mut of_key: &[Written] = &[];
         for pass in &mut self.passes {

@@ -1,4 +1,4 @@
-//! Workloads that read and change records.
+//! `ycsb`: workloads that read and change records.
 
 pub mod bench;
 pub mod check;
@@ -82,7 +82,8 @@ fn held_back<K: DataKeys>(arguments: &YcsbArgs, workloads: &[Workload], dataset:
 pub struct Measured {
     /// Passes that count for throughput.
     pub passes: Vec<Done>,
-    /// The pass whose latencies count; the last of those that count for throughput if these have instants.
+    /// The pass whose latencies count; the last of those that count for throughput if these have
+    /// instants.
     pub latency: Done,
     /// What the memory node did in all of them.
     pub counts: NodeCounts,

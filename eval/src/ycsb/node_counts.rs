@@ -1,4 +1,4 @@
-//! What the memory node did meanwhile.
+//! What the memory node did during a workload.
 
 use std::ops::AddAssign;
 

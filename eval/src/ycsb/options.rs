@@ -1,4 +1,4 @@
-//! What `ycsb` takes.
+//! Options of `ycsb`.
 
 use std::time::Duration;
 
@@ -39,7 +39,7 @@ Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment 
 /// The options of `ycsb`.
 #[derive(Args, Clone, Debug)]
 pub struct YcsbArgs {
-    /// Workloads, separated by commas, which take turns
+    /// Workloads, separated by commas
     #[arg(
         long = "workload",
         value_delimiter = ',',
@@ -56,27 +56,30 @@ pub struct YcsbArgs {
     #[arg(long, value_name = "TIME", value_parser = time::parse_positive, help_heading = "Workload")]
     pub duration: Option<Duration>,
 
-    /// Operations per second of all threads, such as 100k, at instants of their own [default: one after the other]
+    /// Open loop: operations per second of all threads, such as 100k [default: a closed loop]
     #[arg(long, value_name = "OPERATIONS", value_parser = positive_count, help_heading = "Workload")]
     pub rate: Option<u64>,
 
-    /// With --rate: how the instants are spread [default: poisson]
+    /// With --rate: distribution of arrival times [default: poisson]
     #[arg(long, value_enum, requires = "rate", help_heading = "Workload")]
     pub arrivals: Option<Arrivals>,
 
-    /// Keys to insert: random, append, descending, middle or hotspot-moves are held back of the data set, fresh are new
+    /// Keys to insert: random, append, descending, middle or hotspot-moves are withheld from the
+    /// data set, fresh ones are new
     #[arg(long, default_value = "random", value_name = "ORDER", help_heading = "Workload")]
     pub insert_order: InsertOrder,
 
-    /// How many keys there are to insert [default: as many as the operations take; with --duration a tenth of the keys]
+    /// Number of keys to insert [default: as many as the operations need; with --duration a tenth
+    /// of the keys]
     #[arg(long, value_name = "KEYS", value_parser = positive_count, help_heading = "Workload")]
     pub inserts: Option<u64>,
 
-    /// Writes a thread has under way while it goes on; 1: it waits for each [default: 4, and 1 with --group or --rate]
+    /// Writes in flight per thread; with 1 it waits for each [default: 4, and 1 with --group or
+    /// --rate]
     #[arg(long, value_name = "WRITES", value_parser = positive_count, help_heading = "Workload")]
     pub writes_in_flight: Option<u64>,
 
-    /// Whether a distribution was written out.
+    /// Whether a distribution was given explicitly.
     #[arg(skip)]
     pub has_distribution: bool,
 
@@ -86,12 +89,12 @@ pub struct YcsbArgs {
 }
 
 impl YcsbArgs {
-    /// Notes what the parsed values alone do not tell: whether a distribution was asked for.
+    /// Notes whether a distribution was given explicitly.
     pub fn note_given(&mut self, matches: &ArgMatches) {
         self.has_distribution = matches.value_source("distribution") == Some(ValueSource::CommandLine);
     }
 
-    /// Checks what a single option cannot know, before any work is done.
+    /// Checks combinations of options, before any work is done.
     pub fn validate(&self) -> anyhow::Result<()> {
         self.run.validate()?;
         refuse_lookups_only(&self.run)?;
@@ -127,7 +130,7 @@ impl YcsbArgs {
         self.run.batch > 1 || self.rate.is_some()
     }
 
-    /// Writes that a thread has under way in the passes that count for throughput.
+    /// Writes in flight per thread in the throughput passes.
     pub fn in_flight(&self) -> usize {
         const USUAL: u64 = 4;
         let usual = if self.waits_for_writes() { 1 } else { USUAL };
@@ -139,7 +142,7 @@ impl YcsbArgs {
         self.duration.map_or(End::Operations(self.run.lookups), End::After)
     }
 
-    /// How the passes that count are timed.
+    /// How the throughput passes are timed.
     pub fn timing(&self) -> Timing {
         match self.rate {
             Some(rate) => Timing::Scheduled(rate as f64, self.arrivals.unwrap_or_default()),
@@ -147,12 +150,13 @@ impl YcsbArgs {
         }
     }
 
-    /// Passes of each workload: those of throughput, and unless these have instants one for the latencies.
+    /// Passes of each workload: those of throughput, and unless these have instants one for the
+    /// latencies.
     pub fn passes(&self) -> u64 {
         u64::from(self.run.rounds) + u64::from(self.rate.is_none())
     }
 
-    /// How many keys there must be to insert for workloads over so many keys.
+    /// The number of keys to insert that workloads over this many keys need.
     pub fn inserts(&self, workloads: &[Workload], keys: u64) -> u64 {
         let share: f64 = workloads.iter().map(|workload| workload.mix.share(OperationKind::Insert)).sum();
         if share == 0.0 {
@@ -183,7 +187,7 @@ pub fn refuse_lookups_only(run: &RunArgs) -> anyhow::Result<()> {
         ("--value-bytes vary", run.value_bytes.fixed().is_none()),
     ];
     for (option, is_given) in given {
-        ensure!(!is_given, "{option} is an option of `run`, which looks up alone: leave it away");
+        ensure!(!is_given, "{option} is for `run`, which only looks up: omit it");
     }
     Ok(())
 }
@@ -235,9 +239,9 @@ mod tests {
             ("--dataset ipv4 --workload A --rate 0", "above 0"),
             ("--dataset ipv4 --workload A --arrivals fixed", "--rate"),
             ("--dataset ipv4 --workload A --insert-order sorted", "hotspot-moves"),
-            ("--dataset ipv4 --workload A --negative 0.5", "leave it away"),
-            ("--dataset ipv4 --workload A --timeline 10K", "leave it away"),
-            ("--dataset words --workload A --value-bytes vary", "leave it away"),
+            ("--dataset ipv4 --workload A --negative 0.5", "omit it"),
+            ("--dataset ipv4 --workload A --timeline 10K", "omit it"),
+            ("--dataset words --workload A --value-bytes vary", "omit it"),
             ("--dataset ipv4 --workload A --group 1025", "1,024"),
             ("--dataset ipv4 --workload A --writes-in-flight 65", "at most 64"),
             ("--dataset ipv4 --workload A --writes-in-flight 2 --group 2", "leave one away"),

@@ -1,8 +1,9 @@
 //! One pass of a workload over a store, in several threads.
 //!
-//! Operations go one by one or in groups. A group's inserts and updates go together first, then its reads and the reads of
-//! its read-modify-writes, then the changes of these, then its scans: what a thread asks for of its own inserts is there.
-//! Single changes may be under way while the thread goes on; a read of the same key waits for them.
+//! Operations are executed singly or in groups. In a group, inserts and updates come first, then
+//! reads and the reads of read-modify-writes, then the writes of these, then scans, so that a
+//! thread finds its own inserts. Single changes may be in flight while the thread continues; a read
+//! of the same key waits for them.
 
 use std::sync::Barrier;
 use std::thread;
@@ -50,7 +51,8 @@ pub struct Course<'a> {
     pub value_bytes: usize,
     /// Operations per call.
     pub group: usize,
-    /// Writes that a thread may have under way in a pass that is timed as a whole; in others it waits for each.
+    /// Writes that a thread may have under way in a pass that is timed as a whole; in others it
+    /// waits for each.
     pub in_flight: usize,
     /// When a pass ends.
     pub end: End,
@@ -103,7 +105,8 @@ pub struct Done {
     pub writes: Vec<Vec<Written>>,
 }
 
-/// Runs a pass. The threads start together, each after some lookups that bring its models into the caches again.
+/// Runs a pass. The threads start together, each after some lookups that bring its models into the
+/// caches again.
 ///
 /// # Errors
 /// If the store fails in a thread.
@@ -320,7 +323,8 @@ struct Thread<'a, S> {
     in_flight: usize,
     checks: Checks,
     loaded: &'a [u64],
-    /// The sequence number of the group's first operation; those after follow in steps of the number of threads.
+    /// The sequence number of the group's first operation; those after follow in steps of the
+    /// number of threads.
     sequence: u64,
     keys: Vec<u64>,
     changes: Vec<(Change, u64)>,

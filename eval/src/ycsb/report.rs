@@ -1,4 +1,4 @@
-//! Workloads' figures as a table.
+//! Output of workloads as a table.
 
 use fpcache_datasets::count::human;
 

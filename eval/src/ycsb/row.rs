@@ -1,4 +1,4 @@
-//! One workload's figures: those of `run`, and what only writes have.
+//! Results for one workload: those of `run`, and those of writes.
 
 use std::collections::BTreeMap;
 
@@ -73,7 +73,8 @@ pub struct YcsbRow {
     pub rate: Option<u64>,
     /// How the instants were spread.
     pub arrivals: Option<&'static str>,
-    /// Writes that a thread had under way while it went on; in the pass of the latencies it waited for each.
+    /// Writes that a thread had under way while it went on; in the pass of the latencies it waited
+    /// for each.
     pub writes_in_flight: usize,
     /// Which keys were inserted.
     pub insert_order: &'static str,
@@ -81,10 +82,11 @@ pub struct YcsbRow {
     pub inserted: u64,
     /// Whether a pass ended early because there were no more keys to insert.
     pub ran_out_of_inserts: bool,
-    /// Latencies by kind of operation, from its start, or from the instant it was due. Those of a group are the group's.
+    /// Latencies by kind of operation, from its start, or from the instant it was due. Those of a
+    /// group are the group's.
     pub latencies: BTreeMap<&'static str, Latency>,
-    /// Operations per second over those of the reference: workload C if it is there, else the first; the median of the
-    /// rounds.
+    /// Operations per second over those of the reference: workload C if it is there, else the
+    /// first; the median of the rounds.
     pub ops_ratio: Option<f64>,
     /// The same of reads per second alone.
     pub reads_ratio: Option<f64>,
@@ -96,7 +98,8 @@ pub struct YcsbRow {
     pub rebuild_ms_max: f64,
     /// Milliseconds that 99 of 100 rebuilds since the memory node's start did not exceed.
     pub rebuild_ms_p99: f64,
-    /// Times per operation that the client brought its models up to date; null where it does not count them.
+    /// Times per operation that the client brought its models up to date; null where it does not
+    /// count them.
     pub refreshes_per_op: Option<f64>,
     /// Inserts that waited for a rebuild because their window was full.
     pub window_full_waits: u64,

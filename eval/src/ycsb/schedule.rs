@@ -1,4 +1,4 @@
-//! When operations of an open loop are due, whether the store keeps up or not.
+//! The schedule of an open loop, whose operations are due whether the store keeps up or not.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -63,7 +63,8 @@ impl Schedule {
     }
 }
 
-/// Waits for an instant: sleeps while it is far off, then gives way to others, since the memory node may need the core.
+/// Waits for an instant: sleeps while it is far off, then gives way to others, since the memory
+/// node may need the core.
 pub fn wait_until(due: Instant) {
     const FAR: Duration = Duration::from_micros(200);
     loop {
@@ -85,7 +86,8 @@ mod tests {
             let mut schedule = Schedule::new(arrivals, 2e6, 0, 2, 7);
             let dues: Vec<u64> = (0..20_000).map(|_| schedule.next()).collect();
             assert!(dues.is_sorted());
-            // Half of two million a second: 20,000 take 20 ms; a sum of as many gaps is within 3 % of that.
+            // Half of two million a second: 20,000 take 20 ms; a sum of as many gaps is within 3 %
+            // of that.
             let last = dues.last().copied().unwrap_or(0);
             assert!(last.abs_diff(20_000_000) < 600_000, "{arrivals:?} {last}");
         }

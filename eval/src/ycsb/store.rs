@@ -1,4 +1,5 @@
-//! What the operations run on, behind one trait. Keys have numbers here, as [`DataSet::numbers`] has them.
+//! The stores that operations run on, behind one trait. Keys are numbers here, as in
+//! [`DataSet::numbers`].
 
 use std::borrow::Borrow;
 
@@ -39,9 +40,9 @@ pub trait Session {
     /// Reads up to `limit` records in key order from `start` on.
     fn scan(&mut self, start: u64, limit: usize, take: impl FnMut(u64, &[u8])) -> anyhow::Result<()>;
 
-    /// Makes changes together, in order, and says how many were refused: inserts of a record that is there, and
-    /// updates of one that is not. `values` are the values one after the other. Of a single change that may be under way
-    /// when this returns a later call says so.
+    /// Makes changes together, in order, and says how many were refused: inserts of a record that
+    /// is there, and updates of one that is not. `values` are the values one after the other. Of a
+    /// single change that may be under way when this returns a later call says so.
     fn change(&mut self, changes: &[(Change, u64)], values: &[u8]) -> anyhow::Result<u64>;
 
     /// Waits for all changes under way, and says how many were refused.

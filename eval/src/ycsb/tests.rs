@@ -1,4 +1,4 @@
-//! Passes over a map, which is a store without faults unless told to have one.
+//! Passes over a map, as a store with optional faults.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -117,7 +117,8 @@ struct Setup {
 const SETUP: Setup =
     Setup { group: 1, threads: 2, value_bytes: 16, end: End::Operations(4_001), timing: Timing::Whole };
 
-/// Runs two passes of each workload, and returns what they found, what was wrong in the end, and the map.
+/// Runs two passes of each workload, and returns what they found, what was wrong in the end, and
+/// the map.
 fn run(setup: &Setup, workloads: &[&str], fault: Fault) -> anyhow::Result<(Vec<Done>, u64, Map)> {
     let keys: Vec<u64> = (1..=5_000).map(|i| i * 3).collect();
     let growth = Growth::split(&keys, 2_000, InsertOrder::Random, 3);

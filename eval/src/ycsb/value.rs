@@ -1,8 +1,9 @@
-//! Values that say whose they are and which write made them.
+//! Values that identify their key and the write that made them.
 //!
-//! A value begins with a check word, `mix(key) ^ mix(sequence)`, goes on with the sequence number of the write that made
-//! it, and repeats the check word to its end. So an answer shows by itself whether it is this key's, whole, and made by
-//! one write. Values below 16 bytes have the low halves of both.
+//! A value begins with a check word, `mix(key) ^ mix(sequence)`, followed by the sequence number of
+//! the write, and then repeats the check word to its end. So an answer itself shows whether it
+//! belongs to its key, is whole, and is from a single write. Values below 16 bytes have the low
+//! halves of both.
 
 use crate::machine::split_mix;
 
@@ -44,7 +45,8 @@ pub fn write(key: u64, sequence: u64, out: &mut [u8]) {
     }
 }
 
-/// The sequence number in a value, as [`stored`] has it; `None` if it is no whole value of this key.
+/// The sequence number in a value, as [`stored`] has it; `None` if it is no whole value of this
+/// key.
 #[inline]
 pub fn sequence(key: u64, value: &[u8]) -> Option<u64> {
     let (check, number) = parts(value.len());

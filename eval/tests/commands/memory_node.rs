@@ -1,4 +1,5 @@
-//! The memory node's process ends with the program, however that ends; a running one can be used; a dead one is named.
+//! The memory node's process ends with the program, however that ends; a running one can be used; a
+//! dead one is named.
 
 #[allow(dead_code)]
 use std::io::{BufRead, BufReader, Read};

@@ -41,7 +41,8 @@ fn what_is_there_is_measured_in_every_way_it_can_be_asked_and_answers_are_compar
         "three ways there, and three memory nodes; one key, several, and one by each of many tasks"
     );
     assert_eq!(of(&rows, "hashmap").chain(of(&rows, "btreemap")).count(), 2);
-    // Two ways there, and one key, a pipeline, one request for several; or one row that names a package.
+    // Two ways there, and one key, a pipeline, one request for several; or one row that names a
+    // package.
     let stores = of(&rows, "redis").chain(of(&rows, "valkey")).count();
     assert!(stores == 6 || of(&rows, "redis").all(|row| row["not_measured"].is_string()), "{stores}");
 }

@@ -80,7 +80,8 @@ const FIELDS: &[&str] = &[
     "calibration",
     "sweep",
 ];
-/// Fields without a value unless a folder for data, a budget, a moving hotspot, a timeline or a sweep is asked for.
+/// Fields without a value unless a folder for data, a budget, a moving hotspot, a timeline or a
+/// sweep is asked for.
 const FIELDS_ON_DEMAND: &[&str] = &[
     "shift_every",
     "fsync",
@@ -318,7 +319,8 @@ fn a_timeline_has_all_its_points_and_tells_what_shifts_did() {
 fn assert_right_over_bytes(data: &str, options: &str, rows: &[Value]) {
     for row in rows {
         assert_eq!((&row["mismatches"], &row["key_space"]), (&0.into(), &"bytes".into()), "{data} {options}");
-        // The counter is one for the whole process; and without a warm-up buffers grow while it counts.
+        // The counter is one for the whole process; and without a warm-up buffers grow while it
+        // counts.
         let is_exact = !options.contains("--threads") && !options.contains("--cold");
         assert!(!is_exact || row["allocations_per_op"] == 0.0, "{row}");
         let [least, mean, most] =
@@ -359,7 +361,8 @@ fn a_budget_holds_for_byte_strings_too() {
 
 #[test]
 fn two_stages_read_the_record_alone_whatever_its_length() {
-    // Fingerprints of a window take at most 65 times 8 bytes; the slot has a word, the lengths, and room for key and value.
+    // Fingerprints of a window take at most 65 times 8 bytes; the slot has a word, the lengths, and
+    // room for key and value.
     for (data, options, slot) in [
         ("ycsb:20K", "--key-bytes 24 --value-bytes 8", 40),
         ("ycsb:20K", "--key-bytes 24 --value-bytes 1000", 1032),

@@ -50,7 +50,7 @@ fn a_memory_node_without_clients_writes_a_log_too() {
 #[test]
 fn a_store_needs_a_memory_node_in_a_second_process() {
     for (options, remedy) in [
-        ("run --dataset ipv4 --transport local --store-dir /tmp", "leave --transport local away"),
+        ("run --dataset ipv4 --transport local --store-dir /tmp", "omit --transport local"),
         ("run --dataset ipv4 --fsync always", "--store-dir"),
         ("growth --direct --dataset uniform:1K --store-dir /proc/none", "/proc/none"),
         (

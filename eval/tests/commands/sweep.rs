@@ -1,4 +1,5 @@
-//! `sweep` measures every point once, keeps what is done, goes on after a kill, and leaves the files of others alone.
+//! `sweep` measures every point once, keeps what is done, goes on after a kill, and leaves the
+//! files of others alone.
 
 #[allow(dead_code)]
 use std::fs;

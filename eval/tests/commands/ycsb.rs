@@ -95,7 +95,7 @@ fn bad_options_end_with_their_remedy() {
     for (options, remedy) in [
         ("--workload G --dataset ipv4", "xstore-prod1"),
         ("--dataset ipv4", "--workload"),
-        ("--workload A --dataset ipv4 --negative 0.1", "leave it away"),
+        ("--workload A --dataset ipv4 --negative 0.1", "omit it"),
         ("--workload C --dataset ipv4 --json /no/such/folder/x.json", "/no/such/folder/x.json"),
     ] {
         let output = run(&format!("ycsb {options}"));

@@ -1,5 +1,6 @@
-//! Tables over three memory nodes that are processes of their own, one or another of which is killed at any instant and started
-//! again on its folder: some order of the operations explains what tasks, and threads, were told.
+//! Tables over three memory nodes that are processes of their own, one or another of which is
+//! killed at any instant and started again on its folder: some order of the operations explains
+//! what tasks, and threads, were told.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};

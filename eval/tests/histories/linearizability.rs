@@ -1,5 +1,5 @@
-//! Whatever clients read and write at once, by whatever plans and with segments replaced all the time, some order of the
-//! operations explains what every one of them was told.
+//! Whatever clients read and write at once, by whatever plans and with segments replaced all the
+//! time, some order of the operations explains what every one of them was told.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,8 @@ use fpcache_memserver::{Catalogue, CatalogueConfig};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-/// Threads that read in different ways, over one memory node in this process whose segments inserts replace all the time.
+/// Threads that read in different ways, over one memory node in this process whose segments inserts
+/// replace all the time.
 fn run<K: NumberedKeys>(ways: &[usize], options: &StressOptions, seed: u64) -> StressReport {
     run_within::<K>(8 << 20, ways, options, seed)
 }
@@ -135,7 +136,8 @@ fn a_few_million_operations_have_an_order() {
     }
 }
 
-/// Threads that have the memory node look keys up, beside others that read by themselves, all over sockets.
+/// Threads that have the memory node look keys up, beside others that read by themselves, all over
+/// sockets.
 fn by_the_memory_node<K: NumberedKeys>() {
     let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
     let options_of_node = ListenOptions { io_threads: 2, ..ListenOptions::default() };
@@ -165,8 +167,9 @@ fn by_the_memory_node<K: NumberedKeys>() {
     assert!(report.is_linearizable(), "{} keys: {report:#?}", K::NAME);
     assert_eq!(report.unknown, 0, "{report:#?}");
     assert!(report.rebuilds.is_some_and(|rebuilds| rebuilds > 10), "segments were replaced: {report:#?}");
-    // Lookups that are not answered are other plans': how many are while inserts replace segments is the machine's to say, and whether
-    // its processors have other work. When these have ended the view is brought up to date.
+    // Lookups that are not answered are other plans': how many are while inserts replace segments
+    // is the machine's to say, and whether its processors have other work. When these have ended
+    // the view is brought up to date.
     let mut store = ClientStore::new(TableClient::<K>::connect_with(&url, at_node).unwrap());
     for number in 10_000..11_000 {
         store.put(number, 1).unwrap();

@@ -1,5 +1,5 @@
-//! Tables over three memory nodes, of which one or another ends and is started again meanwhile: some order of the operations
-//! explains what every client was told.
+//! Tables over three memory nodes, of which one or another ends and is started again meanwhile:
+//! some order of the operations explains what every client was told.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Readers without checksums on real memory: guards alone keep torn records from them, and without guards they get some.
+//! Readers without checksums on real memory: guards alone keep torn records from them, and without
+//! guards they get some.
 #![cfg(feature = "sabotage")]
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,8 @@ fn value(edition: u64) -> Vec<u8> {
     edition.to_le_bytes().repeat(VALUE_BYTES / 8)
 }
 
-/// Reads keys in every way while they are updated all the time; how many values were read, and how many mixtures of two.
+/// Reads keys in every way while they are updated all the time; how many values were read, and how
+/// many mixtures of two.
 fn read(sabotage: Sabotage, lasts: Duration, enough: u64) -> (u64, u64) {
     let base = ClientConfig::default();
     let writer = TableClient::<U64Keys>::embedded_with(4 << 20, base).unwrap();

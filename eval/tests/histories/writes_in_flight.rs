@@ -1,4 +1,5 @@
-//! Threads that go on reading while their writes are under way: some order of all operations explains what each was told.
+//! Threads that go on reading while their writes are under way: some order of all operations
+//! explains what each was told.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap};

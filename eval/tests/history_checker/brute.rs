@@ -1,4 +1,5 @@
-//! The definition of linearizability, tried out: every order of every subset that the intervals allow.
+//! The definition of linearizability, tried out: every order of every subset that the intervals
+//! allow.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,8 @@ pub struct Candidate {
     pub optional: bool,
 }
 
-/// What a history's operations are for one who knows no locality: scans are gets of all keys they cover.
+/// What a history's operations are for one who knows no locality: scans are gets of all keys they
+/// cover.
 pub fn candidates(history: &History) -> Vec<Candidate> {
     let mut keys: Vec<u64> = history.initial().keys().copied().collect();
     keys.extend(history.operations().iter().map(|operation| operation.key));
@@ -57,7 +59,8 @@ fn extend(state: &BTreeMap<u64, u64>, candidates: &[Candidate], done: &mut Vec<b
             .iter()
             .zip(&*done)
             .any(|(other, done)| !done && !other.optional && other.operation.returned < next.invoked);
-        // An optional one that happens must do so in its turn: nothing done may have begun after it was over.
+        // An optional one that happens must do so in its turn: nothing done may have begun after it
+        // was over.
         let missed = candidates
             .iter()
             .zip(&*done)

@@ -1,4 +1,5 @@
-//! Histories made by hand, each with the anomaly it is named for beside the right history next to it.
+//! Histories made by hand, each with the anomaly it is named for beside the right history next to
+//! it.
 
 use fpcache_eval::history::Call::{
     Ceiling, CompareAndSet, Count, Delete, Floor, Get, Insert, Put, Scan, Update,

@@ -1,4 +1,5 @@
-//! The checker against the definition, on small histories of every kind, and on long ones that are right.
+//! The checker against the definition, on small histories of every kind, and on long ones that are
+//! right.
 
 use fpcache_eval::history::random::{Shape, generate};
 use fpcache_eval::history::{Call, Checked, History, NEVER, Outcome, Violation, check};
@@ -14,7 +15,8 @@ fn by_definition(history: &History) -> bool {
     has_an_order(history.initial(), &candidates(history))
 }
 
-/// What a report says must hold by the definition: its operations have no order, whether or not the others took effect.
+/// What a report says must hold by the definition: its operations have no order, whether or not the
+/// others took effect.
 fn report_holds(history: &History, checked: &Checked) {
     for violation in &checked.violations {
         let Violation::Key(disorder) = violation else { continue };
@@ -58,7 +60,8 @@ fn agree(history: &History) -> bool {
     checked.is_linearizable()
 }
 
-/// One call in anything but a likely history: `(key, sort, value seen or expected, outcome, from, length)`.
+/// One call in anything but a likely history: `(key, sort, value seen or expected, outcome, from,
+/// length)`.
 type Raw = (u64, u8, u64, u8, u64, u64);
 
 fn script_of(initial: &[bool], calls: &[Raw]) -> Script {

@@ -1,5 +1,5 @@
-//! The protocol broken in one place at a time: each break is found within a bounded number of worlds, by the history, by
-//! the audit, or because a reader is left without an answer.
+//! The protocol broken in one place at a time: each break is found within a bounded number of
+//! worlds, by the history, by the audit, or because a reader is left without an answer.
 
 use std::cell::RefCell;
 use std::time::Duration;
@@ -50,7 +50,8 @@ fn weather(seed: u64) -> Play {
     draw(seed, None)
 }
 
-/// Clients that do nothing but these calls, beside some that only read and rest now and then, all on the same keys.
+/// Clients that do nothing but these calls, beside some that only read and rest now and then, all
+/// on the same keys.
 fn crowd(seed: u64, writers: Mix, rest: Duration, often: u64) -> Play {
     let mut drawn = draw(seed, None);
     let mut random = Random::new(seed ^ 0xc40d);
@@ -76,8 +77,9 @@ fn crowd(seed: u64, writers: Mix, rest: Duration, often: u64) -> Play {
     drawn
 }
 
-/// One segment that is full again and again while keys are deleted from it; readers that learn of its replacement from its
-/// fingerprints, and readers whose hot caches lead them to one slot of it. None ever rests.
+/// One segment that is full again and again while keys are deleted from it; readers that learn of
+/// its replacement from its fingerprints, and readers whose hot caches lead them to one slot of it.
+/// None ever rests.
 fn deletions_behind_rebuilds(seed: u64) -> Play {
     let mut drawn = draw(seed, None);
     let mut random = Random::new(seed ^ 0xfe9ce);
@@ -128,7 +130,8 @@ fn readers_that_skip_guard_and_checksum_are_found() {
     is_found(Sabotage::Unguarded, Faults::WEATHER, weather);
 }
 
-/// Records that change all the time, in segments that stay: what the checksum says of other generations is not asked for.
+/// Records that change all the time, in segments that stay: what the checksum says of other
+/// generations is not asked for.
 fn updates(seed: u64) -> Play {
     let mut drawn = crowd(seed, Mix { update: 10, get: 1, ..Mix::NOTHING }, Duration::from_micros(10), 10);
     drawn.node.loaded = drawn.keys.clone();
@@ -213,8 +216,9 @@ fn a_fingerprint_cleared_before_its_word_is_found() {
     });
 }
 
-/// Records come and go in groups of which they have outgrown some; some readers look at groups alone, others find what lies beside.
-/// A group is marked once while its segment lives, so there are many segments, which are replaced often, and readers that never rest.
+/// Records come and go in groups of which they have outgrown some; some readers look at groups
+/// alone, others find what lies beside. A group is marked once while its segment lives, so there
+/// are many segments, which are replaced often, and readers that never rest.
 fn groups(seed: u64) -> Play {
     const WRITERS: usize = 3;
     let mix = Mix { insert: 3, delete: 2, ..Mix::NOTHING };
@@ -286,8 +290,9 @@ fn a_live_key_that_moves_is_found() {
 #[test]
 #[ignore = "not found in thousands of worlds"]
 fn no_fence_between_freezing_and_the_next_write_is_found() {
-    // It takes a deletion that comes right after a rebuild in the background, while the freezing is on its way to be seen,
-    // a reader that knows the new segment, and after it one that does not: every store must be able to be late.
+    // It takes a deletion that comes right after a rebuild in the background, while the freezing is
+    // on its way to be seen, a reader that knows the new segment, and after it one that does not:
+    // every store must be able to be late.
     let options = SimOptions { swarm: false, ..SimOptions::default() };
     is_found_in(Sabotage::NoFenceAfterFreeze, &options, deletions_behind_rebuilds);
 }

@@ -97,8 +97,8 @@ impl Mix {
 pub struct Queue {
     /// In ascending order; after the last one the first is next.
     pub keys: Vec<u64>,
-    /// How many of them are there at most. If it is as many as there are keys, they are inserted until there is no
-    /// room, several with a request; then the older half is deleted.
+    /// How many of them are there at most. If it is as many as there are keys, they are inserted
+    /// until there is no room, several with a request; then the older half is deleted.
     pub live: usize,
 }
 

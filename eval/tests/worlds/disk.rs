@@ -5,7 +5,8 @@ use std::sync::Arc;
 use fpcache_fabric::sim::SimMemory;
 use fpcache_memserver::durability::{Disk, DiskError, MemoryDisk};
 
-/// A disk whose writes do not overtake the memory node's stores: each is a system call, after which they are visible.
+/// A disk whose writes do not overtake the memory node's stores: each is a system call, after which
+/// they are visible.
 #[derive(Clone, Debug)]
 pub struct SimDisk {
     disk: MemoryDisk,

@@ -1,9 +1,11 @@
-//! The whole store in simulated worlds: real memory nodes and real clients, with whatever memory, network, processes and
-//! machines may do to them, from one seed each. In a third of the worlds keys are byte strings, in a
-//! quarter of them records lie in groups, in a third of them threads of the memory node's own look keys up.
+//! The whole store in simulated worlds: real memory nodes and real clients, with whatever memory,
+//! network, processes and machines may do to them, from one seed each. In a third of the worlds
+//! keys are byte strings, in a quarter of them records lie in groups, in a third of them threads of
+//! the memory node's own look keys up.
 //!
-//! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of a few hundred, `FPCACHE_SIM_SEED=n` one alone. With the
-//! feature `sabotage` the protocol is broken in one place at a time, and each break must be found.
+//! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of a few hundred, `FPCACHE_SIM_SEED=n`
+//! one alone. With the feature `sabotage` the protocol is broken in one place at a time, and each
+//! break must be found.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[cfg(feature = "sabotage")]
@@ -66,7 +68,8 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
     drawn
 }
 
-/// Gives one process or two a queue: of a constant length, or one that grows until the memory node has no room.
+/// Gives one process or two a queue: of a constant length, or one that grows until the memory node
+/// has no room.
 fn add_queues(drawn: &mut Play, random: &mut Random, fills: bool) {
     let queues = if fills { 1 } else { random.between(1, 2) as usize };
     let stride = [1, 7, 1_000_003][random.below(3) as usize];
@@ -159,8 +162,8 @@ const STORM_OVER_CLIENTS: Faults = Faults { crash_node: 0, ..Faults::STORM };
 /// Nobody reads the memory of a machine that is off.
 const STORM_OVER_MACHINES: Faults = Faults { linger: false, ..Faults::STORM };
 
-/// Few keys beside each other that come and go, and readers that ask for neighbours: no two keys are ever looked at by
-/// themselves.
+/// Few keys beside each other that come and go, and readers that ask for neighbours: no two keys
+/// are ever looked at by themselves.
 pub fn neighbours(seed: u64) -> Play {
     let mut drawn = draw_without_queues(seed, None);
     let mut random = Random::new(seed ^ 0xf100);
@@ -212,7 +215,8 @@ fn whatever_memory_and_network_do_all_answers_have_an_order() {
     run("storm over clients", 1_000_000..1_000_130, STORM_OVER_CLIENTS, |_| None);
 }
 
-/// Every process goes on while its writes are under way, over connections and identities of their own.
+/// Every process goes on while its writes are under way, over connections and identities of their
+/// own.
 #[test]
 fn writes_in_flight_have_an_order_whatever_happens_to_them() {
     for is_durable in [false, true] {
@@ -245,8 +249,9 @@ fn the_end_of_the_process_undoes_nothing() {
     });
 }
 
-/// Operations that change nothing, after some of their request that wait for the disk, are not done once more when the
-/// process has ended: they would see what came after them, an insert for example its own record.
+/// Operations that change nothing, after some of their request that wait for the disk, are not done
+/// once more when the process has ended: they would see what came after them, an insert for example
+/// its own record.
 #[test]
 fn requests_of_several_operations_are_done_once_across_lives() {
     let tally = RefCell::new(Tally::default());

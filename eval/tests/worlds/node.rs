@@ -57,8 +57,8 @@ pub struct NodeShape {
     pub durability: Option<Durability>,
     /// A snapshot begins with one turn of its loop in so many, if there is a disk.
     pub snapshots: u64,
-    /// Versions begin shortly before they wrap around; and are brought there again with one turn of the loop in so
-    /// many. 0: they begin as they do.
+    /// Versions begin shortly before they wrap around; and are brought there again with one turn of
+    /// the loop in so many. 0: they begin as they do.
     pub wraps: u64,
     /// Whether its records lie in groups.
     pub groups: bool,
@@ -81,17 +81,17 @@ pub fn first_value(key: u64) -> u64 {
     key + 1
 }
 
-/// Bytes of a region that is about as tight for keys of this kind as one of so many bytes is for integers: for the size of the
-/// slots and of what lies outside them, and that of a directory's page, of which there are one in use, one being written and one
-/// that waits.
+/// Bytes of a region that is about as tight for keys of this kind as one of so many bytes is for
+/// integers: for the size of the slots and of what lies outside them, and that of a directory's
+/// page, of which there are one in use, one being written and one that waits.
 fn region_bytes<K: NumberedKeys>(bytes: usize) -> usize {
     let geometry = K::small_segments().geometry();
     let pages = 3 * (K::PAGE_BYTES - U64Keys::PAGE_BYTES);
     bytes * (geometry.slot_bytes + K::OUTSIDE_BYTES) / U64Keys::small_segments().geometry().slot_bytes + pages
 }
 
-/// How many times as long as what may be used of it a region is that records are restored in: as a real one but for the
-/// few mebibytes beside that, which are free of charge only there.
+/// How many times as long as what may be used of it a region is that records are restored in: as a
+/// real one but for the few mebibytes beside that, which are free of charge only there.
 const LONGER: usize = 4;
 
 impl NodeShape {
@@ -226,7 +226,8 @@ impl<K: NumberedKeys> Stage<K> {
         self.kept().following = Some(following);
     }
 
-    /// Brings up to date what questions are answered by, as a process of its own, until nobody works any more.
+    /// Brings up to date what questions are answered by, as a process of its own, until nobody
+    /// works any more.
     pub fn follow(&self, process: &mut Process, working: &AtomicUsize) {
         let mut following = None;
         while working.load(Ordering::Relaxed) > 0 {
@@ -266,7 +267,8 @@ impl<K: NumberedKeys> Stage<K> {
         };
         let values: Vec<Vec<u8>> =
             self.shape.loaded.iter().map(|key| value_of::<K>(first_value(*key))).collect();
-        // Groups of a few slots, though these are too long for groups to pay: segments have several.
+        // Groups of a few slots, though these are too long for groups to pay: segments have
+        // several.
         let groups = self.shape.groups.then_some(Grouping::plain(3, 4));
         let parameters = TableParameters { groups, ..K::small_segments() };
         node.load_records(parameters, encoders, keys.into_iter().zip(values)).unwrap();

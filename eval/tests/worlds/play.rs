@@ -45,7 +45,8 @@ pub struct Tally {
     /// Floors and ceilings, and worlds with such whose history was ordered as a whole.
     pub neighbours: u64,
     pub whole: u64,
-    /// Processes that read by a reader of their own, scans that went down, and counts, each with an answer.
+    /// Processes that read by a reader of their own, scans that went down, and counts, each with an
+    /// answer.
     pub readers: u64,
     pub scans_back: u64,
     pub counts: u64,
@@ -60,7 +61,8 @@ pub struct Tally {
 /// Slots that a segment has at most.
 const MOST_SLOTS: u64 = 16;
 
-/// Calls without an answer with which a history is looked at as a whole: each doubles what may have happened.
+/// Calls without an answer with which a history is looked at as a whole: each doubles what may have
+/// happened.
 const MOST_UNKNOWN: usize = 8;
 
 /// The time a call has: far more than anything takes, so that one without an answer is a finding.
@@ -83,7 +85,8 @@ pub fn any_way(random: &mut Random) -> (String, ClientConfig) {
     ways.swap_remove(at)
 }
 
-/// A budget as tight for keys of this kind as the given one is for integers, of whose directories a page takes 4 KiB.
+/// A budget as tight for keys of this kind as the given one is for integers, of whose directories a
+/// page takes 4 KiB.
 fn fitting<K: KeySpace>(config: CacheConfig) -> CacheConfig {
     CacheConfig { budget: config.budget + 3 * (K::PAGE_BYTES - U64Keys::PAGE_BYTES) as u64, ..config }
 }
@@ -212,7 +215,8 @@ impl Tally {
             let oldest =
                 of_queue.filter(|o| o.call == Call::Delete && o.outcome == Outcome::Done).count() as u64;
             self.oldest += oldest;
-            // Keys that follow one another, with none between: among so many there is a segment's whole range.
+            // Keys that follow one another, with none between: among so many there is a segment's
+            // whole range.
             self.emptied += oldest / (2 * MOST_SLOTS);
         }
         self.lives.resumed += lives.resumed;

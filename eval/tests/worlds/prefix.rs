@@ -1,5 +1,5 @@
-//! What the end of a machine leaves of writes that were acknowledged before they were synced: a beginning of the log, and
-//! of that all but the last interval.
+//! What the end of a machine leaves of writes that were acknowledged before they were synced: a
+//! beginning of the log, and of that all but the last interval.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -17,13 +17,14 @@ use crate::caller::connect;
 use crate::node::{Durability, Ending, NodeShape, Stage};
 
 const INTERVAL: Duration = Duration::from_micros(100);
-/// How long after its interval a sync may come: the loop has its turn when stores are no longer on their way, which takes
-/// long where stores and messages are slow.
+/// How long after its interval a sync may come: the loop has its turn when stores are no longer on
+/// their way, which takes long where stores and messages are slow.
 const SLACK: Duration = Duration::from_micros(600);
 const WRITERS: u64 = 2;
 const KEYS: u64 = 8;
 
-/// One write of a process that is the only one to write its keys: what it leaves, and when it was made.
+/// One write of a process that is the only one to write its keys: what it leaves, and when it was
+/// made.
 #[derive(Clone, Copy, Debug)]
 struct Write {
     key: u64,
@@ -59,7 +60,8 @@ fn write(mut process: Process, node: NodeId, number: u64, ends: &AtomicBool, wri
     }
 }
 
-/// How many of a process's first writes the state may consist of, the one under way at the end aside.
+/// How many of a process's first writes the state may consist of, the one under way at the end
+/// aside.
 fn explanations(writes: &[Write], state: &BTreeMap<u64, u64>) -> Vec<usize> {
     let open = writes.last().filter(|write| write.acknowledged.is_none());
     let mut replayed = BTreeMap::new();
@@ -84,8 +86,8 @@ fn explanations(writes: &[Write], state: &BTreeMap<u64, u64>) -> Vec<usize> {
     found
 }
 
-/// Whether `kept` writes of one process can be what is left when of another `other_kept` are: those that the other's had
-/// been acknowledged before must be left too.
+/// Whether `kept` writes of one process can be what is left when of another `other_kept` are: those
+/// that the other's had been acknowledged before must be left too.
 fn follows(writes: &[Write], kept: usize, others: &[Write], other_kept: usize) -> bool {
     let Some(last) = kept.checked_sub(1).map(|last| writes[last]) else { return true };
     let lost = others.get(other_kept).and_then(|write| write.acknowledged);

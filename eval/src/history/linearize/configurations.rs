@@ -62,7 +62,8 @@ impl Configuration {
 const FEW: usize = 24;
 const NONE: u32 = u32::MAX;
 
-/// Configurations of which no later one is covered by an earlier one, in the order in which they came.
+/// Configurations of which no later one is covered by an earlier one, in the order in which they
+/// came.
 #[derive(Debug, Default)]
 pub(super) struct Configurations {
     list: Vec<Configuration>,
@@ -132,7 +133,8 @@ impl Configurations {
         self.previous.push(before.unwrap_or(NONE));
     }
 
-    /// Takes a step's bit from all, and keeps those that are covered by no other. `spare` is for its memory.
+    /// Takes a step's bit from all, and keeps those that are covered by no other. `spare` is for
+    /// its memory.
     pub fn forget(&mut self, bit: u64, spare: &mut Self) {
         if let [only] = &mut self.list[..] {
             only.done &= !bit;

@@ -1,4 +1,4 @@
-//! Figures of FPCache beside others: the quickstart and `peers`.
+//! Figures that compare FPCache with others: the quickstart and `peers`.
 
 use super::{Measure, label_of, side_by_side};
 use crate::report::figure::{Axis, Figure, Reading, Unit};

@@ -1,4 +1,4 @@
-//! The figures of each kind of rows, and what several of them are made of.
+//! The figures of each kind of rows, and what several of them share.
 
 pub mod beside;
 pub mod lookups;
@@ -145,7 +145,8 @@ const PERCENTILES: [(f64, &str, &str); 5] = [
     (0.9999, "p9999_ns", "99.99 %"),
 ];
 
-/// Latency over percentiles, a line for each label. Each row has sets of them, by what their fields begin with.
+/// Latency over percentiles, a line for each label. Each row has sets of them, by what their fields
+/// begin with.
 fn percentiles(title: &str, of: &str, rows: &[(String, &str, &Record)]) -> Option<Figure> {
     let mut series = Vec::new();
     for (label, prefix, row) in rows {

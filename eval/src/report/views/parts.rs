@@ -1,4 +1,4 @@
-//! Figures of parts: `density`, `waits` and `fabric`.
+//! Figures of `density`, `waits` and `fabric`.
 
 use super::{Measure, differ, label_of, percentiles};
 use crate::report::figure::{Axis, Figure, Steps, Unit};

@@ -1,4 +1,4 @@
-//! Figures of what changes records: `ycsb` and `growth`.
+//! Figures of writes: `ycsb` and `growth`.
 
 use super::lookups::{LOOKUPS, RANGE, single};
 use super::{Measure, SETTINGS, differ, label_of, percentiles, percentiles_over, settings_but, side_by_side};
@@ -46,7 +46,8 @@ fn kinds_of_operations(rows: &[Record]) -> Vec<String> {
     kinds
 }
 
-/// Latency over the rates at which operations were due, of rows of any number of files; none unless rates differ.
+/// Latency over the rates at which operations were due, of rows of any number of files; none unless
+/// rates differ.
 pub fn over_load(rows: &[Record]) -> Vec<Figure> {
     let paced: Vec<Record> = rows.iter().filter(|row| row.number("rate").is_some()).cloned().collect();
     if !differ(&paced, "rate") {

@@ -1,4 +1,4 @@
-//! A channel of RF-RPC to a partition, whatever the way there.
+//! A channel of RF-RPC to a partition, over any transport.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! Jakiro, the key-value store of the RF-RPC paper (Su et al., TPDS 2018, section 5.1): a hash table in partitions, each one server thread's
-//! alone, whose buckets have eight slots and give up the pair used longest ago. It is asked by RF-RPC: requests by WRITE, results by READ;
-//! or, as the paper's `ServerReply`, by results that the server sends.
+//! Jakiro, the key-value store of the RF-RPC paper (Su et al., TPDS 2018, section 5.1): a hash
+//! table in partitions, each owned by one server thread, whose buckets have eight slots and evict
+//! the least recently used pair. Clients use RF-RPC, with requests by WRITE and results by READ,
+//! or, as the paper's `ServerReply`, results that the server sends.
 //!
 //! | | the paper's | here |
 //! |---|---|---|

@@ -1,9 +1,11 @@
-//! The partition of one server thread: buckets of eight slots, of which a full one gives up the pair used longest ago.
+//! The partition of one server thread: buckets of eight slots, which evict the least recently used
+//! pair.
 
 /// Slots of a bucket.
 pub const SLOTS: usize = 8;
 
-/// What a bucket keeps of a pair: 32 bits of its key's hash, and where it lies. The one used last comes first.
+/// What a bucket keeps of a pair: 32 bits of its key's hash, and where it lies. The one used last
+/// comes first.
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
     tag: u32,
@@ -50,7 +52,8 @@ impl Partition {
         Some(&pair[2 + key.len()..])
     }
 
-    /// Stores a pair. In a full bucket it takes the place of the one used longest ago, and `true` says so.
+    /// Stores a pair. In a full bucket it takes the place of the one used longest ago, and `true`
+    /// says so.
     pub fn put(&mut self, key: &[u8], value: &[u8]) -> bool {
         let length = (key.len() as u16).to_le_bytes();
         let pair: Box<[u8]> = [&length, key, value].concat().into();
