@@ -10,6 +10,7 @@ pub mod row;
 pub mod store;
 pub mod threads;
 pub mod timeline;
+pub mod transport;
 pub mod values;
 pub mod verify;
 

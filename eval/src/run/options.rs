@@ -22,6 +22,7 @@ use crate::run::measure::{Lookups, Workload};
 use crate::run::passes::{self, Passes};
 use crate::run::row::Setting;
 use crate::run::store::StoreArgs;
+pub use crate::run::transport::Transport;
 use crate::run::values::ValueBytes;
 use crate::systems::SystemName;
 
@@ -191,55 +192,6 @@ pub struct RunArgs {
 
 /// Most points of a timeline.
 const MAX_POINTS: u64 = 10_000;
-
-/// Where the memory node is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Transport {
-    /// A second process, over shared memory
-    Shm,
-    /// A second process, over TCP
-    Tcp,
-    /// A second process, over network cards (RDMA), at 127.0.0.1
-    Rdma,
-    /// A second process, over a unix socket
-    Unix,
-    /// Inside this process
-    Local,
-    /// Modelled cards: ConnectX-6 at 100 Gb/s
-    #[value(name = "nic:cx6-100g")]
-    NicCx6,
-    /// ConnectX-5 at 100 Gb/s
-    #[value(name = "nic:cx5-100g")]
-    NicCx5,
-    /// ConnectX-3 at 40 Gb/s
-    #[value(name = "nic:cx3-40g")]
-    NicCx3,
-    /// Kernel TCP at 25 Gb/s
-    #[value(name = "nic:tcp-25g")]
-    NicTcp,
-}
-
-impl Transport {
-    /// Its name in options and reports.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Shm => "shm",
-            Self::Tcp => "tcp",
-            Self::Rdma => "rdma",
-            Self::Unix => "unix",
-            Self::Local => "local",
-            Self::NicCx6 => "nic:cx6-100g",
-            Self::NicCx5 => "nic:cx5-100g",
-            Self::NicCx3 => "nic:cx3-40g",
-            Self::NicTcp => "nic:tcp-25g",
-        }
-    }
-
-    /// The name of the modelled card, if it is one.
-    pub fn card(self) -> Option<&'static str> {
-        self.as_str().strip_prefix("nic:")
-    }
-}
 
 impl RunArgs {
     /// Checks combinations of options, before any work is done.
@@ -483,98 +435,4 @@ fn share(text: &str) -> Result<f64, String> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::cli::{Cli, Command};
-    use clap::Parser;
-
-    fn parse(options: &str) -> Result<RunArgs, String> {
-        let words = ["fpcache-eval", "run"].into_iter().chain(options.split_whitespace());
-        match Cli::try_parse_from(words).map_err(|e| e.to_string())?.command {
-            Some(Command::Run(arguments)) => {
-                arguments.validate().map_err(|e| e.to_string())?;
-                Ok(*arguments)
-            }
-            other => Err(format!("{other:?}")),
-        }
-    }
-
-    #[test]
-    fn defaults_measure_all_systems() {
-        let arguments = parse("--dataset ipv4").unwrap();
-        assert_eq!(
-            arguments.distinct_systems(),
-            [SystemName::Fpcache, SystemName::Hashmap, SystemName::Btreemap]
-        );
-        assert_eq!((arguments.lookups, arguments.batch, arguments.threads), (2_000_000, 1, 1));
-        assert_eq!(arguments.table(&KeyLengths::every(8)), TableParameters::default());
-    }
-
-    #[test]
-    fn what_makes_no_sense_is_refused_with_what_does() {
-        for (options, remedy) in [
-            ("", "--dataset"),
-            ("--dataset facebook", "fb:16M"),
-            ("--dataset ipv4 --system redis", "hashmap"),
-            ("--dataset ipv4 --system fpcache-client", "add it with --system"),
-            ("--dataset ipv4 --plan three-stage", "two-stage"),
-            ("--dataset ipv4 --dist pareto", "zipf:0.99"),
-            ("--dataset ipv4 --negative 1.5", "0 to 1"),
-            ("--dataset ipv4 --negative=-0.1", "0 to 1"),
-            ("--dataset ipv4 --negative nan", "0 to 1"),
-            ("--dataset ipv4 --lookups 0", "above 0"),
-            ("--dataset ipv4 --batch 0", "1..=65536"),
-            ("--dataset ipv4 --threads 0", "1..=1024"),
-            ("--dataset ipv4 --value-bytes 0", "1..=65536"),
-            ("--dataset ipv4 --value-bytes 65537", "1..=65536"),
-            ("--dataset ipv4 --value-bytes vary:0", "vary:64"),
-            ("--dataset words --key-bytes 0", "1..=4096"),
-            ("--dataset words --key-bytes 5000", "1..=4096"),
-            ("--dataset words --unsorted any", "refuse"),
-            ("--dataset ipv4 --fill 1.01", "0.85"),
-            ("--dataset ipv4 --fill 0", "0.85"),
-            ("--dataset ipv4 --epsilon 5000", "4096"),
-            ("--dataset ipv4 --fingerprint-bits 12", "8, 16, 32 or 64"),
-            ("--dataset ipv4 --transport pigeons", "local"),
-            ("--dataset ipv4 --transport nic:cx6-100g", "fpcache-eval run"),
-            ("--dataset ipv4 --clients 384", "nic:cx6-100g"),
-            ("--dataset ipv4 --system fpcache,smart", "nic:cx6-100g"),
-            ("--dataset ipv4 --duplicates some", "first"),
-            ("--dataset ipv4 --capacity much", "4GiB"),
-            ("--dataset ipv4 --lookups 10 --batch 32", "smaller batch"),
-            ("--dataset ipv4 --cache 0", "8MiB"),
-            ("--dataset ipv4 --cache much", "8MiB"),
-            ("--dataset ipv4 --cache 8MiB --policy oldest", "lru"),
-            ("--dataset ipv4 --cache 8MiB --variant fdf", "full"),
-            ("--dataset ipv4 --cache 8MiB --on-conflict panic", "cheapest"),
-            ("--dataset ipv4 --policy lru", "--cache"),
-            ("--dataset ipv4 --variant f", "--cache"),
-            ("--dataset ipv4 --on-conflict range", "--cache"),
-            ("--dataset ipv4 --cold", "--cache"),
-            ("--dataset ipv4 --cold --cache none", "--cache"),
-            ("--dataset ipv4 --cache 8MiB --system hashmap", "fpcache"),
-            ("--dataset ipv4 --shift-every 0", "above 0"),
-            ("--dataset ipv4 --shift-every 2M", "more lookups"),
-            ("--dataset ipv4 --timeline 0", "above 0"),
-            ("--dataset ipv4 --timeline 3M", "2000000"),
-            ("--dataset ipv4 --timeline 1", "between 200 lookups"),
-            ("--dataset ipv4 --timeline 200 --batch 300", "smaller batch"),
-            ("--dataset ipv4 --url shm://x --epsilon 8", "--url"),
-            ("--dataset ipv4 --url shm://x --store-dir x", "--store-dir"),
-            ("--dataset ipv4 --transport local --store-dir x", "--transport"),
-            ("--dataset ipv4 --fsync always", "--store-dir"),
-            ("--dataset ipv4 --store-dir x --fsync often", "10ms"),
-            ("--dataset ipv4 --url x", "shm://"),
-            ("--dataset ipv4 --url shm://x --system hashmap", "--system"),
-        ] {
-            let error = parse(options).unwrap_err();
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
-    }
-
-    #[test]
-    fn a_system_named_twice_is_measured_once() {
-        let arguments = parse("--dataset ipv4 --system hashmap,fpcache,hashmap").unwrap();
-        assert_eq!(arguments.distinct_systems(), [SystemName::Hashmap, SystemName::Fpcache]);
-    }
-}
+mod tests;
