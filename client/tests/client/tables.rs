@@ -146,7 +146,7 @@ fn what_is_refused_is_refused_with_cause_and_remedy() {
         other => panic!("{other}"),
     };
     for kind in KeyKind::ALL {
-        let parts = ["table `texts` already", "kind bytes", "another name"];
+        let parts = ["table `texts` exists already", "kind bytes", "another name"];
         refused(tables.create(&name("texts"), kind, ANY), RefusalCode::TableExists, &parts);
     }
     let sized = |bytes| tables.create(&name("x"), KeyKind::U64, CreateOptions { region_bytes: Some(bytes) });
