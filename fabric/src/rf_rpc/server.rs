@@ -5,7 +5,7 @@ mod slot;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -216,8 +216,8 @@ impl<M: NodeMemory> Server<M> {
             }
         }
         self.memory.release();
-        let taken = first_sequence(key);
-        let slots = (0..shape.slots).map(|_| Slot { taken, ..Slot::default() }).collect();
+        let (taken, now) = (first_sequence(key), self.clock.now());
+        let slots = (0..shape.slots).map(|_| Slot::new(taken, now)).collect();
         self.channels[index] = Some(Channel { client, opened: self.opened, key, slots });
         reply.push(HERE);
         Place { area: self.options.area.0, shape, offset: base, key }.encode(reply);
@@ -240,10 +240,9 @@ impl<M: NodeMemory> Server<M> {
             && self.slot(index, slot).is_some_and(|slot| slot.taken != sequence && slot.in_hand.is_none())
         {
             // It was written before this came.
-            let received = self.look(index, slot);
+            let received = self.look(index, slot, self.clock.now());
             self.called.extend(received);
         }
-        let now = self.clock.now();
         let Some(Channel { opened, key, slots, .. }) = &mut self.channels[index] else {
             return Err(NO_SUCH_BATCH);
         };
@@ -263,7 +262,7 @@ impl<M: NodeMemory> Server<M> {
                 if state.in_hand.is_some() {
                     state.next = Some(received);
                 } else {
-                    state.begin(head.sequence, Mode::Reply, true, now);
+                    state.begin(head.sequence, Mode::Reply, true);
                     self.called.push_back(received);
                 }
                 Ok(Handled::Later)
@@ -301,12 +300,12 @@ impl<M: NodeMemory> Server<M> {
         if let Some(received) = self.called.pop_front() {
             return Some(received);
         }
-        let slots = usize::from(self.options.shape.slots);
+        let (slots, now) = (usize::from(self.options.shape.slots), self.clock.now());
         for _ in 0..self.channels.len() * slots {
             self.cursor = (self.cursor + 1) % (self.channels.len() * slots);
             let (channel, slot) = (self.cursor / slots, (self.cursor % slots) as u16);
             if self.channels[channel].is_some()
-                && let Some(received) = self.look(channel, slot)
+                && let Some(received) = self.look(channel, slot, now)
             {
                 return Some(received);
             }
@@ -315,7 +314,7 @@ impl<M: NodeMemory> Server<M> {
     }
 
     /// Looks at a slot of a client.
-    fn look(&mut self, channel: usize, number: u16) -> Option<Received> {
+    fn look(&mut self, channel: usize, number: u16, now: Instant) -> Option<Received> {
         let (shape, base) = (self.options.shape, self.base(channel));
         let Channel { client, opened, key, slots } = self.channels[channel].as_mut()?;
         let slot = slots.get_mut(usize::from(number))?;
@@ -324,22 +323,23 @@ impl<M: NodeMemory> Server<M> {
             slot.go_on(&*self.memory, shape, base, number, acknowledged).ok()?;
         }
         if slot.in_hand.is_some() {
+            slot.looked = now;
             return None;
         }
         let at = base + shape.request(number);
         let first = self.memory.load_acquire(at).ok()?;
         let sequence = (first >> 32) as u32;
         if first == 0 || !is_newer(sequence, slot.taken) {
+            slot.looked = now;
             return None;
         }
         if slot.seen != first {
             (slot.seen, slot.looks) = (first, 0);
         }
-        let now = self.clock.now();
         let Some((head, payload)) = read_request(&*self.memory, at, shape, *key, first) else {
             slot.looks += 1;
             if slot.looks > LOOKS {
-                slot.begin(sequence, Mode::Fetch, false, now);
+                slot.begin(sequence, Mode::Fetch, false);
                 slot.in_hand = None;
                 let kind = Head::of_result(true, DAMAGED);
                 let head = Head { bytes: 0, sequence, auxiliary: 0, entries: 0, number: 0, kind };
@@ -350,7 +350,7 @@ impl<M: NodeMemory> Server<M> {
             return None;
         };
         let mode = if head.kind == 0 { Mode::Fetch } else { Mode::Reply };
-        slot.begin(sequence, mode, false, now);
+        slot.begin(sequence, mode, false);
         let id = CallId { channel, opened: *opened, slot: number, sequence };
         let (rpc, batch_size) = (head.number, head.auxiliary);
         Some(Received { id, client: *client, rpc, batch_size, mode, payload })
@@ -394,7 +394,8 @@ impl<M: NodeMemory> Server<M> {
             slot.put(&*self.memory, shape, base, id.slot, batches, id.sequence)?;
         }
         if let Some(next) = slot.next.take() {
-            slot.begin(next.id.sequence, Mode::Reply, true, now);
+            slot.looked = now;
+            slot.begin(next.id.sequence, Mode::Reply, true);
             self.called.push_back(next);
         }
         Ok(())

@@ -79,6 +79,8 @@ impl<M: NodeMemory, P: Procedures> Service for RfService<M, P> {
         let handled = self.server.handle(client, request, reply);
         if handled == Some(Handled::Later) {
             self.serve();
+            // Whoever calls by message may WRITE the next time, and must not find that nobody looks.
+            self.last = Some(self.clock.now());
         }
         // What is no message of RF-RPC gets an empty reply.
         handled.unwrap_or(Handled::Now)

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::rf_rpc::{
-    Batcher, BatcherOptions, Client, ClientOptions, Counts, Measured, Mode, Received, Results, RfError,
-    RfService, Server, ServerOptions, Shape, Tuner, select,
+    Batcher, BatcherOptions, Client, ClientOptions, Counts, Measured, Mode, Procedures, Received, Results,
+    RfError, RfService, Server, ServerOptions, Shape, Tuner, select,
 };
 use fpcache_fabric::sim::{
     Faults, MemoryOptions, NodeId, NodeOptions, NodeStart, Process, SimClock, SimConnection, SimMemory,
@@ -208,6 +208,96 @@ fn the_switch_settles_within_two_calls() {
             assert_eq!(client.counts().switches, 5);
         });
         world.run().unwrap();
+    }
+}
+
+/// A service as programs run it, with its naps, which looks as often as a processor does.
+struct Paced<P> {
+    service: RfService<SimMemory, P>,
+    memory: Arc<SimMemory>,
+    clock: SimClock,
+    next: Instant,
+}
+
+impl<P: Procedures> Service for Paced<P> {
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        self.service.handle(client, request, reply)
+    }
+
+    fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
+        self.service.next_reply(reply)
+    }
+
+    fn work(&mut self) -> Work {
+        let now = self.clock.now();
+        if self.next > now {
+            return Work::At(self.next);
+        }
+        let work = self.service.work();
+        self.memory.flush();
+        self.next = match work {
+            Work::More => now + LOOK,
+            Work::At(at) => at,
+            Work::Nothing => return Work::Nothing,
+        };
+        Work::At(self.next)
+    }
+
+    fn disconnected(&mut self, client: ClientId) {
+        self.service.disconnected(client);
+    }
+}
+
+/// Calls of one client in virtual time, `pause` between them: how long they took from the third on, and what all cost.
+fn paced(pause: Duration, fixed: Option<Mode>, calls: u32) -> (Duration, Counts) {
+    let mut world = World::new(SimOptions::calm().with_seed(6));
+    let buffers = MemoryOptions { offered: Some(Access::ReadWrite), ..MemoryOptions::private(2 << 20) };
+    let node = world.add_node(NodeOptions::new(vec![MemoryOptions::region(4096), buffers]), |start| {
+        let memory = Arc::clone(&start.memories[1]);
+        let options = ServerOptions { area: AreaId(1), seed: start.life, ..ServerOptions::default() };
+        let procedures = |_: ClientId, rpc: u16, request: &[u8], result: &mut Vec<u8>| {
+            result.extend_from_slice(&answer(rpc, request));
+        };
+        let clock: Arc<dyn Clock> = Arc::new(start.clock.clone());
+        let service = RfService::new(Arc::clone(&memory), options, clock, procedures).unwrap();
+        let (clock, next) = (start.clock.clone(), start.clock.now());
+        Box::new(Paced { service, memory, clock, next }) as Box<dyn Service>
+    });
+    let node = node.unwrap();
+    let told = Arc::new(Mutex::new((Duration::ZERO, Counts::default())));
+    let outcome = Arc::clone(&told);
+    world.spawn("client", move |process| {
+        let options = ClientOptions { fixed, ..ClientOptions::default() };
+        let mut client = open(&process, node, options).unwrap();
+        let mut waited = Duration::ZERO;
+        for call in 0..calls {
+            process.sleep(pause);
+            let began = process.sim.clock().elapsed();
+            client.call(ECHO, b"request", &mut Vec::new(), Deadline::NONE).unwrap();
+            // It has settled by then.
+            if call >= 2 {
+                waited += process.sim.clock().elapsed() - began;
+            }
+        }
+        *outcome.lock().unwrap() = (waited, client.counts());
+    });
+    world.run().unwrap();
+    *told.lock().unwrap()
+}
+
+/// A service that took naps while calls came by message found a WRITE late: the client went back to messages, and on and on.
+#[test]
+fn a_service_that_naps_has_a_mode_that_stays() {
+    const CALLS: u32 = 60;
+    let micros = Duration::from_micros;
+    // Calls without a break, some that let it fall asleep now and then, and some that always do.
+    for (pause, mode, most) in [(0, Mode::Fetch, 0), (300, Mode::Fetch, 0), (5_037, Mode::Reply, 1)] {
+        let (hybrid, counts) = paced(micros(pause), None, CALLS);
+        let (settled, _) = paced(micros(pause), Some(mode), CALLS);
+        let what = format!("pause {pause} µs: {hybrid:?}, {settled:?} by {mode:?} alone, {counts:?}");
+        println!("{what}");
+        assert!(counts.switches <= most, "{what}");
+        assert!(settled.as_secs_f64() >= 0.95 * hybrid.as_secs_f64(), "{what}");
     }
 }
 

@@ -24,8 +24,10 @@ pub(super) struct InHand {
 /// A result that is too long for the buffers, with the number of its entry.
 pub(super) type LongResult = (u16, Vec<u8>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Slot {
+    /// When it was last seen that no new request lies here.
+    pub(super) looked: Instant,
     /// The last first word that was looked at, and how often.
     pub(super) seen: u64,
     pub(super) looks: u32,
@@ -45,12 +47,30 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// A request was taken: what is left of the one before is of no use.
-    pub(super) fn begin(&mut self, sequence: u32, mode: Mode, awaited: bool, now: Instant) {
+    /// One whose next request has a newer sequence than `taken`.
+    pub(super) fn new(taken: u32, now: Instant) -> Self {
+        Self {
+            looked: now,
+            seen: 0,
+            looks: 0,
+            taken,
+            in_hand: None,
+            next: None,
+            answered: None,
+            rest: VecDeque::new(),
+            out: 0,
+            long: Vec::new(),
+            kept: None,
+        }
+    }
+
+    /// A request was taken: what is left of the one before is of no use. Its response time counts from the last look that did not find
+    /// it, because whoever fetches waits for the look as well; of a message it is what a WRITE in its place would have waited.
+    pub(super) fn begin(&mut self, sequence: u32, mode: Mode, awaited: bool) {
         (self.taken, self.answered, self.kept) = (sequence, None, None);
         self.rest.clear();
         self.long = Vec::new();
-        self.in_hand = Some(InHand { sequence, since: now, awaited, mode });
+        self.in_hand = Some(InHand { sequence, since: self.looked, awaited, mode });
     }
 
     /// Leaves result batches to be fetched, as many as there are buffers for.
