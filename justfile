@@ -83,7 +83,7 @@ package:
 rdma:
     fabric/rdma/guest.sh check
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER={{justfile_directory()}}/fabric/rdma/guest.sh \
-        cargo test -p fpcache-fabric --features rdma --test conformance --locked -- --ignored rdma \
+        cargo test -p fpcache-fabric --features rdma --lib --test conformance --locked -- --ignored rdma \
         --test-threads 1
     cargo build --locked -p fpcache-eval -p fpcache-memserver -p fpcache-cli \
         --features fpcache-eval/rdma,fpcache-memserver/rdma,fpcache-cli/rdma

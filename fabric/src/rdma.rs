@@ -30,6 +30,9 @@ mod completion;
 mod device;
 mod error;
 #[cfg(feature = "rdma")]
+#[allow(unsafe_code)]
+mod events;
+#[cfg(feature = "rdma")]
 mod listing;
 #[cfg(feature = "rdma")]
 #[allow(unsafe_code)]
@@ -41,6 +44,8 @@ mod node;
 mod queue_pair;
 #[cfg(feature = "rdma")]
 mod reader;
+#[cfg(all(test, feature = "rdma"))]
+mod tests;
 pub mod wire;
 
 use std::fmt::Debug;

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use ibverbs_sys as ffi;
 
+use super::events::Events;
 use super::{CardChoice, RdmaError};
 
 /// READs and atomics that a queue pair has outstanding at most, whatever more the device could.
@@ -27,6 +28,7 @@ pub(crate) struct Device {
     /// READs and atomics outstanding, as the one that asks and as the one that answers.
     pub(super) initiator_depth: u32,
     pub(super) responder_depth: u32,
+    events: Events,
     /// A child process has the descriptor too, and must not give back what is its parent's.
     owner: u32,
 }
@@ -120,6 +122,11 @@ impl Device {
         let domain = NonNull::new(unsafe { ffi::ibv_alloc_pd(context.as_ptr()) });
         let domain =
             domain.ok_or_else(io::Error::last_os_error).map_err(refused("making a protection domain"))?;
+        let events = Events::of(context).map_err(refused("watching its events"));
+        let events = events.inspect_err(|_| {
+            // SAFETY: it was made just now and nothing was made on it.
+            unsafe { ffi::ibv_dealloc_pd(domain.as_ptr()) };
+        })?;
         std::mem::forget(opened);
         // At least 1 and at most 16.
         let depth = |most: i32| most.clamp(1, MOST_OUTSTANDING) as u32;
@@ -136,8 +143,21 @@ impl Device {
             is_ethernet,
             initiator_depth: depth(limits.max_qp_init_rd_atom),
             responder_depth: depth(limits.max_qp_rd_atom),
+            events,
             owner: std::process::id(),
         })
+    }
+
+    /// Whether events have come that end the use of the device, or of the queue pair of that number.
+    ///
+    /// # Errors
+    /// [`Event`](RdmaError::Event), which says what happened.
+    pub(super) fn look_at_events(&self, queue_pair: Option<u32>) -> Result<(), RdmaError> {
+        // A child would take what its parent is told.
+        if !self.is_own() {
+            return Ok(());
+        }
+        self.events.look(self.context, &self.name, self.port, queue_pair)
     }
 
     pub(super) fn context(&self) -> *mut ffi::ibv_context {

@@ -76,6 +76,16 @@ pub enum RdmaError {
         /// The reason.
         source: io::Error,
     },
+    /// The device told of something that ends its use, or that of a queue pair.
+    #[error("{device}: {event}; {remedy}")]
+    Event {
+        /// The device.
+        device: String,
+        /// What happened.
+        event: String,
+        /// What helps.
+        remedy: &'static str,
+    },
     /// A work request ended with an error.
     #[error("a work request to {peer} ended with status {status} ({text}); {remedy}")]
     Completion {

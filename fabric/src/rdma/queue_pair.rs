@@ -68,6 +68,7 @@ unsafe impl Send for QueuePair {}
 impl QueuePair {
     /// One that asks, or one that only answers, whose queue is short.
     pub(super) fn new(device: &Arc<Device>, asks: bool) -> Result<Self, RdmaError> {
+        device.look_at_events(None)?;
         let depth = if asks { DEPTH as u32 } else { 1 };
         let completions = CompletionQueue::new(device, depth + 1)?;
         let refused = |doing| move |source| device.refused(doing, source);
@@ -109,6 +110,12 @@ impl QueuePair {
         // SAFETY: the pair lives, and its number does not change.
         let number = unsafe { self.pair.as_ref().qp_num };
         End { number, sequence: self.sequence, gid, lid, mtu, depth: self.device.initiator_depth }
+    }
+
+    /// Whether the device has told of something that ends its use.
+    pub(super) fn look_at_events(&self) -> Result<(), RdmaError> {
+        // SAFETY: the pair lives, and its number does not change.
+        self.device.look_at_events(Some(unsafe { self.pair.as_ref().qp_num }))
     }
 
     /// Connects it to the other end, with `outstanding` READs of this side and `answered` of the other.

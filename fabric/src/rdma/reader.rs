@@ -21,6 +21,8 @@ use crate::verbs::{Batch, Posted, Verb};
 const ARENA: usize = 256 << 10;
 /// Looks for a completion before other threads get their turn.
 const LOOKS: u32 = 64;
+/// How long completions may take before the device is asked what happened, and between two such questions.
+const EVENTS: Duration = Duration::from_millis(5);
 /// How long nothing is asked of the memory node after it had nothing new registered: at first, and in the end.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
@@ -230,11 +232,14 @@ impl Reader {
     /// Waits until the list is done.
     fn wait(&mut self, waiting: &Waiting<'_>) -> Result<(), Miss> {
         let began = Instant::now();
+        let mut events_at = EVENTS;
         loop {
             for _ in 0..LOOKS {
                 match self.pair.poll() {
                     Ok(None) => std::hint::spin_loop(),
                     Ok(Some(done)) if done.status != 0 => {
+                        // What the device tells of is the cause.
+                        self.pair.look_at_events().map_err(|event| Miss::Broken(event.into()))?;
                         return Err(Miss::Broken(
                             RdmaError::Completion {
                                 peer: waiting.link.peer().to_string(),
@@ -257,7 +262,12 @@ impl Reader {
             if !waiting.link.is_alive() {
                 return Err(Miss::Gone);
             }
-            if began.elapsed() > waiting.patience {
+            let waited = began.elapsed();
+            if waited > events_at {
+                self.pair.look_at_events().map_err(|event| Miss::Broken(event.into()))?;
+                events_at = waited + EVENTS;
+            }
+            if waited > waiting.patience {
                 return Err(Miss::Silent);
             }
             std::thread::yield_now();

@@ -1,0 +1,118 @@
+//! What a device says unasked: that a port went down, a queue pair broke, or that it is gone.
+
+use std::ffi::CStr;
+use std::io;
+use std::ptr::NonNull;
+use std::sync::{Mutex, PoisonError};
+
+use ibverbs_sys as ffi;
+use rustix::io::Errno;
+
+use super::RdmaError;
+
+/// The events of a device, which whoever uses it looks at when something takes long or fails, and before anything new is made.
+#[derive(Debug)]
+pub(super) struct Events {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The port in use is down.
+    port_is_down: bool,
+    /// The device is gone for good.
+    is_gone: bool,
+    /// Queue pairs that broke, by number, until they are asked for.
+    broken: Vec<(u32, String)>,
+}
+
+/// Queue pairs remembered as broken; one that was given back is never asked for.
+const MOST_BROKEN: usize = 1024;
+
+impl Events {
+    /// Has the device's events taken without waiting for any.
+    pub(super) fn of(context: NonNull<ffi::ibv_context>) -> io::Result<Self> {
+        // SAFETY: the context is open, and its descriptor stays open for as long.
+        let descriptor = unsafe { std::os::fd::BorrowedFd::borrow_raw(context.as_ref().async_fd) };
+        let flags = rustix::fs::fcntl_getfl(descriptor)?;
+        rustix::fs::fcntl_setfl(descriptor, flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(Self { state: Mutex::default() })
+    }
+
+    /// Takes what has come since, and says what of it ends the use of a queue pair of that number, or of the whole `port`.
+    pub(super) fn look(
+        &self,
+        context: NonNull<ffi::ibv_context>,
+        device: &str,
+        port: u8,
+        number: Option<u32>,
+    ) -> Result<(), RdmaError> {
+        // What was noted stays true if another thread panicked meanwhile.
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(mut event) = next(context) {
+            state.note(&event, port);
+            // SAFETY: it came from ibv_get_async_event and is acknowledged once; until then what it names cannot be destroyed.
+            unsafe { ffi::ibv_ack_async_event(&mut event) };
+        }
+        let happened = |event: String, remedy| RdmaError::Event { device: device.to_owned(), event, remedy };
+        if state.is_gone {
+            return Err(happened(
+                "the device is gone".to_owned(),
+                "bring it back, look at the kernel's messages, and start again",
+            ));
+        }
+        if state.port_is_down {
+            let remedy = "bring the link up (ip link, ibstat); connections are made anew then";
+            return Err(happened(format!("port {port} is down"), remedy));
+        }
+        if let Some(at) = state.broken.iter().position(|(broken, _)| Some(*broken) == number) {
+            let (_, event) = state.broken.swap_remove(at);
+            return Err(happened(event, "the queue pair is made anew"));
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    fn note(&mut self, event: &ffi::ibv_async_event, port: u8) {
+        use ibverbs_sys as kind;
+        match event.event_type {
+            kind::IBV_EVENT_DEVICE_FATAL => self.is_gone = true,
+            kind::IBV_EVENT_PORT_ERR | kind::IBV_EVENT_PORT_ACTIVE => {
+                // SAFETY: of an event of a port the union holds the port's number.
+                let is_ours = unsafe { event.element.port_num } == i32::from(port);
+                if is_ours {
+                    self.port_is_down = event.event_type == kind::IBV_EVENT_PORT_ERR;
+                }
+            }
+            kind::IBV_EVENT_QP_FATAL | kind::IBV_EVENT_QP_REQ_ERR | kind::IBV_EVENT_QP_ACCESS_ERR => {
+                // SAFETY: of an event of a queue pair the union points to it, and it lives until the event is acknowledged.
+                let number = unsafe { (*event.element.qp).qp_num };
+                self.broken.truncate(MOST_BROKEN - 1);
+                self.broken.insert(0, (number, text_of(event.event_type)));
+            }
+            // A completion queue that was overrun says so itself when it is polled; the others end nothing.
+            _ => {}
+        }
+    }
+}
+
+/// The next event, if one has come.
+fn next(context: NonNull<ffi::ibv_context>) -> Option<ffi::ibv_async_event> {
+    let mut event = std::mem::MaybeUninit::<ffi::ibv_async_event>::zeroed();
+    loop {
+        // SAFETY: the context is open, and there is room for an event, whose descriptor does not wait.
+        match unsafe { ffi::ibv_get_async_event(context.as_ptr(), event.as_mut_ptr()) } {
+            // SAFETY: the library has filled it.
+            0 => return Some(unsafe { event.assume_init() }),
+            _ if io::Error::last_os_error().raw_os_error() == Some(Errno::INTR.raw_os_error()) => {}
+            _ => return None,
+        }
+    }
+}
+
+fn text_of(kind: ffi::ibv_event_type) -> String {
+    // SAFETY: the library has a text for every number, which ends with a zero and is never freed.
+    let text = unsafe { CStr::from_ptr(ffi::ibv_event_type_str(kind)) };
+    text.to_string_lossy().into_owned()
+}

@@ -1,0 +1,159 @@
+//! Calls of RF-RPC by network cards. `rdma/guest.sh` gives a machine a card.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fpcache_fabric::rf_rpc::{
+    Batcher, BatcherOptions, Client, ClientOptions, Measured, Mode, Results, RfService, ServerOptions, Shape,
+    Tuner, select,
+};
+use fpcache_fabric::tcp::{ConnectOptions, ListenOptions, Listener, TcpConnection, connect};
+use fpcache_fabric::{
+    AreaId, ClientId, Clock, Deadline, Export, HugePages, OneRegion, RegionName, Serving, SharedMemory,
+    SystemClock,
+};
+
+const ECHO: u16 = 1;
+const MANY: u16 = 2;
+const SLOW: u16 = 3;
+const SHAPE: Shape = Shape { slots: 4, parts: 2, capacity: 10_240 };
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Node {
+    listener: String,
+    _serving: Serving,
+}
+
+fn answer(rpc: u16, request: &[u8]) -> Vec<u8> {
+    match rpc {
+        MANY => {
+            let bytes = u32::from_le_bytes(*request.last_chunk().unwrap());
+            (0..bytes).map(|at| (at % 251) as u8).collect()
+        }
+        _ => request.iter().rev().copied().collect(),
+    }
+}
+
+impl Node {
+    fn start() -> Self {
+        let (region, fd) = SharedMemory::create_memfd("region", 4096, HugePages::No).unwrap();
+        let export = Export::new(&Arc::new(region), fd, 1).unwrap();
+        let buffers = Arc::new(SharedMemory::anonymous(2 << 20).unwrap());
+        let options =
+            ServerOptions { area: AreaId(2), shape: SHAPE, clients: 8, seed: 1, ..ServerOptions::default() };
+        let procedures = |_: ClientId, rpc: u16, request: &[u8], result: &mut Vec<u8>| {
+            if rpc == SLOW {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            result.extend_from_slice(&answer(rpc, request));
+        };
+        let service = RfService::new(Arc::clone(&buffers), options, Arc::new(SystemClock), procedures);
+        let options = ListenOptions { scratch: Some(buffers), ..ListenOptions::default() };
+        let listener = Listener::bind(&["rdma://127.0.0.1:0".parse().unwrap()], options).unwrap();
+        let address = listener.addresses()[0].to_string();
+        let service = OneRegion::new(RegionName::default(), export, service.unwrap());
+        Self { listener: address, _serving: listener.spawn(service).unwrap() }
+    }
+
+    fn open(&self, options: ClientOptions) -> Client<TcpConnection> {
+        let connection = connect(&self.listener.parse().unwrap(), ConnectOptions::default()).unwrap();
+        Client::open(connection, options, Arc::new(SystemClock), Deadline::after(PATIENCE)).unwrap()
+    }
+}
+
+/// The six calls of the paper's Table 2, with results in one READ, in two, in several batches, and too long for any.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn rdma_calls_of_every_shape_come_back() {
+    let node = Node::start();
+    for fixed in [Some(Mode::Fetch), Some(Mode::Reply), None] {
+        let mut client = node.open(ClientOptions { fixed, ..ClientOptions::default() });
+        let before = client.connection().card_counts().unwrap();
+        let mut results = Results::new();
+        for lengths in [
+            &[8u32][..],
+            &[0],
+            &[400],
+            &[8192, 1, 8192, 4000, 9000, 0, 8193],
+            &[4000; 12],
+            &[100_000, 5],
+            &[],
+        ] {
+            let mut buffer = client.malloc_buf(4);
+            let requests: Vec<_> = lengths.iter().map(|len| len.to_le_bytes()).collect();
+            buffer.bytes().extend(requests.iter().flatten());
+            let sent = client.send(MANY, &requests, Deadline::after(PATIENCE)).unwrap();
+            client.recv(sent, &mut results, Deadline::after(PATIENCE)).unwrap();
+            client.free_buf(buffer);
+            let expected: Vec<_> = requests.iter().map(|request| answer(MANY, request)).collect();
+            assert!(results.iter().eq(expected.iter().map(Vec::as_slice)), "{fixed:?} {lengths:?}");
+        }
+        let sent = client.send(ECHO, &[[7; 30_000]], Deadline::after(PATIENCE)).unwrap();
+        client.recv(sent, &mut results, Deadline::after(PATIENCE)).unwrap();
+        assert!(results.iter().eq([&[7; 30_000][..]]), "a long request");
+        // Several batches under way, received in another order.
+        let sent = [0u8; 3].map(|_| client.send(ECHO, &[b"abc"], Deadline::after(PATIENCE)).unwrap());
+        for sent in sent.into_iter().rev() {
+            client.recv(sent, &mut results, Deadline::after(PATIENCE)).unwrap();
+            assert!(results.iter().eq([&b"cba"[..]]));
+        }
+        let after = client.connection().card_counts().unwrap();
+        assert_eq!((after.by_socket, after.broken), (0, 0), "WRITEs and READs go by cards alone");
+        assert!(fixed == Some(Mode::Reply) || after.doorbells > before.doorbells + 10);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device"]
+fn rdma_slow_calls_are_sent_and_the_switch_settles_within_two() {
+    let node = Node::start();
+    let mut client = node.open(ClientOptions::default());
+    let mut result = Vec::new();
+    let modes = [(); 5].map(|()| {
+        client.call(SLOW, b"slow", &mut result, Deadline::after(PATIENCE)).unwrap();
+        assert_eq!(result, b"wols");
+        client.mode(SLOW)
+    });
+    assert_eq!(modes[1..], [Mode::Reply; 4], "{:?}", client.counts());
+    assert_eq!(client.mode(ECHO), Mode::Fetch, "a flag for each RPC");
+}
+
+/// R and F by enumeration, from what cards were measured to do, and a batch size by the bound on latency.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn rdma_parameters_are_selected_and_batches_tuned() {
+    let node = Node::start();
+    let rate = |options: ClientOptions, bytes: u32| {
+        let (mut client, mut result) = (node.open(options), Vec::new());
+        let began = Instant::now();
+        let (mut most, mut before) = (0, 0);
+        for _ in 0..100 {
+            client.call(MANY, &bytes.to_le_bytes(), &mut result, Deadline::after(PATIENCE)).unwrap();
+            let failed = client.counts().failed;
+            (most, before) = (most.max(failed - before), failed);
+        }
+        (100.0 / began.elapsed().as_secs_f64(), most as u32)
+    };
+    let only = |mode| ClientOptions { fixed: Some(mode), retries: 1 << 20, ..ClientOptions::default() };
+    let ((fetched, failed), (replied, _)) = (rate(only(Mode::Fetch), 8), rate(only(Mode::Reply), 8));
+    let curve = [Measured { process: Duration::ZERO, fetched, replied, failed }];
+    let reads = [64, 256, 1024]
+        .map(|fetch_bytes| (fetch_bytes, rate(ClientOptions { fetch_bytes, ..only(Mode::Fetch) }, 8).0));
+    let selection = select(&curve, &reads, &[32; 10], 0.1).unwrap();
+    println!("{curve:?} {reads:?} {selection:?}");
+    assert!(selection.retries >= 1 && reads.iter().any(|(bytes, _)| *bytes == selection.fetch_bytes));
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let mut client = node.open(ClientOptions::default());
+    for (bound, size) in [(Duration::from_nanos(1), 1), (Duration::from_secs(30), 8)] {
+        let tuner = Some(Tuner::new(bound, 50_000, 8));
+        let options = BatcherOptions { tuner, ..BatcherOptions::default() };
+        let mut batcher =
+            Batcher::new(&mut client, Arc::clone(&clock), ECHO, options, Deadline::after(PATIENCE * 3));
+        let mut answers = Vec::new();
+        for _ in 0..2_400 {
+            batcher.push(b"request", &mut answers).unwrap();
+            answers.clear();
+        }
+        assert_eq!(batcher.batch_size(), size, "{bound:?}");
+    }
+}
