@@ -6,7 +6,8 @@ set -euo pipefail
 programs=$(cd "$1" && pwd)
 work=$(mktemp -d)
 node=0
-trap '[ "$node" = 0 ] || kill -9 "$node" 2>/dev/null; rm -rf "$work"' EXIT
+second=0
+trap '[ "$node" = 0 ] || kill -9 "$node" 2>/dev/null; [ "$second" = 0 ] || kill -9 "$second" 2>/dev/null; rm -rf "$work"' EXIT
 export FPCACHE_URL=rdma://127.0.0.1:7480
 cli() { "$programs/fpcache-cli" "$@"; }
 step() { printf '== %s\n' "$*"; }
@@ -52,6 +53,30 @@ done
 
 step "a scan"
 [ "$(cli scan 5 --limit 10 | wc -l)" -ge 10 ] || fail "the scan has $(cli scan 5 --limit 10)"
+
+step "a table over two memory nodes, many keys of both at once"
+both=rdma://127.0.0.1:7480,rdma://127.0.0.1:7481
+"$programs/fpcache-memserver" --listen rdma://127.0.0.1:7481 --capacity 64MiB >>"$work/second.log" 2>&1 &
+second=$!
+cli --url rdma://127.0.0.1:7481 --wait 60s tables >/dev/null || { cat "$work/second.log" >&2; fail "the second one does not serve"; }
+cli create --table both --nodes "$both" --split-at 1000 >/dev/null || fail "create --nodes"
+keys="1 2 3 999 1000 1001 5000"
+for key in $keys; do cli put --table both "$key" "$((key * 3))" >/dev/null || fail "put $key"; done
+# Unquoted: several keys, which share their round trips.
+cli get --table both $keys >"$work/got" || fail "multi_get says $(cat "$work/got")"
+for key in $keys; do
+    grep -q "\b$((key * 3))\b" "$work/got" || fail "key $key is not among $(cat "$work/got")"
+done
+[ "$(cli scan --table both 999 --limit 3 | grep -c "2997\|3000\|3003")" = 3 ] || fail "the scan has $(cli scan --table both 999 --limit 3)"
+
+step "one of them is killed: the other's keys are read, and its own are said to be lost in time"
+kill -9 $second
+wait $second 2>/dev/null || true
+second=0
+cli get --table both 3 | grep -q "\b9\b" || fail "get 3 says $(cli get --table both 3)"
+began=$(date +%s)
+! cli --deadline 5s get --table both 5000 >/dev/null 2>&1 || fail "get 5000 of a memory node that was killed succeeded"
+[ $(($(date +%s) - began)) -le 30 ] || fail "it took $(($(date +%s) - began)) s to say so"
 
 step "a clean end"
 kill $node
