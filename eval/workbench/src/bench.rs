@@ -111,6 +111,16 @@ pub trait System {
         None
     }
 
+    /// What a memory node's processor begins to do besides calls: the node, and a core's time for it.
+    fn next_background(&mut self) -> Option<(u16, Picos)> {
+        None
+    }
+
+    /// Such work of a memory node has come to its end.
+    fn end_background(&mut self, node: u16) {
+        let _ = node;
+    }
+
     /// Bytes it takes now.
     fn footprint(&self) -> Footprint;
 
@@ -135,6 +145,8 @@ pub struct Tally {
     pub atomics: u64,
     /// Messages to processors.
     pub calls: u64,
+    /// Pieces of work that memory nodes' processors did besides calls.
+    pub background: u64,
     /// Payload from nodes.
     pub bytes_from: u64,
     /// Payload to nodes.
@@ -428,5 +440,14 @@ impl<S: System> Clients for Bench<'_, S> {
 
     fn next_woken(&mut self) -> Option<usize> {
         self.woken.pop().or_else(|| self.system.next_woken())
+    }
+
+    fn next_background(&mut self) -> Option<(u16, Picos)> {
+        self.system.next_background()
+    }
+
+    fn end_background(&mut self, node: u16) {
+        self.tally.background += 1;
+        self.system.end_background(node);
     }
 }

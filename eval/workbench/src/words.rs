@@ -46,12 +46,21 @@ impl Memory {
 
     /// So many zeroed words of the node that has the fewest, which stand for `bytes` of the layout.
     pub fn allocate(&mut self, words: usize, bytes: u64) -> Address {
-        self.bytes += bytes;
         let least = (0..self.memory_nodes).min_by_key(|node| self.nodes[*node].len()).unwrap_or(0);
-        let node = &mut self.nodes[least];
+        self.allocate_on(least, words, bytes)
+    }
+
+    /// The same of the memory node that an address is of: requests of a doorbell to both take effect in one instant.
+    pub fn allocate_beside(&mut self, at: Address, words: usize, bytes: u64) -> Address {
+        self.allocate_on(Self::place(at).0, words, bytes)
+    }
+
+    fn allocate_on(&mut self, number: usize, words: usize, bytes: u64) -> Address {
+        self.bytes += bytes;
+        let node = &mut self.nodes[number];
         let at = node.len();
         node.resize(at + words, 0);
-        (least as u64) << NODE_SHIFT | at as u64
+        (number as u64) << NODE_SHIFT | at as u64
     }
 
     /// The node an address is of.
@@ -183,11 +192,12 @@ impl Trip {
         self.buffer.extend_from_slice(words);
     }
 
-    /// Adds one to a word.
-    pub fn fetch_add(&mut self, at: Address) {
+    /// Adds one to a word; the old one lands.
+    pub fn fetch_add(&mut self, at: Address) -> Landed {
         self.request(at, Verb::Atomic, 8);
-        self.part(Effect::Add, at, 1);
+        let landed = self.part(Effect::Add, at, 1);
         self.buffer.push(0);
+        landed
     }
 
     /// Stores the bits of `new` under `mask` if the word's bits there are those of `expected`; the old word lands.
@@ -220,7 +230,10 @@ impl Trip {
             match part.effect {
                 Effect::Read => buffer[..part.words].copy_from_slice(words),
                 Effect::Write => words.copy_from_slice(&buffer[..part.words]),
-                Effect::Add => words[0] += 1,
+                Effect::Add => {
+                    buffer[0] = words[0];
+                    words[0] += 1;
+                }
                 Effect::Tell(_) => {}
                 Effect::CompareSwap => {
                     let [old, expected, new, mask] = &mut buffer[..4] else { continue };
@@ -284,6 +297,16 @@ pub trait Index {
     /// A node's processor takes words that a client [tells](Trip::tell) it, and leaves its reply in their place.
     fn receive(&mut self, to: Target, words: &mut [u64], memory: &mut Memory) {
         let _ = (to, words, memory);
+    }
+
+    /// What a memory node's processor begins to do of itself: the node, and a core's time for it.
+    fn next_background(&mut self) -> Option<(u16, Picos)> {
+        None
+    }
+
+    /// It has come to its end.
+    fn end_background(&mut self, memory: &mut Memory) {
+        let _ = memory;
     }
 
     /// Bytes on the fullest compute node: what its budget is for, and what is left out of it.
@@ -352,6 +375,14 @@ impl<I: Index> System for OverWords<I> {
     fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos {
         self.clients[client].next.serve(&mut self.index, &mut self.memory, requests);
         0
+    }
+
+    fn next_background(&mut self) -> Option<(u16, Picos)> {
+        self.index.next_background()
+    }
+
+    fn end_background(&mut self, _: u16) {
+        self.index.end_background(&mut self.memory);
     }
 
     fn footprint(&self) -> Footprint {

@@ -71,6 +71,17 @@ pub trait Clients {
     fn next_woken(&mut self) -> Option<usize> {
         None
     }
+
+    /// What a memory node's processor begins to do besides calls: the node, and a core's time for it. Asked after all that
+    /// requests do, and after the end of such work, until there is none.
+    fn next_background(&mut self) -> Option<(u16, Picos)> {
+        None
+    }
+
+    /// Such work of a memory node has come to its end.
+    fn end_background(&mut self, node: u16) {
+        let _ = node;
+    }
 }
 
 /// The machines.
@@ -221,6 +232,8 @@ pub struct World {
 
 /// The event of a client that steps; others are the arrivals of its runs.
 const READY: u32 = u32::MAX;
+/// The end of work that a memory node's processor does besides calls; the client is the node.
+const WORKED: u32 = u32::MAX - 1;
 
 impl World {
     /// At time 0, with every client about to begin.
@@ -269,6 +282,10 @@ impl World {
             self.now = (time >> 32) as Picos;
             match what {
                 READY => ended += self.step(clients, client),
+                WORKED => {
+                    clients.end_background(client as u16);
+                    self.begin_background(clients);
+                }
                 run => self.arrive(clients, client, run),
             }
         }
@@ -336,11 +353,27 @@ impl World {
         }
     }
 
+    /// Has cores do what there is to do besides calls.
+    #[inline]
+    fn begin_background<C: Clients>(&mut self, clients: &mut C) {
+        while let Some((node, service)) = clients.next_background() {
+            let done = self.work_on(usize::from(node), self.now, service);
+            self.push(done, u32::from(node), WORKED);
+        }
+    }
+
+    /// A memory node's core that is free first works for so long: when it is done.
+    fn work_on(&mut self, node: usize, at: Picos, service: Picos) -> Picos {
+        let free = self.cores[node].iter_mut().min_by_key(|core| core.free_at());
+        free.map_or(at, |core| core.take(at, service))
+    }
+
     /// A run of requests is at its node's card.
     fn arrive<C: Clients>(&mut self, clients: &mut C, client: u32, run: u32) {
         let index = client as usize;
         let Run { to, requests, .. } = self.flights[index].runs[run as usize].clone();
         let mut besides = clients.serve(index, requests.clone());
+        self.begin_background(clients);
         let home = self.hosts.node_of(index);
         let mut back = 0;
         for i in requests {
@@ -382,10 +415,7 @@ impl World {
         let served = card.serve.take(received, service);
         match (request.verb, to) {
             (Verb::Call { service, .. }, Target::Memory(node)) => {
-                let cores = &mut self.cores[usize::from(node)];
-                let free = cores.iter_mut().min_by_key(|core| core.free_at());
-                let service = service + std::mem::take(besides);
-                free.map_or(served, |core| core.take(served, service))
+                self.work_on(usize::from(node), served, service + std::mem::take(besides))
             }
             _ => served,
         }

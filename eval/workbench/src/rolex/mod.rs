@@ -1,14 +1,19 @@
 //! ROLEX: models over leaves in key order, read as ranges. See this folder's `README.md`.
 
+mod models;
 mod scan;
+mod training;
 
-use fpcache_index::{SegmentModel, SegmentOptions, Segmenter};
+use std::rc::Rc;
 
 use crate::bench::{Answer, Operation};
 use crate::kept::Kept;
+use crate::nic::{Picos, Target, Verb};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{BuildError, Sizes};
+use models::{Known, Model, Trained};
+use training::Training;
 
 /// How ROLEX is set up.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,30 +42,26 @@ const TABLE_ENTRY: usize = 8;
 const CACHED_ENTRY: u64 = 16;
 /// Leaves whose table entries are fetched and kept together.
 const CHUNK: usize = 64;
-/// Words before a leaf's entries: how many are used, and its synonym leaf.
-const HEAD: usize = 2;
+/// Words before a leaf's entries: how many are used, its synonym leaf, and which model it was of, once others have taken that one's
+/// place (its number and one).
+const HEAD: usize = 3;
+/// Synonym leaves of a model from which on it is to be trained anew: half of what its table has room for.
+const TRAINED_FROM: u64 = 128;
 /// The lock in a leaf's entry of the table.
 const LOCK: u64 = 1 << 63;
 
-/// A model, and the number of its first leaf.
-#[derive(Clone, Copy, Debug)]
-struct Model {
-    model: SegmentModel,
-    first_leaf: usize,
-}
-
-/// Models, leaves, and what compute nodes keep of the leaf table.
+/// Models, leaves, and what compute nodes know of them.
 #[derive(Debug)]
 pub struct Rolex {
     sizes: Sizes,
     options: Options,
-    firsts: Vec<u64>,
-    models: Vec<Model>,
-    /// Where the leaf table lies.
-    table: Address,
-    leaves: usize,
-    /// Counts synonym leaves.
+    trained: Trained,
+    training: Training,
+    /// Counts leaves.
     counter: Address,
+    /// Models of each compute node.
+    known: Vec<Known>,
+    /// Parts of the leaf table of each compute node.
     kept: Vec<Kept<Box<[u64]>>>,
 }
 
@@ -68,11 +69,14 @@ pub struct Rolex {
 #[derive(Debug, Default)]
 pub struct Task {
     stage: Stage,
-    /// The first and the last of the leaves that are wanted.
-    wanted: (usize, usize),
+    /// The numbers of the leaves that are wanted, and the model of the last of them.
+    wanted: Vec<usize>,
+    model: Option<Rc<Model>>,
     /// Where they lie, by their numbers, as far as that is known.
     leaves: Vec<(usize, Address)>,
     landed: Vec<Landed>,
+    /// The synonym leaves that the leaf's model had before this operation, if it made one.
+    synonyms: Option<(Rc<Model>, Landed)>,
     /// There was no record to update.
     is_absent: bool,
     /// Records that a scan has found, not in order.
@@ -83,7 +87,7 @@ pub struct Task {
 enum Stage {
     #[default]
     Begin,
-    /// Part of the leaf table, which begins at this chunk.
+    /// Part of the leaf table.
     Table {
         chunk: usize,
         landed: Landed,
@@ -103,7 +107,11 @@ enum Stage {
         place: usize,
         landed: Landed,
     },
+    /// The models that have taken the place of the one of this number, and the leaf table's parts for them.
+    Models(usize),
     Written,
+    /// A memory node has been told that it is to train.
+    Told,
 }
 
 impl Rolex {
@@ -118,86 +126,76 @@ impl Rolex {
         compute_nodes: u16,
         options: &Options,
     ) -> Result<Self, BuildError> {
-        let of_index = SegmentOptions {
-            epsilon: options.epsilon,
-            fill: 1.0,
-            max_slots: u16::MAX,
-            ..SegmentOptions::default()
-        };
-        let (mut firsts, mut models, mut table) = (Vec::new(), Vec::new(), Vec::new());
-        let slots = options.leaf_slots.max(1);
-        let mut segmenter = Segmenter::new(of_index).map_err(|e| BuildError(e.to_string()))?;
-        let (mut pieces, mut next) = (Vec::new(), 0);
-        for key in keys {
-            pieces.extend(segmenter.push(*key).map_err(|e| BuildError(e.to_string()))?);
-        }
-        pieces.extend(segmenter.finish());
-        for piece in pieces {
-            for placed in piece.place(&keys[next..next + piece.keys], &of_index) {
-                let part = &keys[next..next + placed.keys];
-                next += placed.keys;
-                firsts.push(part[0]);
-                models.push(Model { model: placed.model, first_leaf: table.len() });
-                for records in part.chunks(slots) {
-                    let at = memory.allocate(leaf_words(slots), leaf_bytes(sizes, slots) as u64);
-                    let leaf = memory.words_mut(at, leaf_words(slots));
-                    leaf[0] = records.len() as u64;
-                    let entries = leaf[HEAD..].as_chunks_mut::<2>().0.iter_mut();
-                    entries.zip(records).for_each(|(entry, key)| *entry = [*key, first_value(*key)]);
-                    table.push(at);
-                }
-            }
-        }
-        let leaves = table.len();
-        table.resize(leaves.next_multiple_of(CHUNK), 0);
-        let at = memory.allocate(table.len(), (TABLE_ENTRY * leaves) as u64);
-        memory.words_mut(at, table.len()).copy_from_slice(&table);
-        let of_models = MODEL_BYTES * models.len() as u64;
+        let options = Options { leaf_slots: options.leaf_slots.max(1), ..*options };
+        let mut trained = Trained::default();
+        let value = |i: usize| first_value(keys[i]);
+        trained.train(
+            memory,
+            (keys, value),
+            (keys.first().copied().unwrap_or(0), None),
+            (sizes, &options),
+        )?;
+        let of_models = MODEL_BYTES * trained.models.len() as u64;
         let Some(left) = options.budget.checked_sub(of_models) else {
             let why =
                 format!("ROLEX's models take {of_models} bytes, more than the budget of {}", options.budget);
             return Err(BuildError(why));
         };
         let kept = |seed| Kept::new(left, CACHED_ENTRY * CHUNK as u64, u64::from(seed));
-        let kept = (0..compute_nodes).map(kept).collect();
         Ok(Self {
             sizes,
-            options: *options,
-            firsts,
-            models,
-            table: at,
-            leaves,
+            options,
+            training: Training::default(),
             counter: memory.allocate(1, 8),
-            kept,
+            known: vec![Known::new(&trained.models); compute_nodes.into()],
+            kept: (0..compute_nodes).map(kept).collect(),
+            trained,
         })
     }
 
-    /// The numbers of the leaves that a key may be in.
-    fn leaves_of(&self, key: u64) -> (usize, usize) {
-        let model = self.firsts.partition_point(|first| *first <= key).saturating_sub(1);
-        let Some(Model { model, first_leaf }) = self.models.get(model) else { return (0, 0) };
-        let (predicted, last) = (model.predict(key), u32::from(model.cap.saturating_sub(1)));
-        let slots = self.options.leaf_slots;
-        let first = predicted.saturating_sub(self.options.epsilon) as usize / slots;
-        let last = (predicted + self.options.epsilon).min(last) as usize / slots;
-        (first_leaf + first, first_leaf + last)
+    /// Finds the leaves that an operation wants, and asks for them.
+    fn begin(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        let Some(model) = self.known[turn.compute].of(turn.operation.key()).map(Rc::clone) else {
+            return Next::Done(match turn.operation {
+                Operation::Scan { .. } => Answer::Records(Vec::new()),
+                _ => Answer::Value(None),
+            });
+        };
+        task.wanted.clear();
+        task.records.clear();
+        match turn.operation {
+            Operation::Scan { key, count } => self.want_scan(task, model, (key, count), turn.compute),
+            _ => {
+                let (first, last) = model.leaves_of(turn.operation.key(), &self.options);
+                task.wanted.extend(first..=last);
+                task.model = Some(model);
+            }
+        }
+        self.ask(task, turn)
     }
 
     /// Asks for the leaves, or for the part of the leaf table that says where they lie.
     fn ask(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
-        let (first, last) = task.wanted;
         task.leaves.clear();
-        for leaf in first..=last {
+        self.ask_on(task, None, turn)
+    }
+
+    /// The same for leaves that it is not known of yet where they lie, with a part of the table that has just landed, whether or
+    /// not there is room to keep it.
+    fn ask_on(&mut self, task: &mut Task, landed: Option<(usize, &[u64])>, turn: &mut Turn<'_>) -> Next {
+        while let Some(leaf) = task.wanted.get(task.leaves.len()).copied() {
             let chunk = leaf / CHUNK;
-            match self.kept[turn.compute].get(chunk as u64) {
-                Some(entries) => task.leaves.push((leaf, entries[leaf % CHUNK] & !LOCK)),
-                None => {
-                    let at = self.table + (chunk * CHUNK) as u64;
-                    task.stage =
-                        Stage::Table { chunk, landed: turn.trip.read(at, CHUNK, CHUNK * TABLE_ENTRY) };
-                    return Next::Trip;
-                }
-            }
+            let entry = match landed {
+                Some((of, words)) if of == chunk => Some(words[leaf % CHUNK]),
+                _ => self.kept[turn.compute].get(chunk as u64).map(|entries| entries[leaf % CHUNK]),
+            };
+            // One that was kept before the leaf was there does not know it.
+            let Some(entry) = entry.filter(|entry| *entry != 0) else {
+                let landed = turn.trip.read(self.trained.chunk(chunk), CHUNK, CHUNK * TABLE_ENTRY);
+                task.stage = Stage::Table { chunk, landed };
+                return Next::Trip;
+            };
+            task.leaves.push((leaf, entry & !LOCK));
         }
         self.ask_leaves(task, turn);
         Next::Trip
@@ -213,41 +211,22 @@ impl Rolex {
         task.stage = Stage::Leaves;
     }
 
-    /// With the table's part at hand, whether or not there is room to keep it.
-    fn take_table(&mut self, task: &mut Task, (chunk, words): (usize, &[u64]), turn: &mut Turn<'_>) {
-        self.kept[turn.compute].keep(chunk as u64, words.into());
-        let (first, last) = task.wanted;
-        for leaf in first + task.leaves.len()..=last {
-            let entry = match leaf / CHUNK == chunk {
-                true => Some(words[leaf % CHUNK]),
-                false => {
-                    self.kept[turn.compute].get((leaf / CHUNK) as u64).map(|entries| entries[leaf % CHUNK])
-                }
-            };
-            let Some(entry) = entry else {
-                let chunk = leaf / CHUNK;
-                let at = self.table + (chunk * CHUNK) as u64;
-                task.stage = Stage::Table { chunk, landed: turn.trip.read(at, CHUNK, CHUNK * TABLE_ENTRY) };
-                return;
-            };
-            task.leaves.push((leaf, entry & !LOCK));
-        }
-        self.ask_leaves(task, turn);
-    }
-
     /// Asks for a leaf's lock, and for the leaf as it is then.
     fn ask_lock(&self, task: &mut Task, place: usize, turn: &mut Turn<'_>) -> Next {
         let (leaf, at) = task.leaves[place];
-        let lock = turn.trip.compare_swap(self.table + leaf as u64, (0, LOCK), LOCK);
+        let lock = turn.trip.compare_swap(self.trained.entry(leaf), (0, LOCK), LOCK);
         let slots = self.options.leaf_slots;
         let leaf = turn.trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots));
         task.stage = Stage::Lock { place, lock, leaf };
         Next::Trip
     }
 
-    fn take_leaves(&self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+    fn take_leaves(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let (operation, key, landed) = (turn.operation, turn.operation.key(), turn.landed);
         let leaves = || task.landed.iter().map(|leaf| landed.words(*leaf));
+        if let Some(old) = leaves().find_map(replaced) {
+            return self.ask_models(task, old, turn);
+        }
         if operation.written().is_none() {
             let found = leaves().flat_map(records).find(|[found, _]| *found == key);
             if let Some([_, value]) = found {
@@ -269,6 +248,32 @@ impl Rolex {
         }
     }
 
+    /// Others have taken a model's place: asks for them and their parts of the leaf table, unless they are known by now.
+    fn ask_models(&mut self, task: &mut Task, old: usize, turn: &mut Turn<'_>) -> Next {
+        if !self.known[turn.compute].has(&self.trained.models[old]) {
+            return self.begin(task, turn);
+        }
+        let new = &self.trained.models[self.training.became(old)];
+        let bytes = new.len() * (MODEL_BYTES as usize + 8);
+        task.landed.clear();
+        // The models' own bytes are READ; what they say is taken from where they were trained.
+        turn.trip.read(self.trained.models[old].synonyms, 1, bytes);
+        for chunk in chunks(new) {
+            task.landed.push(turn.trip.read(self.trained.chunk(chunk), CHUNK, CHUNK * TABLE_ENTRY));
+        }
+        task.stage = Stage::Models(old);
+        Next::Trip
+    }
+
+    fn take_models(&mut self, task: &mut Task, old: usize, turn: &mut Turn<'_>) -> Next {
+        let new = &self.trained.models[self.training.became(old)];
+        for (chunk, landed) in chunks(new).zip(&task.landed) {
+            self.kept[turn.compute].keep(chunk as u64, turn.landed.words(*landed).into());
+        }
+        self.known[turn.compute].replace(&self.trained.models[old], new);
+        self.begin(task, turn)
+    }
+
     fn read_leaf(&self, at: Address, turn: &mut Turn<'_>) -> Landed {
         let slots = self.options.leaf_slots;
         turn.trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots))
@@ -276,7 +281,7 @@ impl Rolex {
 
     /// Looks for the key in a leaf, or a synonym leaf, and if it is to be written, writes it: the leaf's lock is held.
     fn take_leaf(
-        &self,
+        &mut self,
         task: &mut Task,
         (at, place, leaf): (Address, usize, &[u64]),
         turn: &mut Turn<'_>,
@@ -305,22 +310,53 @@ impl Rolex {
             (Operation::Insert { value, .. }, None) => {
                 let slots = self.options.leaf_slots;
                 let bytes = leaf_bytes(self.sizes, slots);
-                let new = turn.memory.allocate(leaf_words(slots), bytes as u64);
-                let mut words = vec![0; leaf_words(slots)];
-                (words[0], words[2], words[3]) = (1, key, value);
-                turn.trip.write(new, &words, bytes);
-                // The synonym's place in the leaf table, with the unlock; memory of its own comes from a counter.
-                turn.trip.write(at + 1, &[new], TABLE_ENTRY);
+                // Memory comes from a counter; another counts the model's synonym leaves.
+                let new = turn.memory.allocate_beside(at, leaf_words(slots), bytes as u64);
                 turn.trip.fetch_add(self.counter);
+                if let Some(model) = &task.model {
+                    task.synonyms = Some((Rc::clone(model), turn.trip.fetch_add(model.synonyms)));
+                }
+                let mut words = vec![0; leaf_words(slots)];
+                (words[0], words[HEAD], words[HEAD + 1]) = (1, key, value);
+                turn.trip.write(new, &words, bytes);
+                // The synonym's place in the leaf table, with the unlock.
+                turn.trip.write(at + 1, &[new], TABLE_ENTRY);
             }
             (Operation::Update { .. } | Operation::Scan { .. }, _) => task.is_absent = true,
         }
         // The entry without the lock.
         let (number, leaf) = task.leaves[place];
-        turn.trip.write(self.table + number as u64, &[leaf], TABLE_ENTRY);
+        turn.trip.write(self.trained.entry(number), &[leaf], TABLE_ENTRY);
         task.stage = Stage::Written;
         Next::Trip
     }
+
+    /// Ends a write; who has made the synonym leaf that is one too many tells a memory node, and does not wait for what it does.
+    fn end_write(&self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        match task.synonyms.take() {
+            Some((model, landed)) if turn.landed.word(landed) + 1 == TRAINED_FROM => {
+                let to = Memory::node_of(model.synonyms);
+                turn.trip.tell(to, Verb::Write, &[model.number as u64], 8);
+                task.stage = Stage::Told;
+                Next::Trip
+            }
+            _ => Next::written(!task.is_absent),
+        }
+    }
+}
+
+/// Parts of the leaf table that these models' leaves are in.
+fn chunks(models: &[Rc<Model>]) -> std::ops::Range<usize> {
+    match models {
+        [first, .., last] => first.first_leaf / CHUNK..last.last_leaf() / CHUNK + 1,
+        [one] => one.first_leaf / CHUNK..one.last_leaf() / CHUNK + 1,
+        [] => 0..0,
+    }
+}
+
+/// The model that a leaf was of, if others have taken its place.
+fn replaced(leaf: &[u64]) -> Option<usize> {
+    (leaf[2] as usize).checked_sub(1)
 }
 
 const fn leaf_words(slots: usize) -> usize {
@@ -341,46 +377,55 @@ impl Index for Rolex {
     type Task = Task;
 
     fn clear(task: &mut Task) {
-        (task.stage, task.is_absent) = (Stage::Begin, false);
-        task.records.clear();
+        (task.stage, task.is_absent, task.synonyms) = (Stage::Begin, false, None);
     }
 
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
-        let key = turn.operation.key();
+        let landed = turn.landed;
         match task.stage {
-            Stage::Begin => {
-                task.wanted = match turn.operation {
-                    _ if self.leaves == 0 => return Next::Done(self.nothing(turn.operation)),
-                    Operation::Scan { key, count } => self.leaves_of_scan(key, count),
-                    _ => self.leaves_of(key),
-                };
-                self.ask(task, turn)
-            }
+            Stage::Begin => self.begin(task, turn),
             Stage::Table { chunk, landed: words } => {
-                self.take_table(task, (chunk, turn.landed.words(words)), turn);
-                Next::Trip
+                let words = landed.words(words);
+                self.kept[turn.compute].keep(chunk as u64, words.into());
+                self.ask_on(task, Some((chunk, words)), turn)
             }
             Stage::Leaves if matches!(turn.operation, Operation::Scan { .. }) => self.take_scan(task, turn),
             Stage::Leaves => self.take_leaves(task, turn),
             Stage::Synonyms => self.take_synonyms(task, turn),
-            // Another has it.
-            Stage::Lock { place, lock, .. } if turn.landed.word(lock) & LOCK != 0 => {
-                self.ask_lock(task, place, turn)
-            }
-            Stage::Lock { place, leaf, .. } => {
-                let leaf = (task.leaves[place].1, place, turn.landed.words(leaf));
-                self.take_leaf(task, leaf, turn)
-            }
-            Stage::Synonym { at, place, landed: leaf } => {
-                self.take_leaf(task, (at, place, turn.landed.words(leaf)), turn)
-            }
-            Stage::Written => Next::written(!task.is_absent),
+            Stage::Lock { place, lock, leaf } => match replaced(landed.words(leaf)) {
+                Some(old) => self.ask_models(task, old, turn),
+                // Another has it.
+                None if landed.word(lock) & LOCK != 0 => self.ask_lock(task, place, turn),
+                None => self.take_leaf(task, (task.leaves[place].1, place, landed.words(leaf)), turn),
+            },
+            Stage::Synonym { at, place, landed: leaf } => match replaced(landed.words(leaf)) {
+                Some(old) => self.ask_models(task, old, turn),
+                None => self.take_leaf(task, (at, place, landed.words(leaf)), turn),
+            },
+            Stage::Models(old) => self.take_models(task, old, turn),
+            Stage::Written => self.end_write(task, turn),
+            Stage::Told => Next::written(!task.is_absent),
         }
     }
 
+    fn receive(&mut self, _: Target, words: &mut [u64], memory: &mut Memory) {
+        self.training.wanted(words[0] as usize, &self.trained, memory);
+    }
+
+    fn next_background(&mut self) -> Option<(u16, Picos)> {
+        self.training.begins()
+    }
+
+    fn end_background(&mut self, memory: &mut Memory) {
+        self.training.go_on(&mut self.trained, memory, (self.sizes, &self.options));
+    }
+
     fn compute_bytes(&self) -> (u64, u64) {
-        let kept = self.kept.iter().map(Kept::most_bytes).max().unwrap_or(0);
-        // Eight bytes of key that find the model, which the published accounting leaves out.
-        (MODEL_BYTES * self.models.len() as u64 + kept, 8 * self.models.len() as u64)
+        let of = |(known, kept): (&Known, &Kept<_>)| {
+            // Eight bytes of key that find a model, which the published accounting leaves out.
+            let (models, beside) = known.most_bytes();
+            (models + kept.most_bytes(), beside)
+        };
+        self.known.iter().zip(&self.kept).map(of).max().unwrap_or_default()
     }
 }

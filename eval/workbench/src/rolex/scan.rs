@@ -1,34 +1,59 @@
 //! Scans: the leaves in which so many records from a key on may be, and their synonym leaves after them.
 
-use super::{Rolex, Stage, Task, records};
+use std::rc::Rc;
+
+use super::models::Model;
+use super::{Rolex, Stage, Task, records, replaced};
 use crate::bench::{Answer, Operation};
 use crate::words::{Next, Turn};
 
 impl Rolex {
-    /// The first and the last leaf that so many records from a key on may be in, as they were loaded.
-    pub(super) fn leaves_of_scan(&self, key: u64, count: u32) -> (usize, usize) {
-        let (first, _) = self.leaves_of(key);
-        let mut number = self.firsts.partition_point(|first| *first <= key).saturating_sub(1);
-        let Some(model) = self.models.get(number) else { return (first, first) };
+    /// Wants the leaves that so many records from a key on may be in, as they were loaded, from a model's on.
+    pub(super) fn want_scan(
+        &self,
+        task: &mut Task,
+        mut model: Rc<Model>,
+        (key, count): (u64, u32),
+        compute: usize,
+    ) {
+        let (mut first, _) = model.leaves_of(key, &self.options);
         // The place of the last one, in this model's leaves or in those of the ones after it.
-        let mut place =
-            model.model.predict(key) as usize + (self.options.epsilon + count.max(1) - 1) as usize;
-        while let [model, _, ..] = &self.models[number..]
-            && place >= usize::from(model.model.cap)
+        let mut place = model.last_place(key, count, &self.options);
+        while place >= model.places()
+            && let Some(next) = self.after(&model, compute)
         {
-            place -= usize::from(model.model.cap);
-            number += 1;
+            task.wanted.extend(first..=model.last_leaf());
+            place -= model.places();
+            first = next.first_leaf;
+            model = next;
         }
-        let last = self.models[number].first_leaf + place / self.options.leaf_slots;
-        (first, last.min(self.leaves - 1).max(first))
+        let last = (model.first_leaf + place / self.options.leaf_slots).clamp(first, model.last_leaf());
+        task.wanted.extend(first..=last);
+        task.model = Some(model);
     }
 
-    /// The answer where there is not one leaf.
-    pub(super) fn nothing(&self, operation: Operation) -> Answer {
-        match operation {
-            Operation::Scan { .. } => Answer::Records(Vec::new()),
-            _ => Answer::Value(None),
+    /// The model of the keys after a model's, as a compute node knows it.
+    fn after(&self, model: &Model, compute: usize) -> Option<Rc<Model>> {
+        self.known[compute].of(model.end?).map(Rc::clone)
+    }
+
+    /// Wants so many leaves after those that were wanted; `false` if there are none.
+    fn want_more(&self, task: &mut Task, mut leaves: usize, compute: usize) -> bool {
+        let (Some(mut model), Some(last)) = (task.model.take(), task.wanted.last().copied()) else {
+            return false;
+        };
+        let mut next = last + 1;
+        task.wanted.clear();
+        while leaves > 0 {
+            if next > model.last_leaf() {
+                let Some(after) = self.after(&model, compute) else { break };
+                (next, model) = (after.first_leaf, after);
+            }
+            task.wanted.push(next);
+            (next, leaves) = (next + 1, leaves - 1);
         }
+        task.model = Some(model);
+        !task.wanted.is_empty()
     }
 
     /// Takes leaves from the one on that the least wanted key belongs to, until they have as many records as are wanted; then
@@ -36,22 +61,21 @@ impl Rolex {
     pub(super) fn take_scan(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let Operation::Scan { key, count } = turn.operation else { return Next::Trip };
         let (landed, wanted) = (turn.landed, count as usize);
+        if let Some(old) = task.landed.iter().find_map(|leaf| replaced(landed.words(*leaf))) {
+            return self.ask_models(task, old, turn);
+        }
         // Leaves never lose their least record: the key's is the last one that begins before it.
         let begins = |leaf: &[u64]| records(leaf).first().is_some_and(|[first, _]| *first <= key);
         let place = task.landed.iter().rposition(|leaf| begins(landed.words(*leaf))).unwrap_or(0);
         let mut synonyms = Vec::new();
-        let mut taken = 0;
         for leaf in &task.landed[place..] {
             let leaf = landed.words(*leaf);
             task.records.extend(from(key, leaf));
             synonyms.extend(Some(leaf[1]).filter(|synonym| *synonym != 0));
-            taken += 1;
             if task.records.len() >= wanted {
                 break;
             }
         }
-        // Where a scan goes on that has not got enough.
-        task.wanted.1 = task.wanted.0 + place + taken - 1;
         self.ask_synonyms(task, &synonyms, turn)
     }
 
@@ -69,6 +93,10 @@ impl Rolex {
 
     pub(super) fn take_synonyms(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let mut next = Vec::new();
+        let mut landed = task.landed.iter().map(|leaf| turn.landed.words(*leaf));
+        if let Some(old) = landed.find_map(replaced) {
+            return self.ask_models(task, old, turn);
+        }
         for leaf in &task.landed {
             let leaf = turn.landed.words(*leaf);
             task.records.extend(from(turn.operation.key(), leaf));
@@ -80,15 +108,13 @@ impl Rolex {
     /// Ends with enough records, or all there are; else asks for the leaves after those that were taken.
     fn end_or_go_on(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let Operation::Scan { count, .. } = turn.operation else { return Next::Trip };
-        let (wanted, (_, last)) = (count as usize, task.wanted);
-        if task.records.len() >= wanted || last + 1 >= self.leaves {
-            task.records.sort_unstable();
-            task.records.truncate(wanted);
-            return Next::Done(Answer::Records(std::mem::take(&mut task.records)));
+        let missing = (count as usize).saturating_sub(task.records.len());
+        if missing > 0 && self.want_more(task, missing.div_ceil(self.options.leaf_slots), turn.compute) {
+            return self.ask(task, turn);
         }
-        let more = (wanted - task.records.len()).div_ceil(self.options.leaf_slots);
-        task.wanted = (last + 1, (last + more).min(self.leaves - 1));
-        self.ask(task, turn)
+        task.records.sort_unstable();
+        task.records.truncate(count as usize);
+        Next::Done(Answer::Records(std::mem::take(&mut task.records)))
     }
 }
 

@@ -1,9 +1,15 @@
 //! ROLEX.
 
-use fpcache_workbench::Sizes;
-use fpcache_workbench::rolex::{Options, Rolex};
+use std::sync::Arc;
 
-use super::{is_near, keys, operations, run};
+use fpcache_workbench::bench::{Bench, Measured, Operation};
+use fpcache_workbench::nic::Hosts;
+use fpcache_workbench::oracle::Oracle;
+use fpcache_workbench::rolex::{Options, Rolex};
+use fpcache_workbench::words::{Memory, OverWords};
+use fpcache_workbench::{Sizes, scatter};
+
+use super::{hosts, inserts, is_near, keys, operations, run};
 
 const NODES: u16 = 6;
 const SMALL: Sizes = Sizes { key: 8, value: 8 };
@@ -43,13 +49,7 @@ fn without_the_leaf_table_it_is_fetched_first() {
 #[test]
 fn models_beyond_the_budget_are_refused() {
     let keys = keys(50_000);
-    let refused = Rolex::new(
-        &mut fpcache_workbench::words::Memory::new(1),
-        &keys,
-        SMALL,
-        NODES,
-        &Options::published(1),
-    );
+    let refused = Rolex::new(&mut Memory::new(1), &keys, SMALL, NODES, &Options::published(1));
     assert!(refused.is_err_and(|error| error.to_string().contains("budget")));
 }
 
@@ -66,4 +66,71 @@ fn updates_take_three_round_trips_and_are_seen() {
     assert!(is_near(tally.per_operation(tally.writes), 2.0), "{tally:?}");
     let measured = run(&keys, &operations(&keys, 60_000, 2, Some(1.2)), built);
     assert!(measured.tally.atomics > measured.tally.writes / 2, "locks were contended");
+}
+
+/// Runs all operations, none of which is left out of what is measured, on so many memory nodes.
+fn whole(loaded: &[u64], operations: &[Operation], budget: u64, memory_nodes: u16) -> Measured {
+    let hosts = Hosts { memory_nodes, ..hosts() };
+    let mut memory = Memory::new(memory_nodes);
+    let index =
+        Rolex::new(&mut memory, loaded, SMALL, NODES, &Options::published(budget)).expect("models fit");
+    let system = OverWords::new(index, memory, &hosts);
+    let oracle = Oracle::new(Arc::new(loaded.to_vec()));
+    let measured = Bench::new(system, &hosts, operations, oracle).run(hosts, 0);
+    assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
+    measured
+}
+
+#[test]
+fn models_with_many_synonym_leaves_are_trained_anew_while_clients_go_on() {
+    // Enough reads between the inserts that a core keeps up with them.
+    let all: Vec<u64> = (1..=60_000).map(|i| i * 3).collect();
+    let (loaded, operations) = inserts::mixed(&all, 12);
+    let measured = whole(&loaded, &operations, 64 << 20, 1);
+    let tally = measured.tally;
+    // Dense keys have few models, and each of these many leaves: nearly every insert makes a synonym leaf at first.
+    assert!(tally.background >= 10, "{tally:?}");
+    assert!(measured.usage.cores > 0.05, "training is a core's work: {:?}", measured.usage);
+    // Nobody asks a processor and waits for it.
+    assert_eq!(tally.calls, 0, "{tally:?}");
+}
+
+#[test]
+fn lookups_take_fewer_round_trips_where_models_were_trained_anew() {
+    let all = keys(60_000);
+    let (loaded, mut operations) = inserts::inserts(&all);
+    let inserted = operations.len() as u64;
+    operations.extend((0..200_000).map(|i| Operation::Read { key: all[(scatter(i) % 60_000) as usize] }));
+    let measured = {
+        let mut memory = Memory::new(1);
+        let index = Rolex::new(&mut memory, &loaded, SMALL, NODES, &Options::published(64 << 20))
+            .expect("models fit");
+        let system = OverWords::new(index, memory, &hosts());
+        // The first reads are those that fetch the new models.
+        Bench::new(system, &hosts(), &operations, Oracle::new(Arc::new(loaded)))
+            .run(hosts(), inserted + 150_000)
+    };
+    assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
+    // With synonym leaves everywhere half of the lookups would take two round trips; of new models only those take them whose leaf
+    // has got a synonym since.
+    let tally = measured.tally;
+    assert!(tally.per_operation(tally.round_trips) < 1.4, "{tally:?}");
+}
+
+#[test]
+fn training_loses_nothing_however_little_is_kept_and_on_several_nodes() {
+    for all in [keys(30_000), (1..=30_000).map(|i| i * 3).collect()] {
+        let (loaded, mut operations) = inserts::mixed(&all, 4);
+        for (i, operation) in operations.iter_mut().enumerate() {
+            if let Operation::Read { key } = *operation
+                && i % 5 == 0
+            {
+                *operation = Operation::Scan { key, count: i as u32 % 60 };
+            }
+        }
+        for (budget, memory_nodes) in [(64 << 20, 1), (4_000, 1), (64 << 20, 3)] {
+            let tally = whole(&loaded, &operations, budget, memory_nodes).tally;
+            assert!(tally.background > 0, "{tally:?}");
+        }
+    }
 }
