@@ -195,6 +195,11 @@ pub(super) const SCANS: [Setting; 2] = [
     Setting { name: "E with inserts", mix: Mix::ScansAndInserts, ..C },
 ];
 
+/// Of what the hot cache's entries hold.
+const NOT_FULL: &str = "no cache is full: each of six compute nodes has asked for an eighth of the keys, with room for entries of 83 % (FD) \
+                        to 21 % of them (Full, whose entries take 16 bytes here, 8 of them for a key of any length, where the paper's \
+                        whole keys take 128), so that all variants miss what a node asks for the first time, and nothing else";
+
 const fn with_epsilon(name: &'static str, theta: Option<f64>, epsilon: u32) -> Setting {
     Setting { name, theta, fixed: Fixed { epsilon: Some(epsilon), ..NOTHING }, ..C }
 }
@@ -281,8 +286,8 @@ pub fn all() -> Vec<Claim> {
         (with_variant("D", Variant::D), 1.449, 3.11),
     ];
     for (other, throughput, hits) in variants {
-        all.push(own(13, fd, other, Measure::Throughput, throughput));
-        all.push(own(13, fd, other, Measure::HitRate, hits));
+        all.push(own(13, fd, other, Measure::Throughput, throughput).for_the_reason(NOT_FULL));
+        all.push(own(13, fd, other, Measure::HitRate, hits).for_the_reason(NOT_FULL));
     }
     // §4.4.1.
     let values = Setting { name: "values of 1024 B", sizes: Sizes { key: 8, value: 1024 }, ..C };

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
 
 use super::claims::C;
-use super::{Bench, Figure, KEYS, PaperError};
+use super::{Bench, Figure, KEYS, PaperError, each};
 use crate::BuildError;
 use crate::bench::Operation;
 use crate::experiment::{Experiment, Parameters, Run, SystemName};
@@ -78,8 +78,8 @@ impl Bench<'_> {
             Ok(judge(system, parameters, &run))
         };
         let published = [FpCache, Smart, Chime, DmTree, Rolex].map(|system| (system, Parameters::Published));
-        let all = published.into_iter().chain([(FpCache, Parameters::Best)]);
-        Ok(all.map(|(system, parameters)| of(system, parameters)).collect())
+        let all: Vec<_> = published.into_iter().chain([(FpCache, Parameters::Best)]).collect();
+        Ok(each(self.threads, &all, |(system, parameters)| of(*system, *parameters)))
     }
 }
 

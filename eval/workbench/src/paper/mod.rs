@@ -265,24 +265,15 @@ impl<'p> Bench<'p> {
         if let Some(progress) = self.progress {
             progress.begin("measuring", missing.len() as u64);
         }
-        let (next, done) = (AtomicUsize::new(0), AtomicU64::new(0));
-        let made = Mutex::new(Vec::new());
-        std::thread::scope(|scope| {
-            let work = || {
-                while let Some((system, setting, keys)) = missing.get(next.fetch_add(1, Relaxed)) {
-                    let both = self.run_both(*system, setting, keys);
-                    made.lock().unwrap_or_else(PoisonError::into_inner).push((*system, *setting, both));
-                    if let Some(progress) = self.progress {
-                        progress.advance(done.fetch_add(1, Relaxed) + 1);
-                    }
-                }
-            };
-            for _ in 1..self.threads {
-                scope.spawn(work);
+        let done = AtomicU64::new(0);
+        let made = each(self.threads, &missing, |(system, setting, keys)| {
+            let both = self.run_both(*system, setting, keys);
+            if let Some(progress) = self.progress {
+                progress.advance(done.fetch_add(1, Relaxed) + 1);
             }
-            work();
+            (*system, *setting, both)
         });
-        self.runs.append(&mut made.into_inner().unwrap_or_else(PoisonError::into_inner));
+        self.runs.extend(made);
         if let Some(progress) = self.progress {
             progress.end();
         }
@@ -337,6 +328,28 @@ impl<'p> Bench<'p> {
             keys,
         }
     }
+}
+
+/// Does something with each of these, so many at a time: the results, in their order.
+fn each<T: Sync, R: Send>(threads: usize, all: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let (next, made) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(all.len())));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Relaxed);
+            let Some(one) = all.get(number) else { break };
+            let result = make(one);
+            made.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(all.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
+    made.sort_unstable_by_key(|(number, _)| *number);
+    made.into_iter().map(|(_, result)| result).collect()
 }
 
 /// The keys that are loaded, as many operations as keys to fill caches, up to a bound, and half as many that are measured.
