@@ -43,6 +43,8 @@ pub struct Slot(pub u64);
 impl Slot {
     const IS_LEAF: u64 = 1 << 63;
     const USED: u64 = 1 << 62;
+    /// The bits that say whether it is used, and for which byte.
+    const KIND: u64 = Self::USED | 0xff << 48;
 
     /// To a leaf.
     pub fn leaf(byte: u8, at: Address) -> Self {
@@ -135,8 +137,10 @@ impl Node<'_> {
             let slot = Slot(slots[usize::from(byte)]);
             return slot.is_used().then_some((byte.into(), slot));
         }
-        let mut all = slots.iter().map(|slot| Slot(*slot)).enumerate();
-        all.find(|(_, slot)| slot.is_used() && slot.byte() == byte)
+        // Used, and for this byte, in one comparison.
+        let wanted = Slot::USED | u64::from(byte) << 48;
+        let found = slots.iter().position(|slot| slot & Slot::KIND == wanted)?;
+        Some((found, Slot(slots[found])))
     }
 }
 
