@@ -240,6 +240,7 @@ impl<K: KeySpace> Table<K> {
             // What a region claims; a budget bounds it.
             None => (view.segments(), (view.keys() as f64 / view.record().parameters.fill) as u64),
         };
+        let fill = view.keys() as f64 / slots.max(1) as f64;
         if config.is_none() {
             // A table that begins grows to this before it is opened anew.
             (segments, slots) = (segments.max(FEW_SEGMENTS), slots.max(FEW_SEGMENTS * SLOTS_OF_FEW));
@@ -253,10 +254,10 @@ impl<K: KeySpace> Table<K> {
                 let part = left / 4 * 3;
                 let is_worth_it = part >= bytes / LEAST_PART;
                 let some = || GroupTables::some_of(grouping, segments, bytes, part);
-                return is_worth_it.then(some).flatten().map(Arc::new);
+                return is_worth_it.then(some).flatten().map(|tables| Arc::new(tables.of_fill(fill)));
             }
         }
-        GroupTables::new(grouping, segments, bytes).map(Arc::new)
+        GroupTables::new(grouping, segments, bytes).map(|tables| Arc::new(tables.of_fill(fill)))
     }
 
     /// What models that are all here get on top of what they take now, so that it is long before they must be opened anew.

@@ -266,7 +266,7 @@ impl<K: BuildKeys> Group<K> {
             }
             Kind::Scan => {
                 let Some((start, end, limit)) = self.scan() else { return Ok(()) };
-                let mut scan = Scan::new(table.view(), scan, start, limit);
+                let mut scan = Scan::new(table.view(), scan, start, limit).with_groups(table.groups());
                 if let Some(end) = end {
                     scan = scan.until(end);
                 }

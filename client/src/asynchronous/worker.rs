@@ -136,7 +136,7 @@ async fn read<K: BuildKeys>(
                 group.fail(&runtime_has_ended());
                 return Ok(());
             };
-            let mut operation = Scan::new(view, scan, start, limit);
+            let mut operation = Scan::new(view, scan, start, limit).with_groups(table.groups());
             if let Some(end) = end {
                 operation = operation.until(end);
             }

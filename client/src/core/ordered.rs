@@ -117,8 +117,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let (mut from, mut count, mut cost) = (Some(start.to_owned()), 0, Cost::default());
         let counted = self.by_parts(held, within, |buffers, table, got_on| {
             while let Some(next) = from.take() {
-                let mut scan =
-                    Scan::new(table.view(), &mut buffers.scan, next.borrow(), COUNTED_AT_ONCE).of_keys();
+                let mut scan = Scan::new(table.view(), &mut buffers.scan, next.borrow(), COUNTED_AT_ONCE)
+                    .with_groups(table.groups())
+                    .of_keys();
                 if let Some(end) = end {
                     scan = scan.until(end);
                 }

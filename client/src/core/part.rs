@@ -22,7 +22,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<Option<R>, ClientError> {
         let mut goes_on = self.patience(within);
         let scanned = self.with_table(held, within, |buffers, table| {
-            let mut scan = Scan::new(table.view(), &mut buffers.scan, start, limit);
+            let mut scan =
+                Scan::new(table.view(), &mut buffers.scan, start, limit).with_groups(table.groups());
             if let Some(end) = end {
                 scan = scan.until(end);
             }

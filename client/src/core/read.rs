@@ -125,7 +125,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let scanned = self.by_parts(held, within, |buffers, table, got_on| {
             // It may stop to have long values taken before there are more.
             while let Some(next) = from.take() {
-                let mut scan = Scan::new(table.view(), &mut buffers.scan, next.borrow(), left);
+                let mut scan = Scan::new(table.view(), &mut buffers.scan, next.borrow(), left)
+                    .with_groups(table.groups());
                 if let Some(end) = end {
                     scan = scan.until(end);
                 }

@@ -71,6 +71,17 @@ pub enum Known {
     NotHere,
 }
 
+/// What is known of the block of slots that a key belongs to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KnownBlock {
+    /// This one.
+    Here(u16),
+    /// Its segment's records are in no groups.
+    Nothing,
+    /// The table is not here.
+    NotHere,
+}
+
 /// What the bytes for tables of groups are spent on, when the tables of all segments are here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupBytes {
@@ -107,6 +118,8 @@ pub struct GroupTables {
     one_in: u32,
     /// Those that were not here since then.
     missed: AtomicU32,
+    /// Share of the slots of all segments that had a record, as far as that is known.
+    fill: Option<f64>,
 }
 
 impl GroupTables {
@@ -151,6 +164,7 @@ impl GroupTables {
             adding: Mutex::default(),
             one_in: 1,
             missed: AtomicU32::new(0),
+            fill: None,
         })
     }
 
@@ -163,6 +177,17 @@ impl GroupTables {
         let segments = (u128::from(segments) * u128::from(bytes)).div_ceil(u128::from(all.max(1)));
         let tables = Self::new(grouping, u64::try_from(segments).ok()?, bytes)?;
         Some(Self { one_in: Self::ONE_OF_MISSED, ..tables })
+    }
+
+    /// The same, of segments of whose slots so many have a record, as a share.
+    #[must_use]
+    pub(crate) fn of_fill(self, fill: f64) -> Self {
+        Self { fill: Some(fill).filter(|fill| *fill > 0.0), ..self }
+    }
+
+    /// The share of all slots that had a record when the table was opened, as far as that is known.
+    pub(crate) fn fill(&self) -> Option<f64> {
+        self.fill
     }
 
     /// Of tables that are not here, where not all have room.
@@ -187,6 +212,7 @@ impl GroupTables {
             adding: Mutex::default(),
             one_in: self.one_in,
             missed: AtomicU32::new(0),
+            fill: self.fill,
         })
     }
 
@@ -259,6 +285,21 @@ impl GroupTables {
             return Known::NotHere;
         }
         run.map_or(Known::Nothing, |(first, len)| Known::Slots(first, len))
+    }
+
+    /// Which block of its segment a key belongs to, whose line has this value there. It does not decrease as keys grow.
+    #[must_use]
+    pub fn block(&self, segment: &SegmentName, finest: i64) -> KnownBlock {
+        let Some((position, head)) = self.position(segment) else { return KnownBlock::NotHere };
+        let block = self
+            .shape(segment, head)
+            .map(|shape| block_in_packed(finest, shape, self.words_from(position, self.seed_words(shape.2))));
+        fence(Ordering::Acquire);
+        match block {
+            _ if !self.is_whole(position) => KnownBlock::NotHere,
+            Some(block) => KnownBlock::Here(block),
+            None => KnownBlock::Nothing,
+        }
     }
 
     /// Bits, stride and number of the separators of a segment whose table begins with this word; `None` if it has none.

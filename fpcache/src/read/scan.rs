@@ -13,16 +13,24 @@
 //! where to go on with a newer directory. A key that is removed and made again during a READ may show in two slots; it is
 //! listed once.
 //!
+//! Where a table has groups and the segment's table of these is here, a stretch is of whole [blocks] instead, and covers the
+//! keys of these: what it reads beyond them is what the first and the last block have.
+//!
 //! External values are read after the stretches, of the records that are kept, in order and several with one doorbell.
+
+mod blocks;
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
+use blocks::{Cover, Cut, Slots};
+
 use super::external::{Asked, Place};
 use super::verify::{Rules, SlotRead, classify};
 use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
+use crate::group_tables::{GroupTables, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, ValueExtent};
 use crate::models::{Models, Page, PagedModels, Segment};
@@ -37,8 +45,10 @@ pub(super) struct Stretch<K: KeySpace> {
     segment: Segment<K>,
     /// First key of its range.
     lo: K::Owned,
-    /// One past the last slot.
+    /// The first slot, and one past the last.
+    first: u32,
     end: u32,
+    cover: Cover,
     landing: Landing,
 }
 
@@ -142,6 +152,14 @@ pub struct Scan<'a, K: KeySpace> {
     reaches_end: bool,
     /// Slots to read beyond the estimate, doubled while a stretch covers no key.
     extra: u32,
+    /// Tables of groups, by which stretches are asked for.
+    groups: Option<&'a GroupTables>,
+    /// The table of groups that was asked for.
+    awaited: Option<(SegmentName, Landing)>,
+    /// Whether the next stretches are to be of windows all the same: a group is marked.
+    by_windows: bool,
+    /// Where the keys end that the stretches cover, if not with the last one's segment.
+    cut: Option<Cut<K>>,
     /// Whether values are wanted, or keys alone.
     wants_values: bool,
     /// Whether the batch has come and the reuse sequence after it is being looked at.
@@ -170,6 +188,10 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             until: None,
             reaches_end: false,
             extra: 0,
+            groups: None,
+            awaited: None,
+            by_windows: false,
+            cut: None,
             wants_values: true,
             is_checked: false,
         }
@@ -182,6 +204,12 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         self.from = self.from.filter(|from| from.borrow() < end);
         self.until = Some(end.to_owned());
         self
+    }
+
+    /// The same scan, by tables of groups where they are here, which are asked for where they are not: those of the same table as the view.
+    #[must_use]
+    pub fn with_groups(self, groups: Option<&'a GroupTables>) -> Self {
+        Self { groups, ..self }
     }
 
     /// The least key the scan has not covered: where another one goes on if this one ended with an error, or because it has
@@ -216,6 +244,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         let mut budget = (slots as usize).clamp(1, most);
         self.scratch.batch.clear();
         self.scratch.stretches.clear();
+        self.awaited = None;
         self.reaches_end = false;
         match self.view.models() {
             Models::Resident(directory) => {
@@ -275,21 +304,16 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         while let Some((lo, segment)) = segments.next() {
             let model = segment.model();
             let cap = u32::from(model.cap);
-            let is_first = self.scratch.stretches.is_empty();
-            let first =
-                if is_first { model.window(self.coordinate(&segment, lo.borrow(), from)).first } else { 0 };
-            // The first key covered may lie two half-widths on, and so may the last one wanted.
-            let margin = 4 * u32::from(model.epsilon) + 2 + self.extra;
-            let end = cap.min(first.saturating_add(*budget as u32).saturating_add(margin));
+            let from = self.scratch.stretches.is_empty().then_some(from);
             self.range_end = segments.peek().map(|(lo, _)| lo).or(range_end).cloned();
-            let last = self.last_wanted(&segment, lo.borrow());
-            self.reaches_end = last.is_some_and(|last| last < end);
-            let end = last.map_or(end, |last| end.min(last + 1)).max(first + 1);
+            let blocks = self.blocks_to_read(&segment, lo.borrow(), from, *budget);
+            let (first, end, cover) =
+                blocks.unwrap_or_else(|| self.windows_to_read(&segment, lo.borrow(), from, *budget));
             let offset = segment.address().offset() + geometry.slot_offset(model.cap, first) as u64;
             let len = (end - first) as usize * geometry.slot_bytes;
             let from = RemoteAddr { area: REGION, offset };
             let landing = self.view.ask_for_slots(&mut self.scratch.batch, from, len);
-            self.scratch.stretches.push(Stretch { segment, lo, end, landing });
+            self.scratch.stretches.push(Stretch { segment, lo, first, end, cover, landing });
             self.progress.cost.reads += 1;
             self.progress.cost.bytes += len as u64;
             *budget = budget.saturating_sub((end - first) as usize);
@@ -298,6 +322,25 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             }
         }
         false
+    }
+
+    /// The slots whose windows have as many records as are wanted: from the window of the least key on, or all from the first.
+    fn windows_to_read(
+        &mut self,
+        segment: &Segment<K>,
+        lo: &K::Key,
+        from: Option<&K::Key>,
+        wanted: usize,
+    ) -> Slots {
+        let model = segment.model();
+        let first = from.map_or(0, |from| model.window(self.coordinate(segment, lo, from)).first);
+        // The first key covered may lie two half-widths on, and so may the last one wanted.
+        let margin = 4 * u32::from(model.epsilon) + 2 + self.extra;
+        let end = u32::from(model.cap).min(first.saturating_add(wanted as u32).saturating_add(margin));
+        let last = self.last_wanted(segment, lo);
+        self.reaches_end = last.is_some_and(|last| last < end);
+        let end = last.map_or(end, |last| end.min(last + 1)).max(first + 1);
+        (first, end, Cover::Windows)
     }
 
     /// The last slot of the segment that a wanted key can have, where the scan's end lies in its range or is that of it.
@@ -335,9 +378,13 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot was being written.
     fn take(&mut self, from: &K::Key) -> Result<bool, ReadError> {
         let Some(complete) = self.gather(from)? else { return Ok(false) };
-        let ScanScratch { found, records, arena, extents, .. } = &mut *self.scratch;
+        let ScanScratch { found, arena, .. } = &mut *self.scratch;
         found.sort_unstable_by(|a, b| K::kept(&a.key, arena).cmp(K::kept(&b.key, arena)));
         found.dedup_by(|a, b| K::kept(&a.key, arena) == K::kept(&b.key, arena));
+        if let Some(cut) = self.cut.take() {
+            self.drop_uncovered(&cut);
+        }
+        let ScanScratch { found, records, arena, extents, .. } = &mut *self.scratch;
         let progress = found.last().and_then(|last| K::successor(K::kept(&last.key, arena)));
         let any = !found.is_empty();
         let room = self.limit - records.len();
@@ -355,6 +402,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             (false, false) if any => progress,
             // Not one key was covered: read further.
             (false, false) => {
+                // Blocks without a key that is covered, or a marked group at the first: by windows, for as long as it takes.
+                self.by_windows = true;
                 self.extra = self.extra.saturating_mul(2).max(64);
                 return Ok(true);
             }
@@ -371,14 +420,19 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         let (rules, encoders) = (Rules::of(view), view.encoders());
         let until: Option<&K::Key> = self.until.as_ref().map(Borrow::borrow);
         let wants_values = self.wants_values;
+        let grouping = view.geometry().groups;
         let ScanScratch { batch, stretches, found, arena, extents, .. } = &mut *self.scratch;
         let arena_before = arena.len();
         let mut complete = true;
         found.clear();
         extents.clear();
+        self.cut = None;
+        let mut is_marked = false;
         for s in stretches.iter() {
             let model = s.segment.model();
-            let whole = s.end == u32::from(model.cap);
+            self.cut = s.cut(grouping, slot_bytes, batch.bytes(s.landing));
+            let whole = s.end == u32::from(model.cap) && self.cut.is_none();
+            let is_of_blocks = s.cover != Cover::Windows;
             complete = whole;
             for slot in batch.bytes(s.landing).chunks_exact(slot_bytes) {
                 match classify::<K>(slot, s.segment.generation(), rules) {
@@ -390,7 +444,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
                             model.window(s.segment.coordinate(key, shared, encoders)).last
                         };
                         let wanted = key >= from && until.is_none_or(|until| key < until);
-                        if wanted && (whole || end(key) < s.end) {
+                        // Of blocks, those that are covered are found when keys are in order.
+                        if wanted && (whole || is_of_blocks || end(key) < s.end) {
                             let key = K::keep(key, arena);
                             let value = match wants_values {
                                 true => Place::keep(&value, arena, extents),
@@ -408,7 +463,14 @@ impl<'a, K: KeySpace> Scan<'a, K> {
                     SlotRead::Frozen => return Err(ReadError::Stale),
                 }
             }
+            is_marked = self.cut.as_ref().is_some_and(|cut| s.is_marked(cut));
+            if is_marked {
+                // What lies behind is for later.
+                self.reaches_end = false;
+                break;
+            }
         }
+        self.by_windows = is_marked;
         Ok(Some(complete))
     }
 }
@@ -435,6 +497,7 @@ impl<K: KeySpace> Operation for Scan<'_, K> {
                 self.progress.attempts = 0;
             }
         }
+        self.take_table();
         self.take_page()?;
         if self.progress.whole < self.scratch.records.len() {
             match self.scratch.ask_for_values(self.view, &mut self.progress) {

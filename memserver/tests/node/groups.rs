@@ -112,6 +112,8 @@ fn every_bit_of_a_table_may_be_another_without_a_wrong_answer<T: TestKeys>(group
                     let mut reader = f.reader(way);
                     shares_in_one_read(&f, &mut reader);
                     shares_in_one_read(&f, &mut reader);
+                    let records = reader.scan(f.keys[10], 30).unwrap();
+                    assert!(records.iter().map(|(key, _)| key).eq(&f.keys[10..40]), "bit {bit}");
                 }
             });
         }

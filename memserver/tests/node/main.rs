@@ -22,6 +22,7 @@ mod recovery;
 mod recovery_corners;
 mod retraining;
 mod room_is_given_back;
+mod scans_by_groups;
 mod snapshots;
 mod snapshots_under_writes;
 mod torn_slots;

@@ -45,7 +45,8 @@ impl<K: Numbered> Client<K> {
             let held = self.shared.held(self.me, node);
             let (table, version) = (Arc::clone(&held.table.borrow()), held.version.get());
             let mut scratch = std::mem::take(&mut self.scan);
-            let mut scan = Scan::new(table.view(), &mut scratch, from.borrow(), count - records.len());
+            let mut scan = Scan::new(table.view(), &mut scratch, from.borrow(), count - records.len())
+                .with_groups(table.groups());
             let ended = self.drive(node, &mut scan).await;
             let uncovered = scan.uncovered().map(ToOwned::to_owned);
             let found = scan.records().map(|(key, value)| {

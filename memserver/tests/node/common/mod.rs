@@ -18,7 +18,7 @@ use fpcache::layout::{
 use fpcache::matching::Matcher;
 use fpcache::models::Segment;
 use fpcache::read::{
-    Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, drive, look_up,
+    Cost, Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, drive, look_up,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
@@ -285,10 +285,25 @@ impl<T: TestKeys> Reader<T> {
     }
 
     pub fn scan(&mut self, start: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
+        Ok(self.scan_until(start, None, limit)?.0)
+    }
+
+    /// The records from one key on, up to another one if there is one, and what they cost.
+    pub fn scan_until(
+        &mut self,
+        start: u64,
+        end: Option<u64>,
+        limit: usize,
+    ) -> Result<(Vec<(u64, Vec<u8>)>, Cost), ReadError> {
         let start = T::key(start);
-        let mut scan = Scan::new(self.table.view(), &mut self.scan, start.borrow(), limit);
+        let mut scan = Scan::new(self.table.view(), &mut self.scan, start.borrow(), limit)
+            .with_groups(self.table.groups());
+        if let Some(end) = end {
+            scan = scan.until(T::key(end).borrow());
+        }
         drive(&mut self.endpoint, &mut scan)?;
-        Ok(scan.records().map(|(key, value)| (T::number(key), value.to_vec())).collect())
+        let records = scan.records().map(|(key, value)| (T::number(key), value.to_vec())).collect();
+        Ok((records, scan.cost()))
     }
 }
 

@@ -1,0 +1,192 @@
+//! Stretches of whole blocks, where a segment's table of groups is at hand.
+//!
+//! All keys of a block lie in its slots, but for those whose group is marked; so a stretch of blocks covers the keys of these up to the first
+//! block with a marked group, and needs no windows at its ends. From there on the scan goes by windows, until it has found another key.
+
+use std::borrow::Borrow;
+use std::cmp::Ordering;
+
+use fpcache_fabric::{REGION, RemoteAddr};
+use fpcache_index::groups::finest;
+
+use super::{Found, Scan, Stretch};
+use crate::group_tables::{GroupTables, KnownBlock, SegmentName};
+use crate::key_space::KeySpace;
+use crate::layout::{Grouping, SlotWord};
+use crate::models::Segment;
+
+/// What keys a stretch has all of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cover {
+    /// Those whose windows lie in it.
+    Windows,
+    /// Those of the blocks up to this one, as long as no group of theirs is marked.
+    Blocks(u16),
+}
+
+/// Slots to read: the first, one past the last, and what they cover.
+pub(super) type Slots = (u32, u32, Cover);
+
+/// The stretch whose segment has more keys than were covered.
+#[derive(Clone, Debug)]
+pub(super) struct Cut<K: KeySpace> {
+    segment: Segment<K>,
+    lo: K::Owned,
+    /// First block that is not covered.
+    end: u16,
+}
+
+impl<K: KeySpace> Scan<'_, K> {
+    /// The block that a key of a segment belongs to, if its table is here.
+    fn block_of(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> KnownBlock {
+        let Some(tables) = self.groups else { return KnownBlock::Nothing };
+        let model = segment.model();
+        tables.block(&name(segment), finest(&model, self.coordinate(segment, lo, key)))
+    }
+
+    /// The slots of the blocks that have as many records as are wanted: of the least key's block on, or all from the first. Asks for the
+    /// segment's table if that is not here.
+    pub(super) fn blocks_to_read(
+        &mut self,
+        segment: &Segment<K>,
+        lo: &K::Key,
+        from: Option<&K::Key>,
+        wanted: usize,
+    ) -> Option<Slots> {
+        let grouping = self.view.geometry().groups.filter(|_| self.groups.is_some() && !self.by_windows)?;
+        let block = match self.block_of(segment, lo, from.unwrap_or(lo)) {
+            KnownBlock::Here(block) => block,
+            KnownBlock::NotHere => {
+                self.ask_for_table(segment);
+                return None;
+            }
+            KnownBlock::Nothing => return None,
+        };
+        let cap = segment.model().cap;
+        let (size, count) = (u32::from(grouping.block()), grouping.count(cap));
+        let first_block = from.map_or(0, |_| block);
+        let first = u32::from(first_block) * size;
+        if first >= u32::from(cap) {
+            return None;
+        }
+        let slots = (wanted as f64 * self.thinner()).ceil() as u32;
+        let slots = slots.saturating_add(self.extra);
+        // The least key may be its block's last one.
+        let enough = u32::from(first_block).saturating_add(1).saturating_add(slots.div_ceil(size));
+        let mut end_block = u16::try_from(enough).unwrap_or(u16::MAX).min(count);
+        if let Some(last) = self.last_block(segment, lo) {
+            self.reaches_end = last < end_block || (last == u16::MAX && end_block == count);
+            end_block = end_block.min(last.saturating_add(1)).max(first_block + 1);
+        }
+        let end = if end_block == count { u32::from(cap) } else { end_of(grouping, end_block, cap) };
+        Some((first, end, Cover::Blocks(end_block)))
+    }
+
+    /// How many times as many slots have a number of records as when the table was loaded: segments that were replaced are less full. Too few
+    /// cost a round trip more, which is dearer than many slots.
+    fn thinner(&self) -> f64 {
+        let loaded = self.view.record().parameters.fill;
+        let fill = self.groups.and_then(GroupTables::fill).unwrap_or(loaded);
+        (loaded / fill).clamp(1.0, 2.0)
+    }
+
+    /// The last block that a wanted key can be of, where the scan's end lies in the segment's range; all ones where it is that of the range.
+    fn last_block(&self, segment: &Segment<K>, lo: &K::Key) -> Option<u16> {
+        let until = self.until.as_ref()?.borrow();
+        match self.range_end.as_ref().map(|range_end| until.cmp(range_end.borrow())) {
+            None | Some(Ordering::Less) => match self.block_of(segment, lo, until) {
+                KnownBlock::Here(block) => Some(block),
+                KnownBlock::NotHere | KnownBlock::Nothing => None,
+            },
+            Some(Ordering::Equal) => Some(u16::MAX),
+            Some(Ordering::Greater) => None,
+        }
+    }
+
+    /// Asks for a segment's table in the same doorbell as its slots, for scans and lookups to come.
+    fn ask_for_table(&mut self, segment: &Segment<K>) {
+        let wanted = self.groups.is_some_and(|tables| self.awaited.is_none() && tables.wants_one_more());
+        if !wanted {
+            return;
+        }
+        let (geometry, cap, name) = (self.view.geometry(), segment.model().cap, name(segment));
+        let len = geometry.table_bytes(cap);
+        let at = RemoteAddr { area: REGION, offset: name.address + geometry.table_offset(cap) as u64 };
+        self.awaited = Some((name, self.scratch.batch.read(at, len)));
+        self.progress.cost.reads += 1;
+        self.progress.cost.bytes += len as u64;
+    }
+
+    /// Keeps the table that has come.
+    pub(super) fn take_table(&mut self) {
+        if let (Some((name, landing)), Some(tables)) = (self.awaited.take(), self.groups) {
+            let len = self.view.geometry().table_bytes(name.cap);
+            tables.keep(&name, self.scratch.batch.bytes(landing).get(..len).unwrap_or_default());
+        }
+    }
+
+    /// Drops of the records found, which are in order of their keys, those of blocks that were not covered; all of the segment that was cut
+    /// if its table is gone.
+    pub(super) fn drop_uncovered(&mut self, cut: &Cut<K>) {
+        let (found, arena, lo) = (&self.scratch.found, &self.scratch.arena, cut.lo.borrow());
+        let before = found.partition_point(|found| K::kept(&found.key, arena) < lo);
+        let mut is_known = true;
+        let is_covered = |found: &Found<K>| match self.block_of(&cut.segment, lo, K::kept(&found.key, arena))
+        {
+            KnownBlock::Here(block) => block < cut.end,
+            KnownBlock::NotHere | KnownBlock::Nothing => {
+                is_known = false;
+                false
+            }
+        };
+        let covered = before + found[before..].partition_point(is_covered);
+        if !is_known {
+            (self.by_windows, self.reaches_end) = (true, false);
+        }
+        self.scratch.found.truncate(if is_known { covered } else { before });
+    }
+}
+
+/// What names a segment.
+fn name<K: KeySpace>(segment: &Segment<K>) -> SegmentName {
+    let (address, cap) = (segment.address().offset(), segment.model().cap);
+    SegmentName { address, generation: segment.generation(), cap }
+}
+
+/// One past the last slot of the blocks before this one, and of those that their last group's READ has.
+fn end_of(grouping: Grouping, block: u16, cap: u16) -> u32 {
+    let shared = u32::from(grouping.reach - grouping.stride);
+    (u32::from(block) * u32::from(grouping.block()) + shared).min(cap.into())
+}
+
+impl<K: KeySpace> Stretch<K> {
+    /// Where the keys that the stretch covers end in its segment, if not with it: a stretch of blocks before the first one that has a marked
+    /// group, which its slots' bytes show; one of windows as it was asked for.
+    pub(super) fn cut(&self, grouping: Option<Grouping>, slot_bytes: usize, bytes: &[u8]) -> Option<Cut<K>> {
+        let (Cover::Blocks(end), Some(grouping)) = (self.cover, grouping) else { return None };
+        let is_last = self.end == u32::from(self.segment.model().cap);
+        // All slots of the segment.
+        if is_last && self.first == 0 {
+            return None;
+        }
+        let (size, stride) = (u32::from(grouping.block()), usize::from(grouping.stride));
+        // A stretch begins with a block.
+        let mut firsts = (self.first..).step_by(stride).zip(bytes.chunks_exact(slot_bytes).step_by(stride));
+        let marked = firsts.find(|(slot, bytes)| {
+            let word = bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            slot / size < u32::from(end) && SlotWord::from_bits(word).is_marked()
+        });
+        let end = match marked {
+            // A block below one that is a u16.
+            Some((slot, _)) => (slot / size) as u16,
+            None if is_last => return None,
+            None => end,
+        };
+        Some(Cut { segment: self.segment, lo: self.lo.clone(), end })
+    }
+
+    /// Whether blocks that were asked for are not covered.
+    pub(super) fn is_marked(&self, cut: &Cut<K>) -> bool {
+        self.cover != Cover::Blocks(cut.end)
+    }
+}

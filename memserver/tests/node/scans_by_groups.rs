@@ -1,0 +1,113 @@
+//! Scans by tables of groups: what they find is in order and all there is, and they read little more.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::common::keys::{Integers, Strings, TestKeys};
+use crate::common::requests::Writer;
+use crate::common::{Fixture, GROUPS, Reader, mix, scattered};
+use fpcache::layout::{Grouping, RecordToken, TableParameters};
+use fpcache::message::WriteKind;
+use fpcache_fabric::{Service, SharedMemory, Work};
+use fpcache_memserver::MemoryNode;
+
+const PLAIN: Grouping = Grouping::plain(9, 10);
+const SEEDED: Grouping = Grouping::seeded(6, 10);
+
+/// Compares scans from and to keys that are there, and beside them, with what a map has; returns how many took one round trip.
+fn compare<T: TestKeys>(reader: &mut Reader<T>, expected: &BTreeMap<u64, Vec<u8>>, seed: u64) -> usize {
+    let keys: Vec<u64> = expected.keys().copied().collect();
+    let random = |n: u64, below: usize| (mix(seed.wrapping_mul(1000) + n) % below.max(1) as u64) as usize;
+    (0..60)
+        .filter(|n| {
+            let start = keys[random(n * 4, keys.len())] ^ (mix(*n) & 1);
+            let end = match random(n * 4 + 1, 3) {
+                0 => Some(keys[random(n * 4 + 2, keys.len())] ^ (mix(n + 7) & 1)),
+                _ => None,
+            };
+            let limit = 1 + random(n * 4 + 3, 300);
+            let (found, cost) = reader.scan_until(start, end, limit).unwrap();
+            let end_of_all = end.unwrap_or(u64::MAX);
+            let wanted = expected.range(start..end_of_all.max(start)).take(limit);
+            let wanted: Vec<(u64, Vec<u8>)> = wanted.map(|(key, value)| (*key, value.clone())).collect();
+            assert_eq!(found, wanted, "from {start} to {end:?}, {limit} at most");
+            cost.round_trips == 1
+        })
+        .count()
+}
+
+fn scans_find_all_whatever_was_changed<T: TestKeys>(grouping: Grouping) {
+    let parameters = TableParameters { epsilon: 8, fill: 0.8, groups: Some(grouping), ..T::parameters(8) };
+    let keys = scattered(4000);
+    let region = Arc::new(SharedMemory::anonymous(8 << 20).unwrap());
+    let mut node = MemoryNode::<T::Space>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
+    let mut writer = Writer::<T>::new(1);
+    let value = |key: u64, n: u64| (key ^ n << 56).to_le_bytes().to_vec();
+    let mut expected: BTreeMap<u64, Vec<u8>> =
+        keys.iter().step_by(2).map(|key| (*key, value(*key, 0))).collect();
+    let records: Vec<_> = expected.iter().map(|(key, value)| (T::key(*key), value.clone())).collect();
+    node.load_records(parameters, T::encoders(), records.into_iter()).unwrap();
+    let mut rest: Vec<u64> = keys.iter().skip(1).step_by(2).copied().collect();
+    rest.sort_unstable_by_key(|key| mix(*key));
+    for (round, part) in (0..).zip(rest.chunks(300)) {
+        let f = Fixture::<T>::over(Arc::clone(&region), Vec::new(), parameters);
+        let mut reader = f.reader(GROUPS[0]);
+        // The second time tables have come.
+        compare(&mut reader, &expected, round);
+        let at_once = compare(&mut reader, &expected, round);
+        println!("{grouping:?}, {} records: {at_once} of 60 scans in one round trip", expected.len());
+        for (n, key) in (1..).zip(part) {
+            writer.one(&mut node, WriteKind::Insert, *key, RecordToken::default(), &value(*key, n % 5));
+            expected.insert(*key, value(*key, n % 5));
+            if n % 5 == 0 {
+                let gone = *expected.range(mix(*key)..).next().or(expected.iter().next()).unwrap().0;
+                writer.one(&mut node, WriteKind::Delete, gone, RecordToken::default(), &[]);
+                expected.remove(&gone);
+            }
+            if n % 64 == 0 {
+                while node.work() == Work::More {}
+            }
+        }
+        node.audit().unwrap();
+    }
+}
+
+#[test]
+fn scans_of_integers_find_all_whatever_was_changed() {
+    for grouping in [PLAIN, SEEDED, Grouping::plain(3, 4), Grouping::seeded(2, 3)] {
+        scans_find_all_whatever_was_changed::<Integers>(grouping);
+    }
+}
+
+#[test]
+fn scans_of_strings_find_all_whatever_was_changed() {
+    for grouping in [PLAIN, SEEDED] {
+        scans_find_all_whatever_was_changed::<Strings>(grouping);
+    }
+}
+
+#[test]
+fn a_scan_reads_one_block_more_than_its_records_take_and_one_round_trip() {
+    const RECORDS: usize = 100;
+    for (grouping, most) in [(PLAIN, 1.5), (SEEDED, 2.6)] {
+        let parameters =
+            TableParameters { epsilon: 64, fill: 0.8, groups: Some(grouping), ..Integers::parameters(8) };
+        let f = Fixture::<Integers>::new(scattered(30_000), parameters);
+        let mut reader = f.reader(GROUPS[0]);
+        let pass = |reader: &mut Reader| {
+            let (mut bytes, mut trips, mut count) = (0, 0, 0);
+            for at in (0..f.keys.len() - RECORDS).step_by(397) {
+                let (records, cost) = reader.scan_until(f.keys[at], None, RECORDS).unwrap();
+                assert!(records.iter().map(|(key, _)| key).eq(&f.keys[at..at + RECORDS]));
+                (bytes, trips, count) = (bytes + cost.bytes, trips + u64::from(cost.round_trips), count + 1);
+            }
+            let slots = (count * RECORDS * f.geometry().slot_bytes) as f64;
+            (bytes as f64 / slots, trips as f64 / count as f64)
+        };
+        let by_windows = pass(&mut reader);
+        let by_groups = pass(&mut reader);
+        println!("{grouping:?}: times its records' slots, round trips: {by_windows:?}, then {by_groups:?}");
+        assert!(by_groups.0 < most && by_groups.1 < 1.05, "{grouping:?}: {by_groups:?}");
+    }
+}
