@@ -139,13 +139,14 @@ pub use fpcache::cache::{CacheConfig, CacheStats, OnConflict, Policy, Variant};
 pub use fpcache::fingerprint::{FingerprintWidth, WidthChoice};
 pub use fpcache::group_tables::GroupBytes;
 pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
-pub use fpcache::layout::{RecordShape, RecordToken, TableParameters};
+pub use fpcache::layout::{GroupForm, Grouping, RecordShape, RecordToken, TableParameters, UnknownGroupForm};
 pub use fpcache::message::{
     ErrorCode as RefusalCode, MessageError, NodeStats, Refusal, SocketStats, TableInfo, WriteKind,
     WriteReply, WriteStatus,
 };
-pub use fpcache::read::{Cost, Expected, Plan, PlanChoice, ReadError};
+pub use fpcache::read::{Cost, Expected, FabricCosts, Plan, PlanChoice, ReadError};
 pub use fpcache::table_view::OpenError;
+pub use fpcache::tuning;
 pub use fpcache::{TableName, TableNameError};
 pub use fpcache_fabric::FabricError;
 pub use fpcache_fabric::tcp::{Token, TokenError};

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use fpcache::read::FabricCosts;
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_fabric::tcp::TcpAddress;
 
@@ -45,6 +46,16 @@ pub(crate) fn parse_list(urls: &str) -> Result<Vec<Url>, UrlError> {
 }
 
 impl Url {
+    /// What READs over it are reckoned to cost, for [tuning](crate::tuning) a table.
+    #[must_use]
+    pub fn costs(&self) -> FabricCosts {
+        match self {
+            Self::Shm(_) => FabricCosts::MAPPED_MEMORY,
+            Self::Tcp(address) if address.card().is_some() => FabricCosts::RDMA,
+            Self::Tcp(_) => FabricCosts::TCP,
+        }
+    }
+
     /// Whether it means a memory node of the machine on which it is read, whichever that is.
     pub(crate) fn is_of_this_machine(&self) -> bool {
         let text = match self {

@@ -41,6 +41,7 @@ pub mod sabotage;
 pub mod table;
 mod table_name;
 pub mod table_view;
+pub mod tuning;
 
 pub use changes::{Refresh, put_into};
 pub use table_name::{TableName, TableNameError};

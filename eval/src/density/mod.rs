@@ -12,9 +12,9 @@ mod row;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::{Args, ValueEnum};
-use fpcache_client::TableParameters;
+use fpcache_client::{GroupForm, TableParameters};
 use fpcache_datasets::{Dataset, KeyKind, OpenOptions, Spec};
 use fpcache_index::groups::Form;
 
@@ -32,20 +32,20 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval density --dataset ipv4 --form plain,seeded --fill 0.8
   fpcache-eval density --dataset fb:4M --form groups --epsilon 64,128 --inserted 0,0.1,0.5,1 --plot fb.svg
 
-Each row, but for those of the form `groups`, cuts a data set's keys into segments, puts these into groups, and looks for every key, and as many that are absent, where \
+Each row, but for those of the forms `groups` and `seeded`, cuts a data set's keys into segments, puts these into groups, and looks for every key, and as many that are absent, where \
 the table of its segment leads. `one READ` is the share of keys that the first READ settles; `B/key` counts all that a compute node \
 keeps to know where to READ: the directory with its models and separators, as it lies in memory, the table, and eight bytes a \
 segment for the table's place.
 
-Rows of the form `groups` are of what is built, and measured where it is used: a memory node in this process has a table with \
-groups, as --groups makes them, of which the data set's keys are loaded, or some of them are and the others are inserted in random order \
+Rows of the forms `groups` and `seeded` are of what is built, and measured where it is used: a memory node in this process has a table with \
+groups, as --groups and --groups=seeded make them, of which the data set's keys are loaded, or some of them are and the others are inserted in random order \
 (--inserted 1: half of them). Then a client that has read every key once looks up keys that are there, and as many that are absent, each alone. \
 `one READ` is the share that one READ of a group's slots settles, the READ of all bytes that a lookup reads, and `B/key` all that the client \
 keeps, with all room it has for more; `build` is what loading takes the memory node more for the groups. Every answer is compared.
 
 Forms: line (no table: as many slots as a plain group, about the prediction), plain (groups of nine slots, of which ten are READ), \
-seeded (six groups of ten share a separator and a seed), pilots (a table that names the slot; for long slots), \
-groups (plain ones, in a memory node; for slots of 24 to 64 bytes).
+pilots (a table that names the slot; for long slots); and in a memory node, for slots of 24 to 64 bytes, groups (plain ones) and \
+seeded (six groups share a separator and a seed).
 
 Exit code: 0 if every key was where it should be and every answer right, 1 if one was not, 2 wrong usage or a failure.";
 
@@ -64,7 +64,7 @@ pub struct DensityArgs {
     )]
     pub datasets: Vec<Spec>,
 
-    /// Forms of tables, separated by commas [default: all, groups where slots are short enough]
+    /// Forms of tables, separated by commas [default: all, groups and seeded where slots are short enough]
     #[arg(long = "form", value_enum, value_delimiter = ',')]
     pub forms: Vec<FormName>,
 
@@ -72,7 +72,7 @@ pub struct DensityArgs {
     #[arg(long, value_delimiter = ',', default_value = "64,128", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub epsilon: Vec<u32>,
 
-    /// Share of a segment's slots that hold keys [default: 0.85, and 0.8 of the form groups]
+    /// Share of a segment's slots that hold keys [default: 0.85, and 0.8 of groups and seeded]
     #[arg(long, value_name = "SHARE")]
     pub fill: Option<f64>,
 
@@ -112,7 +112,7 @@ pub enum FormName {
     Line,
     /// Groups of neighbours, each with a separator
     Plain,
-    /// Groups that hashes choose within a block
+    /// Groups that hashes choose within a block, as a memory node has them
     Seeded,
     /// The very slot, by pilots
     Pilots,
@@ -121,7 +121,7 @@ pub enum FormName {
 }
 
 impl FormName {
-    const ALL: [Self; 5] = [Self::Line, Self::Plain, Self::Seeded, Self::Pilots, Self::Groups];
+    const ALL: [Self; 5] = [Self::Line, Self::Plain, Self::Pilots, Self::Groups, Self::Seeded];
 
     /// Of the table, if there is one.
     pub fn form(self) -> Option<Form> {
@@ -131,6 +131,20 @@ impl FormName {
             Self::Seeded => Some(Form::SEEDED),
             Self::Pilots => Some(Form::PILOTS),
         }
+    }
+
+    /// That of memory nodes, if they have it and it is measured there.
+    pub fn built(self) -> Option<GroupForm> {
+        match self {
+            Self::Groups => Some(GroupForm::Plain),
+            Self::Seeded => Some(GroupForm::Seeded),
+            Self::Line | Self::Plain | Self::Pilots => None,
+        }
+    }
+
+    /// Share of slots that hold keys, unless told.
+    pub fn default_fill(self) -> f64 {
+        self.built().map_or(TableParameters::default().fill, |_| TableParameters::FILL_OF_GROUPS)
     }
 
     /// As on the command line.
@@ -162,27 +176,25 @@ impl DensityArgs {
                 "--dataset {spec}: has byte strings, and tables are measured for integers, such as fb:4M or ipv4"
             );
         }
-        ensure!(
-            !self.forms.contains(&FormName::Groups) || self.has_groups(),
-            "--form groups: a memory node has groups of slots of 24 to 64 bytes, a multiple of 8, and --slot-bytes is {}: choose such, or \
-             among the forms that no memory node has, such as --form pilots",
-            self.slot_bytes
-        );
+        if let Some(form) = self.forms.iter().find(|form| !self.has(**form)) {
+            bail!(
+                "--form {}: a memory node has groups of slots of 24 to 64 bytes, a multiple of 8, and --slot-bytes is {}: choose such, or \
+                 among the forms that no memory node has, such as --form pilots",
+                form.name(),
+                self.slot_bytes
+            );
+        }
         Ok(())
     }
 
     fn setting(&self, form: FormName, epsilon: u32) -> Setting {
-        let default = match form {
-            FormName::Groups => TableParameters::FILL_OF_GROUPS,
-            _ => TableParameters::default().fill,
-        };
-        let fill = self.fill.unwrap_or(default);
+        let fill = self.fill.unwrap_or_else(|| form.default_fill());
         Setting { form, epsilon, fill, slot_bytes: self.slot_bytes, seed: self.seed }
     }
 
-    /// Whether memory nodes have groups of such slots.
-    fn has_groups(&self) -> bool {
-        node::parameters(&self.setting(FormName::Groups, 1)).is_some()
+    /// Whether the form can be measured with such slots: memory nodes do not have groups of all.
+    fn has(&self, form: FormName) -> bool {
+        form.built().is_none() || node::parameters(&self.setting(form, 1)).is_some()
     }
 
     /// The forms that were asked for.
@@ -190,7 +202,7 @@ impl DensityArgs {
         if !self.forms.is_empty() {
             return self.forms.clone();
         }
-        FormName::ALL.into_iter().filter(|form| *form != FormName::Groups || self.has_groups()).collect()
+        FormName::ALL.into_iter().filter(|form| self.has(*form)).collect()
     }
 }
 
@@ -215,9 +227,9 @@ pub fn density(arguments: &DensityArgs) -> anyhow::Result<Verdict> {
         for epsilon in &arguments.epsilon {
             for form in arguments.forms() {
                 let setting = arguments.setting(form, *epsilon);
-                match form {
-                    FormName::Groups => rows.extend(in_memory_nodes(arguments, &setting, &dataset, &bar)?),
-                    _ => {
+                match form.built() {
+                    Some(_) => rows.extend(in_memory_nodes(arguments, &setting, &dataset, &bar)?),
+                    None => {
                         let phase = format!("{spec}, {}, epsilon {epsilon}", form.name());
                         let figures = bar.during(&phase, 1, || measure(dataset.keys(), &setting))?;
                         rows.push(DensityRow::new(&dataset, &setting, &figures));
@@ -280,7 +292,7 @@ mod tests {
     fn groups_are_measured_where_slots_are_short_enough() {
         assert_eq!(parse("").expect("defaults").forms(), FormName::ALL);
         let forms = parse("--slot-bytes 264").expect("longer slots").forms();
-        assert_eq!(forms, FormName::ALL[..4]);
+        assert_eq!(forms, FormName::ALL[..3]);
     }
 
     #[test]
@@ -296,6 +308,7 @@ mod tests {
             ("--inserted nan", "from 0 to 100"),
             ("--lookups 0", "above 0"),
             ("--form groups --slot-bytes 264", "24 to 64"),
+            ("--form pilots,seeded --slot-bytes 72", "--form seeded"),
         ] {
             let error = parse(options).expect_err(options);
             assert!(error.contains(remedy), "{options}: {error}");

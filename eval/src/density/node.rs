@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
-use fpcache::layout::{GroupForm, Grouping};
+use fpcache::layout::Grouping;
 use fpcache::message::WriteStatus;
 use fpcache_client::{
     Answers, Changes, Client, ClientConfig, Found, GroupBytes, Plan, PlanChoice, RecordShape,
@@ -15,6 +15,7 @@ use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{Growth, InsertOrder};
 use fpcache_fabric::{HugePages, SharedMemory};
 use fpcache_memserver::MemoryNode;
+use rustix::time::{ClockId, clock_gettime};
 
 use super::measure::Setting;
 use crate::machine::split_mix;
@@ -95,7 +96,7 @@ impl Shares {
 /// The parameters of tables with groups of slots of this setting's bytes; `None` if such slots are in no groups.
 pub fn parameters(setting: &Setting) -> Option<TableParameters> {
     let value_bytes = u32::try_from(setting.slot_bytes.checked_sub(BESIDE_VALUE)?).ok()?;
-    let grouping = Grouping::for_slots(GroupForm::Plain, usize::try_from(setting.slot_bytes).ok()?)?;
+    let grouping = Grouping::for_slots(setting.form.built()?, usize::try_from(setting.slot_bytes).ok()?)?;
     let (epsilon, fill) = (setting.epsilon, setting.fill);
     let is_whole = setting.slot_bytes.is_multiple_of(8) && value_bytes > 0;
     let parameters = TableParameters {
@@ -135,7 +136,7 @@ pub fn grouping_ns(keys: &[u64], parameters: TableParameters, bar: &Bar) -> anyh
     Ok((with - without).max(0.0))
 }
 
-/// How long a memory node takes to load the keys, with every page of its region touched before.
+/// What a memory node spends on loading the keys, with every page of its region touched before.
 fn load_time(keys: &[u64], parameters: TableParameters) -> anyhow::Result<Duration> {
     let capacity = usize::try_from(capacity_for::<U64Keys>(&parameters, keys.len() as u64))?;
     let region = Arc::new(SharedMemory::anonymous_with(capacity, HugePages::IfAvailable)?);
@@ -144,9 +145,16 @@ fn load_time(keys: &[u64], parameters: TableParameters) -> anyhow::Result<Durati
     let word = |at: usize, out: &mut [u8]| {
         out.iter_mut().zip(keys[at].to_le_bytes().into_iter().cycle()).for_each(|(to, from)| *to = from);
     };
-    let begun = Instant::now();
+    let begun = thread_time();
     node.load(parameters, keys.iter().copied(), word).map_err(|refusal| anyhow!(refusal.to_string()))?;
-    Ok(begun.elapsed())
+    Ok(thread_time().saturating_sub(begun))
+}
+
+/// What this thread has spent of a processor's time: on a machine that others use as well, clocks tell of them.
+fn thread_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    // Neither is ever negative.
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// Has a memory node load the keys but for those that are inserted afterwards, `share` for each that is loaded, and looks up as many of them

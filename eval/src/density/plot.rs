@@ -2,7 +2,6 @@
 
 use fpcache_datasets::count::human;
 
-use super::FormName;
 use super::row::{DensityRow, PUBLISHED};
 use crate::sweep::plot::{Axis, Figures, over_axes};
 
@@ -39,10 +38,11 @@ pub fn draw(rows: &[DensityRow]) -> anyhow::Result<String> {
 
 /// The lines that a row is a point of, with the share there.
 fn shares(row: &DensityRow) -> Vec<(String, f64)> {
-    if row.form != FormName::Groups.name() {
+    // What rows of a memory node alone have.
+    if row.absent_bytes_read.is_none() {
         return vec![(format!("{}, alone", row.form), row.present_one_read)];
     }
-    let line = |kind: &str| format!("groups, +{:.0} %: {kind}", 100.0 * row.inserted);
+    let line = |kind: &str| format!("{}, +{:.0} %: {kind}", row.form, 100.0 * row.inserted);
     vec![(line("present"), row.present_one_read), (line("absent"), row.absent_one_read)]
 }
 
@@ -84,7 +84,7 @@ fn headings(rows: &[DensityRow]) -> [String; 4] {
     [
         "Bytes of compute-node memory over lookups that one READ settles".to_owned(),
         format!("{} ({}), {} keys; epsilon {}, fill {}", row.dataset, row.dataset_source, human(row.keys), epsilon.join(", "), row.fill),
-        "alone: what is built, without a memory node; groups: a memory node after so many inserts; others: as published".to_owned(),
+        "alone: what is built, without a memory node; groups and seeded: a memory node after so many inserts; others: as published".to_owned(),
         place.join(", "),
     ]
 }

@@ -18,7 +18,7 @@ pub struct DensityRow {
     pub dataset_source: String,
     /// Keys.
     pub keys: u64,
-    /// `line`, `plain`, `seeded` or `pilots`, and `groups`: plain ones, in a memory node.
+    /// `line`, `plain` or `pilots`; and of a memory node `groups`, plain ones, and `seeded`.
     pub form: &'static str,
     /// Error bound of the models.
     pub epsilon: u32,
@@ -70,32 +70,33 @@ pub struct DensityRow {
 
 impl DensityRow {
     pub fn new(dataset: &Dataset, setting: &Setting, figures: &Figures) -> Self {
-        let per_key = |count: u64| count as f64 / figures.keys.max(1) as f64;
+        let counts = &figures.counts;
+        let per_key = |count: u64| count as f64 / counts.keys.max(1) as f64;
         Self {
             dataset: dataset.name().to_owned(),
             dataset_source: dataset.source().to_string(),
-            keys: figures.keys,
+            keys: counts.keys,
             form: setting.form.name(),
             epsilon: setting.epsilon,
             fill: setting.fill,
-            fill_reached: Some(figures.keys as f64 / figures.slots.max(1) as f64),
+            fill_reached: Some(counts.keys as f64 / counts.slots.max(1) as f64),
             inserted: 0.0,
             inserted_keys: 0,
-            present_one_read: per_key(figures.present_one_read),
-            absent_one_read: figures.absent_one_read as f64 / figures.absent.max(1) as f64,
-            bytes_read: per_key(figures.slots_read) * setting.slot_bytes as f64,
+            present_one_read: per_key(counts.present_one_read),
+            absent_one_read: counts.absent_one_read as f64 / counts.absent.max(1) as f64,
+            bytes_read: per_key(counts.slots_read) * setting.slot_bytes as f64,
             absent_bytes_read: None,
-            bytes_per_key: per_key(figures.directory_bytes + figures.table_bytes),
-            directory_bytes_per_key: per_key(figures.directory_bytes),
+            bytes_per_key: per_key(counts.directory_bytes + counts.table_bytes),
+            directory_bytes_per_key: per_key(counts.directory_bytes),
             separator_bytes_per_key: None,
             name_bytes_per_key: None,
             index_bytes_per_key: None,
             room_bytes_per_key: None,
-            window: Some(figures.window),
-            segments: figures.segments,
-            build_ns: figures.grouping.as_secs_f64() * 1e9 / figures.keys.max(1) as f64,
+            window: Some(figures.window()),
+            segments: counts.segments,
+            build_ns: figures.grouping.as_secs_f64() * 1e9 / counts.keys.max(1) as f64,
             copies_per_insert: None,
-            misplaced: figures.misplaced,
+            misplaced: counts.misplaced,
             machine: Machine::detect(),
             commit: COMMIT,
             version: env!("CARGO_PKG_VERSION"),

@@ -4,7 +4,6 @@
 //! Shares and bytes are counted, by cutting and grouping the data set's keys ([`crate::density`]); times follow from them and from
 //! what the fabric charges, by the sums that read plans are chosen by.
 
-mod cost;
 mod row;
 
 use std::path::PathBuf;
@@ -13,8 +12,9 @@ use anyhow::{Context, ensure};
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use fpcache::fingerprint::WidthChoice;
-use fpcache::layout::{GroupForm, Grouping};
+use fpcache::layout::Grouping;
 use fpcache::read::FabricCosts;
+use fpcache::tuning::{Candidate, Lookups, Split};
 use fpcache_client::{RecordShape, TableParameters};
 use fpcache_datasets::{KeyKind, OpenOptions, Spec};
 
@@ -23,7 +23,6 @@ use crate::density::FormName;
 use crate::density::measure::{Setting, measure};
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
-use cost::{Asked, Candidate, Split};
 use row::ExplainRow;
 
 /// Ends the help of `explain`.
@@ -80,7 +79,7 @@ pub struct ExplainArgs {
     #[arg(long, value_delimiter = ',', default_value = "8,16,32,64,128,256", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub epsilon: Vec<u32>,
 
-    /// Share of slots that hold a record [default: 0.85, of groups 0.8]
+    /// Share of slots that hold a record [default: 0.85, of groups and seeded 0.8]
     #[arg(long, value_name = "SHARE")]
     pub fill: Option<f64>,
 
@@ -129,11 +128,6 @@ impl Transport {
         }
     }
 }
-
-/// Slots up to so long are READ several at a time for a lookup.
-const SHORT_SLOT: usize = 64;
-/// Seeded groups are of ten slots.
-const SEEDED_SLOT: usize = 32;
 
 impl ExplainArgs {
     fn validate(&self) -> anyhow::Result<()> {
@@ -184,9 +178,9 @@ impl ExplainArgs {
         all.into_iter().filter(|form| suits(*form, self.slot_bytes())).collect()
     }
 
-    fn asked(&self) -> Asked {
+    fn asked(&self) -> Lookups {
         let costs = self.transport.costs();
-        Asked {
+        Lookups {
             costs: FabricCosts { round_trip: self.round_trip.unwrap_or(costs.round_trip), ..costs },
             budget: self.budget.map(|budget| budget.as_u64()),
             theta: self.theta,
@@ -198,11 +192,10 @@ impl ExplainArgs {
 /// Whether slots of so many bytes can be in tables of this form.
 fn suits(form: FormName, slot_bytes: usize) -> bool {
     match form {
-        FormName::Groups | FormName::Plain => {
-            slot_bytes <= SHORT_SLOT && Grouping::for_slots(GroupForm::Plain, slot_bytes).is_some()
-        }
-        FormName::Seeded => slot_bytes <= SEEDED_SLOT,
         FormName::Line | FormName::Pilots => true,
+        FormName::Plain | FormName::Groups | FormName::Seeded => {
+            Grouping::for_slots(form.built().unwrap_or_default(), slot_bytes).is_some()
+        }
     }
 }
 
@@ -225,10 +218,7 @@ pub fn explain(arguments: &ExplainArgs) -> anyhow::Result<Verdict> {
     let mut rows = Vec::new();
     for form in arguments.forms() {
         for epsilon in &arguments.epsilon {
-            let fill = arguments.fill.unwrap_or(match form {
-                FormName::Groups => TableParameters::FILL_OF_GROUPS,
-                _ => TableParameters::default().fill,
-            });
+            let fill = arguments.fill.unwrap_or_else(|| form.default_fill());
             let setting = Setting {
                 form,
                 epsilon: *epsilon,
@@ -239,7 +229,7 @@ pub fn explain(arguments: &ExplainArgs) -> anyhow::Result<Verdict> {
             let phase = format!("{}, {}, epsilon {epsilon}", dataset.name(), form.name());
             let figures = bar.during(&phase, 1, || measure(dataset.keys(), &setting))?;
             let width = arguments.fingerprint_bits.of(*epsilon, slot_bytes);
-            let candidate = Candidate::of(&setting, &figures, width.bits());
+            let candidate = Candidate::of(&figures.counts, slot_bytes, width.bits());
             let split = Split::of(&candidate, &asked);
             rows.push(ExplainRow::new(&dataset, arguments, (&setting, &candidate), &split));
         }

@@ -1,18 +1,15 @@
 //! A form and ε, what it takes, what it costs, and why it is chosen or not.
 
+use fpcache::tuning::{Candidate, Split, cheapest};
 use fpcache_datasets::Dataset;
 use fpcache_datasets::count::human;
 use serde::Serialize;
 
 use super::ExplainArgs;
-use super::cost::{Candidate, Split};
 use crate::density::FormName;
 use crate::density::measure::Setting;
 use crate::machine::{COMMIT, Machine};
 use crate::run::report::new_table;
-
-/// Times as far apart as this, as a share, are taken for equal.
-const CLOSE: f64 = 1.01;
 
 /// One form and ε over one data set.
 #[derive(Clone, Debug, Serialize)]
@@ -103,7 +100,7 @@ impl ExplainRow {
             theta: asked.theta,
             negative: asked.negative,
             form: setting.form.name(),
-            is_built: matches!(setting.form, FormName::Line | FormName::Groups),
+            is_built: matches!(setting.form, FormName::Line | FormName::Groups | FormName::Seeded),
             epsilon: setting.epsilon,
             fill: setting.fill,
             fingerprint_bits: candidate.fingerprint_bits,
@@ -135,9 +132,7 @@ impl ExplainRow {
 pub fn choose(rows: &mut [ExplainRow]) {
     let any_built = rows.iter().any(|row| row.is_built && row.fits);
     let may = |row: &ExplainRow| row.fits && (row.is_built || !any_built);
-    let least = rows.iter().filter(|row| may(row)).map(|row| row.ns).fold(f64::INFINITY, f64::min);
-    let close = rows.iter().enumerate().filter(|(_, row)| may(row) && row.ns <= least * CLOSE);
-    let Some((at, _)) = close.min_by(|(_, a), (_, b)| a.bytes_per_key.total_cmp(&b.bytes_per_key)) else {
+    let Some(at) = cheapest(rows.iter().map(|row| (may(row), row.ns, row.bytes_per_key))) else {
         rows.iter_mut().for_each(|row| row.why = "models exceed the budget".to_owned());
         return;
     };

@@ -1,16 +1,15 @@
 //! What a lookup costs by a form of tables within a budget.
 
-use fpcache::read::FabricCosts;
-
-use crate::density::FormName;
-use crate::density::measure::{Figures, Setting};
+use super::Counts;
+use crate::read::FabricCosts;
 
 /// Bytes of the hot cache for an entry that it holds, with its empty places.
 const ENTRY_BYTES: f64 = 4.5;
 
 /// What lookups are like, and what they are to be done with.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked {
+pub struct Lookups {
+    /// What the fabric charges.
     pub costs: FabricCosts,
     /// Bytes of the compute node; as many as there is use for, if there is no bound.
     pub budget: Option<u64>,
@@ -23,8 +22,11 @@ pub struct Asked {
 /// What a lookup takes of the fabric, on average.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Way {
+    /// Round trips.
     pub round_trips: f64,
+    /// READs.
     pub requests: f64,
+    /// Bytes READ.
     pub bytes: f64,
     /// Questions of the hot cache.
     pub probes: f64,
@@ -36,6 +38,7 @@ impl Way {
     }
 
     /// What it takes, alone, in nanoseconds.
+    #[must_use]
     pub fn ns(&self, costs: &FabricCosts) -> f64 {
         self.round_trips * costs.round_trip
             + self.requests * costs.request
@@ -60,9 +63,11 @@ impl Way {
 }
 
 /// A form and ε over a data set.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
+    /// Keys of the table.
     pub keys: f64,
+    /// Bytes of the directory with its models.
     pub model_bytes: f64,
     /// Bytes of all tables; 0 of a form without.
     pub table_bytes: f64,
@@ -72,40 +77,49 @@ pub struct Candidate {
     pub slots_read: f64,
     /// Slots of a window, on average.
     pub window: f64,
+    /// Slots of all segments.
     pub slots: f64,
+    /// Bytes of a slot.
     pub slot_bytes: f64,
+    /// Bits of a fingerprint.
     pub fingerprint_bits: u32,
 }
 
 impl Candidate {
-    /// Of what was measured.
-    pub fn of(setting: &Setting, figures: &Figures, fingerprint_bits: u32) -> Self {
-        let (keys, absent) = (figures.keys.max(1) as f64, figures.absent.max(1) as f64);
-        let has_table = setting.form != FormName::Line;
-        let share = |count: u64, of: f64| if has_table { count as f64 / of } else { 0.0 };
-        let mean_cap = figures.slots as f64 / figures.segments.max(1) as f64;
+    /// Of segments that were counted, for slots of so many bytes and fingerprints of so many bits.
+    #[must_use]
+    pub fn of(counts: &Counts, slot_bytes: usize, fingerprint_bits: u32) -> Self {
+        let keys = counts.keys.max(1) as f64;
+        let mean_cap = counts.slots as f64 / counts.segments.max(1) as f64;
+        let half_window = counts.half_windows as f64 / keys;
+        let has_tables = counts.table_bytes > 0;
+        let share = |count: u64, of: u64| if has_tables { count as f64 / of.max(1) as f64 } else { 0.0 };
         Self {
-            keys: figures.keys as f64,
-            model_bytes: figures.directory_bytes as f64,
-            table_bytes: if has_table { figures.table_bytes as f64 } else { 0.0 },
-            one_read: (share(figures.present_one_read, keys), share(figures.absent_one_read, absent)),
-            slots_read: figures.slots_read as f64 / keys,
-            window: (2.0 * figures.window + 1.0).min(mean_cap).max(1.0),
-            slots: figures.slots as f64,
-            slot_bytes: setting.slot_bytes as f64,
+            keys: counts.keys as f64,
+            model_bytes: counts.directory_bytes as f64,
+            table_bytes: counts.table_bytes as f64,
+            one_read: (
+                share(counts.present_one_read, counts.keys),
+                share(counts.absent_one_read, counts.absent),
+            ),
+            slots_read: counts.slots_read as f64 / keys,
+            window: (2.0 * half_window + 1.0).min(mean_cap).max(1.0),
+            slots: counts.slots as f64,
+            slot_bytes: slot_bytes as f64,
             fingerprint_bits,
         }
     }
 
     /// Bytes of the region for a record.
+    #[must_use]
     pub fn region_bytes_per_key(&self) -> f64 {
         let each = self.slot_bytes + f64::from(self.fingerprint_bits) / 8.0;
-        // In the region separators are distances of 16 bits; only plain ones are there.
+        // In the region separators are distances of 16 bits, which are little more.
         (self.slots * each + self.table_bytes) / self.keys.max(1.0)
     }
 
     /// A present and an absent key by their window, the cheaper of a READ of fingerprints and one of slots.
-    fn by_window(&self, asked: &Asked) -> (Way, Way) {
+    fn by_window(&self, asked: &Lookups) -> (Way, Way) {
         let wrong = self.window / f64::from(self.fingerprint_bits).exp2();
         let fingerprints = self.window * f64::from(self.fingerprint_bits) / 8.0;
         let present = Way {
@@ -119,7 +133,7 @@ impl Candidate {
     }
 
     /// The same by its table, and by the window where that does not settle it.
-    fn by_table(&self, asked: &Asked) -> (Way, Way) {
+    fn by_table(&self, asked: &Lookups) -> (Way, Way) {
         let first = Way::reads(1.0, self.slots_read * self.slot_bytes);
         let (present, absent) = self.by_window(asked);
         (first.then(1.0 - self.one_read.0, present), first.then(1.0 - self.one_read.1, absent))
@@ -148,7 +162,8 @@ pub struct Split {
 impl Split {
     /// Divides a budget so that the mean lookup takes the least time: models first, without which nothing is found; the rest between
     /// tables and entries of the keys that are looked up most. Without a budget, all tables, if they save anything, and no entries.
-    pub fn of(candidate: &Candidate, asked: &Asked) -> Self {
+    #[must_use]
+    pub fn of(candidate: &Candidate, asked: &Lookups) -> Self {
         /// Divisions that are tried, closer together where there are few entries.
         const TRIED: u32 = 400;
         let Some(budget) = asked.budget else { return Self::with_entries(candidate, asked, 0.0) };
@@ -161,7 +176,7 @@ impl Split {
     }
 
     /// With so many entries, and as many tables as have room beside them.
-    fn with_entries(candidate: &Candidate, asked: &Asked, entries: f64) -> Self {
+    fn with_entries(candidate: &Candidate, asked: &Lookups, entries: f64) -> Self {
         let budget = asked.budget.map_or(f64::INFINITY, |budget| budget as f64);
         let (without, with) = (candidate.by_window(asked), candidate.by_table(asked));
         let mean = |(present, absent): (Way, Way)| absent.or(asked.negative, present).ns(&asked.costs);
@@ -233,8 +248,8 @@ mod tests {
         fingerprint_bits: 16,
     };
 
-    fn asked(budget: u64, theta: f64) -> Asked {
-        Asked { costs: FabricCosts::RDMA, budget: Some(budget), theta, negative: 0.0 }
+    fn asked(budget: u64, theta: f64) -> Lookups {
+        Lookups { costs: FabricCosts::RDMA, budget: Some(budget), theta, negative: 0.0 }
     }
 
     #[test]
@@ -244,7 +259,7 @@ mod tests {
         assert_eq!(range, Way::reads(1.0, 257.0 * 24.0), "a round trip is dearer than so many bytes");
         let long = Candidate { slot_bytes: 264.0, ..CANDIDATE };
         assert_eq!(long.by_window(&asked(0, 0.0)).0.round_trips, 2.0);
-        let dear = Asked { costs: FabricCosts { byte: 1.0, ..costs }, ..asked(0, 0.0) };
+        let dear = Lookups { costs: FabricCosts { byte: 1.0, ..costs }, ..asked(0, 0.0) };
         let (present, absent) = CANDIDATE.by_window(&dear);
         let wrong = 257.0 / 65536.0;
         assert!((present.round_trips, present.requests) == (2.0, 2.0 + wrong));

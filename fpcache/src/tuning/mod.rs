@@ -1,0 +1,230 @@
+//! Which parameters suit a table: from a sample of its keys, the records' shape, what the fabric charges, and the bytes that a compute
+//! node has for it.
+//!
+//! Every form of groups that the slots can be in, and none, is compared with every ε that is sensible: the sample is cut, grouped, and
+//! grown by some inserts, as a memory node does ([`KeySample`]); what comes out is counted ([`Counts`]), and a lookup's round trips and
+//! bytes follow, with the budget divided between tables and entries of the hot cache in the best way there is ([`Split`]). Times are these
+//! at the prices of the fabric, by the sums that read plans are chosen by. The least time wins, and among times
+//! within a hundredth of it the fewest bytes. What is forced is all that is compared.
+
+mod cost;
+mod counts;
+mod sample;
+
+use std::fmt::{self, Display};
+
+pub use cost::{Candidate, Lookups, Split, Way};
+pub use counts::{Counts, Marks};
+pub use sample::KeySample;
+
+use crate::fingerprint::WidthChoice;
+use crate::key_space::{BuildKeys, OrderError};
+use crate::layout::{GroupForm, Grouping, ParameterError, RecordShape, TableParameters};
+
+/// Times as far apart as this, as a share, are taken for equal.
+const CLOSE: f64 = 1.01;
+
+/// What is decided beforehand.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Forced {
+    /// The form of groups, or that there are none.
+    pub groups: Option<Option<GroupForm>>,
+    /// Error bound of the models.
+    pub epsilon: Option<u32>,
+    /// Share of slots that hold a record after a load.
+    pub fill: Option<f64>,
+    /// Width of fingerprints; unless told the least that suits ε and slots.
+    pub width: Option<WidthChoice>,
+}
+
+/// Parameters, and what lookups cost with them.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Considered {
+    /// The parameters.
+    pub parameters: TableParameters,
+    /// What was counted.
+    pub candidate: Candidate,
+    /// How the budget is divided, and what a lookup takes then.
+    pub split: Split,
+}
+
+impl Considered {
+    /// `plain`, `seeded` or `none`.
+    #[must_use]
+    pub const fn form(&self) -> &'static str {
+        match self.parameters.groups {
+            None => "none",
+            Some(groups) => groups.name().name(),
+        }
+    }
+
+    /// Bytes of the compute node for each key, of all that the budget goes to.
+    #[must_use]
+    pub fn bytes_per_key(&self) -> f64 {
+        self.split.bytes / self.candidate.keys.max(1.0)
+    }
+}
+
+/// What is chosen, and what else there was.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tuned {
+    /// All that was compared, by form, fill and ε.
+    pub considered: Vec<Considered>,
+    chosen: usize,
+}
+
+/// Why nothing was chosen.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum TuneError {
+    /// The slots are too long for the form that was asked for.
+    #[error(
+        "groups are for slots of up to 64 bytes, and these have {slot_bytes}: leave the form of groups to be chosen, or choose none"
+    )]
+    TooLong {
+        /// Their bytes.
+        slot_bytes: usize,
+    },
+    /// No models have room.
+    #[error(
+        "the budget of {budget} bytes is too small for the models, which take {least} with epsilon {epsilon}: give it more, or force no epsilon"
+    )]
+    Budget {
+        /// The budget.
+        budget: u64,
+        /// What the smallest models take.
+        least: u64,
+        /// And with which ε.
+        epsilon: u32,
+    },
+    /// Something that was forced is no parameter.
+    #[error(transparent)]
+    Parameters(#[from] ParameterError),
+    /// The sample is not in order.
+    #[error(transparent)]
+    Order(#[from] OrderError),
+}
+
+impl Tuned {
+    /// What is chosen.
+    ///
+    /// # Panics
+    /// Never: there is one.
+    #[must_use]
+    pub fn chosen(&self) -> &Considered {
+        &self.considered[self.chosen]
+    }
+
+    /// The best of each form that was not chosen.
+    pub fn others(&self) -> impl Iterator<Item = &Considered> {
+        let of = |form: &'static str| {
+            let same = self.considered.iter().filter(move |one| one.form() == form && one.split.fits);
+            same.min_by(|a, b| a.split.ns.total_cmp(&b.split.ns))
+        };
+        let chosen = self.chosen().form();
+        ["none", "plain", "seeded"].into_iter().filter(move |form| *form != chosen).filter_map(of)
+    }
+}
+
+/// What is chosen, with what a lookup takes, and how much more the best of the other forms would.
+impl Display for Tuned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chosen = self.chosen();
+        let (p, split) = (&chosen.parameters, &chosen.split);
+        write!(
+            f,
+            "groups {}, epsilon {}, fill {}, fingerprints of {}: a lookup takes {:.3} round trips and {:.0} B, at {:.3} B/key",
+            chosen.form(),
+            p.epsilon,
+            p.fill,
+            p.width,
+            split.way.round_trips,
+            split.way.bytes,
+            chosen.bytes_per_key()
+        )?;
+        for other in self.others() {
+            let (time, bytes) =
+                (other.split.ns / split.ns, other.bytes_per_key() / chosen.bytes_per_key().max(1e-9));
+            write!(f, "; groups {}: {time:.2} times the time, {bytes:.2} times the bytes", other.form())?;
+        }
+        Ok(())
+    }
+}
+
+/// Chooses parameters for records of this shape with keys such as these, which are looked up in this way after the table has grown by
+/// `growth` for each key that is loaded, a fifth at most. Some 0.1 s for each ε and form with a full sample.
+///
+/// # Errors
+/// [`TuneError`].
+pub fn tune<K: BuildKeys>(
+    sample: &KeySample<K>,
+    shape: RecordShape,
+    lookups: &Lookups,
+    growth: f64,
+    forced: &Forced,
+) -> Result<Tuned, TuneError> {
+    /// After more inserts segments are rebuilt, and records lie in their groups again.
+    const MOST_GROWTH: f64 = 0.2;
+    let encoders = sample.encoders();
+    let mut considered = Vec::new();
+    for parameters in candidates(shape, forced)? {
+        parameters.validate::<K>()?;
+        let counts = sample.count(&parameters, &encoders, growth.clamp(0.0, MOST_GROWTH))?;
+        let candidate = Candidate::of(&counts, parameters.geometry().slot_bytes, parameters.width.bits());
+        considered.push(Considered { parameters, candidate, split: Split::of(&candidate, lookups) });
+    }
+    let options = considered.iter().map(|one| (one.split.fits, one.split.ns, one.bytes_per_key()));
+    if let Some(chosen) = cheapest(options) {
+        return Ok(Tuned { considered, chosen });
+    }
+    let least = considered.iter().min_by(|a, b| a.candidate.model_bytes.total_cmp(&b.candidate.model_bytes));
+    Err(TuneError::Budget {
+        budget: lookups.budget.unwrap_or_default(),
+        least: least.map_or(0, |one| one.candidate.model_bytes as u64),
+        epsilon: least.map_or(0, |one| one.parameters.epsilon),
+    })
+}
+
+/// The option of the least time of those that fit, or of those within a hundredth of it that with the fewest bytes: of whether it fits,
+/// nanoseconds, bytes.
+#[must_use]
+pub fn cheapest(options: impl Iterator<Item = (bool, f64, f64)> + Clone) -> Option<usize> {
+    let fitting = options.enumerate().filter(|(_, (fits, ..))| *fits);
+    let least = fitting.clone().map(|(_, (_, ns, _))| ns).fold(f64::INFINITY, f64::min);
+    let close = fitting.filter(|(_, (_, ns, _))| *ns <= least * CLOSE);
+    close.min_by(|(_, a), (_, b)| a.2.total_cmp(&b.2)).map(|(at, _)| at)
+}
+
+/// All parameters that are compared.
+fn candidates(shape: RecordShape, forced: &Forced) -> Result<Vec<TableParameters>, TuneError> {
+    const EPSILONS: [u32; 6] = [8, 16, 32, 64, 128, 256];
+    const FILLS_OF_GROUPS: [f64; 2] = [TableParameters::FILL_OF_GROUPS, 0.85];
+    let default = TableParameters { shape, ..TableParameters::default() };
+    let slot_bytes = default.geometry().slot_bytes;
+    let forms = match forced.groups {
+        Some(form) => vec![form],
+        None => vec![None, Some(GroupForm::Plain), Some(GroupForm::Seeded)],
+    };
+    let epsilons = forced.epsilon.map_or(EPSILONS.to_vec(), |epsilon| vec![epsilon]);
+    let mut all = Vec::new();
+    for form in forms {
+        let groups = form.and_then(|form| Grouping::for_slots(form, slot_bytes));
+        match (form, groups, forced.groups) {
+            (Some(_), None, Some(_)) => return Err(TuneError::TooLong { slot_bytes }),
+            (Some(_), None, None) => continue,
+            _ => {}
+        }
+        let fills = match (forced.fill, groups) {
+            (Some(fill), _) => vec![fill],
+            (None, Some(_)) => FILLS_OF_GROUPS.to_vec(),
+            (None, None) => vec![default.fill],
+        };
+        for (fill, epsilon) in fills.iter().flat_map(|fill| epsilons.iter().map(move |e| (*fill, *e))) {
+            let parameters = TableParameters { groups, epsilon, fill, ..default };
+            all.push(parameters.with_width(forced.width.unwrap_or(WidthChoice::Auto)));
+        }
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+//! Keys that say what a table will be like: cut, grouped and inserted as a memory node does.
+
+use std::borrow::Borrow;
+
+use fpcache_index::groups::GroupedSegment;
+use fpcache_index::{PlacedSegment, SegmentModel, SegmentOptions};
+
+use super::counts::{Counts, Marks};
+use crate::key_space::{BuildKeys, CutSegment, OrderError};
+use crate::layout::{Descriptor, DirectoryPage, SegmentAddress, TableParameters};
+use crate::models::Models;
+
+/// Runs of neighbouring keys, and how many a table is to have.
+///
+/// Runs, because what a line and a group cost depends on how neighbours lie; and some from all over the keys, because these differ.
+#[derive(Clone, Debug)]
+pub struct KeySample<K: BuildKeys> {
+    pub(super) runs: Vec<Vec<K::Owned>>,
+    pub(super) keys: u64,
+}
+
+impl<K: BuildKeys> KeySample<K> {
+    /// Runs that are taken of keys of which there are more.
+    const RUNS: usize = 8;
+    /// Keys of a run: several segments, so that those at its ends count for little.
+    const RUN: usize = 1 << 14;
+
+    /// A sample of `count` ascending keys, the `i`-th of which is `key(i)`: all, or 131,072 of them.
+    pub fn of(count: usize, mut key: impl FnMut(usize) -> K::Owned) -> Self {
+        let runs = if count <= Self::RUNS * Self::RUN {
+            vec![(0..count).map(key).collect()]
+        } else {
+            let step = (count - Self::RUN) / (Self::RUNS - 1);
+            let mut run = |first: usize| (first..first + Self::RUN).map(&mut key).collect();
+            (0..Self::RUNS).map(|at| run(at * step)).collect()
+        };
+        Self { runs, keys: count as u64 }
+    }
+
+    /// Keys of the table.
+    #[must_use]
+    pub fn keys(&self) -> u64 {
+        self.keys
+    }
+
+    /// What suits the keys.
+    pub(super) fn encoders(&self) -> K::Encoders {
+        K::train(self.runs.iter().flatten().map(Borrow::borrow), self.keys)
+    }
+
+    /// What a table with these parameters comes to, all keys of it, of which `growth` for each of the others have been inserted in random
+    /// order after these were loaded. Segments are not rebuilt, so `growth` must be small.
+    ///
+    /// # Errors
+    /// The keys do not ascend.
+    pub(super) fn count(
+        &self,
+        parameters: &TableParameters,
+        encoders: &K::Encoders,
+        growth: f64,
+    ) -> Result<Counts, OrderError> {
+        let (mut counts, mut descriptors) = (Counts::default(), Vec::new());
+        let options = SegmentOptions {
+            epsilon: parameters.epsilon,
+            fill: parameters.fill,
+            max_slots: parameters.max_slots,
+            ..SegmentOptions::default()
+        };
+        // A key's hash says whether it comes late.
+        let late = (growth / (1.0 + growth) * 2f64.powi(32)) as u64;
+        let is_late = |key: &K::Owned| K::hash(key.borrow()) >> 32 < late;
+        for run in &self.runs {
+            let Ok(mut cutter) = K::cutter(options, encoders) else { return Ok(counts) };
+            let mut cut = Vec::new();
+            let loaded: Vec<usize> = (0..run.len()).filter(|at| !is_late(&run[*at])).collect();
+            for at in &loaded {
+                K::push(&mut cutter, run[*at].borrow(), &mut cut)?;
+            }
+            K::finish(&mut cutter, &mut cut);
+            let mut first = 0;
+            for segment in &cut {
+                let end = first + segment.placed.keys;
+                let from = if first == 0 { 0 } else { loaded[first] };
+                let keys = &run[from..loaded.get(end).copied().unwrap_or(run.len())];
+                let (there, later) = keys.iter().partition(|key| !is_late(key));
+                add::<K>(&mut counts, parameters, encoders, segment, (there, later));
+                descriptors.push(descriptor(segment));
+                first = end;
+            }
+        }
+        let sampled = counts.keys.max(1) as f64;
+        let factor = self.keys as f64 / sampled;
+        let pages = pages(&descriptors) as f64 * factor;
+        let counts = counts.times(factor);
+        let directory = Models::<K>::resident_bytes_at_most(counts.segments.max(1), pages.ceil() as u64);
+        Ok(Counts { directory_bytes: directory, ..counts })
+    }
+}
+
+fn descriptor<K: BuildKeys>(segment: &CutSegment<K>) -> Descriptor<K> {
+    Descriptor {
+        lo: segment.lo.clone(),
+        tail: segment.tail,
+        model: segment.placed.model,
+        address: SegmentAddress::from_bits(0),
+        generation: 0,
+    }
+}
+
+/// Pages of a directory of these segments.
+fn pages<K: BuildKeys>(descriptors: &[Descriptor<K>]) -> usize {
+    let (mut rest, mut count) = (descriptors, 0);
+    while !rest.is_empty() {
+        let (_, held) = DirectoryPage::encode(rest, 0);
+        rest = &rest[held.max(1)..];
+        count += 1;
+    }
+    count
+}
+
+/// Counts a segment that is loaded with some keys and gets others later.
+fn add<K: BuildKeys>(
+    counts: &mut Counts,
+    parameters: &TableParameters,
+    encoders: &K::Encoders,
+    segment: &CutSegment<K>,
+    (there, later): (Vec<&K::Owned>, Vec<&K::Owned>),
+) {
+    let of = |keys: &[&K::Owned]| -> (Vec<u64>, Vec<u64>) {
+        let coordinate =
+            |key: &K::Key| K::coordinate(key, K::shared(key, segment.lo.borrow()), segment.tail, encoders);
+        keys.iter().map(|key| (coordinate((*key).borrow()), K::hash((*key).borrow()))).unzip()
+    };
+    let ((xs, hashes), late) = (of(&there), of(&later));
+    let grouped = parameters.groups.and_then(|grouping| {
+        let least = u16::try_from(parameters.epsilon).unwrap_or(u16::MAX);
+        let PlacedSegment { model, keys, .. } = segment.placed;
+        let model = SegmentModel { epsilon: model.epsilon.max(least), ..model };
+        let placed = PlacedSegment { model, keys, slots: Vec::new() };
+        let grouped = placed.grouped(&xs, &hashes, grouping.form())?;
+        let fits = u32::from(grouped.model.epsilon) <= grouping.most_epsilon(parameters.epsilon);
+        fits.then_some(grouped)
+    });
+    match grouped {
+        Some(grouped) => {
+            counts.add_grouped(&grouped, &xs, &hashes);
+            insert(counts, &grouped, (&xs, &hashes), (&late.0, &late.1));
+        }
+        None => counts.add_model(&segment.placed.model, there.len() + later.len()),
+    }
+}
+
+/// Puts keys into a segment, each into its group if that has a free slot, and counts them; and of how many keys the group would tell then
+/// that they are absent.
+fn insert(
+    counts: &mut Counts,
+    segment: &GroupedSegment,
+    (xs, hashes): (&[u64], &[u64]),
+    (late_xs, late_hashes): (&[u64], &[u64]),
+) {
+    let mut marks = Marks::of(segment, xs, hashes);
+    let mut free = vec![true; usize::from(segment.model.cap)];
+    segment.slots.iter().for_each(|slot| free[usize::from(*slot)] = false);
+    for (x, hash) in late_xs.iter().zip(late_hashes) {
+        let Some(run) = segment.table.slots_of(&segment.model, *x, *hash) else { continue };
+        let own = usize::from(run.first)..usize::from(run.first + run.len);
+        // The first slot may be the group's before, and the last the next one's: they go last.
+        let inner = own.start + 1..own.end - 1;
+        let home = inner.chain([own.end - 1, own.start]).find(|slot| free[*slot]);
+        let window = segment.model.window(*x);
+        let slot =
+            home.or_else(|| (window.first..=window.last).map(|slot| slot as usize).find(|at| free[*at]));
+        slot.into_iter().for_each(|slot| free[slot] = false);
+        counts.present_one_read += u64::from(home.is_some());
+        counts.slots_read += u64::from(run.len);
+        if home.is_none() {
+            marks.mark(*x, *hash);
+        }
+    }
+    counts.keys += late_xs.len() as u64;
+    counts.half_windows += u64::from(segment.model.epsilon) * late_xs.len() as u64;
+    // Absent keys are as near to one another as those that are there.
+    let all = xs.iter().zip(hashes).chain(late_xs.iter().zip(late_hashes));
+    for (x, hash) in all {
+        counts.absent += 1;
+        counts.absent_one_read += u64::from(marks.tell_absent(*x, *hash));
+    }
+}

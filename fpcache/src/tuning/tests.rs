@@ -1,0 +1,166 @@
+//! What is chosen follows from the keys, the fabric, the budget and what is forced.
+
+use super::*;
+use crate::fingerprint::FingerprintWidth;
+use crate::key_space::{ByteKeys, U64Keys};
+use crate::read::FabricCosts;
+
+fn mixed(n: u64) -> u64 {
+    let x = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x ^ x >> 27
+}
+
+/// As many keys, anywhere.
+fn scattered(count: usize) -> Vec<u64> {
+    let mut keys: Vec<u64> = (0..count as u64).map(mixed).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    keys
+}
+
+/// As many keys, in gaps of all sizes: no line is near many of them.
+fn uneven(count: usize) -> Vec<u64> {
+    let gap = |n: u64| 1 + (1 << (mixed(n / 50) % 24)) + mixed(n) % (1 << (mixed(n) % 24));
+    (0..count as u64)
+        .scan(0, |key, n| {
+            *key += gap(n);
+            Some(*key)
+        })
+        .collect()
+}
+
+fn sample(keys: &[u64]) -> KeySample<U64Keys> {
+    KeySample::of(keys.len(), |at| keys[at])
+}
+
+fn lookups(costs: FabricCosts, budget: Option<u64>) -> Lookups {
+    Lookups { costs, budget, theta: 0.0, negative: 0.0 }
+}
+
+const SHAPE: RecordShape = RecordShape::fixed(8, 8);
+
+fn tuned(keys: &[u64], lookups: &Lookups, forced: Forced) -> Tuned {
+    tune(&sample(keys), SHAPE, lookups, 0.1, &forced).expect("a choice")
+}
+
+#[test]
+fn groups_are_chosen_where_round_trips_are_dear_and_none_where_memory_is_mapped() {
+    let keys = uneven(30_000);
+    for costs in [FabricCosts::RDMA, FabricCosts::TCP] {
+        let tuned = tuned(&keys, &lookups(costs, None), Forced::default());
+        let chosen = tuned.chosen();
+        assert!(chosen.parameters.groups.is_some(), "{tuned}");
+        assert!(chosen.split.way.round_trips < 1.05, "{tuned}");
+        assert_eq!(tuned.others().count(), 2);
+        assert!(tuned.others().all(|other| other.split.ns * CLOSE >= chosen.split.ns), "{tuned}");
+        let text = tuned.to_string();
+        assert!(text.contains("round trips") && text.contains("groups none: "), "{text}");
+    }
+    let mapped = tuned(&keys, &lookups(FabricCosts::MAPPED_MEMORY, None), Forced::default());
+    assert_eq!(mapped.chosen().parameters.groups, None, "{mapped}");
+}
+
+#[test]
+fn what_is_forced_is_all_that_is_compared() {
+    let keys = scattered(20_000);
+    let lookups = lookups(FabricCosts::RDMA, None);
+    for groups in [None, Some(GroupForm::Plain), Some(GroupForm::Seeded)] {
+        let width = Some(WidthChoice::Fixed(FingerprintWidth::Bits32));
+        let forced = Forced { groups: Some(groups), epsilon: Some(48), fill: Some(0.7), width };
+        let tuned = tuned(&keys, &lookups, forced);
+        let [Considered { parameters, .. }] = tuned.considered[..] else { panic!("{tuned:?}") };
+        assert_eq!(parameters.groups.map(Grouping::name), groups);
+        assert_eq!((parameters.epsilon, parameters.fill), (48, 0.7));
+        assert_eq!(parameters.width, FingerprintWidth::Bits32);
+    }
+    let forced = Forced { fill: Some(1.5), ..Forced::default() };
+    let error = tune(&sample(&keys), SHAPE, &lookups, 0.0, &forced).expect_err("no fill");
+    assert!(matches!(error, TuneError::Parameters(ParameterError::Fill(_))), "{error}");
+}
+
+#[test]
+fn long_slots_are_in_no_groups() {
+    let keys = scattered(5_000);
+    let long = RecordShape::fixed(8, 128);
+    let lookups = lookups(FabricCosts::RDMA, None);
+    let tuned = tune(&sample(&keys), long, &lookups, 0.1, &Forced::default()).expect("a choice");
+    assert!(tuned.considered.iter().all(|one| one.parameters.groups.is_none()));
+    let forced = Forced { groups: Some(Some(GroupForm::Plain)), ..Forced::default() };
+    let error = tune(&sample(&keys), long, &lookups, 0.1, &forced).expect_err("too long");
+    assert_eq!(error, TuneError::TooLong { slot_bytes: 144 });
+}
+
+#[test]
+fn a_budget_is_kept_and_one_too_small_is_told_what_would_do() {
+    let keys = uneven(20_000);
+    let least =
+        |forced| match tune(&sample(&keys), SHAPE, &lookups(FabricCosts::RDMA, Some(10)), 0.1, &forced) {
+            Err(TuneError::Budget { budget: 10, least, .. }) => least,
+            other => panic!("{other:?}"),
+        };
+    let budget = least(Forced::default());
+    let tuned = tuned(&keys, &lookups(FabricCosts::RDMA, Some(budget + 1)), Forced::default());
+    assert!(tuned.chosen().split.bytes <= (budget + 2) as f64, "{tuned}");
+    assert!(least(Forced { epsilon: Some(8), ..Forced::default() }) > budget);
+}
+
+#[test]
+fn shares_are_those_that_memory_nodes_come_to() {
+    // docs/design.md: evenly spread keys at fill 0.8, loaded and with a tenth inserted.
+    let keys = scattered(40_000);
+    let lookups = lookups(FabricCosts::RDMA, None);
+    let forced =
+        Forced { groups: Some(Some(GroupForm::Plain)), epsilon: Some(128), fill: Some(0.8), width: None };
+    let shares = |growth| {
+        let tuned = tune(&sample(&keys), SHAPE, &lookups, growth, &forced).expect("a choice");
+        tuned.chosen().candidate.one_read
+    };
+    let (present, absent) = shares(0.0);
+    assert!(present > 0.999 && absent > 0.999, "{present}, {absent}");
+    let (present, absent) = shares(0.1);
+    assert!((0.99..0.999).contains(&present) && (0.94..0.985).contains(&absent), "{present}, {absent}");
+}
+
+#[test]
+fn a_sample_stands_for_all_keys() {
+    let keys = uneven(300_000);
+    let (whole, part) =
+        (KeySample::<U64Keys> { runs: vec![keys.clone()], keys: keys.len() as u64 }, sample(&keys));
+    assert_eq!(part.runs.iter().map(Vec::len).sum::<usize>(), 8 << 14);
+    let parameters = TableParameters { epsilon: 64, ..TableParameters::default() }.with_groups();
+    let of = |sample: &KeySample<U64Keys>| {
+        let counts = sample.count(&parameters, &(), 0.1).expect("in order");
+        Candidate::of(&counts, 24, 16)
+    };
+    let (whole, part) = (of(&whole), of(&part));
+    assert_eq!(whole.keys, part.keys);
+    for (a, b, within) in [
+        (whole.table_bytes, part.table_bytes, 0.05),
+        (whole.model_bytes, part.model_bytes, 0.3),
+        (whole.one_read.0, part.one_read.0, 0.002),
+        (whole.window, part.window, 0.1),
+    ] {
+        assert!((a / b - 1.0).abs() < within, "{whole:?}, {part:?}");
+    }
+}
+
+#[test]
+fn byte_strings_are_tuned_by_their_coordinates() {
+    let mut keys: Vec<Vec<u8>> =
+        (0..10_000u64).map(|n| format!("user/{:012}", mixed(n) % 1_000_000_000_000).into_bytes()).collect();
+    keys.sort();
+    keys.dedup();
+    let sample = KeySample::<ByteKeys>::of(keys.len(), |at| keys[at].clone());
+    let shape = RecordShape::fixed(17, 8);
+    let lookups = lookups(FabricCosts::RDMA, None);
+    for form in [GroupForm::Plain, GroupForm::Seeded] {
+        let forced = Forced { groups: Some(Some(form)), epsilon: Some(64), ..Forced::default() };
+        let tuned = tune(&sample, shape, &lookups, 0.0, &forced).expect("a choice");
+        let (present, absent) = tuned.chosen().candidate.one_read;
+        assert!(present > 0.99 && absent > 0.97, "{form}: {present}, {absent}");
+    }
+    let backwards = KeySample::<ByteKeys>::of(keys.len(), |at| keys[keys.len() - 1 - at].clone());
+    let error = tune(&backwards, shape, &lookups, 0.1, &Forced::default());
+    assert!(matches!(error, Err(TuneError::Order(_))), "{error:?}");
+}
