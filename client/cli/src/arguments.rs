@@ -88,6 +88,7 @@ pub(crate) enum Command {
   fpcache-cli create
   fpcache-cli create --table orders --region-bytes 256MiB
   fpcache-cli create --value-bytes 100 --epsilon 16
+  fpcache-cli create --tune auto --tune-for rdma --tune-budget 64MiB --like fb:1M
   fpcache-cli create --table users --keys bytes --value-bytes vary --slot-bytes 200
   fpcache-cli create --table ids --key-bytes 16
   fpcache-cli create --table ids --nodes tcp://127.0.0.1:7400,tcp://127.0.0.1:7401 --split-at 1000000")]
@@ -119,6 +120,8 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   fpcache-cli load ipv4
   fpcache-cli load fb:16M --epsilon 64 --fingerprint-bits 8
+  fpcache-cli load fb:16M --groups=seeded --epsilon 256
+  fpcache-cli load fb:16M --tune auto --tune-for rdma --tune-budget 8MiB
   fpcache-cli load fb:1M --table fb --nodes tcp://127.0.0.1:7400,tcp://127.0.0.1:7401
   fpcache-cli load sosd:books_200M_uint32.zst:1M --duplicates first --value-bytes 100
   fpcache-cli load ycsb:1M --table ycsb --key-bytes 128 --value-bytes 100

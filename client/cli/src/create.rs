@@ -2,16 +2,21 @@
 
 use std::borrow::Borrow;
 
+use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
+use fpcache_client::tuning::Tuned;
 use fpcache_client::{ByteKeys, KeyKind, Nodes, TableClient, TableParameters, U64Keys};
+use fpcache_datasets::{OpenOptions, Spec};
 use serde_json::json;
 
+use crate::data::kind_of_set;
 use crate::keys::{KeyFormat, KeyLengths, Keys};
 use crate::output::{Outcome, Output};
 use crate::over_nodes::{OverNodes, split_at};
 use crate::parameters::{Length, Parameters};
 use crate::place::Place;
 use crate::tables::{NewTable, kind_of};
+use crate::tuning::{self, Tuning};
 
 #[derive(Debug, Args)]
 pub(crate) struct Create {
@@ -27,6 +32,13 @@ pub(crate) struct Create {
 
     #[command(flatten)]
     parameters: Parameters,
+
+    #[command(flatten)]
+    tuning: Tuning,
+
+    /// With --tune: a data set with keys like those that are to come
+    #[arg(long, value_name = "DATASET", requires = "tune")]
+    like: Option<Spec>,
 
     #[command(flatten)]
     new: NewTable,
@@ -73,8 +85,8 @@ impl Create {
         }
         let ensured = self.new.ensure(&tables, name, self.kind())?;
         let created = match ensured.kind {
-            KeyKind::U64 => self.create(&place.client::<U64Keys>()?, output),
-            KeyKind::Bytes => self.create(&place.client::<ByteKeys>()?, output),
+            KeyKind::U64 => self.create::<U64Keys>(place, output),
+            KeyKind::Bytes => self.create::<ByteKeys>(place, output),
         };
         if created.is_err() {
             ensured.undo(&tables, name);
@@ -89,7 +101,7 @@ impl Create {
         place: &Place,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
-        let parameters = self.checked::<K>()?;
+        let (parameters, _) = self.tuned::<K>(place)?;
         let split_at = split_at::<K>(&self.split_at, nodes.len())?;
         nodes.create::<K>(&place.table, parameters, &split_at, self.new.options())?;
         if output.is_json() {
@@ -106,18 +118,40 @@ impl Create {
         Ok(Outcome::Done)
     }
 
-    /// The table's parameters.
+    /// The table's parameters; and why these, if they were found.
+    fn tuned<K: Keys>(&self, place: &Place) -> anyhow::Result<(TableParameters, Option<Tuned>)> {
+        if !self.tuning.is_wanted() {
+            return Ok((self.checked::<K>()?, None));
+        }
+        self.tuning.validate()?;
+        let like = self
+            .like
+            .as_ref()
+            .context("--tune auto: name keys like those that are to come, as in --like fb:1M")?;
+        ensure!(
+            kind_of_set(like).is::<K>(),
+            "--like {like}: its keys are no {}s, which those of the table are",
+            K::NAME
+        );
+        let dataset = K::open(like, &OpenOptions::default())?;
+        self.parameters.tuned::<K>(self.lengths::<K>(), &self.tuning, place, &dataset)
+    }
+
     fn checked<K: Keys>(&self) -> anyhow::Result<TableParameters> {
-        let lengths = match self.key_bytes {
+        self.parameters.checked::<K>(self.lengths::<K>())
+    }
+
+    fn lengths<K: Keys>(&self) -> KeyLengths {
+        match self.key_bytes {
             Some(Length::Bytes(bytes)) => KeyLengths::fixed(u16::try_from(bytes).unwrap_or(u16::MAX)),
             Some(Length::Vary) => KeyLengths { every: None, ..K::LENGTHS },
             None => K::LENGTHS,
-        };
-        self.parameters.checked::<K>(lengths)
+        }
     }
 
-    fn create<K: Keys>(&self, client: &TableClient<K>, output: &mut Output) -> anyhow::Result<Outcome> {
-        let parameters = self.checked::<K>()?;
+    fn create<K: Keys>(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+        let client: TableClient<K> = place.client()?;
+        let (parameters, tuned) = self.tuned::<K>(place)?;
         client.create(parameters)?;
         if output.is_json() {
             output.document(&json!({
@@ -130,7 +164,11 @@ impl Create {
                 "epsilon": parameters.epsilon,
                 "fill": parameters.fill,
                 "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
+                "group_form": parameters.groups.map(|groups| groups.name().name()),
+                "tuned": tuning::document(tuned.as_ref()),
             }))?;
+        } else if let Some(tuned) = tuned {
+            output.row("tuned", tuned)?;
         }
         Ok(Outcome::Done)
     }

@@ -42,13 +42,18 @@ pub(crate) struct Data {
     data_dir: Option<PathBuf>,
 }
 
+/// What a data set's keys are.
+pub(crate) fn kind_of_set(spec: &Spec) -> KeyKind {
+    match spec.key_kind() {
+        fpcache_datasets::KeyKind::U64 => KeyKind::U64,
+        fpcache_datasets::KeyKind::Bytes => KeyKind::Bytes,
+    }
+}
+
 impl Data {
     /// The kind of the data set's keys.
     pub(crate) fn key_kind(&self) -> KeyKind {
-        match self.spec.key_kind() {
-            fpcache_datasets::KeyKind::U64 => KeyKind::U64,
-            fpcache_datasets::KeyKind::Bytes => KeyKind::Bytes,
-        }
+        kind_of_set(&self.spec)
     }
 
     /// Whether the table takes keys of any length, regardless of the data set's.

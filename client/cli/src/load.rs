@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use clap::Args;
+use fpcache_client::tuning::Tuned;
 use fpcache_client::{
     ByteKeys, Changes, ClientError, KeyKind, KeyRef, Loaded, Nodes, RefusalCode, TableClient, TableName,
     TableParameters, U64Keys, WriteReply, WriteStatus,
@@ -21,6 +22,7 @@ use crate::parameters::Parameters;
 use crate::place::Place;
 use crate::progress::Bar;
 use crate::tables::{NewTable, kind_of};
+use crate::tuning::{self, Tuning};
 
 /// Records between two reports of progress.
 const STEP: usize = 1 << 16;
@@ -36,6 +38,9 @@ pub(crate) struct Load {
 
     #[command(flatten)]
     parameters: Parameters,
+
+    #[command(flatten)]
+    tuning: Tuning,
 
     #[command(flatten)]
     new: NewTable,
@@ -55,6 +60,7 @@ impl Load {
     /// Requests that the memory node would refuse anyway are refused before the data set is read.
     /// If the data set cannot be read, no table is left.
     fn load<K: Keys>(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+        self.tuning.validate()?;
         let parameters = self.parameters.checked::<K>(K::LENGTHS)?;
         if let Some(nodes) = self.over.named(place)? {
             return self.load_over::<K>(&nodes, place, output);
@@ -72,7 +78,8 @@ impl Load {
         let opened = started.elapsed();
         let lengths = K::lengths(&dataset);
         let every = lengths.every.filter(|_| !self.data.wants_any_length());
-        let parameters = self.parameters.checked::<K>(KeyLengths { every, ..lengths })?;
+        let keys = KeyLengths { every, ..lengths };
+        let (parameters, tuned) = self.parameters.tuned::<K>(keys, &self.tuning, place, &dataset)?;
         let ensured = self.new.ensure(&tables, name, Some(self.data.key_kind()))?;
         let client = place.client::<K>().inspect_err(|_| ensured.undo(&tables, name))?;
         let loaded = send(&client, parameters, &dataset, &bar).map_err(|error| {
@@ -88,7 +95,7 @@ impl Load {
             anyhow!("loading {} into `{name}` at {}: {error}{rest}", dataset.name(), client.name())
         })?;
         let time = Times { dataset: opened, load: started.elapsed() - opened };
-        report::<K>(&client, output, &parameters, &dataset, &loaded, &time)?;
+        report::<K>(&client, output, (&parameters, tuned.as_ref()), &dataset, &loaded, &time)?;
         Ok(Outcome::Done)
     }
 
@@ -111,7 +118,8 @@ impl Load {
         let opened = started.elapsed();
         let lengths = K::lengths(&dataset);
         let every = lengths.every.filter(|_| !self.data.wants_any_length());
-        let parameters = self.parameters.checked::<K>(KeyLengths { every, ..lengths })?;
+        let keys = KeyLengths { every, ..lengths };
+        let (parameters, tuned) = self.parameters.tuned::<K>(keys, &self.tuning, place, &dataset)?;
         let table = nodes.begin::<K>(name, &split_of::<K>(&dataset, nodes.len())?, self.new.options())?;
         let loaded = match send(table.client(), parameters, &dataset, &bar) {
             Ok(loaded) => loaded,
@@ -122,7 +130,7 @@ impl Load {
         };
         let client = table.finish()?;
         let time = Times { dataset: opened, load: started.elapsed() - opened };
-        report::<K>(&client, output, &parameters, &dataset, &loaded, &time)?;
+        report::<K>(&client, output, (&parameters, tuned.as_ref()), &dataset, &loaded, &time)?;
         Ok(Outcome::Done)
     }
 
@@ -134,7 +142,7 @@ impl Load {
         output: &mut Output,
         bar: &Bar,
     ) -> anyhow::Result<Outcome> {
-        if self.parameters.any_given() {
+        if self.parameters.any_given() || self.tuning.is_wanted() {
             let has = match client.stats()?.keys {
                 0 => "was created with parameters that cannot be changed".to_owned(),
                 keys => {
@@ -142,8 +150,8 @@ impl Load {
                 }
             };
             bail!(
-                "the table `{name}` at {} {has}: omit --epsilon, --fingerprint-bits, --fill, --value-bytes, --slot-bytes and --groups \
-                 away to add to it, or drop it",
+                "the table `{name}` at {} {has}: omit --tune, --epsilon, --fingerprint-bits, --fill, --value-bytes, \
+                 --slot-bytes and --groups to add to it, or drop it",
                 client.name()
             );
         }
@@ -178,7 +186,7 @@ impl Load {
 fn report<K: Keys>(
     client: &TableClient<K>,
     output: &mut Output,
-    parameters: &TableParameters,
+    (parameters, tuned): (&TableParameters, Option<&Tuned>),
     dataset: &K::Set,
     loaded: &Loaded,
     time: &Times,
@@ -200,10 +208,12 @@ fn report<K: Keys>(
             "fingerprint_bits": parameters.width.bits(),
             "fill": parameters.fill,
             "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
+            "group_form": parameters.groups.map(|groups| groups.name().name()),
             "key_kind": K::NAME,
             "key_bytes": parameters.shape.key_bytes,
             "value_bytes": parameters.shape.value_bytes,
             "slot_bytes": parameters.shape.room,
+            "tuned": tuning::document(tuned),
             "dataset_s": dataset_s,
             "load_s": load_s,
         }))?;
@@ -212,6 +222,9 @@ fn report<K: Keys>(
     output.row("loaded", format_args!("{} ({})", dataset.name(), dataset.source()))?;
     output.row("keys", keys)?;
     output.row("segments", format_args!("{segments} ({per_segment:.1} keys each)"))?;
+    if let Some(tuned) = tuned {
+        output.row("tuned", tuned)?;
+    }
     output.row("memory", format_args!("{} ({per_key:.1} bytes per key)", human_bytes(used)))?;
     output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
     Ok(())

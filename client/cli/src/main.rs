@@ -25,6 +25,7 @@ mod scan;
 mod stats;
 mod tables;
 mod token;
+mod tuning;
 mod value;
 mod verify;
 

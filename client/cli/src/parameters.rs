@@ -4,10 +4,13 @@ use std::str::FromStr;
 
 use anyhow::ensure;
 use clap::Args;
-use fpcache_client::{RecordShape, TableParameters, WidthChoice};
+use fpcache_client::tuning::{Forced, Tuned};
+use fpcache_client::{GroupForm, RecordShape, TableParameters, UnknownGroupForm, WidthChoice};
 
 use crate::keys::{KeyLengths, Keys};
 use crate::numbers::bytes;
+use crate::place::Place;
+use crate::tuning::Tuning;
 
 /// Default bytes of a slot for values of variable length.
 const USUAL_VALUE_BYTES: u32 = 64;
@@ -57,6 +60,24 @@ impl FromStr for ValueLength {
     }
 }
 
+/// The form of groups that records are stored in, or `none`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct GroupsArgument(Option<GroupForm>);
+
+impl FromStr for GroupsArgument {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "none" => Ok(Self(None)),
+            form => form
+                .parse()
+                .map(|form| Self(Some(form)))
+                .map_err(|why: UnknownGroupForm| format!("{why}, or none")),
+        }
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct Parameters {
     /// Half-width of the models' windows, in slots [default: 32]
@@ -83,10 +104,18 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     slot_bytes: Option<u32>,
 
-    /// Store records in groups. With about 0.3 bytes per key on the compute node, nearly every
-    /// lookup is then one READ. Over shared memory it saves nothing. For slots of up to 64 bytes
-    #[arg(long)]
-    groups: bool,
+    /// Store records in groups. With about 0.25 bytes per key on the compute node, nearly every
+    /// lookup is then one READ. Over shared memory it saves nothing. --groups=seeded takes a third
+    /// of these bytes, but more lookups need a second READ after inserts. For slots of up to 64
+    /// bytes [possible values: plain, seeded, none]
+    #[arg(
+        long,
+        value_name = "FORM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "plain"
+    )]
+    groups: Option<GroupsArgument>,
 }
 
 impl Parameters {
@@ -97,7 +126,7 @@ impl Parameters {
             || self.fill.is_some()
             || self.value_bytes.is_some()
             || self.slot_bytes.is_some()
-            || self.groups
+            || self.groups.is_some()
     }
 
     /// The given ones and defaults for the others, for keys of these lengths.
@@ -111,8 +140,28 @@ impl Parameters {
         };
         parameters.validate::<K>()?;
         let parameters = parameters.with_width(self.fingerprint_bits.unwrap_or_default());
-        let parameters = if self.groups { grouped(parameters)? } else { parameters };
+        let form = self.groups.and_then(|groups| groups.0);
+        let parameters = form.map_or(Ok(parameters), |form| grouped(parameters, form))?;
         Ok(TableParameters { fill: self.fill.unwrap_or(parameters.fill), ..parameters })
+    }
+
+    /// The same, and of those that were not given what suits such keys if that is [wanted](Tuning::is_wanted), with why.
+    pub(crate) fn tuned<K: Keys>(
+        &self,
+        keys: KeyLengths,
+        tuning: &Tuning,
+        place: &Place,
+        dataset: &K::Set,
+    ) -> anyhow::Result<(TableParameters, Option<Tuned>)> {
+        let parameters = self.checked::<K>(keys)?;
+        let forced = Forced {
+            groups: self.groups.map(|groups| groups.0),
+            epsilon: self.epsilon,
+            fill: self.fill,
+            width: self.fingerprint_bits,
+        };
+        let tuned = tuning.of::<K>(place, dataset, parameters.shape, &forced)?;
+        Ok((tuned.as_ref().map_or(parameters, |tuned| tuned.chosen().parameters), tuned))
     }
 
     fn shape(&self, keys: KeyLengths) -> anyhow::Result<RecordShape> {
@@ -144,9 +193,9 @@ impl Parameters {
     }
 }
 
-/// The same parameters with groups.
-fn grouped(parameters: TableParameters) -> anyhow::Result<TableParameters> {
-    let grouped = parameters.with_groups();
+/// The same parameters with groups of this form.
+fn grouped(parameters: TableParameters, form: GroupForm) -> anyhow::Result<TableParameters> {
+    let grouped = parameters.with_groups_of(form);
     ensure!(
         grouped.groups.is_some(),
         "--groups is for slots of up to 64 bytes, but these have {}: omit it",
@@ -179,7 +228,7 @@ mod tests {
             fill: None,
             value_bytes: None,
             slot_bytes: None,
-            groups: false,
+            groups: None,
         };
         Parameters { value_bytes, slot_bytes, ..none }.shape(keys).map_err(|e| e.to_string())
     }
@@ -211,6 +260,15 @@ mod tests {
         let error = shape(None, Some(100), U64Keys::LENGTHS).expect_err("nothing varies");
         assert!(error.contains("16 bytes") && error.contains("--slot-bytes"), "{error}");
         assert!("eight".parse::<Length>().is_err_and(|e| e.contains("vary")));
+    }
+
+    #[test]
+    fn groups_are_named_by_their_form_or_none() {
+        let parse = str::parse::<GroupsArgument>;
+        assert_eq!(parse("none"), Ok(GroupsArgument(None)));
+        assert_eq!(parse("plain"), Ok(GroupsArgument(Some(GroupForm::Plain))));
+        assert_eq!(parse("seeded"), Ok(GroupsArgument(Some(GroupForm::Seeded))));
+        assert!(parse("pilots").is_err_and(|why| why.contains("plain or seeded, or none")));
     }
 
     #[test]

@@ -116,6 +116,7 @@ fn document<K: Keys>(
                 "epsilon": parameters.epsilon,
                 "fill": parameters.fill,
                 "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
+                "group_form": parameters.groups.map(|groups| groups.name().name()),
                 "max_slots": parameters.max_slots,
                 "model_bytes": table.model_bytes,
             })
@@ -170,7 +171,10 @@ fn print<K: Keys>(
         output.row("external", format_args!("{values} values of {bytes} that do not fit their slots"))?;
     }
     let (width, epsilon, fill) = (parameters.width, parameters.epsilon, parameters.fill);
-    output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}"))?;
+    let groups = parameters.groups.map_or_else(String::new, |groups| {
+        format!(", {} groups of {} slots a READ", groups.name(), groups.reach)
+    });
+    output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}{groups}"))?;
     output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;
     if let Some(Lookups { single, group }) = lookups {
         if single.is_measured {

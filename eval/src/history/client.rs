@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache_client::{
     CacheConfig, ClientConfig, ClientError, CompareAndSet, ErrorKind, KeyRef, Plan, PlanChoice, Reader,
-    RecordToken, TableClient, U64Keys,
+    RecordToken, TableClient, TableParameters, U64Keys,
 };
 
 use super::keys::NumberedKeys;
@@ -43,8 +43,20 @@ impl<K: NumberedKeys> ClientStore<K> {
     /// # Errors
     /// The memory node holds a table already.
     pub fn create_table(client: &TableClient<K>, keys: &[u64]) -> Result<(), ClientError> {
+        Self::create_table_of(client, keys, K::small_segments())
+    }
+
+    /// The same with other parameters, of records of the same lengths.
+    ///
+    /// # Errors
+    /// As for [`create_table`](Self::create_table).
+    pub fn create_table_of(
+        client: &TableClient<K>,
+        keys: &[u64],
+        parameters: TableParameters,
+    ) -> Result<(), ClientError> {
         let sample: Vec<K::Owned> = keys.iter().map(|number| K::key(*number)).collect();
-        let load = client.load_like(K::small_segments(), 0, sample.iter().map(Borrow::borrow))?;
+        let load = client.load_like(parameters, 0, sample.iter().map(Borrow::borrow))?;
         load.finish().map(drop)
     }
 

@@ -48,7 +48,7 @@ pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
         ("--timeline", arguments.timeline.is_some(), "`fpcache-eval paper --figure 10` has one"),
         ("--url", arguments.url.is_some(), "the memory node is modelled"),
         ("--store-dir", arguments.store.store_dir.is_some(), "the memory node is modelled"),
-        ("--groups", arguments.groups, "tables are without them"),
+        ("--groups", arguments.groups.is_some(), "tables are without them"),
         ("--inline-bytes", arguments.inline_bytes.is_some(), "all values lie beside their keys"),
         ("--policy", cache.policy.is_some(), "the hot cache goes by heat"),
         ("--on-conflict", cache.on_conflict.is_some(), "lookups go on by what is cheapest"),

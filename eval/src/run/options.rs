@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use fpcache_client::{
-    ByteKeys, ClientConfig, Plan, PlanChoice, RecordShape, TableParameters, Url, WidthChoice,
+    ByteKeys, ClientConfig, GroupForm, Plan, PlanChoice, RecordShape, TableParameters, Url, WidthChoice,
 };
 use fpcache_datasets::requests::{Distribution, RequestOptions};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted, time};
@@ -103,10 +103,18 @@ pub struct RunArgs {
     #[arg(long, value_name = "SHARE", conflicts_with = "url")]
     pub fill: Option<f64>,
 
-    /// Store records in groups, with about 0.3 bytes per key on the compute node, as --plan groups
-    /// does. For slots of up to 64 bytes
-    #[arg(long, conflicts_with = "url")]
-    pub groups: bool,
+    /// Store records in groups, with about 0.25 bytes per key on the compute node, as --plan groups
+    /// does; --groups=seeded takes a third of these. For slots of up to 64 bytes
+    /// [possible values: plain, seeded]
+    #[arg(
+        long,
+        value_name = "FORM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "plain",
+        conflicts_with = "url"
+    )]
+    pub groups: Option<GroupForm>,
 
     /// Plan for reading keys: auto, two-stage, range, speculative, groups or, over sockets, at-node
     #[arg(long, default_value = "auto")]
@@ -369,19 +377,20 @@ impl RunArgs {
             ..TableParameters::default()
         };
         let parameters = parameters.with_width(self.fingerprint_bits);
-        let parameters = if self.has_groups() { parameters.with_groups() } else { parameters };
+        let parameters = self.groups().map_or(parameters, |form| parameters.with_groups_of(form));
         TableParameters { fill: self.fill.unwrap_or(parameters.fill), ..parameters }
     }
 
-    /// Whether records are stored in groups.
-    fn has_groups(&self) -> bool {
-        self.groups || self.plan == PlanChoice::Fixed(Plan::Groups)
+    /// The form of groups that records are stored in.
+    fn groups(&self) -> Option<GroupForm> {
+        let by_plan = || (self.plan == PlanChoice::Fixed(Plan::Groups)).then_some(GroupForm::Plain);
+        self.groups.or_else(by_plan)
     }
 
     /// Share of slots that hold a record, if they are short enough for groups.
     pub fn fill(&self) -> f64 {
         let default = TableParameters::default().fill;
-        self.fill.unwrap_or(if self.has_groups() { TableParameters::FILL_OF_GROUPS } else { default })
+        self.fill.unwrap_or(self.groups().map_or(default, |_| TableParameters::FILL_OF_GROUPS))
     }
 
     /// Bytes of the longest values that are stored in slots.

@@ -3,9 +3,10 @@
 
 use std::time::{Duration, Instant};
 
+use fpcache::layout::Grouping;
 use fpcache_client::{
     ByteKeys, CacheConfig, ClientConfig, CreateOptions, KeyKind, Plan, PlanChoice, TableClient, TableName,
-    Tables, U64Keys,
+    TableParameters, Tables, U64Keys,
 };
 use fpcache_eval::history::client::{ClientStore, every_way};
 use fpcache_eval::history::keys::NumberedKeys;
@@ -17,6 +18,8 @@ use fpcache_fabric::tcp::{ListenOptions, Listener};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
+
+const CONFIG: fn() -> ClientConfig = || ClientConfig::default().with_deadline(Duration::from_secs(20));
 
 /// Threads that read in different ways, over one memory node in this process whose segments inserts
 /// replace all the time.
@@ -30,14 +33,24 @@ fn run_within<K: NumberedKeys>(
     options: &StressOptions,
     seed: u64,
 ) -> StressReport {
-    let config = ClientConfig::default().with_deadline(Duration::from_secs(20));
-    let first = TableClient::<K>::embedded_with(capacity, config).unwrap();
+    let all = every_way(CONFIG(), 64 << 10);
+    let ways: Vec<_> = ways.iter().map(|way| all[way % all.len()].clone()).collect();
+    run_in::<K>(capacity, K::small_segments(), &ways, options, seed)
+}
+
+/// The same in a table of these parameters, by these ways to read with their names.
+fn run_in<K: NumberedKeys>(
+    capacity: usize,
+    parameters: TableParameters,
+    ways: &[(String, ClientConfig)],
+    options: &StressOptions,
+    seed: u64,
+) -> StressReport {
+    let first = TableClient::<K>::embedded_with(capacity, CONFIG()).unwrap();
     // Models that suit the keys, or know nothing of them.
     let known = if seed.is_multiple_of(2) { &options.keys[..] } else { &[] };
-    ClientStore::create_table(&first, known).unwrap();
-    let all = every_way(config, 64 << 10);
-    let processes = ways.iter().enumerate().map(|(i, way)| {
-        let (name, config) = &all[way % all.len()];
+    ClientStore::create_table_of(&first, known, parameters).unwrap();
+    let processes = ways.iter().enumerate().map(|(i, (name, config))| {
         let client = first.beside(*config).unwrap();
         let random = Xoshiro256PlusPlus::seed_from_u64(seed ^ (i as u64) << 32);
         let store = ClientStore::new(client);
@@ -78,6 +91,30 @@ fn readers_by_every_plan_and_writers_agree_on_an_order() {
 #[test]
 fn so_they_do_where_keys_are_byte_strings() {
     every_plan::<ByteKeys>();
+}
+
+/// Readers by groups, and others, of a table whose records lie in groups; as many keys as outgrow these.
+fn by_groups<K: NumberedKeys>() {
+    let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
+    let groups = CONFIG().with_plan(PlanChoice::Fixed(Plan::Groups));
+    let ways = [
+        ("groups", groups),
+        ("two-stage", CONFIG().with_plan(PlanChoice::Fixed(Plan::TwoStage))),
+        ("groups, hot cache", groups.with_cache(Some(CacheConfig::of(64 << 10)))),
+        ("groups, too", groups),
+    ];
+    let ways = ways.map(|(name, config)| (name.to_owned(), config));
+    for (seed, grouping) in (0..).zip([Grouping::plain(3, 4), Grouping::seeded(2, 3)]) {
+        let parameters = TableParameters { groups: Some(grouping), ..K::small_segments() };
+        let report = run_in::<K>(8 << 20, parameters, &ways, &options(keys.clone(), 6, 4_000), seed);
+        assert!(report.rebuilds.is_some_and(|rebuilds| rebuilds > 50), "{grouping:?}: {report:#?}");
+    }
+}
+
+#[test]
+fn readers_by_groups_of_either_form_agree_on_an_order() {
+    by_groups::<U64Keys>();
+    by_groups::<ByteKeys>();
 }
 
 fn few_keys<K: NumberedKeys>() {

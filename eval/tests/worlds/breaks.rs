@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::time::Duration;
 
+use fpcache::layout::Grouping;
 use fpcache::sabotage::Sabotage;
 use fpcache_client::{CacheConfig, ClientConfig, Plan, PlanChoice};
 use fpcache_fabric::sim::{Faults, Found, Random, SimOptions, World, search};
@@ -12,7 +13,7 @@ use fpcache_memserver::durability::SyncPolicy;
 use crate::caller::{Mix, Part, Queue};
 use crate::node::{Durability, Ending};
 use crate::play::{DEADLINE, Play, Tally, any_way, play};
-use crate::{STORM_OVER_MACHINES, any_sync, draw_without_queues as draw, neighbours};
+use crate::{GROUPS, STORM_OVER_MACHINES, any_sync, draw_without_queues as draw, neighbours};
 
 /// Worlds that a break is looked for in.
 const SEEDS: std::ops::Range<u64> = 9_000_000..9_002_000;
@@ -220,10 +221,19 @@ fn a_fingerprint_cleared_before_its_word_is_found() {
 /// alone, others find what lies beside. A group is marked once while its segment lives, so there
 /// are many segments, which are replaced often, and readers that never rest.
 fn groups(seed: u64) -> Play {
+    in_groups(seed, GROUPS[0])
+}
+
+/// The same in groups that hashes choose.
+fn seeded_groups(seed: u64) -> Play {
+    in_groups(seed, GROUPS[1])
+}
+
+fn in_groups(seed: u64, grouping: Grouping) -> Play {
     const WRITERS: usize = 3;
     let mix = Mix { insert: 3, delete: 2, ..Mix::NOTHING };
     let mut drawn = crowd(seed, mix, Duration::from_micros(10), 10);
-    drawn.node.groups = true;
+    drawn.node.groups = Some(grouping);
     drawn.bytes = false;
     drawn.keys = (0..32).map(|i| 100 + i).collect();
     drawn.node.loaded = drawn.keys.iter().copied().step_by(4).collect();
@@ -247,16 +257,19 @@ fn groups(seed: u64) -> Play {
 #[test]
 fn records_beside_a_group_that_is_not_marked_yet_are_found() {
     is_found(Sabotage::LiveBeforeMark, Faults::WEATHER, groups);
+    is_found(Sabotage::LiveBeforeMark, Faults::WEATHER, seeded_groups);
 }
 
 #[test]
 fn marks_that_are_lost_with_a_change_are_found() {
     is_found(Sabotage::MarkLost, Faults::WEATHER, groups);
+    is_found(Sabotage::MarkLost, Faults::WEATHER, seeded_groups);
 }
 
 #[test]
 fn groups_of_segments_that_were_replaced_are_found() {
     is_found(Sabotage::GroupsPassFrozen, Faults::WEATHER, groups);
+    is_found(Sabotage::GroupsPassFrozen, Faults::WEATHER, seeded_groups);
 }
 
 #[test]

@@ -21,6 +21,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
+use fpcache::layout::Grouping;
 use fpcache_client::{Plan, PlanChoice};
 use fpcache_fabric::sim::{Faults, Random, SimOptions, World, explore};
 use fpcache_memserver::durability::SyncPolicy;
@@ -36,6 +37,9 @@ fn keys(random: &mut Random) -> Vec<u64> {
     (0..count).map(|i| 10 + i * stride + i / 8 * jump).collect()
 }
 
+/// Groups of a few slots, plain and seeded, though the slots are too long for groups to pay: segments have several.
+const GROUPS: [Grouping; 2] = [Grouping::plain(3, 4), Grouping::seeded(2, 3)];
+
 /// What any world's memory node and clients are drawn from.
 fn draw(seed: u64, durability: Option<Durability>) -> Play {
     let mut drawn = draw_without_queues(seed, durability);
@@ -46,7 +50,7 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
     }
     let mut of_groups = Random::new(seed ^ 0x6709_0b50);
     if of_groups.below(4) == 0 {
-        drawn.node.groups = true;
+        drawn.node.groups = Some(GROUPS[of_groups.below(2) as usize]);
         for part in drawn.parts.iter_mut().filter(|_| of_groups.below(3) > 0) {
             part.name = format!("groups, {}", part.name);
             part.config = part.config.with_plan(PlanChoice::Fixed(Plan::Groups));
@@ -103,7 +107,7 @@ fn draw_without_queues(seed: u64, durability: Option<Durability>) -> Play {
         durability,
         snapshots: 64,
         wraps: 0,
-        groups: false,
+        groups: None,
         answers: false,
         #[cfg(feature = "sabotage")]
         sabotage: None,

@@ -60,8 +60,8 @@ pub struct NodeShape {
     /// Versions begin shortly before they wrap around; and are brought there again with one turn of
     /// the loop in so many. 0: they begin as they do.
     pub wraps: u64,
-    /// Whether its records lie in groups.
-    pub groups: bool,
+    /// What groups its records lie in.
+    pub groups: Option<Grouping>,
     /// Whether threads of its own answer questions about its region.
     pub answers: bool,
     /// What is broken on purpose.
@@ -267,10 +267,7 @@ impl<K: NumberedKeys> Stage<K> {
         };
         let values: Vec<Vec<u8>> =
             self.shape.loaded.iter().map(|key| value_of::<K>(first_value(*key))).collect();
-        // Groups of a few slots, though these are too long for groups to pay: segments have
-        // several.
-        let groups = self.shape.groups.then_some(Grouping::plain(3, 4));
-        let parameters = TableParameters { groups, ..K::small_segments() };
+        let parameters = TableParameters { groups: self.shape.groups, ..K::small_segments() };
         node.load_records(parameters, encoders, keys.into_iter().zip(values)).unwrap();
         if learns {
             node.retrain_at(self.shape.loaded.len() as u64);

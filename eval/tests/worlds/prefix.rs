@@ -105,7 +105,7 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
             durability: Some(Durability { sync, ending: Ending::Machine }),
             snapshots: 4,
             wraps: 0,
-            groups: false,
+            groups: None,
             answers: false,
             #[cfg(feature = "sabotage")]
             sabotage: None,

@@ -1,10 +1,11 @@
 //! Every decoder of what a peer or a region may hold, over any bytes: for a property test of this crate, and for libFuzzer, whose
 //! targets lie in `fuzz`.
 
+use fpcache::group_tables::{GroupTables, Known, SegmentName};
 use fpcache::key_space::{BuildKeys, ByteKeys, KeySpace, U64Keys};
 use fpcache::layout::{
-    ChangeRecord, DirectoryPage, SegmentHeader, SegmentReplacement, Superblock, TABLE_RECORD_BYTES,
-    TableParameters, TableRecord, decode_root,
+    ChangeRecord, DirectoryPage, GroupForm, Grouping, SegmentHeader, SegmentReplacement, Superblock,
+    TABLE_RECORD_BYTES, TableParameters, TableRecord, decode_groups, decode_root, is_whole_table,
 };
 use fpcache::map::{Published, RangeMap};
 use fpcache::message::{
@@ -49,6 +50,33 @@ pub fn layout(bytes: &[u8]) {
     header[28..32].copy_from_slice(&checksum.to_le_bytes());
     let _ = SegmentHeader::decode(&header, 0);
     let _ = ChangeRecord::decode(bytes, 1);
+    groups(bytes);
+}
+
+/// A table of groups, as it is and with a first word that is right: what is kept of it leads to slots of its segment.
+fn groups(bytes: &[u8]) {
+    let _ = (decode_groups(7, bytes), is_whole_table(7, bytes));
+    let hash = xxh3_64(bytes);
+    let cap = (hash as u16 % 4096).max(1);
+    for form in [GroupForm::Plain, GroupForm::Seeded] {
+        let Some(grouping) = Grouping::for_slots(form, 24) else { continue };
+        let mut table = bytes.to_vec();
+        table.resize(grouping.table_bytes(cap), 0xa5);
+        let bits = table[0] % 15;
+        let sum = xxh3_64_with_seed(&table[8..], 7 << 8 | u64::from(bits));
+        table[..8].copy_from_slice(&(sum & !0xff | u64::from(bits)).to_le_bytes());
+        assert!(is_whole_table(7, &table));
+        let Some(tables) = GroupTables::new(grouping, 4, GroupTables::bytes_for(grouping, 4, 1 << 14)) else {
+            continue;
+        };
+        let segment = SegmentName { address: 4096, generation: 7, cap };
+        tables.keep(&segment, &table);
+        for finest in [i64::MIN, -1, 0, 1 << 20, i64::MAX] {
+            if let Known::Slots(first, len) = tables.find(&segment, finest, hash) {
+                assert!(len == 0 || first + len <= u32::from(cap), "{first} + {len} of {cap}");
+            }
+        }
+    }
 }
 
 fn layout_of<K: BuildKeys>(bytes: &[u8]) {

@@ -166,3 +166,58 @@ fn lines_are_loaded_from_standard_input() {
     let (_, err) = node.ends_with(2, &format!("load lines:{}", xz.display()));
     assert!(err.contains("xz -dc") && err.contains("lines:-"), "{err}");
 }
+
+#[test]
+fn groups_of_either_form_are_made_and_told() {
+    let node = Node::start(64 << 20);
+    for form in ["plain", "seeded"] {
+        node.ends_with(0, &format!("load uniform:5K --table {form} --groups={form}"));
+        let (stats, _) = node.ends_with(0, &format!("stats --table {form}"));
+        assert!(stats.contains(&format!("{form} groups of 10 slots")), "{stats}");
+        let (json, _) = node.ends_with(0, &format!("--json stats --table {form}"));
+        let stats: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(stats["table"]["group_form"], form, "{stats}");
+        node.ends_with(0, &format!("verify uniform:5K --table {form}"));
+    }
+    let (_, error) = node.ends_with(2, "load uniform:5K --table other --groups=trees");
+    assert!(error.contains("plain or seeded, or none"), "{error}");
+}
+
+#[test]
+fn parameters_are_found_for_keys_fabric_and_budget_and_said_why() {
+    let node = Node::start(64 << 20);
+    let load = |options: &str| {
+        let (json, _) = node.ends_with(0, &format!("--json load {options}"));
+        serde_json::from_str::<Value>(&json).unwrap()
+    };
+    let tuned = load("fb:20K --table rdma --tune auto --tune-for rdma");
+    let chosen = &tuned["tuned"]["chosen"];
+    for field in ["group_form", "epsilon", "fill", "fingerprint_bits"] {
+        assert_eq!(tuned[field], chosen[field], "{field}: {tuned}");
+    }
+    assert!(chosen["group_form"].is_string() && chosen["round_trips"].as_f64().unwrap() < 1.1, "{chosen}");
+    assert!(tuned["tuned"]["considered"].as_array().unwrap().len() > 10, "{tuned}");
+    node.ends_with(0, "verify fb:20K --table rdma");
+    // Memory of this machine, which is what the URL names.
+    let tuned = load("fb:20K --table shm --tune auto");
+    assert!(tuned["group_form"].is_null(), "{tuned}");
+    let tuned = load("fb:20K --table forced --tune auto --tune-for rdma --groups=seeded --epsilon 64");
+    assert_eq!((&tuned["group_form"], &tuned["epsilon"]), (&"seeded".into(), &64.into()), "{tuned}");
+    let (out, _) = node.ends_with(0, "load words:2K --table words --tune auto --tune-for tcp");
+    assert!(out.contains("tuned") && out.contains("round trips"), "{out}");
+    let (out, _) = node.ends_with(0, "create --table like --tune auto --tune-for rdma --like fb:20K");
+    assert!(out.contains("tuned"), "{out}");
+    for (line, remedy) in [
+        ("load fb:20K --table none --tune auto --tune-budget 10", "give it more"),
+        ("load fb:20K --table none --tune auto --tune-growth=-1", "such as 0.1"),
+        ("load fb:20K --table none --tune-budget 10MiB", "--tune"),
+        ("load fb:20K --table rdma --tune auto", "--tune"),
+        ("create --table none --tune auto", "--like fb:1M"),
+        ("create --table none --tune auto --like words", "keys"),
+        ("load fb:20K --table none --value-bytes 100 --groups --tune auto", "64 bytes"),
+    ] {
+        let (_, error) = node.ends_with(2, line);
+        assert!(error.contains(remedy), "{line}: {error}");
+    }
+    node.ends_with(2, "stats --table none");
+}

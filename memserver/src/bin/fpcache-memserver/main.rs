@@ -11,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use fpcache::TableName;
 use fpcache::fingerprint::WidthChoice;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
-use fpcache::layout::{RecordShape, TableParameters};
+use fpcache::layout::{GroupForm, RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_memserver::daemon::raise_descriptor_limit;
@@ -106,11 +106,19 @@ struct Arguments {
     #[arg(long, value_name = "SHARE", requires = "load")]
     fill: Option<f64>,
 
-    /// With --load: store records in groups. With about 0.3 bytes per key on the compute node,
-    /// nearly every lookup is then one READ. Over shared memory it saves nothing. For slots of up
-    /// to 64 bytes
-    #[arg(long, requires = "load")]
-    groups: bool,
+    /// With --load: store records in groups. With about 0.25 bytes per key on the compute node,
+    /// nearly every lookup is then one READ. Over shared memory it saves nothing. --groups=seeded
+    /// takes a third of these bytes, but more lookups need a second READ after inserts. For slots of
+    /// up to 64 bytes [possible values: plain, seeded]
+    #[arg(
+        long,
+        value_name = "FORM",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "plain",
+        requires = "load"
+    )]
+    groups: Option<GroupForm>,
 
     /// With --load: bytes of a value
     #[arg(long, default_value_t = 8, requires = "load")]
@@ -365,10 +373,10 @@ fn parameters<K: BuildKeys>(arguments: &Arguments, shape: RecordShape) -> anyhow
     let parameters = TableParameters { shape, epsilon: arguments.epsilon, fill, ..default };
     parameters.validate::<K>()?;
     let parameters = parameters.with_width(arguments.fingerprint_bits);
-    let grouped = if arguments.groups { parameters.with_groups() } else { parameters };
+    let grouped = arguments.groups.map_or(parameters, |form| parameters.with_groups_of(form));
     let slot_bytes = parameters.geometry().slot_bytes;
     anyhow::ensure!(
-        !arguments.groups || grouped.groups.is_some(),
+        arguments.groups.is_none() || grouped.groups.is_some(),
         "--groups is for slots of up to 64 bytes, and these have {slot_bytes}: leave it away"
     );
     Ok(TableParameters { fill: arguments.fill.unwrap_or(grouped.fill), ..grouped })

@@ -1,0 +1,128 @@
+//! `--tune`: parameters that follow from the keys, the fabric and the budget.
+
+use anyhow::{Context, ensure};
+use bytesize::ByteSize;
+use clap::{Args, ValueEnum};
+use fpcache_client::tuning::{Considered, Forced, KeySample, Lookups, Tuned, tune};
+use fpcache_client::{FabricCosts, RecordShape, Url};
+use fpcache_datasets::KeySet;
+use serde_json::{Value, json};
+
+use crate::keys::Keys;
+use crate::place::Place;
+
+/// How a table's parameters are found that are not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Tune {
+    /// By a sample of the keys, what the fabric charges, and the budget
+    Auto,
+}
+
+/// What lookups go over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Fabric {
+    /// Memory of this machine
+    Shm,
+    /// Sockets
+    Tcp,
+    /// Network cards
+    Rdma,
+}
+
+impl Fabric {
+    fn costs(self) -> FabricCosts {
+        match self {
+            Self::Shm => FabricCosts::MAPPED_MEMORY,
+            Self::Tcp => FabricCosts::TCP,
+            Self::Rdma => FabricCosts::RDMA,
+        }
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Tuning {
+    /// Choose form of groups, epsilon, fill and bits of fingerprints, those that are not given, so that a lookup takes the least time;
+    /// what is chosen is told, and why
+    #[arg(long, value_enum, value_name = "HOW")]
+    tune: Option<Tune>,
+
+    /// With --tune: what lookups will go over [default: as the memory node's URL]
+    #[arg(long, value_enum, value_name = "FABRIC", requires = "tune")]
+    tune_for: Option<Fabric>,
+
+    /// With --tune: bytes of a compute node for all that it keeps of the table, such as 64MiB [default: as many as there is use
+    /// for]
+    #[arg(long, value_name = "BYTES", requires = "tune")]
+    tune_budget: Option<ByteSize>,
+
+    /// With --tune: inserts to come for each key that is loaded; after a fifth segments are rebuilt
+    #[arg(long, value_name = "SHARE", default_value_t = 0.1, requires = "tune")]
+    tune_growth: f64,
+}
+
+impl Tuning {
+    /// Whether parameters are to be found.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.tune.is_some()
+    }
+
+    /// Refuses what makes no sense.
+    pub(crate) fn validate(&self) -> anyhow::Result<()> {
+        ensure!(
+            (0.0..=1e6).contains(&self.tune_growth),
+            "--tune-growth {}: write inserts for each key that is loaded, such as 0.1",
+            self.tune_growth
+        );
+        Ok(())
+    }
+
+    /// What suits these keys, with records of this shape; `None` if that is not wanted.
+    pub(crate) fn of<K: Keys>(
+        &self,
+        place: &Place,
+        dataset: &K::Set,
+        shape: RecordShape,
+        forced: &Forced,
+    ) -> anyhow::Result<Option<Tuned>> {
+        if !self.is_wanted() {
+            return Ok(None);
+        }
+        let costs = match self.tune_for {
+            Some(fabric) => fabric.costs(),
+            None => place.url.split(',').next().unwrap_or_default().parse::<Url>()?.costs(),
+        };
+        let lookups = Lookups {
+            costs,
+            budget: self.tune_budget.map(|budget| budget.as_u64()),
+            theta: 0.0,
+            negative: 0.0,
+        };
+        let mut buffer = Vec::new();
+        let sample = KeySample::<K>::of(dataset.len(), |at| K::at(dataset, at, &mut buffer).to_owned());
+        let tuned = tune(&sample, shape, &lookups, self.tune_growth, forced);
+        tuned.map(Some).context("--tune auto")
+    }
+}
+
+/// What was chosen and what else there was, as JSON.
+pub(crate) fn document(tuned: Option<&Tuned>) -> Value {
+    let one = |one: &Considered| {
+        json!({
+            "group_form": one.parameters.groups.map(|groups| groups.name().name()),
+            "epsilon": one.parameters.epsilon,
+            "fill": one.parameters.fill,
+            "fingerprint_bits": one.parameters.width.bits(),
+            "round_trips": one.split.way.round_trips,
+            "bytes_read": one.split.way.bytes,
+            "ns": one.split.ns,
+            "bytes_per_key": one.bytes_per_key(),
+            "fits": one.split.fits,
+        })
+    };
+    tuned.map_or(Value::Null, |tuned| {
+        json!({
+            "chosen": one(tuned.chosen()),
+            "considered": tuned.considered.iter().map(one).collect::<Vec<_>>(),
+        })
+    })
+}
