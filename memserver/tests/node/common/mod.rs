@@ -52,6 +52,9 @@ pub const TWO_STAGE: [Way; 2] = [WAYS[0], WAYS[1]];
 /// Those that read slots at once.
 pub const RANGE: [Way; 2] = [WAYS[2], WAYS[3]];
 
+/// Keys in order, each with its value.
+pub type Records = Vec<(u64, Vec<u8>)>;
+
 /// Those that read groups of slots, where the table has any.
 pub const GROUPS: [Way; 2] =
     [Way { plan: Plan::Groups, grouped: false }, Way { plan: Plan::Groups, grouped: true }];
@@ -284,7 +287,7 @@ impl<T: TestKeys> Reader<T> {
         drive(&mut self.endpoint, &mut Lookup::new(&self.table, &mut self.lookup, keys))
     }
 
-    pub fn scan(&mut self, start: u64, limit: usize) -> Result<Vec<(u64, Vec<u8>)>, ReadError> {
+    pub fn scan(&mut self, start: u64, limit: usize) -> Result<Records, ReadError> {
         Ok(self.scan_until(start, None, limit)?.0)
     }
 
@@ -294,7 +297,7 @@ impl<T: TestKeys> Reader<T> {
         start: u64,
         end: Option<u64>,
         limit: usize,
-    ) -> Result<(Vec<(u64, Vec<u8>)>, Cost), ReadError> {
+    ) -> Result<(Records, Cost), ReadError> {
         let start = T::key(start);
         let mut scan = Scan::new(self.table.view(), &mut self.scan, start.borrow(), limit)
             .with_groups(self.table.groups());
