@@ -38,6 +38,8 @@ and entries of the hot cache, and what a lookup costs then. `tables here` is the
 budget has, `by entry` the share of lookups that an entry answers. The chosen row costs the least time of those that memory nodes have, \
 or the fewest bytes of those within a hundredth of it.
 
+Shares are those of a table that has just been loaded; `fpcache-cli load --tune auto` reckons with inserts to come.
+
 What is forced (--form, --epsilon, --fill, --fingerprint-bits) is all that is compared.";
 
 /// The options of `explain`.
@@ -298,6 +300,6 @@ mod tests {
             .filter(|row| row["chosen"] == true)
             .filter_map(|row| row["form"].as_str())
             .collect();
-        assert_eq!(chosen, ["groups"]);
+        assert_eq!(chosen, ["seeded"]);
     }
 }
