@@ -99,7 +99,9 @@ pub fn block_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize) 
         return 0;
     }
     let first = shape.start(1) + i64::from(word(0) as i16);
-    let Ok(beyond) = u64::try_from((finest >> (MOST_BITS - shape.bits)) - first) else { return 0 };
+    let quantile = finest >> (MOST_BITS - shape.bits);
+    // A line of a damaged region may have any value.
+    let Ok(beyond) = u64::try_from(quantile.saturating_sub(first)) else { return 0 };
     let (high, low_digits) = (beyond >> shape.low(), beyond & ((1 << shape.low()) - 1));
     if high > shape.most_high() {
         return shape.blocks - 1;
