@@ -39,6 +39,9 @@ use crate::table_view::TableView;
 /// Most bytes one round of a scan asks for.
 pub(super) const ROUND_BYTES: usize = 256 << 10;
 
+/// Times the slots that windows take at both ends of a stretch: as many records are wanted of a long one.
+const LONG: usize = 8;
+
 /// A stretch of one segment's slots that was asked for.
 #[derive(Clone, Debug)]
 pub(super) struct Stretch<K: KeySpace> {
@@ -156,7 +159,7 @@ pub struct Scan<'a, K: KeySpace> {
     groups: Option<&'a GroupTables>,
     /// The table of groups that was asked for.
     awaited: Option<(SegmentName, Landing)>,
-    /// Whether the next stretches are to be of windows all the same: a group is marked.
+    /// Whether the next stretches are to be of windows all the same: a group is marked, or they are long.
     by_windows: bool,
     /// Where the keys end that the stretches cover, if not with the last one's segment.
     cut: Option<Cut<K>>,
@@ -242,6 +245,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         let slots = (wanted / self.view.record().parameters.fill).ceil();
         let most = (ROUND_BYTES / self.view.geometry().slot_bytes).max(1);
         let mut budget = (slots as usize).clamp(1, most);
+        // Blocks would spare little of a long stretch, and a mark in it costs a round trip.
+        self.by_windows |= budget > LONG * margin(self.view.record().parameters.epsilon) as usize;
         self.scratch.batch.clear();
         self.scratch.stretches.clear();
         self.awaited = None;
@@ -334,8 +339,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     ) -> Slots {
         let model = segment.model();
         let first = from.map_or(0, |from| model.window(self.coordinate(segment, lo, from)).first);
-        // The first key covered may lie two half-widths on, and so may the last one wanted.
-        let margin = 4 * u32::from(model.epsilon) + 2 + self.extra;
+        let margin = margin(model.epsilon.into()) + self.extra;
         let end = u32::from(model.cap).min(first.saturating_add(wanted as u32).saturating_add(margin));
         let last = self.last_wanted(segment, lo);
         self.reaches_end = last.is_some_and(|last| last < end);
@@ -473,6 +477,12 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         self.by_windows = is_marked;
         Ok(Some(complete))
     }
+}
+
+/// Slots that windows take beyond those of the records wanted: the first key covered may lie two
+/// half-widths on, and so may the last one wanted.
+fn margin(epsilon: u32) -> u32 {
+    epsilon.saturating_mul(4).saturating_add(2)
 }
 
 impl<K: KeySpace> Operation for Scan<'_, K> {

@@ -116,3 +116,36 @@ fn a_scan_reads_one_block_more_than_its_records_take_and_one_round_trip() {
         assert!(by_groups.0 < by_windows.0 / 1.8, "{grouping:?}: {by_groups:?}, {by_windows:?}");
     }
 }
+
+#[test]
+fn a_long_scan_over_marked_groups_costs_what_it_does_by_windows() {
+    let parameters =
+        TableParameters { epsilon: 64, fill: 0.8, groups: Some(PLAIN), ..Integers::parameters(8) };
+    let keys = scattered(30_000);
+    let region = Arc::new(SharedMemory::anonymous(8 << 20).unwrap());
+    let mut node =
+        MemoryNode::<<Integers as TestKeys>::Space>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
+    let value = |key: u64| key.to_le_bytes().to_vec();
+    let is_late = |key: &u64| mix(*key).is_multiple_of(8);
+    let loaded: Vec<_> = keys.iter().filter(|key| !is_late(key)).map(|key| (*key, value(*key))).collect();
+    node.load_records(parameters, Integers::encoders(), loaded.into_iter()).unwrap();
+    let mut writer = Writer::<Integers>::new(1);
+    for key in keys.iter().filter(|key| is_late(key)) {
+        writer.one(&mut node, WriteKind::Insert, *key, RecordToken::default(), &value(*key));
+    }
+    while node.work() == Work::More {}
+    let f = Fixture::<Integers>::over(region, Vec::new(), parameters);
+    let cost = |reader: &mut Reader, at: usize| {
+        let (found, cost) = reader.scan_until(keys[at], None, usize::MAX).unwrap();
+        assert!(found.iter().map(|(key, _)| key).eq(&keys[at..]));
+        (u64::from(cost.round_trips), cost.bytes)
+    };
+    let (mut by_groups, mut by_windows) = (f.reader(GROUPS[0]), f.reader(TWO_STAGE[0]));
+    // Tables come.
+    (0..keys.len()).step_by(100).for_each(|at| drop(by_groups.scan_until(keys[at], None, 10).unwrap()));
+    for at in [0, 333, 4_001] {
+        let (groups, windows) = (cost(&mut by_groups, at), cost(&mut by_windows, at));
+        assert!(groups.0 <= windows.0 + 1, "round trips from {at}: {groups:?}, {windows:?}");
+        assert!(groups.1 as f64 <= windows.1 as f64 * 1.05, "bytes from {at}: {groups:?}, {windows:?}");
+    }
+}
