@@ -72,7 +72,13 @@ impl<K: BuildKeys> KeySample<K> {
         for run in &self.runs {
             let Ok(mut cutter) = K::cutter(options, encoders) else { return Ok(counts) };
             let mut cut = Vec::new();
-            let loaded: Vec<usize> = (0..run.len()).filter(|at| !is_late(&run[*at])).collect();
+            let mut loaded: Vec<usize> = (0..run.len()).filter(|at| !is_late(&run[*at])).collect();
+            // Of few keys all may come late, but a table is loaded with something.
+            let all_late = loaded.is_empty();
+            if all_late {
+                loaded = (0..run.len()).collect();
+            }
+            let is_late = |key: &K::Owned| !all_late && is_late(key);
             for at in &loaded {
                 K::push(&mut cutter, run[*at].borrow(), &mut cut)?;
             }

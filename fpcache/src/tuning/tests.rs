@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fingerprint::FingerprintWidth;
-use crate::key_space::{ByteKeys, U64Keys};
+use crate::key_space::{ByteKeys, KeySpace, U64Keys};
 use crate::read::FabricCosts;
 
 fn mixed(n: u64) -> u64 {
@@ -77,6 +77,13 @@ fn what_is_forced_is_all_that_is_compared() {
     let forced = Forced { fill: Some(1.5), ..Forced::default() };
     let error = tune(&sample(&keys), SHAPE, &lookups, 0.0, &forced).expect_err("no fill");
     assert!(matches!(error, TuneError::Parameters(ParameterError::Fill(_))), "{error}");
+}
+
+#[test]
+fn a_table_of_one_key_that_would_come_late_is_loaded_with_it() {
+    let late = (1..).find(|key| U64Keys::hash(key) >> 32 < 1 << 24).expect("a low hash");
+    let tuned = tuned(&[late], &lookups(FabricCosts::RDMA, None), Forced::default());
+    assert_eq!(tuned.chosen().candidate.keys, 1.0);
 }
 
 #[test]
