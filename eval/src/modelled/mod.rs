@@ -69,13 +69,17 @@ impl<'a> Modelled<'a> {
     /// # Errors
     /// If they cannot be had, or there is no memory for any of the systems.
     pub fn keys(&self, bar: &Bar) -> anyhow::Result<Arc<Vec<u64>>> {
+        let RunArgs { dataset, lookups, .. } = self.arguments;
+        if let Some(count) = dataset.count() {
+            check_memory(&self.systems, self.sizes, count, *lookups)?;
+        }
         // Keys have the bytes that are modelled, not those of the data set.
         let mut open = self.arguments.open_options(bar);
         open.key_bytes = None;
-        let dataset = fpcache_client::U64Keys::open(&self.arguments.dataset, &open)?;
+        let dataset = fpcache_client::U64Keys::open(dataset, &open)?;
         announce(dataset.notes());
         let keys = Arc::new(dataset.into_keys());
-        check_memory(&self.systems, self.sizes, keys.len() as u64, self.arguments.lookups)?;
+        check_memory(&self.systems, self.sizes, keys.len() as u64, *lookups)?;
         Ok(keys)
     }
 
@@ -177,6 +181,8 @@ mod tests {
             ("--dataset uniform:10K --key-bytes 4", "8 or more"),
             ("--dataset uniform:10K --value-bytes vary", "a number"),
             ("--dataset uniform:10K --lookups 1000G", "fewer --lookups"),
+            // Before so many keys are drawn.
+            ("--dataset uniform:2G --key-bytes 128 --value-bytes 128", "of this machine"),
             ("--dataset uniform:10K --cache 1KiB", "raise"),
         ] {
             let error = format!("{:#}", run(&parse(options), "cx6-100g").expect_err(options));
