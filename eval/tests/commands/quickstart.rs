@@ -74,7 +74,7 @@ fn help_shows_examples_on_every_level_and_no_inner_commands() {
         let output = run(arguments);
         let text = stdout(&output);
         assert!(output.status.success() && text.contains("Examples:"), "{arguments}: {text}");
-        assert!(!text.contains("memory-node"), "{text}");
+        assert!(!text.contains("memory-node "), "{text}");
     }
 }
 
