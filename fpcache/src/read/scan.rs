@@ -19,6 +19,7 @@
 //! External values are read after the stretches, of the records that are kept, in order and several with one doorbell.
 
 mod blocks;
+mod scratch;
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -26,13 +27,16 @@ use std::sync::Arc;
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
 use blocks::{Cover, Cut, Slots};
+pub use scratch::ScanScratch;
+use scratch::Stretch;
+pub(super) use scratch::{Found, Progress};
 
 use super::external::{Asked, Place};
 use super::verify::{Rules, SlotRead, classify};
-use super::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step};
+use super::{Cost, Operation, ReadError, Step};
 use crate::group_tables::{GroupTables, SegmentName};
 use crate::key_space::KeySpace;
-use crate::layout::{Corrupt, ValueExtent};
+use crate::layout::Corrupt;
 use crate::models::{Models, Page, PagedModels, Segment};
 use crate::table_view::TableView;
 
@@ -41,98 +45,6 @@ pub(super) const ROUND_BYTES: usize = 256 << 10;
 
 /// Times the slots that windows take at both ends of a stretch: as many records are wanted of a long one.
 const LONG: usize = 8;
-
-/// A stretch of one segment's slots that was asked for.
-#[derive(Clone, Debug)]
-pub(super) struct Stretch<K: KeySpace> {
-    segment: Segment<K>,
-    /// First key of its range.
-    lo: K::Owned,
-    /// The first slot, and one past the last.
-    first: u32,
-    end: u32,
-    cover: Cover,
-    landing: Landing,
-}
-
-/// Buffers of scans, kept between calls.
-#[derive(Debug)]
-pub struct ScanScratch<K: KeySpace> {
-    pub(super) batch: Batch,
-    pub(super) stretches: Vec<Stretch<K>>,
-    pub(super) found: Vec<Found<K>>,
-    pub(super) records: Vec<Found<K>>,
-    /// Keys that have bytes, and values.
-    pub(super) arena: Vec<u8>,
-    /// Where values lie that are outside the slots of the stretches.
-    pub(super) extents: Vec<ValueExtent>,
-    /// Of the values that were asked for.
-    pub(super) landings: Vec<Landing>,
-}
-
-/// How far a scan has come.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Progress {
-    /// How many records are whole; the values of those after are missing, or of some.
-    pub(super) whole: usize,
-    pub(super) attempts: u32,
-    pub(super) cost: Cost,
-}
-
-impl Progress {
-    /// Counts another attempt at what could not be told.
-    pub(super) fn try_again(&mut self) -> Result<(), ReadError> {
-        self.attempts += 1;
-        match self.attempts {
-            MAX_ATTEMPTS.. => Err(ReadError::Contended { attempts: self.attempts }),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// A record that was found.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Found<K: KeySpace> {
-    pub(super) key: K::Kept,
-    pub(super) value: Place,
-}
-
-impl<K: KeySpace> Default for ScanScratch<K> {
-    fn default() -> Self {
-        Self {
-            batch: Batch::new(),
-            stretches: Vec::new(),
-            found: Vec::new(),
-            records: Vec::new(),
-            arena: Vec::new(),
-            extents: Vec::new(),
-            landings: Vec::new(),
-        }
-    }
-}
-
-impl<K: KeySpace> ScanScratch<K> {
-    /// Forgets what the last scan found.
-    pub(super) fn clear(&mut self) {
-        self.records.clear();
-        self.arena.clear();
-        self.stretches.clear();
-        self.batch.clear();
-        self.landings.clear();
-    }
-
-    /// The first key, in the order of the scan, whose value is missing.
-    pub(super) fn first_missing(&self, progress: &Progress) -> Option<&K::Key> {
-        self.records.get(progress.whole).map(|found| K::kept(&found.key, &self.arena))
-    }
-
-    /// The records that are whole.
-    pub(super) fn whole(&self, progress: &Progress) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
-        let Self { records, arena, .. } = self;
-        let whole = &records[..progress.whole];
-        whole.iter().map(move |found| (K::kept(&found.key, arena), found.value.value(arena)))
-    }
-}
 
 /// Reads up to `limit` records in key order, starting at the least key not below `start`, of all keys or of those below an end.
 #[derive(Debug)]

@@ -1,0 +1,106 @@
+//! What scans keep between their steps and between calls: stretches that were asked for, and records
+//! that were found.
+
+use fpcache_fabric::{Batch, Landing};
+
+use super::blocks::Cover;
+use crate::key_space::KeySpace;
+use crate::layout::ValueExtent;
+use crate::models::Segment;
+use crate::read::external::Place;
+use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
+
+/// A stretch of one segment's slots that was asked for.
+#[derive(Clone, Debug)]
+pub(in crate::read) struct Stretch<K: KeySpace> {
+    pub(super) segment: Segment<K>,
+    /// First key of its range.
+    pub(super) lo: K::Owned,
+    /// The first slot, and one past the last.
+    pub(super) first: u32,
+    pub(super) end: u32,
+    pub(super) cover: Cover,
+    pub(super) landing: Landing,
+}
+
+/// Buffers of scans, kept between calls.
+#[derive(Debug)]
+pub struct ScanScratch<K: KeySpace> {
+    pub(in crate::read) batch: Batch,
+    pub(in crate::read) stretches: Vec<Stretch<K>>,
+    pub(in crate::read) found: Vec<Found<K>>,
+    pub(in crate::read) records: Vec<Found<K>>,
+    /// Keys that have bytes, and values.
+    pub(in crate::read) arena: Vec<u8>,
+    /// Where values lie that are outside the slots of the stretches.
+    pub(in crate::read) extents: Vec<ValueExtent>,
+    /// Of the values that were asked for.
+    pub(in crate::read) landings: Vec<Landing>,
+}
+
+/// How far a scan has come.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::read) struct Progress {
+    /// How many records are whole; the values of those after are missing, or of some.
+    pub(in crate::read) whole: usize,
+    pub(in crate::read) attempts: u32,
+    pub(in crate::read) cost: Cost,
+}
+
+impl Progress {
+    /// Counts another attempt at what could not be told.
+    pub(in crate::read) fn try_again(&mut self) -> Result<(), ReadError> {
+        self.attempts += 1;
+        match self.attempts {
+            MAX_ATTEMPTS.. => Err(ReadError::Contended { attempts: self.attempts }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A record that was found.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::read) struct Found<K: KeySpace> {
+    pub(in crate::read) key: K::Kept,
+    pub(in crate::read) value: Place,
+}
+
+impl<K: KeySpace> Default for ScanScratch<K> {
+    fn default() -> Self {
+        Self {
+            batch: Batch::new(),
+            stretches: Vec::new(),
+            found: Vec::new(),
+            records: Vec::new(),
+            arena: Vec::new(),
+            extents: Vec::new(),
+            landings: Vec::new(),
+        }
+    }
+}
+
+impl<K: KeySpace> ScanScratch<K> {
+    /// Forgets what the last scan found.
+    pub(in crate::read) fn clear(&mut self) {
+        self.records.clear();
+        self.arena.clear();
+        self.stretches.clear();
+        self.batch.clear();
+        self.landings.clear();
+    }
+
+    /// The first key, in the order of the scan, whose value is missing.
+    pub(in crate::read) fn first_missing(&self, progress: &Progress) -> Option<&K::Key> {
+        self.records.get(progress.whole).map(|found| K::kept(&found.key, &self.arena))
+    }
+
+    /// The records that are whole.
+    pub(in crate::read) fn whole(
+        &self,
+        progress: &Progress,
+    ) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
+        let Self { records, arena, .. } = self;
+        let whole = &records[..progress.whole];
+        whole.iter().map(move |found| (K::kept(&found.key, arena), found.value.value(arena)))
+    }
+}
