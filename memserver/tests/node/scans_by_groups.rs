@@ -128,7 +128,7 @@ fn a_long_scan_over_marked_groups_costs_what_it_does_by_windows() {
     let value = |key: u64| key.to_le_bytes().to_vec();
     let is_late = |key: &u64| mix(*key).is_multiple_of(8);
     let loaded: Vec<_> = keys.iter().filter(|key| !is_late(key)).map(|key| (*key, value(*key))).collect();
-    node.load_records(parameters, Integers::encoders(), loaded.into_iter()).unwrap();
+    node.load_records(parameters, (), loaded.into_iter()).unwrap();
     let mut writer = Writer::<Integers>::new(1);
     for key in keys.iter().filter(|key| is_late(key)) {
         writer.one(&mut node, WriteKind::Insert, *key, RecordToken::default(), &value(*key));
