@@ -157,6 +157,11 @@ impl<K: BuildKeys> Reader<K> {
         key: impl AsKey<K>,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, ClientError> {
+        if let Places::Mapped(Place { core, held }) = &mut self.places
+            && let Some((answer, shape)) = core.look_up_word(held, key.as_key())
+        {
+            return Ok(answer.value_in(shape, |value| value.map(take)));
+        }
         // An answer is handed over once, whatever was tried before.
         let mut take = Some(take);
         let hand_over = |_: &Outcome, value: Option<&[u8]>| value.and_then(|value| Some(take.take()?(value)));

@@ -3,6 +3,9 @@
 use crate::error::FabricError;
 use crate::memory::Words;
 
+/// Bytes on either side of what [`InPlace::prefetch_around`] fetches the lines of.
+pub(crate) const AROUND: usize = 256;
+
 /// One area that the processor can load from where it lies.
 ///
 /// What is looked at this way counts as READ: [`count`](Self::count) has the caller say of how many
@@ -17,6 +20,13 @@ use crate::memory::Words;
 pub trait InPlace {
     /// Hints that so many bytes at `offset` will be looked at soon. Out of bounds it does nothing.
     fn prefetch(&self, offset: u64, bytes: usize);
+
+    /// Hints that the lines around `offset` will be looked at soon: up to 256 bytes on either side. As
+    /// [`prefetch`](Self::prefetch), in fewer instructions.
+    #[inline(always)]
+    fn prefetch_around(&self, offset: u64) {
+        self.prefetch(offset.saturating_sub(AROUND as u64), 2 * AROUND + 8);
+    }
 
     /// The words of `bytes` bytes at `offset`; both must be multiples of eight.
     ///
@@ -58,6 +68,11 @@ impl<L: InPlace> InPlace for &mut L {
     #[inline(always)]
     fn prefetch(&self, offset: u64, bytes: usize) {
         (**self).prefetch(offset, bytes);
+    }
+
+    #[inline(always)]
+    fn prefetch_around(&self, offset: u64) {
+        (**self).prefetch_around(offset);
     }
 
     #[inline(always)]

@@ -294,4 +294,19 @@ impl SharedMemory {
             line += 64;
         }
     }
+
+    /// Hints that the cache lines of so many lines on either side of `offset` will be read soon. Does nothing if that
+    /// is out of bounds.
+    #[inline(always)]
+    pub fn prefetch_around<const LINES: usize>(&self, offset: u64) {
+        let Ok(middle) = self.at(offset, 8) else { return };
+        copy::prefetch_line(middle);
+        let mut line = 1;
+        while line <= LINES {
+            // Others than the region's are not touched by it: a prefetch of any address is allowed.
+            copy::prefetch_line(middle.wrapping_sub(64 * line));
+            copy::prefetch_line(middle.wrapping_add(64 * line));
+            line += 1;
+        }
+    }
 }

@@ -10,7 +10,7 @@ use crate::group_tables::{GroupBytes, GroupTables, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 use crate::models::{Models, Segment};
-use crate::read::{FabricCosts, PlanChoice, Planner, Ways};
+use crate::read::{FabricCosts, PlanChoice, Planner, Ways, has_words};
 use crate::table_view::{OpenError, TableView};
 
 /// Tables of groups have room for those of so many segments at first, each of so many slots.
@@ -61,6 +61,8 @@ pub struct Table<K: KeySpace> {
     measured: Measured,
     /// Segments from which on a larger hot cache would be of use.
     outgrown_at: u64,
+    /// See [`has_words`](Self::has_words).
+    has_words: bool,
 }
 
 /// Bytes of a table's models when they were last counted, which takes a look at every page, and the sequence then.
@@ -128,7 +130,9 @@ impl<K: KeySpace> Table<K> {
         #[cfg(feature = "sabotage")]
         let view = sabotaged(view, options);
         let options = *options;
-        let mut table = Self { view, planner, cache, groups, options, measured, outgrown_at: u64::MAX };
+        let has_words = has_words(&view, &planner, cache.is_some());
+        let outgrown_at = u64::MAX;
+        let mut table = Self { view, planner, cache, groups, options, measured, outgrown_at, has_words };
         let room = table.options.cache.map_or(0, |config| config.budget);
         let used = table.measured.bytes / 8 + table.measured.bytes + table.most_shared_bytes();
         // More than half of the budget is left only where there are too few keys to fill it.
@@ -171,7 +175,15 @@ impl<K: KeySpace> Table<K> {
         let view = sabotaged(view, &self.options);
         let (planner, options, outgrown_at) = (self.planner, self.options, self.outgrown_at);
         let (cache, groups) = (self.cache.clone(), self.groups.clone());
-        Self { view, planner, cache, groups, options, measured, outgrown_at }
+        let has_words = has_words(&view, &planner, cache.is_some());
+        Self { view, planner, cache, groups, options, measured, outgrown_at, has_words }
+    }
+
+    /// Whether the common course of its lookups is the short one of words: records of a word of key and one of value at most, all
+    /// models here, no hot cache, and nothing but two-stage reads for a key on its own.
+    #[inline(always)]
+    pub(crate) fn has_words(&self) -> bool {
+        self.has_words
     }
 
     /// Bytes of the view's models, counted or estimated; `None` if the budget has no room for them.

@@ -4,8 +4,10 @@ use std::borrow::Borrow;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
+use fpcache::layout::RecordShape;
 use fpcache::read::{
-    Cost, LookupScratch, Outcome, Outcomes, Scan, Wanted, contains, drive, look_up, look_up_all,
+    Cost, LookupScratch, Outcome, Outcomes, Scan, Wanted, WordAnswer, contains, drive, look_up, look_up_all,
+    look_up_word,
 };
 use fpcache::table::Table;
 
@@ -13,11 +15,25 @@ use super::recover::Retry;
 use super::{Connector, Core, EndpointOf, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
-use crate::session::Buffers;
+use crate::session::{Buffers, ReaderContext};
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
+    /// The answer of a lookup without anything rare in it, in a table of words.
+    #[inline(always)]
+    pub(crate) fn look_up_word<'h>(
+        &self,
+        held: &'h mut Held<K, T>,
+        key: &K::Key,
+    ) -> Option<(WordAnswer, &'h RecordShape)> {
+        let context = held.as_mut().filter(|context| self.is_current(context))?;
+        let ReaderContext { table, buffers, .. } = context;
+        let Buffers { endpoint, lookup, .. } = buffers;
+        let answer = look_up_word(endpoint, table, lookup, key);
+        answer.is_answer().then(|| (answer, &table.view().geometry().shape))
+    }
+
     /// Looks up one key and passes the answer to `take`.
-    #[inline]
+    #[inline(never)]
     pub(crate) fn look_up<R>(
         &self,
         held: &mut Held<K, T>,

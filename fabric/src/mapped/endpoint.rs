@@ -87,9 +87,9 @@ impl Area {
 /// and copies when it is polled, so that many posted batches wait for memory at the same time.
 #[derive(Debug)]
 pub struct MappedEndpoint {
-    areas: Arc<[Area]>,
-    link: Arc<Link>,
-    meter: Arc<Meter>,
+    pub(super) areas: Arc<[Area]>,
+    pub(super) link: Arc<Link>,
+    pub(super) meter: Arc<Meter>,
     clock: Arc<dyn Clock>,
     /// What else must live as long as this endpoint: the connection's socket and watcher.
     _anchor: Option<Arc<dyn Send + Sync + Anchor>>,
@@ -212,7 +212,7 @@ impl Endpoint for MappedEndpoint {
     fn in_place(&mut self, id: AreaId) -> Result<Option<MappedInPlace<'_>>, FabricError> {
         self.before_words()?;
         let Some(area) = self.areas.get(usize::from(id.0)) else { return Err(*no_such_area(id)) };
-        Ok(Some(MappedInPlace { area, id, link: &self.link, meter: &self.meter }))
+        Ok(Some(MappedInPlace { area, endpoint: self }))
     }
 
     #[inline]

@@ -2,31 +2,37 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::endpoint::{Area, Link, PREFETCH_PER_READ, fault};
+use super::endpoint::{Area, MappedEndpoint, PREFETCH_PER_READ, fault};
 use crate::error::FabricError;
-use crate::in_place::InPlace;
+use crate::in_place::{AROUND, InPlace};
 use crate::memory::{OutOfBounds, Words};
-use crate::meter::Meter;
 use crate::verbs::AreaId;
 
-/// One mapped area of an endpoint with nothing in flight.
+/// One mapped area of an endpoint with nothing in flight. Two pointers: what is handed on with every
+/// lookup stays in registers.
 #[derive(Debug)]
 pub struct MappedInPlace<'a> {
     pub(super) area: &'a Area,
-    pub(super) id: AreaId,
-    pub(super) link: &'a Link,
-    pub(super) meter: &'a Meter,
+    pub(super) endpoint: &'a MappedEndpoint,
 }
 
 impl MappedInPlace<'_> {
+    /// The area's number.
+    #[cold]
+    fn id(&self) -> AreaId {
+        let at = self.endpoint.areas.iter().position(|area| std::ptr::eq(area, self.area));
+        // There are fewer than 2^16, and the area is one of them.
+        AreaId(at.unwrap_or_default() as u16)
+    }
+
     #[cold]
     fn outside(&self, error: OutOfBounds) -> FabricError {
-        *fault(self.id, error.into())
+        *fault(self.id(), error.into())
     }
 
     #[cold]
     fn misaligned(&self, offset: u64) -> FabricError {
-        FabricError::Misaligned { area: self.id, offset }
+        FabricError::Misaligned { area: self.id(), offset }
     }
 }
 
@@ -34,6 +40,11 @@ impl InPlace for MappedInPlace<'_> {
     #[inline(always)]
     fn prefetch(&self, offset: u64, bytes: usize) {
         self.area.memory.prefetch(offset, bytes.min(PREFETCH_PER_READ));
+    }
+
+    #[inline(always)]
+    fn prefetch_around(&self, offset: u64) {
+        self.area.memory.prefetch_around::<{ AROUND / 64 }>(offset);
     }
 
     #[inline(always)]
@@ -61,12 +72,13 @@ impl InPlace for MappedInPlace<'_> {
     #[inline(always)]
     fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {
         fence(Ordering::Acquire);
-        self.area.memory.load_acquire(offset).map_err(|error| *fault(self.id, error))
+        self.area.memory.load_acquire(offset).map_err(|error| *fault(self.id(), error))
     }
 
     #[inline(always)]
     fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
-        self.meter.record_reads(round_trips, reads, bytes);
-        if self.link.is_alive() { Ok(()) } else { Err(self.link.disconnected()) }
+        let MappedEndpoint { meter, link, .. } = self.endpoint;
+        meter.record_reads(round_trips, reads, bytes);
+        if link.is_alive() { Ok(()) } else { Err(link.disconnected()) }
     }
 }

@@ -136,7 +136,7 @@ unsafe fn load(at: *const u8) -> __m512i {
 unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
     debug_assert!((1..=64).contains(&len));
     let mut v = _mm512_setzero_si512();
-    let bytes = u64::MAX.wrapping_shr((64 - len) as u32);
+    let bytes = _bzhi_u64(u64::MAX, len as u32);
     // SAFETY: as for `load`; bytes that are masked off are not accessed.
     unsafe {
         asm!("vmovdqu8 {v}{{{bytes}}}, zmmword ptr [{at}]", v = inout(zmm_reg) v, at = in(reg) at,
@@ -161,7 +161,7 @@ unsafe fn count<const W: usize>(window: Bytes, needle: __m512i) -> Hits {
         // SAFETY: so many of the window's bytes are left.
         let v = unsafe { load_first(window.at.add(done), some) };
         greatest = greatest_of::<W>(greatest, v);
-        let lanes = equal_lanes::<W>(v, needle) & u64::MAX.wrapping_shr((64 - some / W) as u32);
+        let lanes = _bzhi_u64(equal_lanes::<W>(v, needle), (some / W) as u32);
         hits.count += lanes.count_ones();
         let first = if lanes == 0 { u32::MAX } else { (done / W) as u32 + lanes.trailing_zeros() };
         hits.first = hits.first.min(first);

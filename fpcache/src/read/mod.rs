@@ -24,7 +24,10 @@ mod verify;
 pub use external::fetch_value;
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use in_flight::InFlight;
-pub use lookup::{Lookup, MOST_KEYS, Replied, answer, contains, look_up, look_up_all};
+pub(crate) use lookup::has_words;
+pub use lookup::{
+    Lookup, MOST_KEYS, Replied, WordAnswer, answer, contains, look_up, look_up_all, look_up_word,
+};
 pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest, find_nearest_to};
 pub use outcome::{Outcome, Outcomes};
 pub use planner::{Expected, FabricCosts, Planner, Rule, Ways};

@@ -128,6 +128,11 @@ impl Rule {
         if slots < self.range_below { Plan::Range } else { self.otherwise }
     }
 
+    /// Whether windows are read in two stages, but for short ones.
+    pub(crate) fn is_two_stage(&self) -> bool {
+        self.otherwise == Plan::TwoStage && !self.uses_groups()
+    }
+
     /// Whether the hot cache is for such windows: reading a single slot saves more than asking for it costs.
     #[inline]
     pub fn keeps(&self, slots: u32) -> bool {

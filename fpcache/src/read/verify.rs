@@ -56,7 +56,7 @@ impl Rules {
 
     /// The same, for a slot of one word and a record of two.
     #[inline(always)]
-    fn vouched_pair(self, word: SlotWord, generation: u32, slot: &[u64]) -> bool {
+    pub(super) fn vouched_pair(self, word: SlotWord, generation: u32, slot: &[u64]) -> bool {
         #[cfg(feature = "sabotage")]
         if self.skips_checksums {
             return true;
