@@ -238,8 +238,6 @@ impl<K: KeySpace> Table<K> {
         config: Option<&CacheConfig>,
     ) -> Option<Arc<GroupTables>> {
         const MANY: usize = 1 << 10;
-        /// One table in so many is the fewest to be kept.
-        const LEAST_PART: u64 = 16;
         let grouping = view.geometry().groups?;
         if !planner.single().uses_groups() && !planner.group(MANY).uses_groups() {
             return None;
@@ -262,11 +260,10 @@ impl<K: KeySpace> Table<K> {
             let others = Self::beside_models(view.stride().heap_bytes()) + COUNTS_BYTES;
             let models = view.most_model_bytes() as u64;
             let left = config.budget.saturating_sub(others + models + Self::headroom(view));
-            if left < bytes {
-                let part = left / 4 * 3;
-                let is_worth_it = part >= bytes / LEAST_PART;
+            let part = for_group_tables(left, bytes);
+            if part < bytes {
                 let some = || GroupTables::some_of(grouping, segments, bytes, part);
-                return is_worth_it.then(some).flatten().map(|tables| Arc::new(tables.of_fill(fill)));
+                return (part > 0).then(some).flatten().map(|tables| Arc::new(tables.of_fill(fill)));
             }
         }
         GroupTables::new(grouping, segments, bytes).map(|tables| Arc::new(tables.of_fill(fill)))
@@ -274,7 +271,7 @@ impl<K: KeySpace> Table<K> {
 
     /// What models that are all here get on top of what they take now, so that it is long before they must be opened anew.
     fn headroom(view: &TableView<K>) -> u64 {
-        if view.models().resident().is_some() { view.most_model_bytes() as u64 / 8 } else { 0 }
+        if view.models().resident().is_some() { view.most_model_bytes() as u64 / MODELS_GROW } else { 0 }
     }
 
     /// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those that are all here
@@ -416,6 +413,21 @@ const COUNTS_BYTES: u64 = {
 fn sabotaged<K: KeySpace>(mut view: TableView<K>, options: &TableOptions) -> TableView<K> {
     view.sabotage(options.sabotage);
     view
+}
+
+/// Models that are all here get one part in so many on top of what they take.
+pub(crate) const MODELS_GROW: u64 = 8;
+
+/// The share of tables of groups in what is `left` of a budget beside the models, where `all` of them take so many bytes: all, or
+/// three quarters of what is left, unless that is too little to be worth it.
+pub(crate) const fn for_group_tables(left: u64, all: u64) -> u64 {
+    /// One table in so many is the fewest to be kept.
+    const LEAST_PART: u64 = 16;
+    match left / 4 * 3 {
+        _ if left >= all => all,
+        part if part >= all / LEAST_PART => part,
+        _ => 0,
+    }
 }
 
 /// The models' share of a budget: seven eighths of what is left `beside` them.

@@ -101,7 +101,7 @@ impl Create {
         place: &Place,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
-        let (parameters, _) = self.tuned::<K>(place)?;
+        let (parameters, tuned) = self.tuned::<K>(place)?;
         let split_at = split_at::<K>(&self.split_at, nodes.len())?;
         nodes.create::<K>(&place.table, parameters, &split_at, self.new.options())?;
         if output.is_json() {
@@ -113,7 +113,10 @@ impl Create {
                     .iter()
                     .map(|key| K::text(key.borrow(), KeyFormat { is_hex: false }))
                     .collect::<Vec<_>>(),
+                "tuned": tuning::document(tuned.as_ref()),
             }))?;
+        } else if let Some(tuned) = tuned {
+            output.row("tuned", tuned)?;
         }
         Ok(Outcome::Done)
     }

@@ -1,7 +1,10 @@
 //! What a lookup costs by a form of tables within a budget.
 
 use super::Counts;
+use crate::group_tables::GroupTables;
+use crate::layout::Grouping;
 use crate::read::FabricCosts;
+use crate::table::{MODELS_GROW, for_group_tables};
 
 /// Bytes of the hot cache for an entry that it holds, with its empty places.
 const ENTRY_BYTES: f64 = 4.5;
@@ -71,9 +74,14 @@ pub struct Candidate {
     pub model_bytes: f64,
     /// Bytes of all tables; 0 of a form without.
     pub table_bytes: f64,
+    /// Bytes that a compute node sets aside for all tables where it has a budget; `None` of forms that no memory node builds, which
+    /// take what they have.
+    pub table_room: Option<f64>,
+    /// The share of keys whose segment has a table.
+    pub tabled: f64,
     /// Shares of present and absent keys that a table's READ settles.
     pub one_read: (f64, f64),
-    /// Slots of that READ, on average.
+    /// Slots of that READ, on average over keys that have a table.
     pub slots_read: f64,
     /// Slots of a window, on average.
     pub window: f64,
@@ -98,16 +106,25 @@ impl Candidate {
             keys: counts.keys as f64,
             model_bytes: counts.directory_bytes as f64,
             table_bytes: counts.table_bytes as f64,
+            table_room: None,
+            tabled: share(counts.keys - counts.without_table, counts.keys),
             one_read: (
                 share(counts.present_one_read, counts.keys),
                 share(counts.absent_one_read, counts.absent),
             ),
-            slots_read: counts.slots_read as f64 / keys,
+            slots_read: counts.slots_read as f64 / (counts.keys - counts.without_table).max(1) as f64,
             window: (2.0 * half_window + 1.0).min(mean_cap).max(1.0),
             slots: counts.slots as f64,
             slot_bytes: slot_bytes as f64,
             fingerprint_bits,
         }
+    }
+
+    /// The same where memory nodes group records so, in these segments.
+    #[must_use]
+    pub fn grouped_by(self, grouping: Option<Grouping>, counts: &Counts) -> Self {
+        let room = |grouping| GroupTables::bytes_for(grouping, counts.segments, counts.slots) as f64;
+        Self { table_room: grouping.map(room), ..self }
     }
 
     /// Bytes of the region for a record.
@@ -132,11 +149,18 @@ impl Candidate {
         if range.ns(&asked.costs) < present.ns(&asked.costs) { (range, range) } else { (present, absent) }
     }
 
-    /// The same by its table, and by the window where that does not settle it.
+    /// The same by its table, and by the window where that does not settle it, or there is none.
     fn by_table(&self, asked: &Lookups) -> (Way, Way) {
         let first = Way::reads(1.0, self.slots_read * self.slot_bytes);
+        let first = Way::default().then(self.tabled, first);
         let (present, absent) = self.by_window(asked);
         (first.then(1.0 - self.one_read.0, present), first.then(1.0 - self.one_read.1, absent))
+    }
+
+    /// Whether the mean lookup takes less by tables.
+    fn tables_pay(&self, asked: &Lookups) -> bool {
+        let mean = |(present, absent): (Way, Way)| absent.or(asked.negative, present).ns(&asked.costs);
+        self.table_bytes > 0.0 && mean(self.by_table(asked)) < mean(self.by_window(asked))
     }
 }
 
@@ -160,13 +184,17 @@ pub struct Split {
 }
 
 impl Split {
-    /// Divides a budget so that the mean lookup takes the least time: models first, without which nothing is found; the rest between
-    /// tables and entries of the keys that are looked up most. Without a budget, all tables, if they save anything, and no entries.
+    /// Divides a budget, models first, without which nothing is found; the rest between tables and entries of the keys that are looked
+    /// up most: as compute nodes do, or, for forms that these do not have, so that the mean lookup takes the least time. Without a
+    /// budget, all tables, if they save anything, and no entries.
     #[must_use]
     pub fn of(candidate: &Candidate, asked: &Lookups) -> Self {
         /// Divisions that are tried, closer together where there are few entries.
         const TRIED: u32 = 400;
         let Some(budget) = asked.budget else { return Self::with_entries(candidate, asked, 0.0) };
+        if let Some(room) = candidate.table_room {
+            return Self::as_kept(candidate, asked, (budget as f64, room));
+        }
         let room = (budget as f64 - candidate.model_bytes).max(0.0);
         let most = (room / ENTRY_BYTES).min(candidate.keys);
         let entries = (0..=TRIED).map(|n| most * (f64::from(n) / f64::from(TRIED)).powi(3));
@@ -175,15 +203,31 @@ impl Split {
         best.unwrap_or_else(|| Self::with_entries(candidate, asked, 0.0))
     }
 
+    /// As a compute node divides a budget when all tables take `room`: all of them, or as many as have room in a part of what is
+    /// left, and entries in the rest.
+    fn as_kept(candidate: &Candidate, asked: &Lookups, (budget, room): (f64, f64)) -> Self {
+        let models = candidate.model_bytes * (1.0 + 1.0 / MODELS_GROW as f64);
+        let left = (budget - models).max(0.0);
+        let kept =
+            if candidate.tables_pay(asked) { for_group_tables(left as u64, room as u64) as f64 } else { 0.0 };
+        let entries = ((left - kept) / ENTRY_BYTES).clamp(0.0, candidate.keys);
+        Self::with(candidate, asked, entries, (kept / room.max(1.0), kept))
+    }
+
     /// With so many entries, and as many tables as have room beside them.
     fn with_entries(candidate: &Candidate, asked: &Lookups, entries: f64) -> Self {
         let budget = asked.budget.map_or(f64::INFINITY, |budget| budget as f64);
-        let (without, with) = (candidate.by_window(asked), candidate.by_table(asked));
-        let mean = |(present, absent): (Way, Way)| absent.or(asked.negative, present).ns(&asked.costs);
-        let all = if mean(with) < mean(without) { candidate.table_bytes } else { 0.0 };
+        let all = if candidate.tables_pay(asked) { candidate.table_bytes } else { 0.0 };
         let room = (budget - candidate.model_bytes - entries * ENTRY_BYTES).max(0.0);
         let table_bytes = all.min(room);
         let tables = if all > 0.0 { table_bytes / all } else { 0.0 };
+        Self::with(candidate, asked, entries, (tables, table_bytes))
+    }
+
+    /// With so many entries, and this share of tables in so many bytes.
+    fn with(candidate: &Candidate, asked: &Lookups, entries: f64, (tables, table_bytes): (f64, f64)) -> Self {
+        let budget = asked.budget.map_or(f64::INFINITY, |budget| budget as f64);
+        let (without, with) = (candidate.by_window(asked), candidate.by_table(asked));
         let by_entry = Ranks { keys: candidate.keys.max(1.0), theta: asked.theta }.share(entries);
         // Every lookup asks a hot cache that there is.
         let probes = f64::from(u8::from(entries > 0.0));
@@ -240,6 +284,8 @@ mod tests {
         keys: 1e6,
         model_bytes: 56e3,
         table_bytes: 210e3,
+        table_room: None,
+        tabled: 1.0,
         one_read: (0.999, 0.998),
         slots_read: 10.0,
         window: 257.0,
@@ -269,6 +315,30 @@ mod tests {
         assert!((by_table.round_trips - 1.002).abs() < 1e-9, "{by_table:?}");
         let ns = 1.002 * costs.round_trip + by_table.requests * costs.request + by_table.bytes;
         assert!((by_table.ns(&dear.costs) - ns).abs() < 1e-6);
+    }
+
+    #[test]
+    fn keys_of_segments_without_a_table_are_read_by_their_window_alone() {
+        let half = Candidate { tabled: 0.5, one_read: (0.5, 0.5), ..CANDIDATE };
+        let (present, absent) = half.by_table(&asked(0, 0.0));
+        // A range READ in this fabric, for those without; a table's READ for the others, and nothing after it.
+        assert_eq!((present.round_trips, present.requests), (1.0, 1.0));
+        assert_eq!(present.bytes, 0.5 * 240.0 + 0.5 * 257.0 * 24.0);
+        assert_eq!(absent, present);
+    }
+
+    #[test]
+    fn a_budget_keeps_as_many_tables_as_compute_nodes_do() {
+        let room = 300e3;
+        let candidate = Candidate { table_room: Some(room), ..CANDIDATE };
+        let models = candidate.model_bytes * 9.0 / 8.0;
+        for (left, tables) in [(room, 1.0), (room * 0.8, 0.6), (room / 10.0, 0.075), (room / 20.0, 0.0)] {
+            let split = Split::of(&candidate, &asked((models + left).ceil() as u64, 0.0));
+            assert!((split.tables - tables).abs() < 1e-3, "{left}: {split:?}");
+            let entries = (left - tables * room) / ENTRY_BYTES;
+            assert!((split.entries - entries).abs() < 2.0, "{left}: {split:?}");
+            assert!(split.bytes <= models + left + 1.0);
+        }
     }
 
     #[test]

@@ -19,6 +19,8 @@ pub struct Counts {
     pub absent_one_read: u64,
     /// Slots that first READs of present keys had.
     pub slots_read: u64,
+    /// Keys of segments without a table, where others have one.
+    pub without_table: u64,
     /// Keys that are neither where their table leads nor in the window of their model.
     pub misplaced: u64,
     /// Slots of all segments.
@@ -65,8 +67,16 @@ impl Counts {
         self.add_model(model, xs.len());
     }
 
+    /// Counts a segment of so many keys that no table leads to, among others with tables.
+    pub(super) fn add_without_table(&mut self, model: &SegmentModel, keys: usize) {
+        self.without_table += keys as u64;
+        // Of absent keys as many are looked for as elsewhere.
+        self.absent += keys as u64;
+        self.add_model(model, keys);
+    }
+
     /// Counts a segment of so many keys that are looked up in windows.
-    pub(super) fn add_model(&mut self, model: &SegmentModel, keys: usize) {
+    fn add_model(&mut self, model: &SegmentModel, keys: usize) {
         self.keys += keys as u64;
         self.slots += u64::from(model.cap);
         self.half_windows += u64::from(model.epsilon) * keys as u64;
@@ -83,6 +93,7 @@ impl Counts {
             absent: of(self.absent),
             absent_one_read: of(self.absent_one_read),
             slots_read: of(self.slots_read),
+            without_table: of(self.without_table),
             misplaced: of(self.misplaced),
             slots: of(self.slots),
             half_windows: of(self.half_windows),

@@ -96,6 +96,16 @@ pub enum TuneError {
         /// And with which ε.
         epsilon: u32,
     },
+    /// Something of the lookups, or of the growth, is no number that can be reckoned with.
+    #[error("{what} is {value}: it must be a number {range}")]
+    Lookups {
+        /// What it is.
+        what: &'static str,
+        /// Its value.
+        value: f64,
+        /// Which numbers it can be.
+        range: &'static str,
+    },
     /// Something that was forced is no parameter.
     #[error(transparent)]
     Parameters(#[from] ParameterError),
@@ -164,12 +174,14 @@ pub fn tune<K: BuildKeys>(
 ) -> Result<Tuned, TuneError> {
     /// After more inserts segments are rebuilt, and records lie in their groups again.
     const MOST_GROWTH: f64 = 0.2;
+    check(lookups, growth)?;
     let encoders = sample.encoders();
     let mut considered = Vec::new();
     for parameters in candidates(shape, forced)? {
         parameters.validate::<K>()?;
         let counts = sample.count(&parameters, &encoders, growth.clamp(0.0, MOST_GROWTH))?;
-        let candidate = Candidate::of(&counts, parameters.geometry().slot_bytes, parameters.width.bits());
+        let candidate = Candidate::of(&counts, parameters.geometry().slot_bytes, parameters.width.bits())
+            .grouped_by(parameters.groups, &counts);
         considered.push(Considered { parameters, candidate, split: Split::of(&candidate, lookups) });
     }
     let options = considered.iter().map(|one| (one.split.fits, one.split.ns, one.bytes_per_key()));
@@ -182,6 +194,25 @@ pub fn tune<K: BuildKeys>(
         least: least.map_or(0, |one| one.candidate.model_bytes as u64),
         epsilon: least.map_or(0, |one| one.parameters.epsilon),
     })
+}
+
+/// Refuses what would make every time no number, and so every choice one of no option.
+fn check(lookups: &Lookups, growth: f64) -> Result<(), TuneError> {
+    const NO_LESS: &str = "of 0 or more";
+    let Lookups { costs, theta, negative, .. } = lookups;
+    let all = [
+        ("the cost of a round trip", costs.round_trip, f64::MAX, NO_LESS),
+        ("the cost of a byte", costs.byte, f64::MAX, NO_LESS),
+        ("the cost of a request", costs.request, f64::MAX, NO_LESS),
+        ("the cost of asking the hot cache", costs.probe, f64::MAX, NO_LESS),
+        ("theta", *theta, f64::MAX, NO_LESS),
+        ("the share of absent keys", *negative, 1.0, "from 0 to 1"),
+        ("growth", growth, f64::MAX, NO_LESS),
+    ];
+    match all.into_iter().find(|(_, value, most, _)| !(0.0..=*most).contains(value)) {
+        Some((what, value, _, range)) => Err(TuneError::Lookups { what, value, range }),
+        None => Ok(()),
+    }
 }
 
 /// The option of the least time of those that fit, or of those within a hundredth of it that with the fewest bytes: of whether it fits,

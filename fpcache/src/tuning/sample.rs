@@ -152,7 +152,7 @@ fn add<K: BuildKeys>(
             counts.add_grouped(&grouped, &xs, &hashes);
             insert(counts, &grouped, (&xs, &hashes), (&late.0, &late.1));
         }
-        None => counts.add_model(&segment.placed.model, there.len() + later.len()),
+        None => counts.add_without_table(&segment.placed.model, there.len() + later.len()),
     }
 }
 

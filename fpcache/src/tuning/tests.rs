@@ -113,6 +113,22 @@ fn a_budget_is_kept_and_one_too_small_is_told_what_would_do() {
 }
 
 #[test]
+fn what_is_no_number_is_told_by_its_name_and_not_as_a_budget() {
+    let keys = scattered(1_000);
+    let good = lookups(FabricCosts::RDMA, None);
+    let costs = FabricCosts { request: f64::NAN, ..FabricCosts::RDMA };
+    for (bad, growth, named) in [
+        (Lookups { costs, ..good }, 0.0, "the cost of a request is NaN"),
+        (Lookups { theta: f64::INFINITY, ..good }, 0.0, "theta is inf"),
+        (Lookups { negative: 1.5, ..good }, 0.0, "the share of absent keys is 1.5"),
+        (good, f64::NAN, "growth is NaN"),
+    ] {
+        let error = tune(&sample(&keys), SHAPE, &bad, growth, &Forced::default()).expect_err(named);
+        assert!(error.to_string().starts_with(named), "{error}");
+    }
+}
+
+#[test]
 fn shares_are_those_that_memory_nodes_come_to() {
     // docs/design.md: evenly spread keys at fill 0.8, loaded and with a tenth inserted.
     let keys = scattered(40_000);

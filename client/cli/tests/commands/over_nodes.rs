@@ -40,6 +40,11 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
         assert!(err.contains("there is no table"), "{err}");
     }
 
+    let tuned =
+        format!("create --table t --nodes {all} --split-at 5,6 --tune auto --like fb:1k --tune-for rdma");
+    let (out, _) = ends_with(0, &tuned);
+    assert!(out.contains("tuned") && out.contains("round trips"), "why these parameters: {out}");
+    ends_with(0, &format!("drop t --yes --nodes {all}"));
     ends_with(0, &format!("load uniform:30k --table u --nodes {all}"));
     for node in &nodes {
         let tables = node.json(0, "tables --json");
