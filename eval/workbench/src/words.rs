@@ -55,12 +55,22 @@ impl Memory {
         self.allocate_on(Self::place(at).0, words, bytes)
     }
 
+    /// The same of every memory node, in their order: what stands beside all that lies there.
+    pub fn allocate_on_each(&mut self, words: usize, bytes: u64) -> Vec<Address> {
+        (0..self.memory_nodes).map(|node| self.allocate_on(node, words, bytes)).collect()
+    }
+
     fn allocate_on(&mut self, number: usize, words: usize, bytes: u64) -> Address {
         self.bytes += bytes;
         let node = &mut self.nodes[number];
         let at = node.len();
         node.resize(at + words, 0);
         (number as u64) << NODE_SHIFT | at as u64
+    }
+
+    /// What [`allocate_on_each`](Self::allocate_on_each) gave of the memory node that an address is of.
+    pub fn beside(each: &[Address], at: Address) -> Address {
+        each[Self::place(at).0]
     }
 
     /// The node an address is of.

@@ -50,7 +50,9 @@ pub struct Sherman {
     /// Records of a leaf when it was loaded.
     per_leaf: f64,
     inner: InnerNodes,
-    locks: Address,
+    /// Of every memory node, in its card's memory: a page's lock is on its own memory node, so that what is written to the page is there
+    /// before the lock is free (one queue pair keeps their order).
+    locks: Vec<Address>,
 }
 
 /// An operation under way.
@@ -125,12 +127,12 @@ impl Sherman {
             reads_root: false,
         };
         let inner = InnerNodes::build(memory, shape, leaves, options.fill, compute_nodes, options.budget);
-        let locks = memory.allocate(LOCKS, 8 * LOCKS as u64);
+        let locks = memory.allocate_on_each(LOCKS, 8 * LOCKS as u64);
         Self { sizes, slots, per_leaf: per_leaf as f64, inner, locks }
     }
 
     fn lock_of(&self, leaf: Address) -> Address {
-        self.locks + scatter(leaf) % LOCKS as u64
+        Memory::beside(&self.locks, leaf) + scatter(leaf) % LOCKS as u64
     }
 
     fn ask_leaf(&self, task: &mut Task, at: LeafAt, turn: &mut Turn<'_>) {
@@ -294,5 +296,24 @@ impl Index for Sherman {
 
     fn compute_bytes(&self) -> (u64, u64) {
         (self.inner.most_bytes(), 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_has_its_lock_on_its_own_memory_node() {
+        let mut memory = Memory::new(3);
+        let keys: Vec<u64> = (1..=10_000).collect();
+        let sizes = Sizes { key: 8, value: 8 };
+        let sherman = Sherman::new(&mut memory, &keys, sizes, 1, &Options::published(1 << 20));
+        for node in 0..3 {
+            let (page, locks) = (memory.allocate_beside(sherman.locks[node], 1, 8), sherman.locks[node]);
+            let lock = sherman.lock_of(page);
+            assert!((locks..locks + LOCKS as u64).contains(&lock), "{page:x} {lock:x}");
+            assert_eq!(Memory::node_of(page), Memory::node_of(lock));
+        }
     }
 }

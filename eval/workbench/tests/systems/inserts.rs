@@ -13,7 +13,7 @@ use fpcache_workbench::segments::{self, Filter, Segmented};
 use fpcache_workbench::sherman::{self, Sherman};
 use fpcache_workbench::smart::Smart;
 
-use super::{is_near, keys, run};
+use super::{is_near, keys, run, run_over};
 
 const NODES: u16 = 6;
 const SMALL: Sizes = Sizes { key: 8, value: 8 };
@@ -57,6 +57,30 @@ fn sherman_answers_rightly_while_pages_split() {
         let options = sherman::Options { leaf_slots, ..sherman::Options::published(budget) };
         run(&loaded, &operations, |memory, keys| Sherman::new(memory, keys, SMALL, NODES, &options));
     }
+}
+
+/// Records of 3 memory nodes; few, so that many clients write to one node of a tree at a time.
+fn crowded() -> (Vec<u64>, Vec<Operation>) {
+    mixed(&keys(6_000), 20)
+}
+
+#[test]
+fn sherman_loses_nothing_over_several_memory_nodes() {
+    let (loaded, operations) = crowded();
+    for leaf_slots in [54, 8] {
+        let options = sherman::Options { leaf_slots, ..sherman::Options::published(64 << 20) };
+        run_over(3, &loaded, &operations, |memory, keys| Sherman::new(memory, keys, SMALL, NODES, &options));
+    }
+}
+
+#[test]
+fn others_lose_nothing_over_several_memory_nodes() {
+    let (loaded, operations) = crowded();
+    let chime = chime::Options::published(64 << 20);
+    run_over(3, &loaded, &operations, |memory, keys| Chime::new(memory, keys, SMALL, NODES, &chime));
+    let dmtree = dmtree::Options::published(64 << 20);
+    run_over(3, &loaded, &operations, |memory, keys| DmTree::new(memory, keys, SMALL, NODES, &dmtree));
+    run_over(3, &loaded, &operations, |memory, keys| Smart::new(memory, keys, SMALL, NODES, 64 << 20));
 }
 
 #[test]

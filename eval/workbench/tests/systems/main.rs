@@ -54,11 +54,22 @@ fn run<I: Index>(
     operations: &[Operation],
     build: impl FnOnce(&mut Memory, &[u64]) -> I,
 ) -> Measured {
-    let mut memory = Memory::new(1);
+    run_over(1, keys, operations, build)
+}
+
+/// The same over so many memory nodes.
+fn run_over<I: Index>(
+    memory_nodes: u16,
+    keys: &[u64],
+    operations: &[Operation],
+    build: impl FnOnce(&mut Memory, &[u64]) -> I,
+) -> Measured {
+    let hosts = Hosts { memory_nodes, ..hosts() };
+    let mut memory = Memory::new(memory_nodes);
     let index = build(&mut memory, keys);
-    let system = OverWords::new(index, memory, &hosts());
+    let system = OverWords::new(index, memory, &hosts);
     let oracle = Oracle::new(Arc::new(keys.to_vec()));
-    let measured = Bench::new(system, &hosts(), operations, oracle).run(hosts(), operations.len() as u64 / 2);
+    let measured = Bench::new(system, &hosts, operations, oracle).run(hosts, operations.len() as u64 / 2);
     assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
     measured
 }
