@@ -12,6 +12,7 @@ use anyhow::Context;
 use fpcache_workbench::BuildError;
 use fpcache_workbench::experiment::Run;
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_128;
 
 /// What a run gave, with published parameters and at its best.
 type Runs = Vec<Result<Run, BuildError>>;
@@ -98,6 +99,15 @@ impl Journal {
     }
 }
 
+/// What tells the running program from every other: a hash of it. What it was built from does not say enough, which may have changes
+/// that are in no commit.
+///
+/// # Errors
+/// If its file cannot be read.
+pub fn program() -> std::io::Result<u128> {
+    Ok(xxh3_128(&fs::read(std::env::current_exe()?)?))
+}
+
 /// Begins every such file.
 const FIRST: &str = "runs of fpcache-eval paper: ";
 
@@ -120,6 +130,15 @@ impl fpcache_workbench::paper::Journal for Journal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_is_known_by_all_of_its_bytes() {
+        let file = fs::read(std::env::current_exe().expect("a program")).expect("its bytes");
+        assert_eq!(program().expect("a hash"), xxh3_128(&file));
+        let mut other = file;
+        *other.last_mut().expect("bytes") ^= 1;
+        assert_ne!(program().expect("a hash"), xxh3_128(&other), "one that is built anew");
+    }
 
     #[test]
     fn files_of_others_are_left_and_runs_of_another_scale_go() {

@@ -107,9 +107,9 @@ impl PaperArgs {
     /// What was finished before an interruption, where there is a file for figures.
     fn journal(&self) -> anyhow::Result<Option<Journal>> {
         let Some(json) = self.json.as_deref().filter(|json| *json != Path::new("-")) else { return Ok(None) };
-        let commit = COMMIT.unwrap_or("no commit");
-        let version = env!("CARGO_PKG_VERSION");
-        let of = format!("{} keys, {}, seed {}, {version}, {commit}", self.scale, self.nic.name, self.seed);
+        let program = journal::program().context("this program, by which finished runs are known")?;
+        let of =
+            format!("{} keys, {}, seed {}, program {program:032x}", self.scale, self.nic.name, self.seed);
         let journal = Journal::open(Journal::beside(json), &of)?;
         if journal.len() > 0 {
             eprintln!("{} runs were there already", journal.len());
