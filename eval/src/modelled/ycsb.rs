@@ -124,6 +124,28 @@ mod tests {
     }
 
     #[test]
+    fn one_seed_gives_the_same_rows_twice_and_another_does_not() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let rows = |seed: u64| {
+            let file = folder.path().join("rows.json");
+            let options = format!(
+                "--dataset uniform:20K --ops 6K --clients 48 --cache 300KB --workload A,D,E \
+                 --system fpcache,rolex,dmtree --seed {seed} --json {}",
+                file.display()
+            );
+            crate::ycsb::ycsb(&parse(&options)).expect("figures");
+            let text = std::fs::read_to_string(file).expect("JSON");
+            let mut rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
+            // How and when they were made.
+            rows.iter_mut().filter_map(|row| row.as_object_mut()).for_each(|row| drop(row.remove("made")));
+            rows
+        };
+        let first = rows(1);
+        assert_eq!(first, rows(1));
+        assert_ne!(first, rows(2));
+    }
+
+    #[test]
     fn contradictions_are_refused_with_what_there_is() {
         for (options, remedy) in [
             ("--dataset uniform:10K --workload A --duration 3s", "--ops"),
