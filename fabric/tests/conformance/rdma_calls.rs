@@ -13,8 +13,8 @@ use fpcache_fabric::{
     SystemClock,
 };
 
-const ECHO: u16 = 1;
-const MANY: u16 = 2;
+use crate::rf_rpc::{BATCHES, ECHO, MANY, answer};
+
 const SLOW: u16 = 3;
 const SHAPE: Shape = Shape { slots: 4, parts: 2, capacity: 10_240 };
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -22,16 +22,6 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct Node {
     listener: String,
     _serving: Serving,
-}
-
-fn answer(rpc: u16, request: &[u8]) -> Vec<u8> {
-    match rpc {
-        MANY => {
-            let bytes = u32::from_le_bytes(*request.last_chunk().unwrap());
-            (0..bytes).map(|at| (at % 251) as u8).collect()
-        }
-        _ => request.iter().rev().copied().collect(),
-    }
 }
 
 impl Node {
@@ -70,15 +60,7 @@ fn rdma_calls_of_every_shape_come_back() {
         let mut client = node.open(ClientOptions { fixed, ..ClientOptions::default() });
         let before = client.connection().card_counts().unwrap();
         let mut results = Results::new();
-        for lengths in [
-            &[8u32][..],
-            &[0],
-            &[400],
-            &[8192, 1, 8192, 4000, 9000, 0, 8193],
-            &[4000; 12],
-            &[100_000, 5],
-            &[],
-        ] {
+        for lengths in BATCHES {
             let mut buffer = client.malloc_buf(4);
             let requests: Vec<_> = lengths.iter().map(|len| len.to_le_bytes()).collect();
             buffer.bytes().extend(requests.iter().flatten());
