@@ -7,6 +7,7 @@
 //! trip however many requests it carries, which is how a group of keys is looked up at the price of one.
 
 mod attempt;
+mod costs;
 mod engine;
 mod external;
 mod in_flight;
@@ -21,6 +22,7 @@ mod slot_window;
 mod source;
 mod verify;
 
+pub use costs::FabricCosts;
 pub use external::fetch_value;
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use in_flight::InFlight;
@@ -30,7 +32,7 @@ pub use lookup::{
 };
 pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest, find_nearest_to};
 pub use outcome::{Outcome, Outcomes};
-pub use planner::{Expected, FabricCosts, Planner, Rule, Ways};
+pub use planner::{Expected, Planner, Rule, Ways};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;
 pub use slot_window::cache_probe;
