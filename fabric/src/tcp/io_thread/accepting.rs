@@ -1,0 +1,128 @@
+//! Accepting connections, and sharing them out among the I/O threads.
+
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+
+use super::{IoThread, LISTENING};
+use crate::error::FabricError;
+use crate::shm::PROTOCOL_VERSION;
+use crate::tcp::counters::HangUp;
+use crate::tcp::handshake::{USER_REFUSED, Welcome};
+use crate::tcp::newcomers::Crowded;
+use crate::tcp::node::{Arrival, Listening, PeerKey, ToThread};
+use crate::tcp::peer::Peer;
+use crate::tcp::socket::{self, Origin, accept, prepare};
+use crate::tcp::stream::Stream;
+
+/// How long no connection is accepted after the process ran out of descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Connections that are accepted in a round.
+const MAX_ACCEPTED: usize = 64;
+/// How long none is accepted while as many as may be have not greeted.
+const CROWDED_PAUSE: Duration = Duration::from_millis(2);
+
+impl IoThread {
+    /// Accepts connections, a bounded number, and shares them out among the threads.
+    pub(super) fn accept(&mut self, which: usize) {
+        if self.paused_until.is_some_and(|until| self.tools.now < until) {
+            return;
+        }
+        self.paused_until = None;
+        let listening = Arc::clone(&self.listening);
+        let Some(listening) = listening.get(which) else { return };
+        for _ in 0..MAX_ACCEPTED {
+            if self.tools.shared.newcomers.is_full(self.tools.now) {
+                self.paused_until = Some(self.tools.now + CROWDED_PAUSE);
+                return self.pause_listening();
+            }
+            match accept(&listening.socket, &listening.target) {
+                Ok(Some((socket, origin))) => {
+                    if prepare(&socket, &listening.target).is_ok() {
+                        self.share_out(socket, origin, listening);
+                    }
+                }
+                Ok(None) => return,
+                Err(errno) => {
+                    // Out of descriptors, most likely: the queue stays readable, and looking again would spin.
+                    self.paused_until = Some(self.tools.now + ACCEPT_PAUSE);
+                    let error = FabricError::io("accepting a client")(errno);
+                    self.tools.shared.report(HangUp::NoResources, error);
+                    return self.pause_listening();
+                }
+            }
+        }
+    }
+
+    fn pause_listening(&mut self) {
+        for listening in self.listening.iter() {
+            let _ = epoll::delete(&self.epoll, &listening.socket);
+        }
+    }
+
+    pub(super) fn resume_listening(&mut self) {
+        self.paused_until = None;
+        for (data, listening) in (LISTENING..).zip(self.listening.iter()) {
+            let _ = epoll::add(&self.epoll, &listening.socket, EventData::new_u64(data), EventFlags::IN);
+        }
+    }
+
+    fn share_out(&mut self, socket: OwnedFd, origin: Origin, listening: &Listening) {
+        let shared = Arc::clone(&self.tools.shared);
+        let options = &shared.options;
+        let address = || origin.to_string();
+        let refuse = |status, detail| {
+            // What it has said is not looked at, and must not make the kernel take back what it is told.
+            socket::receive(&socket, &mut [0; 256]);
+            socket::send(&socket, &Welcome::refusal(PROTOCOL_VERSION, status, detail).encode());
+        };
+        if let Origin::User(user) = origin
+            && user != rustix::process::geteuid().as_raw()
+            && !options.allowed_users.contains(&user)
+        {
+            refuse(USER_REFUSED, u64::from(user));
+            let remedy = "name it among the admitted users to let it in";
+            let error = FabricError::UserRefused { user, address: address(), remedy };
+            return shared.report(HangUp::NoRight, error);
+        }
+        let session = match listening.is_tls.then(|| shared.tls()?.session()) {
+            // Nobody listens there without what begins one.
+            Some(None) => return,
+            session => session.flatten(),
+        };
+        let thread = self.next_thread;
+        self.next_thread = (thread + 1) % shared.threads.len();
+        let (place, crowded) = shared.newcomers.enter(&origin, thread, self.tools.now);
+        if let Some(Crowded { thread, number }) = crowded {
+            shared.threads[thread].post(ToThread::Crowded(number));
+        }
+        let stream = Stream::new(socket, session);
+        let arrival = Arrival { stream, origin, needs_token: listening.needs_token, place };
+        if thread == self.index {
+            self.take(arrival);
+        } else {
+            shared.threads[thread].post(ToThread::Take(arrival));
+        }
+    }
+
+    /// Begins to serve a connection.
+    pub(super) fn take(&mut self, arrival: Arrival) {
+        let at = self.free.pop().unwrap_or_else(|| {
+            self.peers.push(None);
+            self.peers.len() - 1
+        });
+        self.next_key += 1;
+        // Places fit 31 bits, because descriptors do; keys stay below those of the mailbox and the listening sockets.
+        let key = (self.next_key & 0x7fff_ffff) << 32 | at as u64;
+        let data = EventData::new_u64(key);
+        if epoll::add(&self.epoll, &arrival.stream, data, EventFlags::IN).is_err() {
+            return self.free.push(at);
+        }
+        let peer_key = PeerKey { thread: self.index, key };
+        self.peers[at] = Some(Peer::new(arrival, peer_key, self.tools.now));
+        self.greeting.push(key);
+        self.expect_end(at);
+    }
+}
