@@ -140,8 +140,10 @@ pub fn check_memory(
     free: u64,
     threads: usize,
 ) -> Result<usize, PaperError> {
-    // Keys, operations and what the oracle has, besides the system's own.
-    const BESIDE: u64 = 8 + 2 * (16 + 24);
+    // Keys, once more where some are inserted, and where the oracle finds them, besides the system's own.
+    const BESIDE: u64 = 8 + 8 + 8;
+    /// An operation, what it is drawn from, and what is expected of it.
+    const OPERATION: u64 = 16 + 24 + 8;
     let needs = |(system, setting): (SystemName, Setting), beside: u64| {
         (system.host_bytes(setting.sizes) as u64 + beside, system)
     };
@@ -153,13 +155,15 @@ pub fn check_memory(
     let Some((each, system)) = of_claims.chain(series).max_by_key(|(bytes, _)| *bytes) else {
         return Ok(threads.max(1));
     };
-    match free / (each * scale.keys).max(1) {
+    let operations = OPERATION * MOST as u64 * 3 / 2;
+    let all = each * scale.keys + operations.min(OPERATION * scale.keys * 3 / 2);
+    match free / all.max(1) {
         0 => Err(PaperError::Memory {
             system: system.name(),
             keys: scale.keys,
-            needs: (each * scale.keys) >> 20,
+            needs: all >> 20,
             has: free >> 20,
-            fits: free / each,
+            fits: (free.saturating_sub(operations) / each).max(free / (each + OPERATION * 3 / 2)),
         }),
         fit => Ok(threads.clamp(1, usize::try_from(fit).unwrap_or(usize::MAX))),
     }
@@ -352,9 +356,11 @@ fn each<T: Sync, R: Send>(threads: usize, all: &[T], make: impl Fn(&T) -> R + Sy
     made.into_iter().map(|(_, result)| result).collect()
 }
 
+/// Most operations that fill caches.
+const MOST: usize = 4_000_000;
+
 /// The keys that are loaded, as many operations as keys to fill caches, up to a bound, and half as many that are measured.
 fn operations(keys: &Arc<Vec<u64>>, setting: &Setting, seed: u64) -> (Arc<Vec<u64>>, Vec<Operation>, u64) {
-    const MOST: usize = 4_000_000;
     /// Scans touch fifty records each.
     const MOST_SCANS: usize = MOST / 8;
     /// An update or an insert among so many.
