@@ -25,6 +25,10 @@ pub struct ClientConfig {
     pub table: TableName,
     /// The plan for lookups.
     pub plan: PlanChoice,
+    /// About how many lookups of all compute nodes are under way at a time at a memory node that is
+    /// reached over a network; 1 by default. [`PlanChoice::Auto`] spares round trips where there are
+    /// few, and bytes where there are many.
+    pub concurrency: u32,
     /// The deadline of a call; [`with_deadline`](crate::TableClient::with_deadline) of a client
     /// sets another one for single calls. Values of many MiB take some milliseconds each. Scans and
     /// counts may take longer, as long as they make progress.
@@ -49,6 +53,7 @@ impl Default for ClientConfig {
         Self {
             table: TableName::default(),
             plan: PlanChoice::Auto,
+            concurrency: 1,
             deadline: Duration::from_secs(5),
             wait: Duration::ZERO,
             spin: Duration::from_micros(50),
@@ -71,6 +76,12 @@ impl ClientConfig {
     #[must_use]
     pub fn with_plan(self, plan: PlanChoice) -> Self {
         Self { plan, ..self }
+    }
+
+    /// The same where about so many lookups are under way at a time.
+    #[must_use]
+    pub fn with_concurrency(self, concurrency: u32) -> Self {
+        Self { concurrency, ..self }
     }
 
     /// The same with another deadline.

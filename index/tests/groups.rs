@@ -51,7 +51,7 @@ fn checked(segment: &PlacedSegment, xs: &[u64], form: Form) -> GroupedSegment {
     for (rank, (x, slot)) in xs.iter().zip(slots).enumerate() {
         assert!(!std::mem::replace(&mut taken[usize::from(*slot)], true), "two keys have slot {slot}");
         assert!(model.window(*x).contains(u32::from(*slot)), "slot {slot} is outside its key's window");
-        let leads = table.slots_of(model, *x, hashes[rank]).is_some_and(|run| run.contains(*slot));
+        let leads = table.slots_of(model, *x, hashes[rank]).contains(*slot);
         assert_eq!(leads, !strays.contains(&(rank as u32)), "rank {rank}");
     }
     let slope = |line: Line| line.to_bits() << 24;
@@ -117,9 +117,10 @@ proptest! {
         let line = Line::from_bits(line);
         let model = fpcache_index::SegmentModel { origin, line, cap, epsilon: 0 };
         for x in xs {
-            if let Some(run) = table.slots_of(&model, x, hash(x)) {
-                prop_assert!(run.len > 0 && u32::from(run.first) + u32::from(run.len) <= u32::from(cap));
-            }
+            let run = table.slots_of(&model, x, hash(x));
+            let may_not_know = matches!(form, Form::Pilots { .. });
+            prop_assert!(run.len > 0 || may_not_know);
+            prop_assert!(run.first < cap && u32::from(run.first) + u32::from(run.len) <= u32::from(cap));
         }
     }
 }
@@ -134,10 +135,11 @@ fn scattered(count: u64) -> Vec<u64> {
 fn nearly_all_keys_are_where_the_table_leads() {
     let xs = scattered(200_000);
     for (form, most_strays, most_bytes) in
-        [(Form::PLAIN, 0.0005, 0.27), (Form::SEEDED, 0.0005, 0.065), (Form::PILOTS, 0.005, 0.31)]
+        [(Form::PLAIN, 0.0005, 0.27), (Form::SEEDED, 0.0005, 0.065), (Form::PILOTS, 0.002, 0.29)]
     {
         let (mut strays, mut bytes, mut slots) = (0, 0, 0);
-        for (segment, xs) in segments(&xs, &SegmentOptions { epsilon: 64, ..SegmentOptions::default() }) {
+        let options = SegmentOptions { epsilon: 64, fill: 0.8, ..SegmentOptions::default() };
+        for (segment, xs) in segments(&xs, &options) {
             let grouped = checked(&segment, xs, form);
             strays += grouped.strays.len();
             bytes += grouped.table.bytes();
@@ -146,7 +148,7 @@ fn nearly_all_keys_are_where_the_table_leads() {
         let share = |count: usize| count as f64 / xs.len() as f64;
         assert!(share(strays) <= most_strays, "{form:?}: {} strays", share(strays));
         assert!(share(bytes) <= most_bytes, "{form:?}: {} bytes a key", share(bytes));
-        assert!(share(slots) < 1.25, "{form:?}: {} slots a key", share(slots));
+        assert!(share(slots) < 1.3, "{form:?}: {} slots a key", share(slots));
     }
 }
 

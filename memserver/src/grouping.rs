@@ -54,9 +54,9 @@ pub(crate) fn group(
     }
     let first_slot = |rank: &u32| {
         let rank = *rank as usize;
-        grouped.table.slots_of(&grouped.model, xs[rank], hashes[rank]).map(|run| run.first)
+        grouped.table.slots_of(&grouped.model, xs[rank], hashes[rank]).first
     };
-    let marked = grouped.strays.iter().filter_map(first_slot).collect();
+    let marked = grouped.strays.iter().map(first_slot).collect();
     let groups = Groups { marked, table: grouped.table };
     Some(Grouped { model: grouped.model, slots: grouped.slots, groups })
 }

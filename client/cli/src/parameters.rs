@@ -5,7 +5,7 @@ use std::str::FromStr;
 use anyhow::ensure;
 use clap::Args;
 use fpcache_client::tuning::{Forced, Tuned};
-use fpcache_client::{GroupForm, RecordShape, TableParameters, UnknownGroupForm, WidthChoice};
+use fpcache_client::{GroupChoice, RecordShape, TableParameters, UnknownGroupForm, WidthChoice};
 
 use crate::keys::{KeyLengths, Keys};
 use crate::numbers::bytes;
@@ -62,7 +62,7 @@ impl FromStr for ValueLength {
 
 /// The form of groups that records are stored in, or `none`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct GroupsArgument(Option<GroupForm>);
+struct GroupsArgument(Option<GroupChoice>);
 
 impl FromStr for GroupsArgument {
     type Err = String;
@@ -70,9 +70,9 @@ impl FromStr for GroupsArgument {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "none" => Ok(Self(None)),
-            form => form
+            choice => choice
                 .parse()
-                .map(|form| Self(Some(form)))
+                .map(|choice| Self(Some(choice)))
                 .map_err(|why: UnknownGroupForm| format!("{why}, or none")),
         }
     }
@@ -104,16 +104,17 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     slot_bytes: Option<u32>,
 
-    /// Store records in groups. With about 0.25 bytes per key on the compute node, nearly every
-    /// lookup is then one READ. Over shared memory it saves nothing. --groups=seeded takes a third
-    /// of these bytes, but more lookups need a second READ after inserts. For slots of up to 64
-    /// bytes [possible values: plain, seeded, none]
+    /// Store records in groups. With 0.25 to 0.35 bytes per key on the compute node, nearly every
+    /// lookup is then one READ. Over shared memory it saves nothing. For slots of up to 64 bytes
+    /// plain groups, or --groups=seeded, which takes a third of the bytes, but after inserts more
+    /// lookups need a second READ; for longer slots pilots, which lead to the very record. auto is
+    /// plain or pilots [possible values: auto, plain, seeded, pilots, none]
     #[arg(
         long,
         value_name = "FORM",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "plain"
+        default_missing_value = "auto"
     )]
     groups: Option<GroupsArgument>,
 }
@@ -140,8 +141,8 @@ impl Parameters {
         };
         parameters.validate::<K>()?;
         let parameters = parameters.with_width(self.fingerprint_bits.unwrap_or_default());
-        let form = self.groups.and_then(|groups| groups.0);
-        let parameters = form.map_or(Ok(parameters), |form| grouped(parameters, form))?;
+        let choice = self.groups.and_then(|groups| groups.0);
+        let parameters = choice.map_or(Ok(parameters), |choice| grouped(parameters, choice))?;
         Ok(TableParameters { fill: self.fill.unwrap_or(parameters.fill), ..parameters })
     }
 
@@ -154,8 +155,9 @@ impl Parameters {
         dataset: &K::Set,
     ) -> anyhow::Result<(TableParameters, Option<Tuned>)> {
         let parameters = self.checked::<K>(keys)?;
+        let slot_bytes = parameters.geometry().slot_bytes;
         let forced = Forced {
-            groups: self.groups.map(|groups| groups.0),
+            groups: self.groups.map(|groups| groups.0.map(|choice| choice.of(slot_bytes))),
             epsilon: self.epsilon,
             fill: self.fill,
             width: self.fingerprint_bits,
@@ -193,12 +195,12 @@ impl Parameters {
     }
 }
 
-/// The same parameters with groups of this form.
-fn grouped(parameters: TableParameters, form: GroupForm) -> anyhow::Result<TableParameters> {
-    let grouped = parameters.with_groups_of(form);
+/// The same parameters with groups of the form that is chosen.
+fn grouped(parameters: TableParameters, choice: GroupChoice) -> anyhow::Result<TableParameters> {
+    let grouped = parameters.with_groups(choice);
     ensure!(
         grouped.groups.is_some(),
-        "--groups is for slots of up to 64 bytes, but these have {}: omit it",
+        "--groups={choice} is for slots of up to 64 bytes, but these have {}: choose --groups=pilots",
         parameters.geometry().slot_bytes
     );
     Ok(grouped)
@@ -206,7 +208,7 @@ fn grouped(parameters: TableParameters, form: GroupForm) -> anyhow::Result<Table
 
 #[cfg(test)]
 mod tests {
-    use fpcache_client::{ByteKeys, U64Keys};
+    use fpcache_client::{ByteKeys, GroupForm, U64Keys};
 
     use super::*;
 
@@ -266,9 +268,11 @@ mod tests {
     fn groups_are_named_by_their_form_or_none() {
         let parse = str::parse::<GroupsArgument>;
         assert_eq!(parse("none"), Ok(GroupsArgument(None)));
-        assert_eq!(parse("plain"), Ok(GroupsArgument(Some(GroupForm::Plain))));
-        assert_eq!(parse("seeded"), Ok(GroupsArgument(Some(GroupForm::Seeded))));
-        assert!(parse("pilots").is_err_and(|why| why.contains("plain or seeded, or none")));
+        assert_eq!(parse("auto"), Ok(GroupsArgument(Some(GroupChoice::Auto))));
+        for form in GroupForm::ALL {
+            assert_eq!(parse(form.name()), Ok(GroupsArgument(Some(GroupChoice::Fixed(form)))));
+        }
+        assert!(parse("line").is_err_and(|why| why.contains("plain, seeded or pilots, or none")));
     }
 
     #[test]

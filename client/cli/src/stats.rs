@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fpcache_client::{Expected, NodeStats, RecordShape, SocketStats, TableClient, TableStats};
+use fpcache_client::{Expected, GroupForm, NodeStats, RecordShape, SocketStats, TableClient, TableStats};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
@@ -171,8 +171,9 @@ fn print<K: Keys>(
         output.row("external", format_args!("{values} values of {bytes} that do not fit their slots"))?;
     }
     let (width, epsilon, fill) = (parameters.width, parameters.epsilon, parameters.fill);
-    let groups = parameters.groups.map_or_else(String::new, |groups| {
-        format!(", {} groups of {} slots a READ", groups.name(), groups.reach)
+    let groups = parameters.groups.map_or_else(String::new, |groups| match groups.name() {
+        GroupForm::Pilots => ", pilots that lead to one slot a READ".to_owned(),
+        form => format!(", {form} groups of {} slots a READ", groups.reach),
     });
     output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}{groups}"))?;
     output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;

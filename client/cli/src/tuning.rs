@@ -50,6 +50,10 @@ pub(crate) struct Tuning {
     #[arg(long, value_enum, value_name = "FABRIC", requires = "tune")]
     tune_for: Option<Fabric>,
 
+    /// With --tune: lookups that are under way at a time at the memory node, of all compute nodes; bytes are dear where these are many
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "tune")]
+    tune_concurrency: u32,
+
     /// With --tune: bytes of a compute node for all that it keeps of the table, such as 64MiB [default: as many as there is use
     /// for]
     #[arg(long, value_name = "BYTES", requires = "tune")]
@@ -92,7 +96,7 @@ impl Tuning {
             None => place.url.split(',').next().unwrap_or_default().parse::<Url>()?.costs(),
         };
         let lookups = Lookups {
-            costs,
+            costs: costs.at_concurrency(self.tune_concurrency),
             budget: self.tune_budget.map(|budget| budget.as_u64()),
             theta: 0.0,
             negative: 0.0,

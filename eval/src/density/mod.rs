@@ -32,20 +32,20 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval density --dataset ipv4 --form plain,seeded --fill 0.8
   fpcache-eval density --dataset fb:4M --form groups --epsilon 64,128 --inserted 0,0.1,0.5,1 --plot fb.svg
 
-Each row, but for those of the forms `groups` and `seeded`, cuts a data set's keys into segments, puts these into groups, and looks for every key, and as many that are absent, where \
+Each row of the forms `line` and `plain` cuts a data set's keys into segments, puts these into groups, and looks for every key, and as many that are absent, where \
 the table of its segment leads. `one READ` is the share of keys that the first READ settles; `B/key` counts all that a compute node \
 keeps to know where to READ: the directory with its models and separators, as it lies in memory, the table, and eight bytes a \
 segment for the table's place.
 
-Rows of the forms `groups` and `seeded` are of what is built, and measured where it is used: a memory node in this process has a table with \
-groups, as --groups and --groups=seeded make them, of which the data set's keys are loaded, or some of them are and the others are inserted in random order \
+Rows of the forms `groups`, `seeded` and `pilots` are of what is built, and measured where it is used: a memory node in this process has a \
+table with groups, as --groups=plain, =seeded and =pilots make them, of which the data set's keys are loaded, or some of them are and the others are inserted in random order \
 (--inserted 1: half of them). Then a client that has read every key once looks up keys that are there, and as many that are absent, each alone. \
 `one READ` is the share that one READ of a group's slots settles, the READ of all bytes that a lookup reads, and `B/key` all that the client \
 keeps, with all room it has for more; `build` is what loading takes the memory node more for the groups. Every answer is compared.
 
-Forms: line (no table: as many slots as a plain group, about the prediction), plain (groups of nine slots, of which ten are READ), \
-pilots (a table that names the slot; for long slots); and in a memory node, for slots of 24 to 64 bytes, groups (plain ones) and \
-seeded (six groups share a separator and a seed).
+Forms: line (no table: as many slots as a plain group, about the prediction), plain (groups of nine slots, of which ten are READ); \
+and in a memory node, for slots of 24 to 64 bytes, groups (plain ones) and seeded (six groups share a separator and a seed), and \
+pilots (a table that names the very slot; for long slots).
 
 Exit code: 0 if every key was where it should be and every answer right, 1 if one was not, 2 wrong usage or a failure.";
 
@@ -64,7 +64,7 @@ pub struct DensityArgs {
     )]
     pub datasets: Vec<Spec>,
 
-    /// Forms of tables, separated by commas [default: all, groups and seeded where slots are short enough]
+    /// Forms of tables, separated by commas [default: all that slots of this length can be in]
     #[arg(long = "form", value_enum, value_delimiter = ',')]
     pub forms: Vec<FormName>,
 
@@ -72,7 +72,7 @@ pub struct DensityArgs {
     #[arg(long, value_delimiter = ',', default_value = "64,128", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub epsilon: Vec<u32>,
 
-    /// Share of a segment's slots that hold keys [default: 0.85, and 0.8 of groups and seeded]
+    /// Share of a segment's slots that hold keys [default: 0.85, and 0.8 in memory nodes]
     #[arg(long, value_name = "SHARE")]
     pub fill: Option<f64>,
 
@@ -114,14 +114,14 @@ pub enum FormName {
     Plain,
     /// Groups that hashes choose within a block, as a memory node has them
     Seeded,
-    /// The very slot, by pilots
+    /// The very slot, by pilots, as a memory node has them
     Pilots,
     /// Groups as a memory node has them
     Groups,
 }
 
 impl FormName {
-    const ALL: [Self; 5] = [Self::Line, Self::Plain, Self::Pilots, Self::Groups, Self::Seeded];
+    const ALL: [Self; 5] = [Self::Line, Self::Plain, Self::Groups, Self::Seeded, Self::Pilots];
 
     /// Of the table, if there is one.
     pub fn form(self) -> Option<Form> {
@@ -138,7 +138,8 @@ impl FormName {
         match self {
             Self::Groups => Some(GroupForm::Plain),
             Self::Seeded => Some(GroupForm::Seeded),
-            Self::Line | Self::Plain | Self::Pilots => None,
+            Self::Pilots => Some(GroupForm::Pilots),
+            Self::Line | Self::Plain => None,
         }
     }
 
@@ -178,8 +179,8 @@ impl DensityArgs {
         }
         if let Some(form) = self.forms.iter().find(|form| !self.has(**form)) {
             bail!(
-                "--form {}: a memory node has groups of slots of 24 to 64 bytes, a multiple of 8, and --slot-bytes is {}: choose such, or \
-                 among the forms that no memory node has, such as --form pilots",
+                "--form {}: a memory node has such groups of slots of 24 to 64 bytes, pilots for all from 24 bytes on, all a multiple of 8, \
+                 and --slot-bytes is {}: choose such, or --form pilots",
                 form.name(),
                 self.slot_bytes
             );
@@ -292,7 +293,7 @@ mod tests {
     fn groups_are_measured_where_slots_are_short_enough() {
         assert_eq!(parse("").expect("defaults").forms(), FormName::ALL);
         let forms = parse("--slot-bytes 264").expect("longer slots").forms();
-        assert_eq!(forms, FormName::ALL[..3]);
+        assert_eq!(forms, [FormName::Line, FormName::Plain, FormName::Pilots]);
     }
 
     #[test]

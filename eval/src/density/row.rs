@@ -18,7 +18,7 @@ pub struct DensityRow {
     pub dataset_source: String,
     /// Keys.
     pub keys: u64,
-    /// `line`, `plain` or `pilots`; and of a memory node `groups`, plain ones, and `seeded`.
+    /// `line` or `plain`; and of a memory node `groups`, plain ones, `seeded` or `pilots`.
     pub form: &'static str,
     /// Error bound of the models.
     pub epsilon: u32,

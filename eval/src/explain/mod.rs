@@ -36,7 +36,7 @@ pub const EXAMPLES: &str = "Examples:
 A row is a form of tables and an ε: how many bytes models and tables take for each key, how the budget is best divided between tables \
 and entries of the hot cache, and what a lookup costs then. `tables here` is the share of tables that the \
 budget has, `by entry` the share of lookups that an entry answers. The chosen row costs the least time of those that memory nodes have, \
-or the fewest bytes of those within a hundredth of it.
+or the fewest bytes of those within a twentieth of it.
 
 Shares are those of a table that has just been loaded; `fpcache-cli load --tune auto` reckons with inserts to come.
 
@@ -61,6 +61,10 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "NS")]
     pub round_trip: Option<f64>,
 
+    /// Lookups that are under way at a time at the memory node, of all compute nodes; bytes are dear where these are many
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub concurrency: u32,
+
     /// Bytes of a compute node for all that it keeps of the table, such as 1MiB [default: as many as there is use for]
     #[arg(long, value_name = "BYTES")]
     pub budget: Option<ByteSize>,
@@ -81,7 +85,7 @@ pub struct ExplainArgs {
     #[arg(long, value_delimiter = ',', default_value = "8,16,32,64,128,256", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub epsilon: Vec<u32>,
 
-    /// Share of slots that hold a record [default: 0.85, of groups and seeded 0.8]
+    /// Share of slots that hold a record [default: 0.85, of memory nodes' groups 0.8]
     #[arg(long, value_name = "SHARE")]
     pub fill: Option<f64>,
 
@@ -181,7 +185,7 @@ impl ExplainArgs {
     }
 
     fn asked(&self) -> Lookups {
-        let costs = self.transport.costs();
+        let costs = self.transport.costs().at_concurrency(self.concurrency);
         Lookups {
             costs: FabricCosts { round_trip: self.round_trip.unwrap_or(costs.round_trip), ..costs },
             budget: self.budget.map(|budget| budget.as_u64()),

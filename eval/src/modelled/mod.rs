@@ -148,6 +148,7 @@ impl<'a> Modelled<'a> {
             epsilon: arguments.epsilon,
             width: table.width,
             plan: arguments.plan,
+            groups: arguments.groups(),
             variant: arguments.cache.variant.unwrap_or(Variant::Fd),
             fill: arguments.fill(),
             ..Options::published(experiment.budget, experiment.sizes)
@@ -177,7 +178,7 @@ mod tests {
             ("--dataset uniform:10K --threads 2", "--clients"),
             ("--dataset uniform:10K --clients 100", "102"),
             ("--dataset uniform:10K --batch 8", "one key"),
-            ("--dataset uniform:10K --plan groups", "two-stage"),
+            ("--dataset uniform:10K --plan at-node", "two-stage"),
             ("--dataset uniform:10K --key-bytes 4", "8 or more"),
             ("--dataset uniform:10K --value-bytes vary", "a number"),
             ("--dataset uniform:10K --lookups 1000G", "fewer --lookups"),

@@ -48,7 +48,6 @@ pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
         ("--timeline", arguments.timeline.is_some(), "`fpcache-eval paper --figure 10` has one"),
         ("--url", arguments.url.is_some(), "the memory node is modelled"),
         ("--store-dir", arguments.store.store_dir.is_some(), "the memory node is modelled"),
-        ("--groups", arguments.groups.is_some(), "tables are without them"),
         ("--inline-bytes", arguments.inline_bytes.is_some(), "all values lie beside their keys"),
         ("--policy", cache.policy.is_some(), "the hot cache goes by heat"),
         ("--on-conflict", cache.on_conflict.is_some(), "lookups go on by what is cheapest"),
@@ -57,8 +56,8 @@ pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
     for (option, is_given, because) in others {
         ensure!(!is_given, "{option}: not with {transport}: {because}");
     }
-    let is_plan = !matches!(arguments.plan, PlanChoice::Fixed(Plan::Groups | Plan::AtNode));
-    ensure!(is_plan, "--plan: with {transport} there are auto, two-stage, range and speculative");
+    let is_plan = arguments.plan != PlanChoice::Fixed(Plan::AtNode);
+    ensure!(is_plan, "--plan: with {transport} there are auto, two-stage, range, speculative and groups");
     let value = arguments
         .value_bytes
         .fixed()

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use clap::Args;
 use fpcache_client::{
-    ByteKeys, ClientConfig, GroupForm, Plan, PlanChoice, RecordShape, TableParameters, Url, WidthChoice,
+    ByteKeys, ClientConfig, GroupChoice, Plan, PlanChoice, RecordShape, TableParameters, Url, WidthChoice,
 };
 use fpcache_datasets::requests::{Distribution, RequestOptions};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted, time};
@@ -103,18 +103,18 @@ pub struct RunArgs {
     #[arg(long, value_name = "SHARE", conflicts_with = "url")]
     pub fill: Option<f64>,
 
-    /// Store records in groups, with about 0.25 bytes per key on the compute node, as --plan groups
-    /// does; --groups=seeded takes a third of these. For slots of up to 64 bytes
-    /// [possible values: plain, seeded]
+    /// Store records in groups, with 0.25 to 0.35 bytes per key on the compute node, as --plan
+    /// groups does: plain ones for slots of up to 64 bytes, or --groups=seeded, with a third of the
+    /// bytes; pilots for longer slots [possible values: auto, plain, seeded, pilots]
     #[arg(
         long,
         value_name = "FORM",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "plain",
+        default_missing_value = "auto",
         conflicts_with = "url"
     )]
-    pub groups: Option<GroupForm>,
+    pub groups: Option<GroupChoice>,
 
     /// Plan for reading keys: auto, two-stage, range, speculative, groups or, over sockets, at-node
     #[arg(long, default_value = "auto")]
@@ -377,13 +377,13 @@ impl RunArgs {
             ..TableParameters::default()
         };
         let parameters = parameters.with_width(self.fingerprint_bits);
-        let parameters = self.groups().map_or(parameters, |form| parameters.with_groups_of(form));
+        let parameters = self.groups().map_or(parameters, |choice| parameters.with_groups(choice));
         TableParameters { fill: self.fill.unwrap_or(parameters.fill), ..parameters }
     }
 
     /// The form of groups that records are stored in.
-    fn groups(&self) -> Option<GroupForm> {
-        let by_plan = || (self.plan == PlanChoice::Fixed(Plan::Groups)).then_some(GroupForm::Plain);
+    pub fn groups(&self) -> Option<GroupChoice> {
+        let by_plan = || (self.plan == PlanChoice::Fixed(Plan::Groups)).then_some(GroupChoice::Auto);
         self.groups.or_else(by_plan)
     }
 

@@ -104,7 +104,8 @@ fn by_groups<K: NumberedKeys>() {
         ("groups, too", groups),
     ];
     let ways = ways.map(|(name, config)| (name.to_owned(), config));
-    for (seed, grouping) in (0..).zip([Grouping::plain(3, 4), Grouping::seeded(2, 3)]) {
+    for (seed, grouping) in (0..).zip([Grouping::plain(3, 4), Grouping::seeded(2, 3), Grouping::pilots(4, 2)])
+    {
         let parameters = TableParameters { groups: Some(grouping), ..K::small_segments() };
         let report = run_in::<K>(8 << 20, parameters, &ways, &options(keys.clone(), 6, 4_000), seed);
         assert!(report.rebuilds.is_some_and(|rebuilds| rebuilds > 50), "{grouping:?}: {report:#?}");
@@ -112,7 +113,7 @@ fn by_groups<K: NumberedKeys>() {
 }
 
 #[test]
-fn readers_by_groups_of_either_form_agree_on_an_order() {
+fn readers_by_groups_of_any_form_agree_on_an_order() {
     by_groups::<U64Keys>();
     by_groups::<ByteKeys>();
 }

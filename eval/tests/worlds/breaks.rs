@@ -229,6 +229,11 @@ fn seeded_groups(seed: u64) -> Play {
     in_groups(seed, GROUPS[1])
 }
 
+/// The same in slots that pilots choose.
+fn slots_by_pilots(seed: u64) -> Play {
+    in_groups(seed, GROUPS[2])
+}
+
 fn in_groups(seed: u64, grouping: Grouping) -> Play {
     const WRITERS: usize = 3;
     let mix = Mix { insert: 3, delete: 2, ..Mix::NOTHING };
@@ -258,18 +263,21 @@ fn in_groups(seed: u64, grouping: Grouping) -> Play {
 fn records_beside_a_group_that_is_not_marked_yet_are_found() {
     is_found(Sabotage::LiveBeforeMark, Faults::WEATHER, groups);
     is_found(Sabotage::LiveBeforeMark, Faults::WEATHER, seeded_groups);
+    is_found(Sabotage::LiveBeforeMark, Faults::WEATHER, slots_by_pilots);
 }
 
 #[test]
 fn marks_that_are_lost_with_a_change_are_found() {
     is_found(Sabotage::MarkLost, Faults::WEATHER, groups);
     is_found(Sabotage::MarkLost, Faults::WEATHER, seeded_groups);
+    is_found(Sabotage::MarkLost, Faults::WEATHER, slots_by_pilots);
 }
 
 #[test]
 fn groups_of_segments_that_were_replaced_are_found() {
     is_found(Sabotage::GroupsPassFrozen, Faults::WEATHER, groups);
     is_found(Sabotage::GroupsPassFrozen, Faults::WEATHER, seeded_groups);
+    is_found(Sabotage::GroupsPassFrozen, Faults::WEATHER, slots_by_pilots);
 }
 
 #[test]

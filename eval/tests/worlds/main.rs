@@ -37,8 +37,8 @@ fn keys(random: &mut Random) -> Vec<u64> {
     (0..count).map(|i| 10 + i * stride + i / 8 * jump).collect()
 }
 
-/// Groups of a few slots, plain and seeded, though the slots are too long for groups to pay: segments have several.
-const GROUPS: [Grouping; 2] = [Grouping::plain(3, 4), Grouping::seeded(2, 3)];
+/// Groups of a few slots, and slots by pilots, whatever pays for slots of their length: segments have several blocks.
+const GROUPS: [Grouping; 3] = [Grouping::plain(3, 4), Grouping::seeded(2, 3), Grouping::pilots(6, 2)];
 
 /// What any world's memory node and clients are drawn from.
 fn draw(seed: u64, durability: Option<Durability>) -> Play {
@@ -50,7 +50,7 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
     }
     let mut of_groups = Random::new(seed ^ 0x6709_0b50);
     if of_groups.below(4) == 0 {
-        drawn.node.groups = Some(GROUPS[of_groups.below(2) as usize]);
+        drawn.node.groups = Some(GROUPS[of_groups.below(GROUPS.len() as u64) as usize]);
         for part in drawn.parts.iter_mut().filter(|_| of_groups.below(3) > 0) {
             part.name = format!("groups, {}", part.name);
             part.config = part.config.with_plan(PlanChoice::Fixed(Plan::Groups));

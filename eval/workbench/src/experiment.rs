@@ -7,6 +7,7 @@ use std::sync::Arc;
 use ::fpcache::cache::Variant;
 use ::fpcache::fingerprint::FingerprintWidth;
 use ::fpcache::key_space::{ByteKeys, U64Keys};
+use ::fpcache::layout::{GroupChoice, GroupForm, TableParameters};
 use ::fpcache::read::{Plan, PlanChoice};
 
 pub use system_name::{SystemName, UnknownSystem};
@@ -105,9 +106,10 @@ fn plan_name(plan: PlanChoice) -> &'static str {
 impl Candidate {
     fn fpcache(o: Options) -> Self {
         let (bits, plan) = (o.width.bits(), plan_name(o.plan));
+        let groups = o.groups.map_or_else(String::new, |choice| format!(" ({choice})"));
         let full = fuller(o.fill, Options::published(o.budget, Sizes { key: 8, value: 8 }).fill);
         let text = format!(
-            "epsilon {}, fingerprints of {bits} bits, {plan}, {} entries{full}",
+            "epsilon {}, fingerprints of {bits} bits, {plan}{groups}, {} entries{full}",
             o.epsilon, o.variant
         );
         let measure = move |experiment: &Experiment<'_>| match experiment.sizes.key {
@@ -187,7 +189,7 @@ impl Candidate {
             segments(8, true, Some(2), 0.6),
         ];
         let mut all: Vec<Self> = match name {
-            SystemName::FpCache => fpcaches(experiment).map(Self::fpcache).into(),
+            SystemName::FpCache => fpcaches(experiment).into_iter().map(Self::fpcache).collect(),
             SystemName::Range => [(16, false), (16, true), (8, true), (4, true)]
                 .map(|(epsilon, keeps_hot)| {
                     Self::segments::<NoFilter>(segments(epsilon, keeps_hot, None, 1.0))
@@ -248,12 +250,12 @@ impl Candidate {
     }
 }
 
-/// FPCache as it is published, and in other ways.
-fn fpcaches(experiment: &Experiment<'_>) -> [Options; 7] {
+/// FPCache as it is published, and in other ways: in groups where nothing is fixed that these have no use for.
+fn fpcaches(experiment: &Experiment<'_>) -> Vec<Options> {
     let (budget, fixed) = (experiment.budget, experiment.fixed);
     let paper = Options::published(budget, experiment.sizes);
     let two_stage = PlanChoice::Fixed(Plan::TwoStage);
-    [
+    let in_windows = [
         (paper.epsilon, paper.width, paper.plan, paper.fill),
         (8, FingerprintWidth::Bits8, two_stage, paper.fill),
         (16, FingerprintWidth::Bits16, two_stage, paper.fill),
@@ -269,7 +271,20 @@ fn fpcaches(experiment: &Experiment<'_>) -> [Options; 7] {
         plan: fixed.plan.map_or(plan, PlanChoice::Fixed),
         variant: fixed.variant.unwrap_or(paper.variant),
         ..paper
-    })
+    });
+    let in_groups =
+        [(32, GroupChoice::Auto), (128, GroupChoice::Fixed(GroupForm::Pilots))].map(|(epsilon, choice)| {
+            Options {
+                epsilon: fixed.epsilon.unwrap_or(epsilon),
+                width: FingerprintWidth::Bits16,
+                plan: PlanChoice::Auto,
+                groups: Some(choice),
+                fill: TableParameters::FILL_OF_GROUPS,
+                ..paper
+            }
+        });
+    let suits = (fixed.width, fixed.plan, fixed.variant) == (None, None, None);
+    in_windows.into_iter().chain(in_groups.into_iter().filter(|_| suits)).collect()
 }
 
 impl Experiment<'_> {

@@ -8,7 +8,7 @@
 //! ```text
 //! entry   bits 0–31 position of the table in the log, in words from its beginning of time, plus 1 · 32–63 generation
 //! table   word 0, u32: bits 0–3 bits (all ones: none) · 4–31 of a hash of generation, address and cap
-//!         then, with seeded groups, the seeds of its blocks, four to a word · then separators, packed
+//!         then the seeds or pilots of its blocks, four to a word · then separators, packed
 //! ```
 //!
 //! The log is given memory as words are needed (`log.rs`), up to what tables may take.
@@ -85,7 +85,7 @@ pub enum KnownBlock {
 /// What the bytes for tables of groups are spent on, when the tables of all segments are here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupBytes {
-    /// Separators, and the seeds of seeded groups.
+    /// Separators, and seeds or pilots.
     pub separators: u64,
     /// What is beside them in a table: its name, and what its last word is filled up with.
     pub names: u64,
@@ -128,14 +128,10 @@ impl GroupTables {
     pub fn bytes_for(grouping: Grouping, segments: u64, slots: u64) -> u64 {
         /// Of a separator of a stride of nine. Most tables have 10 to 12; those with more leave less room for what will come.
         const BITS: u64 = 13;
-        const SEED_BITS: u64 = 8;
         let block = grouping.block().max(1);
         let blocks = slots / u64::from(block);
         // Each digit of the slots of a block is one of its separator.
-        let bits = match grouping.per_seed {
-            0 => BITS,
-            groups => BITS + u64::from(groups.ilog2()) + SEED_BITS,
-        };
+        let bits = BITS + u64::from(block.ilog2().saturating_sub(3)) + 8 * u64::from(grouping.names);
         // A table's last word is half empty, on average, and it may have a block more.
         let words = (blocks.saturating_mul(bits) / 32).saturating_add(segments.saturating_mul(2));
         let words = words.saturating_add(words / 4).saturating_add(64);
@@ -235,9 +231,9 @@ impl GroupTables {
             let Some((position, head)) = self.position(&segment) else { continue };
             parts.names += 4;
             if let Some(shape) = self.shape(&segment, head) {
-                let seeds = self.seed_words(shape.2);
-                let separators = packed_words(shape, self.words_from(position, seeds));
-                parts.separators += 4 * (seeds + separators) as u64;
+                let names = self.name_words(shape.2);
+                let separators = packed_words(shape, self.words_from(position, names));
+                parts.separators += 4 * (names + separators) as u64;
             }
         }
         let all = parts.separators + parts.names + parts.index;
@@ -275,9 +271,9 @@ impl GroupTables {
         let Some((position, head)) = self.position(segment) else { return Known::NotHere };
         // Whatever the words are by now, the group is one of the segment.
         let run = self.shape(segment, head).map(|shape| {
-            let block = block_in_packed(finest, shape, self.words_from(position, self.seed_words(shape.2)));
-            let seeds = self.words_from(position, 0);
-            self.grouping.run(block, hash, segment.cap, |block| seeds(block / 4).to_le_bytes()[block % 4])
+            let block = block_in_packed(finest, shape, self.words_from(position, self.name_words(shape.2)));
+            let names = self.words_from(position, 0);
+            self.grouping.run(block, hash, segment.cap, |at| names(at / 4).to_le_bytes()[at % 4])
         });
         // What follows is not looked at before what was looked at so far.
         fence(Ordering::Acquire);
@@ -293,7 +289,7 @@ impl GroupTables {
         let Some((position, head)) = self.position(segment) else { return KnownBlock::NotHere };
         let block = self
             .shape(segment, head)
-            .map(|shape| block_in_packed(finest, shape, self.words_from(position, self.seed_words(shape.2))));
+            .map(|shape| block_in_packed(finest, shape, self.words_from(position, self.name_words(shape.2))));
         fence(Ordering::Acquire);
         match block {
             _ if !self.is_whole(position) => KnownBlock::NotHere,
@@ -309,10 +305,10 @@ impl GroupTables {
         (bits != NONE).then(|| (bits, self.grouping.block(), self.grouping.count(segment.cap)))
     }
 
-    /// Words of the seeds of so many blocks.
+    /// Words of the seeds or pilots of so many blocks.
     #[inline]
-    fn seed_words(&self, blocks: u16) -> usize {
-        if self.grouping.per_seed == 0 { 0 } else { usize::from(blocks).div_ceil(4) }
+    fn name_words(&self, blocks: u16) -> usize {
+        (usize::from(blocks) * usize::from(self.grouping.names)).div_ceil(4)
     }
 
     /// The words of a table that begins there, behind its first one and so many more.
@@ -352,7 +348,7 @@ impl GroupTables {
         self.enter(segment.generation, start);
     }
 
-    /// Packs what a table says, seeds and then separators, and gives the bits of these; those of none, and no words, if it is not whole or
+    /// Packs what a table says, seeds or pilots and then separators, and gives the bits of these; those of none, and no words, if it is not whole or
     /// would not fit.
     fn pack(&self, segment: &SegmentName, bytes: &[u8], packed: &mut Vec<u32>) -> u8 {
         packed.clear();
@@ -360,18 +356,16 @@ impl GroupTables {
         // What fills a table up to words of the region means nothing.
         let count = usize::from(self.grouping.count(segment.cap));
         let distance = |of: &[u8]| i16::from_le_bytes([of[0], of[1]]);
-        let (separators, seeds) = rest.split_at_checked(2 * count).unwrap_or_default();
+        let (separators, names) = rest.split_at_checked(2 * count).unwrap_or_default();
         let distances: Vec<i16> = separators.chunks_exact(2).map(distance).collect();
-        if self.grouping.per_seed != 0 {
-            let seeds = seeds.get(..count).unwrap_or_default();
-            packed.extend(
-                seeds.chunks(4).map(|some| {
-                    (0..).zip(some).fold(0, |word, (at, seed)| word | u32::from(*seed) << (8 * at))
-                }),
-            );
-        }
+        let names = names.get(..count * usize::from(self.grouping.names)).unwrap_or_default();
+        packed.extend(
+            names
+                .chunks(4)
+                .map(|some| (0..).zip(some).fold(0, |word, (at, name)| word | u32::from(*name) << (8 * at))),
+        );
         let is_whole =
-            distances.len() == count && packed.len() == self.seed_words(self.grouping.count(segment.cap));
+            distances.len() == count && packed.len() == self.name_words(self.grouping.count(segment.cap));
         let is_packed = is_whole && pack(bits, self.grouping.block(), &distances, packed);
         // One that does not fit counts as none, so that nobody asks for it again and again.
         if is_packed && packed.len() < self.log.len() {

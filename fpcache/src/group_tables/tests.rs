@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::layout::{GroupForm, encode_groups};
-use fpcache_index::groups::{GroupTable, Separators, group_by_seed};
+use fpcache_index::groups::{GroupTable, Separators, bucket_of, group_by_seed, slot_by_pilot};
 
 /// Groups, and a segment of ten blocks of them.
 #[derive(Clone, Copy, Debug)]
@@ -13,7 +13,8 @@ struct Kind {
 
 const PLAIN: Kind = Kind { grouping: Grouping::plain(9, 10), cap: 91 };
 const SEEDED: Kind = Kind { grouping: Grouping::seeded(6, 10), cap: 600 };
-const KINDS: [Kind; 2] = [PLAIN, SEEDED];
+const PILOTS: Kind = Kind { grouping: Grouping::pilots(64, 14), cap: 640 };
+const KINDS: [Kind; 3] = [PLAIN, SEEDED, PILOTS];
 /// Of the key that is looked for.
 const HASH: u64 = 0x0123_4567_89ab_cdef;
 
@@ -22,8 +23,9 @@ impl Kind {
         SegmentName { address: u64::from(generation) * 4096, generation, cap: self.cap }
     }
 
-    fn seed(generation: u32, block: u32) -> u8 {
-        (generation * 7 + block * 13) as u8
+    /// A seed or pilot of the table.
+    fn byte(generation: u32, at: u32) -> u8 {
+        (generation * 7 + at * 13) as u8
     }
 
     /// A table whose keys all belong to one block.
@@ -37,11 +39,9 @@ impl Kind {
         let (size, own) = (i64::from(self.grouping.block()), i64::from(own));
         let distance = |block: i64| (i64::from(block > own) - size * block) as i16;
         let separators = Separators::from_parts(0, self.grouping.block(), (0..10).map(distance).collect());
-        let seeds = match self.grouping.name() {
-            GroupForm::Plain => Vec::new(),
-            GroupForm::Seeded => (0..10).map(|block| Self::seed(generation, block)).collect(),
-        };
-        let table = GroupTable::from_parts(self.grouping.form(), self.cap, separators.expect("ten"), seeds);
+        let bytes_of_names = (0..10 * u32::from(self.grouping.names)).map(|at| Self::byte(generation, at));
+        let (form, names) = (self.grouping.form(), bytes_of_names.collect());
+        let table = GroupTable::from_parts(form, self.cap, separators.expect("ten"), names);
         encode_groups(generation, Some(&table.expect("parts that fit")), &mut bytes);
         bytes
     }
@@ -49,11 +49,19 @@ impl Kind {
     /// What it says.
     fn slots(&self, generation: u32) -> Known {
         let block = generation % 10;
-        let group = match self.grouping.per_seed {
-            0 => 0,
-            groups => group_by_seed(HASH, Self::seed(generation, block), groups.into()),
-        };
-        Known::Slots(block * u32::from(self.grouping.block()) + u32::from(group) * 10, 10)
+        let first = block * u32::from(self.grouping.block());
+        match self.grouping.name() {
+            GroupForm::Plain => Known::Slots(first, 10),
+            GroupForm::Seeded => {
+                let group = group_by_seed(HASH, Self::byte(generation, block), 6);
+                Known::Slots(first + 10 * u32::from(group), 10)
+            }
+            GroupForm::Pilots => {
+                let pilot = Self::byte(generation, 14 * block + bucket_of(HASH, 14) as u32);
+                let slot = slot_by_pilot(HASH, pilot, 64);
+                slot.map_or(Known::Slots(first, 0), |slot| Known::Slots(first + u32::from(slot), 1))
+            }
+        }
     }
 
     fn tables(&self, segments: u64) -> GroupTables {

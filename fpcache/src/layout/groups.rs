@@ -2,20 +2,18 @@
 //!
 //! ```text
 //! 0 bits u8, all ones: no table · 1 the high seven bytes of XXH3-64 of what follows, seeded with generation and bits
-//! 8 a separator i16 for each block · then, with seeded groups, a seed u8 for each · zeros up to a multiple of eight
+//! 8 a separator i16 for each block · then, for each, its seed u8 or its pilots · zeros up to a multiple of eight
 //! ```
 //!
-//! A block is a plain group, or several seeded ones, one of which a key's hash chooses. Group `g` begins at slot `g · stride`; a
-//! READ for a key of it is of `reach` slots from there on. What separators mean is [`fpcache_index::groups::Separators`], what seeds do
-//! [`fpcache_index::groups::group_by_seed`]. A table is written with its segment and never changes.
+//! A block is a plain group, or several seeded ones, one of which a key's hash chooses, or as many slots, each a group of one, of which a
+//! pilot chooses. Group `g` begins at slot `g · stride`; a READ for a key of it is of `reach` slots from there on. What separators
+//! mean is [`fpcache_index::groups::Separators`], what seeds do [`fpcache_index::groups::group_by_seed`], and what pilots do
+//! [`fpcache_index::groups::slot_by_pilot`]. A table is written with its segment and never changes.
 
-use std::fmt::{self, Display};
-use std::str::FromStr;
-
-use fpcache_index::groups::{Form, GroupTable, group_by_seed};
+use fpcache_index::groups::{Form, GroupTable, bucket_of, group_by_seed, slot_by_pilot};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::u64_at;
+use super::{GroupForm, u64_at};
 
 /// Bytes before the separators.
 const HEADER_BYTES: usize = 8;
@@ -24,48 +22,6 @@ const NONE: u8 = u8::MAX;
 /// Most bits of separators.
 const MOST_BITS: u8 = 14;
 
-/// How a table's groups are told apart.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
-pub enum GroupForm {
-    /// Each by a separator of its own.
-    #[default]
-    Plain,
-    /// Those of a block, which have one separator, by the keys' hashes and a seed: a third of the bytes on the compute node, and of those
-    /// keys that inserts put elsewhere somewhat more.
-    Seeded,
-}
-
-impl GroupForm {
-    /// As it is written on command lines and in reports.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Seeded => "seeded",
-        }
-    }
-}
-
-impl Display for GroupForm {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
-/// A name that no form of groups has.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("unknown form of groups `{0}`: use plain or seeded")]
-pub struct UnknownGroupForm(String);
-
-impl FromStr for GroupForm {
-    type Err = UnknownGroupForm;
-
-    fn from_str(text: &str) -> Result<Self, UnknownGroupForm> {
-        let named = [Self::Plain, Self::Seeded].into_iter().find(|form| form.name() == text);
-        named.ok_or_else(|| UnknownGroupForm(text.to_owned()))
-    }
-}
-
 /// How the slots of a table's segments are grouped.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Grouping {
@@ -73,8 +29,10 @@ pub struct Grouping {
     pub stride: u8,
     /// Slots that are READ: the group's, and the next one's first.
     pub reach: u8,
-    /// Groups of a block, which share a separator and a seed, by which hashes choose between them; 0: plain groups, each a block.
-    pub per_seed: u8,
+    /// Groups of a block, which share a separator.
+    pub per_block: u8,
+    /// Bytes by which hashes choose between the groups of a block: 0 where it has one, a seed, or so many pilots.
+    pub names: u8,
 }
 
 impl Grouping {
@@ -84,66 +42,87 @@ impl Grouping {
     const LEAST_REACH: usize = 4;
     /// Groups that share a seed: with more, few of all 256 seeds spread the keys of a block evenly enough.
     const PER_SEED: u8 = 6;
+    /// Slots of a block with pilots, and these: for 3.9 keys each at the fill of groups.
+    const BY_PILOTS: (u8, u8) = (64, 13);
 
     /// Plain groups, of so many slots from one to the next and so many that are READ.
     #[must_use]
     pub const fn plain(stride: u8, reach: u8) -> Self {
-        Self { stride, reach, per_seed: 0 }
+        Self { stride, reach, per_block: 1, names: 0 }
     }
 
     /// Blocks of so many groups, of so many slots each.
     #[must_use]
-    pub const fn seeded(per_seed: u8, reach: u8) -> Self {
-        Self { stride: reach, reach, per_seed }
+    pub const fn seeded(groups: u8, reach: u8) -> Self {
+        Self { stride: reach, reach, per_block: groups, names: 1 }
     }
 
-    /// Groups of this form of slots of so many bytes; `None` if those are too long for groups to pay.
+    /// Blocks of so many slots, with so many pilots, of which there are several.
+    #[must_use]
+    pub const fn pilots(slots: u8, pilots: u8) -> Self {
+        Self { stride: 1, reach: 1, per_block: slots, names: pilots }
+    }
+
+    /// Groups of this form of slots of so many bytes; `None` if those are too long for several to be READ at once, or too short.
     #[must_use]
     pub const fn for_slots(form: GroupForm, slot_bytes: usize) -> Option<Self> {
+        if let GroupForm::Pilots = form {
+            let (slots, pilots) = Self::BY_PILOTS;
+            return Some(Self::pilots(slots, pilots));
+        }
         let reach = Self::READ_BYTES / if slot_bytes == 0 { 1 } else { slot_bytes };
         if reach < Self::LEAST_REACH || reach > 64 {
             return None;
         }
         let reach = reach as u8;
         Some(match form {
-            GroupForm::Plain => Self::plain(reach - 1, reach),
             GroupForm::Seeded => Self::seeded(Self::PER_SEED, reach),
+            _ => Self::plain(reach - 1, reach),
         })
     }
 
     /// How they are told apart.
     #[must_use]
     pub const fn name(self) -> GroupForm {
-        if self.per_seed == 0 { GroupForm::Plain } else { GroupForm::Seeded }
+        match self.names {
+            0 => GroupForm::Plain,
+            1 => GroupForm::Seeded,
+            _ => GroupForm::Pilots,
+        }
     }
 
     /// The form of tables of such groups.
     #[must_use]
     pub const fn form(self) -> Form {
-        let (stride, reach) = (self.stride as u16, self.reach as u16);
-        match self.per_seed {
-            0 => Form::Plain { stride, reach },
-            groups => Form::Seeded { groups: groups as u16, reach },
+        let (stride, reach, per_block) = (self.stride as u16, self.reach as u16, self.per_block as u16);
+        match self.name() {
+            GroupForm::Plain => Form::Plain { stride, reach },
+            GroupForm::Seeded => Form::Seeded { groups: per_block, reach },
+            GroupForm::Pilots => Form::Pilots { slots: per_block, buckets: self.names as u16 },
         }
     }
 
     /// Whether there are such groups.
     #[must_use]
     pub fn is_valid(self) -> bool {
-        self.form().is_valid() && (self.per_seed == 0 || self.stride == self.reach)
+        let is_whole = match self.name() {
+            GroupForm::Plain => self.per_block == 1,
+            GroupForm::Seeded => self.stride == self.reach,
+            GroupForm::Pilots => (self.stride, self.reach) == (1, 1),
+        };
+        is_whole && self.form().is_valid()
     }
 
     /// Slots from one block to the next: those of one separator.
     #[inline]
     #[must_use]
     pub const fn block(self) -> u16 {
-        let groups = if self.per_seed == 0 { 1 } else { self.per_seed };
-        self.stride as u16 * groups as u16
+        self.stride as u16 * self.per_block as u16
     }
 
     /// The greatest ε of a segment whose keys are in groups, in a table of this ε: keys of which each block has as many are 1/fill
     /// times as far from the line in slots as they are in ranks, fill is rarely below a half, and half a block is what rounding
-    /// takes, and with seeds the order of hashes again.
+    /// takes, and with hashes their order again.
     #[must_use]
     pub const fn most_epsilon(self, epsilon: u32) -> u32 {
         let (reach, half) = (self.reach as u32, self.block() as u32 / 2);
@@ -161,10 +140,10 @@ impl Grouping {
         (cap - overhang).div_ceil(block)
     }
 
-    /// Bytes of a separator, with the seed of its block.
+    /// Bytes of a separator, with the seed or the pilots of its block.
     #[must_use]
     pub const fn bytes_per_block(self) -> usize {
-        if self.per_seed == 0 { 2 } else { 3 }
+        2 + self.names as usize
     }
 
     /// Bytes of the table of a segment of `cap` slots.
@@ -173,20 +152,24 @@ impl Grouping {
         HEADER_BYTES + (self.bytes_per_block() * self.count(cap) as usize).next_multiple_of(8)
     }
 
-    /// The slots of the group that a key of this hash belongs to, in a block of a segment of `cap` slots: the first, and how many.
-    /// `seed` tells the block's seed, and is asked where there are any.
+    /// The slots of the group that a key of this hash belongs to, in a block of a segment of `cap` slots: the first, and how many; none,
+    /// and the first of the block, if no pilot tells. `name` tells the byte of so many that choose between the groups of all blocks.
     #[inline]
     #[must_use]
-    pub fn run(self, block: u16, hash: u64, cap: u16, seed: impl FnOnce(usize) -> u8) -> (u32, u32) {
-        let group = match self.per_seed {
-            0 => 0,
-            groups => {
-                // Fewer in the only block of a segment with fewer slots.
-                let there = u16::from(groups).min(cap / u16::from(self.stride.max(1)));
-                group_by_seed(hash, seed(block.into()), there)
+    pub fn run(self, block: u16, hash: u64, cap: u16, name: impl FnOnce(usize) -> u8) -> (u32, u32) {
+        let first = u32::from(block) * u32::from(self.block());
+        // Fewer groups in the only block of a segment with fewer slots.
+        let there = || u16::from(self.per_block).min(cap / u16::from(self.stride.max(1)));
+        let group = match self.names {
+            0 => Some(0),
+            1 => Some(group_by_seed(hash, name(block.into()), there())),
+            pilots => {
+                let bucket = bucket_of(hash, pilots.into());
+                slot_by_pilot(hash, name(usize::from(block) * usize::from(pilots) + bucket), there())
             }
         };
-        let first = u32::from(block) * u32::from(self.block()) + u32::from(group) * u32::from(self.stride);
+        let Some(group) = group else { return (first, 0) };
+        let first = first + u32::from(group) * u32::from(self.stride);
         (first, u32::from(self.reach).min(u32::from(cap).saturating_sub(first)))
     }
 }
@@ -203,8 +186,8 @@ pub fn encode_groups(generation: u32, table: Option<&GroupTable>, out: &mut [u8]
     for (to, from) in rest.chunks_exact_mut(2).zip(distances) {
         to.copy_from_slice(&from.to_le_bytes());
     }
-    let seeds = table.map_or(&[][..], GroupTable::names);
-    rest.iter_mut().skip(2 * distances.len()).zip(seeds).for_each(|(to, from)| *to = *from);
+    let names = table.map_or(&[][..], GroupTable::names);
+    rest.iter_mut().skip(2 * distances.len()).zip(names).for_each(|(to, from)| *to = *from);
     head.copy_from_slice(&first_word(generation, bits, rest).to_le_bytes());
 }
 
@@ -214,7 +197,7 @@ fn first_word(generation: u32, bits: u8, rest: &[u8]) -> u64 {
     xxh3_64_with_seed(rest, seed) & !0xff | u64::from(bits)
 }
 
-/// The bits, and the separators and seeds as bytes, in the table of a segment of this generation; `None` if its keys are in no groups, or
+/// The bits, and the separators and what follows them as bytes, in the table of a segment of this generation; `None` if its keys are in no groups, or
 /// these are not its bytes.
 #[must_use]
 pub fn decode_groups(generation: u32, bytes: &[u8]) -> Option<(u8, &[u8])> {
@@ -248,11 +231,11 @@ pub const fn separator_at(block: usize) -> (u64, u32) {
     word_of(HEADER_BYTES + 2 * block)
 }
 
-/// The same of a block's seed, in the table of so many blocks.
+/// The same of one of the bytes that choose between the groups of blocks, in the table of so many blocks.
 #[inline]
 #[must_use]
-pub const fn seed_at(block: usize, blocks: u16) -> (u64, u32) {
-    word_of(HEADER_BYTES + 2 * blocks as usize + block)
+pub const fn name_at(at: usize, blocks: u16) -> (u64, u32) {
+    word_of(HEADER_BYTES + 2 * blocks as usize + at)
 }
 
 #[inline]
@@ -296,7 +279,7 @@ mod tests {
         assert_eq!(bytes[8..], [0xfe, 0xff, 3, 0, 2, 1, 5, 0, 200, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(u64_at(&bytes, 0), 0x5475_748b_3835_a409);
         let byte = |(word, shift)| (u64_at(&bytes, word as usize) >> shift) as u8;
-        assert_eq!([0, 1, 2].map(|block| byte(seed_at(block, 3))), [5, 0, 200]);
+        assert_eq!([0, 1, 2].map(|block| byte(name_at(block, 3))), [5, 0, 200]);
         assert_eq!(byte(separator_at(2)), 2);
         assert_eq!(decode_groups(77, &bytes).map(|(bits, _)| bits), Some(9));
     }
@@ -304,7 +287,9 @@ mod tests {
     #[test]
     fn no_bit_of_a_table_can_be_another() {
         let plain = (Grouping::plain(9, 10), 19, &[][..]);
-        for (grouping, cap, seeds) in [plain, (Grouping::seeded(6, 10), 120, &[3, 255][..])] {
+        let seeded = (Grouping::seeded(6, 10), 120, &[3, 255][..]);
+        let pilots = (Grouping::pilots(8, 3), 16, &[3, 255, 0, 7, 7, 254][..]);
+        for (grouping, cap, seeds) in [plain, seeded, pilots] {
             let mut bytes = vec![0; grouping.table_bytes(cap)];
             encode_groups(5, Some(&table(grouping, cap, 14, &[0, -1], seeds)), &mut bytes);
             assert!(is_whole_table(5, &bytes));
@@ -324,22 +309,24 @@ mod tests {
         assert_eq!([24, 32, 40, 64].map(of), [Some((9, 10)), Some((7, 8)), Some((5, 6)), Some((3, 4))]);
         assert_eq!([0, 72, 136, 1 << 20].map(of), [None; 4]);
         let of =
-            |bytes| Grouping::for_slots(GroupForm::Seeded, bytes).map(|g| (g.per_seed, g.stride, g.reach));
+            |bytes| Grouping::for_slots(GroupForm::Seeded, bytes).map(|g| (g.per_block, g.stride, g.reach));
         assert_eq!([24, 64, 72].map(of), [Some((6, 10, 10)), Some((6, 4, 4)), None]);
+        let of = |bytes| Grouping::for_slots(GroupForm::Pilots, bytes);
+        assert_eq!([24, 72, 1 << 20].map(of), [Some(Grouping::pilots(64, 13)); 3]);
+        for form in GroupForm::ALL {
+            assert_eq!(Grouping::for_slots(form, 24).map(Grouping::name), Some(form));
+        }
     }
 
     #[test]
-    fn forms_are_named_and_others_are_refused() {
-        for form in [GroupForm::Plain, GroupForm::Seeded] {
-            assert_eq!(
-                (form.to_string().parse(), Grouping::for_slots(form, 24).map(Grouping::name)),
-                (Ok(form), Some(form))
-            );
-        }
-        let error = "pilots".parse::<GroupForm>().expect_err("not in regions").to_string();
-        assert!(error.contains("plain or seeded"), "{error}");
+    fn groups_that_contradict_themselves_are_none() {
         for bad in [
-            Grouping { stride: 9, reach: 10, per_seed: 6 },
+            Grouping { per_block: 6, ..Grouping::plain(9, 10) },
+            Grouping { per_block: 0, ..Grouping::plain(9, 10) },
+            Grouping { reach: 10, ..Grouping::seeded(6, 9) },
+            Grouping { reach: 2, ..Grouping::pilots(64, 14) },
+            Grouping { stride: 0, ..Grouping::pilots(64, 14) },
+            Grouping::pilots(0, 14),
             Grouping::seeded(65, 4),
             Grouping::seeded(6, 0),
             Grouping::plain(9, 19),
@@ -350,8 +337,7 @@ mod tests {
 
     #[test]
     fn every_slot_of_a_segment_is_in_a_group_and_no_other() {
-        let forms = [GroupForm::Plain, GroupForm::Seeded];
-        let of = |bytes| forms.into_iter().filter_map(move |form| Grouping::for_slots(form, bytes));
+        let of = |bytes| GroupForm::ALL.into_iter().filter_map(move |form| Grouping::for_slots(form, bytes));
         for grouping in (24..=64).step_by(8).flat_map(of) {
             for cap in 1..400 {
                 let (blocks, slots) = grouping.form().blocks(cap).expect("few");
@@ -359,9 +345,10 @@ mod tests {
                     assert_eq!(grouping.count(cap), blocks, "{grouping:?} of {cap}");
                 }
                 let last = grouping.count(cap) - 1;
-                // Hashes of all the groups of a block.
-                let ends = (0..64).map(|seed| {
-                    let (first, len) = grouping.run(last, u64::MAX / 3, cap, |_| seed);
+                // Hashes and seeds that lead to all the groups of a block.
+                let ends = (0..1024u64).map(|n| {
+                    let (hash, seed) = (n / 64 * (u64::MAX / 17), n as u8 % 64);
+                    let (first, len) = grouping.run(last, hash, cap, |_| seed);
                     assert!(len == 0 || first + len <= cap.into(), "{grouping:?} of {cap}");
                     first + len
                 });

@@ -14,6 +14,7 @@
 mod address;
 mod change;
 mod directory;
+mod group_form;
 mod groups;
 mod record;
 mod segment;
@@ -24,9 +25,9 @@ mod table;
 pub use address::SegmentAddress;
 pub use change::{CHANGE_RECORD_BYTES, ChangeRecord, SegmentReplacement};
 pub use directory::{Descriptor, DirectoryPage, RootEntry, decode_root, encode_root};
+pub use group_form::{GroupChoice, GroupForm, UnknownGroupForm};
 pub use groups::{
-    GroupForm, Grouping, UnknownGroupForm, bits_of_groups, decode_groups, encode_groups, is_whole_table,
-    seed_at, separator_at,
+    Grouping, bits_of_groups, decode_groups, encode_groups, is_whole_table, name_at, separator_at,
 };
 pub use record::{MAX_VALUE_BYTES, RecordParts, RecordShape, Stored, ValueExtent, ValuePlace};
 pub use segment::{FingerprintSpan, SEGMENT_HEADER_BYTES, SegmentGeometry, SegmentHeader};
@@ -38,7 +39,7 @@ pub use superblock::{
 pub use table::{ParameterError, TABLE_RECORD_BYTES, TableParameters, TableRecord};
 
 /// Version of the region's layout and of what its fields mean. Any change of either raises it.
-pub const LAYOUT_VERSION: u32 = 7;
+pub const LAYOUT_VERSION: u32 = 8;
 
 /// Region bytes that do not decode: they were overwritten, torn, or written by something else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -4,7 +4,8 @@
 //!   0 key space u32 · 4 fingerprint bits u32 · 8 key bytes u32 (0: they vary) · 12 value bytes u32 (all ones: they vary)
 //!  16 slot bytes u32 · 20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u16
 //!  30 slots from a group to the next u8 · 31 slots of a READ of a group u8 (0 and 0: no groups)
-//!  32 bytes a slot has for key and value u32 · 36 groups of a block, which share a seed u8 (0: plain groups) · 37–39 zero
+//!  32 bytes a slot has for key and value u32 · 36 groups of a block u8
+//!  37 bytes that choose between them u8 (0: plain groups, 1: seeded ones, more: pilots) · 38–39 zero
 //!  40 keys u64 · 48 segments u64 · 56 directory root offset u64 · 64 directory pages u64 · 72 checksum of the root u64
 //!  80 end of used bytes u64 · 88 records in the slot their prediction names u64 · 96 checkpoint u64
 //! 104 change log offset u64 · 112 records of the change log u64 · 120 bytes of the root u64
@@ -12,8 +13,8 @@
 //! ```
 
 use super::{
-    Corrupt, GroupForm, Grouping, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put, u16_at, u32_at,
-    u64_at,
+    Corrupt, GroupChoice, GroupForm, Grouping, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put,
+    u16_at, u32_at, u64_at,
 };
 use crate::fingerprint::{FingerprintWidth, WidthChoice};
 use crate::key_space::KeySpace;
@@ -78,7 +79,7 @@ pub enum ParameterError {
     #[error("segments need at least 16 slots, not {0}")]
     MaxSlots(u16),
     /// There are no such groups.
-    #[error("groups of {stride} slots, READ by {reach}, {per_seed} for each seed, are none: a READ has a group's slots and at most as many more, or those alone with seeds, and groups have at most 64, and blocks as many groups", stride = .0.stride, reach = .0.reach, per_seed = .0.per_seed)]
+    #[error("groups of {stride} slots, READ by {reach}, {per_block} to a block with {names} bytes, are none: a READ has a group's slots and at most as many more, with seeds those alone and with pilots one, and groups have at most 64, and blocks as many groups with a seed", stride = .0.stride, reach = .0.reach, per_block = .0.per_block, names = .0.names)]
     Groups(Grouping),
 }
 
@@ -140,13 +141,13 @@ impl TableParameters {
         SegmentGeometry { groups: self.groups, ..SegmentGeometry::new(self.width, self.shape) }
     }
 
-    /// The same with plain groups of as many slots as pay, if any do, at [the fill](Self::FILL_OF_GROUPS) that these need.
+    /// The same with groups of the form that is chosen for its slots, at [the fill](Self::FILL_OF_GROUPS) that these need.
     #[must_use]
-    pub const fn with_groups(self) -> Self {
-        self.with_groups_of(GroupForm::Plain)
+    pub const fn with_groups(self, choice: GroupChoice) -> Self {
+        self.with_groups_of(choice.of(self.geometry().slot_bytes))
     }
 
-    /// The same with groups of this form.
+    /// The same with groups of this form; with none if the slots are too long for it.
     #[must_use]
     pub const fn with_groups_of(self, form: GroupForm) -> Self {
         match Grouping::for_slots(form, self.geometry().slot_bytes) {
@@ -196,7 +197,7 @@ impl TableParameters {
         put(b, 28, self.max_slots.to_le_bytes());
         put(b, 30, self.groups.map_or([0; 2], |groups| [groups.stride, groups.reach]));
         put(b, 32, self.shape.room.to_le_bytes());
-        put(b, 36, [self.groups.map_or(0, |groups| groups.per_seed), 0, 0, 0]);
+        put(b, 36, self.groups.map_or([0; 4], |groups| [groups.per_block, groups.names, 0, 0]));
     }
 
     /// Bytes [`encode`](Self::encode) writes.
@@ -219,9 +220,9 @@ impl TableParameters {
             room: u32_at(b, 32),
         };
         let max_slots = u16_at(b, 28);
-        let groups = match (b[30], b[31], b[36]) {
-            (0, 0, 0) => None,
-            (stride, reach, per_seed) => Some(Grouping { stride, reach, per_seed }),
+        let groups = match [b[30], b[31], b[36], b[37]] {
+            [0, 0, 0, 0] => None,
+            [stride, reach, per_block, names] => Some(Grouping { stride, reach, per_block, names }),
         };
         let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots, groups };
         parameters.validate::<K>().map_err(|e| e.to_string())?;

@@ -33,11 +33,13 @@ pub struct Way {
     pub bytes: f64,
     /// Questions of the hot cache.
     pub probes: f64,
+    /// Questions of tables of groups.
+    pub tables: f64,
 }
 
 impl Way {
     const fn reads(count: f64, bytes: f64) -> Self {
-        Self { round_trips: count, requests: count, bytes, probes: 0.0 }
+        Self { round_trips: count, requests: count, bytes, probes: 0.0, tables: 0.0 }
     }
 
     /// What it takes, alone, in nanoseconds.
@@ -47,6 +49,7 @@ impl Way {
             + self.requests * costs.request
             + self.bytes * costs.byte
             + self.probes * costs.probe
+            + self.tables * costs.table
     }
 
     /// This, and that for a share of lookups on top.
@@ -56,6 +59,7 @@ impl Way {
             requests: self.requests + share * next.requests,
             bytes: self.bytes + share * next.bytes,
             probes: self.probes + share * next.probes,
+            tables: self.tables + share * next.tables,
         }
     }
 
@@ -151,7 +155,7 @@ impl Candidate {
 
     /// The same by its table, and by the window where that does not settle it, or there is none.
     fn by_table(&self, asked: &Lookups) -> (Way, Way) {
-        let first = Way::reads(1.0, self.slots_read * self.slot_bytes);
+        let first = Way { tables: 1.0, ..Way::reads(1.0, self.slots_read * self.slot_bytes) };
         let first = Way::default().then(self.tabled, first);
         let (present, absent) = self.by_window(asked);
         (first.then(1.0 - self.one_read.0, present), first.then(1.0 - self.one_read.1, absent))
@@ -313,7 +317,7 @@ mod tests {
         assert!((absent.round_trips - (1.0 + wrong)).abs() < 1e-9);
         let (by_table, _) = CANDIDATE.by_table(&dear);
         assert!((by_table.round_trips - 1.002).abs() < 1e-9, "{by_table:?}");
-        let ns = 1.002 * costs.round_trip + by_table.requests * costs.request + by_table.bytes;
+        let ns = 1.002 * costs.round_trip + by_table.requests * costs.request + by_table.bytes + costs.table;
         assert!((by_table.ns(&dear.costs) - ns).abs() < 1e-6);
     }
 

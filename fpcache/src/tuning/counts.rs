@@ -58,9 +58,9 @@ impl Counts {
         let GroupedSegment { model, slots, table, .. } = segment;
         for ((x, hash), slot) in xs.iter().zip(hashes).zip(slots) {
             let run = table.slots_of(model, *x, *hash);
-            let leads = run.is_some_and(|run| run.contains(*slot));
+            let leads = run.contains(*slot);
             self.present_one_read += u64::from(leads);
-            self.slots_read += run.map_or(0, |run| u64::from(run.len));
+            self.slots_read += u64::from(run.len);
             self.misplaced += u64::from(!leads && !model.window(*x).contains(u32::from(*slot)));
         }
         self.table_bytes += (table.bytes() + TABLE_PLACE_BYTES) as u64;
@@ -126,24 +126,16 @@ impl<'a> Marks<'a> {
         &self.segment.table
     }
 
-    /// The number of the group of a key; `None` with pilots, or if the table does not know.
-    fn group(&self, x: u64, hash: u64) -> Option<usize> {
-        let run = self.table().slots_of(&self.segment.model, x, hash)?;
-        self.table().group_of(run).map(usize::from)
-    }
-
     /// Marks the group of a key that lies elsewhere.
     pub fn mark(&mut self, x: u64, hash: u64) {
-        if let Some(group) = self.group(x, hash) {
-            self.groups[group] = true;
-        }
+        let group = self.table().group_of(self.table().slots_of(&self.segment.model, x, hash));
+        self.groups[usize::from(group)] = true;
     }
 
-    /// Whether the READ that the table leads to settles that a key is absent: the group has all keys of its own. With pilots there is no
-    /// group, and all keys of a bucket are where its pilot leads.
+    /// Whether the READ that the table leads to settles that a key is absent: there is one, and the group has all keys of its own.
     #[must_use]
     pub fn tell_absent(&self, x: u64, hash: u64) -> bool {
         let run = self.table().slots_of(&self.segment.model, x, hash);
-        run.is_some_and(|run| self.table().group_of(run).is_none_or(|group| !self.groups[usize::from(group)]))
+        run.len > 0 && !self.groups[usize::from(self.table().group_of(run))]
     }
 }

@@ -5,7 +5,7 @@
 //! grown by some inserts, as a memory node does ([`KeySample`]); what comes out is counted ([`Counts`]), and a lookup's round trips and
 //! bytes follow, with the budget divided between tables and entries of the hot cache in the best way there is ([`Split`]). Times are these
 //! at the prices of the fabric, by the sums that read plans are chosen by. The least time wins, and among times
-//! within a hundredth of it the fewest bytes. What is forced is all that is compared.
+//! within a twentieth of it the fewest bytes. What is forced is all that is compared.
 
 mod cost;
 mod counts;
@@ -22,7 +22,7 @@ use crate::key_space::{BuildKeys, OrderError};
 use crate::layout::{GroupForm, Grouping, ParameterError, RecordShape, TableParameters};
 
 /// Times as far apart as this, as a share, are taken for equal.
-const CLOSE: f64 = 1.01;
+const CLOSE: f64 = 1.05;
 
 /// What is decided beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -49,7 +49,7 @@ pub struct Considered {
 }
 
 impl Considered {
-    /// `plain`, `seeded` or `none`.
+    /// The [name](GroupForm::name) of the form of groups, or `none`.
     #[must_use]
     pub const fn form(&self) -> &'static str {
         match self.parameters.groups {
@@ -78,7 +78,7 @@ pub struct Tuned {
 pub enum TuneError {
     /// The slots are too long for the form that was asked for.
     #[error(
-        "groups are for slots of up to 64 bytes, and these have {slot_bytes}: leave the form of groups to be chosen, or choose none"
+        "groups of several slots are for slots of up to 64 bytes, and these have {slot_bytes}: leave the form of groups to be chosen, or choose pilots or none"
     )]
     TooLong {
         /// Their bytes.
@@ -131,7 +131,8 @@ impl Tuned {
             same.min_by(|a, b| a.split.ns.total_cmp(&b.split.ns))
         };
         let chosen = self.chosen().form();
-        ["none", "plain", "seeded"].into_iter().filter(move |form| *form != chosen).filter_map(of)
+        let forms = ["none"].into_iter().chain(GroupForm::ALL.map(GroupForm::name));
+        forms.filter(move |form| *form != chosen).filter_map(of)
     }
 }
 
@@ -205,6 +206,7 @@ fn check(lookups: &Lookups, growth: f64) -> Result<(), TuneError> {
         ("the cost of a byte", costs.byte, f64::MAX, NO_LESS),
         ("the cost of a request", costs.request, f64::MAX, NO_LESS),
         ("the cost of asking the hot cache", costs.probe, f64::MAX, NO_LESS),
+        ("the cost of asking a table", costs.table, f64::MAX, NO_LESS),
         ("theta", *theta, f64::MAX, NO_LESS),
         ("the share of absent keys", *negative, 1.0, "from 0 to 1"),
         ("growth", growth, f64::MAX, NO_LESS),
@@ -215,7 +217,7 @@ fn check(lookups: &Lookups, growth: f64) -> Result<(), TuneError> {
     }
 }
 
-/// The option of the least time of those that fit, or of those within a hundredth of it that with the fewest bytes: of whether it fits,
+/// The option of the least time of those that fit, or of those within a twentieth of it that with the fewest bytes: of whether it fits,
 /// nanoseconds, bytes.
 #[must_use]
 pub fn cheapest(options: impl Iterator<Item = (bool, f64, f64)> + Clone) -> Option<usize> {
@@ -233,7 +235,7 @@ fn candidates(shape: RecordShape, forced: &Forced) -> Result<Vec<TableParameters
     let slot_bytes = default.geometry().slot_bytes;
     let forms = match forced.groups {
         Some(form) => vec![form],
-        None => vec![None, Some(GroupForm::Plain), Some(GroupForm::Seeded)],
+        None => [None].into_iter().chain(GroupForm::ALL.map(Some)).collect(),
     };
     let epsilons = forced.epsilon.map_or(EPSILONS.to_vec(), |epsilon| vec![epsilon]);
     let mut all = Vec::new();

@@ -168,11 +168,12 @@ fn insert(
     let mut free = vec![true; usize::from(segment.model.cap)];
     segment.slots.iter().for_each(|slot| free[usize::from(*slot)] = false);
     for (x, hash) in late_xs.iter().zip(late_hashes) {
-        let Some(run) = segment.table.slots_of(&segment.model, *x, *hash) else { continue };
+        let run = segment.table.slots_of(&segment.model, *x, *hash);
         let own = usize::from(run.first)..usize::from(run.first + run.len);
         // The first slot may be the group's before, and the last the next one's: they go last.
-        let inner = own.start + 1..own.end - 1;
-        let home = inner.chain([own.end - 1, own.start]).find(|slot| free[*slot]);
+        let inner = own.start + 1..own.end.saturating_sub(1);
+        let outer = own.clone().last().into_iter().chain(own.clone().next());
+        let home = inner.chain(outer).find(|slot| free[*slot]);
         let window = segment.model.window(*x);
         let slot =
             home.or_else(|| (window.first..=window.last).map(|slot| slot as usize).find(|at| free[*at]));

@@ -1,5 +1,7 @@
 //! What is chosen follows from the keys, the fabric, the budget and what is forced.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use crate::fingerprint::FingerprintWidth;
 use crate::key_space::{ByteKeys, KeySpace, U64Keys};
@@ -52,7 +54,7 @@ fn groups_are_chosen_where_round_trips_are_dear_and_none_where_memory_is_mapped(
         let chosen = tuned.chosen();
         assert!(chosen.parameters.groups.is_some(), "{tuned}");
         assert!(chosen.split.way.round_trips < 1.05, "{tuned}");
-        assert_eq!(tuned.others().count(), 2);
+        assert_eq!(tuned.others().count(), 3);
         assert!(tuned.others().all(|other| other.split.ns * CLOSE >= chosen.split.ns), "{tuned}");
         let text = tuned.to_string();
         assert!(text.contains("round trips") && text.contains("groups none: "), "{text}");
@@ -65,7 +67,7 @@ fn groups_are_chosen_where_round_trips_are_dear_and_none_where_memory_is_mapped(
 fn what_is_forced_is_all_that_is_compared() {
     let keys = scattered(20_000);
     let lookups = lookups(FabricCosts::RDMA, None);
-    for groups in [None, Some(GroupForm::Plain), Some(GroupForm::Seeded)] {
+    for groups in [None].into_iter().chain(GroupForm::ALL.map(Some)) {
         let width = Some(WidthChoice::Fixed(FingerprintWidth::Bits32));
         let forced = Forced { groups: Some(groups), epsilon: Some(48), fill: Some(0.7), width };
         let tuned = tuned(&keys, &lookups, forced);
@@ -87,12 +89,16 @@ fn a_table_of_one_key_that_would_come_late_is_loaded_with_it() {
 }
 
 #[test]
-fn long_slots_are_in_no_groups() {
-    let keys = scattered(5_000);
+fn long_slots_are_found_by_pilots_and_in_no_groups_of_several() {
+    let keys = uneven(60_000);
     let long = RecordShape::fixed(8, 128);
     let lookups = lookups(FabricCosts::RDMA, None);
-    let tuned = tune(&sample(&keys), long, &lookups, 0.1, &Forced::default()).expect("a choice");
-    assert!(tuned.considered.iter().all(|one| one.parameters.groups.is_none()));
+    let tuned = tune(&sample(&keys), long, &lookups, 0.0, &Forced::default()).expect("a choice");
+    let forms: BTreeSet<&str> = tuned.considered.iter().map(Considered::form).collect();
+    assert_eq!(forms, BTreeSet::from(["none", "pilots"]));
+    let chosen = tuned.chosen();
+    assert_eq!(chosen.form(), "pilots", "{tuned}");
+    assert!(chosen.split.way.round_trips < 1.1 && chosen.split.way.bytes < 2.0 * 144.0, "{tuned}");
     let forced = Forced { groups: Some(Some(GroupForm::Plain)), ..Forced::default() };
     let error = tune(&sample(&keys), long, &lookups, 0.1, &forced).expect_err("too long");
     assert_eq!(error, TuneError::TooLong { slot_bytes: 144 });
@@ -151,7 +157,8 @@ fn a_sample_stands_for_all_keys() {
     let (whole, part) =
         (KeySample::<U64Keys> { runs: vec![keys.clone()], keys: keys.len() as u64 }, sample(&keys));
     assert_eq!(part.runs.iter().map(Vec::len).sum::<usize>(), 8 << 14);
-    let parameters = TableParameters { epsilon: 64, ..TableParameters::default() }.with_groups();
+    let parameters = TableParameters { epsilon: 64, ..TableParameters::default() }
+        .with_groups(crate::layout::GroupChoice::Auto);
     let of = |sample: &KeySample<U64Keys>| {
         let counts = sample.count(&parameters, &(), 0.1).expect("in order");
         Candidate::of(&counts, 24, 16)
@@ -177,7 +184,7 @@ fn byte_strings_are_tuned_by_their_coordinates() {
     let sample = KeySample::<ByteKeys>::of(keys.len(), |at| keys[at].clone());
     let shape = RecordShape::fixed(17, 8);
     let lookups = lookups(FabricCosts::RDMA, None);
-    for form in [GroupForm::Plain, GroupForm::Seeded] {
+    for form in GroupForm::ALL {
         let forced = Forced { groups: Some(Some(form)), epsilon: Some(64), ..Forced::default() };
         let tuned = tune(&sample, shape, &lookups, 0.0, &forced).expect("a choice");
         let (present, absent) = tuned.chosen().candidate.one_read;

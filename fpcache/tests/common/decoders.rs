@@ -58,7 +58,7 @@ fn groups(bytes: &[u8]) {
     let _ = (decode_groups(7, bytes), is_whole_table(7, bytes));
     let hash = xxh3_64(bytes);
     let cap = (hash as u16 % 4096).max(1);
-    for form in [GroupForm::Plain, GroupForm::Seeded] {
+    for form in GroupForm::ALL {
         let Some(grouping) = Grouping::for_slots(form, 24) else { continue };
         let mut table = bytes.to_vec();
         table.resize(grouping.table_bytes(cap), 0xa5);

@@ -23,6 +23,7 @@ mod seeded;
 mod separators;
 
 pub use packed::{block_in_packed, pack, packed_words};
+pub use pilots::{bucket_of, slot_by_pilot};
 pub use seeded::group_by_seed;
 pub use separators::{Separators, block_among, finest};
 
@@ -60,8 +61,8 @@ impl Form {
     pub const PLAIN: Self = Self::Plain { stride: 9, reach: 10 };
     /// Six groups of ten slots with one separator and one seed.
     pub const SEEDED: Self = Self::Seeded { groups: 6, reach: 10 };
-    /// Blocks of 64 slots with 14 pilots, for four keys each where 85 % of the slots are in use.
-    pub const PILOTS: Self = Self::Pilots { slots: 64, buckets: 14 };
+    /// Blocks of 64 slots with 13 pilots, for four keys each where 80 % of the slots are in use.
+    pub const PILOTS: Self = Self::Pilots { slots: 64, buckets: 13 };
 
     /// Whether there are tables of this form.
     #[must_use]
@@ -102,7 +103,7 @@ impl Form {
     }
 
     /// How many blocks a segment of at least `cap` slots has, and how many slots that takes: all blocks are whole, but the one
-    /// of a segment that has no more slots than one, of which seeded groups and what pilots choose from are. `None` if more than 2^16.
+    /// of a segment that has no more slots than one, of which seeded groups are. `None` if more than 2^16.
     #[must_use]
     pub fn blocks(self, cap: u16) -> Option<(u16, u16)> {
         let whole = self.block() + self.overhang();
@@ -110,8 +111,7 @@ impl Form {
             let slots = match self {
                 Self::Plain { .. } => cap,
                 Self::Seeded { reach, .. } => cap.max(1).next_multiple_of(reach),
-                // Hashes choose among all slots of a block.
-                Self::Pilots { .. } => whole,
+                Self::Pilots { .. } => cap.max(1),
             };
             return Some((1, slots));
         }
@@ -174,10 +174,11 @@ impl GroupTable {
         fits.then_some(Self { form, cap, separators, bytes })
     }
 
-    /// The slots to READ for a key of this coordinate and hash, by the segment's model; `None` if the table does not know.
+    /// The slots to READ for a key of this coordinate and hash, by the segment's model. Where no pilot tells, none: a run without
+    /// slots at the first of the key's block.
     #[inline]
     #[must_use]
-    pub fn slots_of(&self, model: &SegmentModel, x: u64, hash: u64) -> Option<SlotRun> {
+    pub fn slots_of(&self, model: &SegmentModel, x: u64, hash: u64) -> SlotRun {
         let block = self.separators.block_of(model, x);
         self.run(block, hash)
     }
@@ -192,13 +193,13 @@ impl GroupTable {
         separators + self.bytes.len()
     }
 
-    /// The number of the group that a run begins, among all of the segment; `None` for a form without groups.
+    /// The number of the group that a run begins, among all of the segment. With pilots each slot is a group.
     #[must_use]
-    pub fn group_of(&self, run: SlotRun) -> Option<u16> {
+    pub fn group_of(&self, run: SlotRun) -> u16 {
         match self.form {
-            Form::Plain { stride, .. } => Some(run.first / stride),
-            Form::Seeded { reach, .. } => Some(run.first / reach),
-            Form::Pilots { .. } => None,
+            Form::Plain { stride, .. } => run.first / stride,
+            Form::Seeded { reach, .. } => run.first / reach,
+            Form::Pilots { .. } => run.first,
         }
     }
 
@@ -222,20 +223,22 @@ impl GroupTable {
 
     /// The run of a block's slots, in which a key of this hash is.
     #[inline]
-    fn run(&self, block: u16, hash: u64) -> Option<SlotRun> {
+    fn run(&self, block: u16, hash: u64) -> SlotRun {
         // Blocks are whole, and the last ends with the segment.
         let first = block * self.form.block();
         let bytes = usize::from(block) * self.form.bytes();
         match self.form {
-            Form::Plain { reach, .. } => Some(SlotRun { first, len: reach.min(self.cap - first) }),
+            Form::Plain { reach, .. } => SlotRun { first, len: reach.min(self.cap - first) },
             Form::Seeded { groups, reach } => {
                 let group = group_by_seed(hash, self.bytes[bytes], self.groups_there(groups, reach));
-                Some(SlotRun { first: first + group * reach, len: reach })
+                SlotRun { first: first + group * reach, len: reach }
             }
             Form::Pilots { slots, buckets } => {
-                let pilot = self.bytes[bytes + pilots::bucket_of(hash, buckets)];
-                let slot = pilots::slot_of(hash, pilot, slots)?;
-                Some(SlotRun { first: first + slot, len: 1 })
+                let pilot = self.bytes[bytes + bucket_of(hash, buckets)];
+                match slot_by_pilot(hash, pilot, slots.min(self.cap)) {
+                    Some(slot) => SlotRun { first: first + slot, len: 1 },
+                    None => SlotRun { first, len: 0 },
+                }
             }
         }
     }
@@ -276,7 +279,7 @@ impl PlacedSegment {
         // Whatever was meant by putting keys where they are, readers see what the table says.
         let leads = |at: usize| {
             let hash = hashes.get(at).copied().unwrap_or_default();
-            table.slots_of(&model, xs[at], hash).is_some_and(|run| run.contains(slots[at]))
+            table.slots_of(&model, xs[at], hash).contains(slots[at])
         };
         // A segment has fewer keys than 2^16.
         let strays = (0..self.keys).filter(|at| !leads(*at)).map(|at| at as u32).collect();
@@ -336,6 +339,7 @@ impl GroupTable {
                 }
             }
             Form::Pilots { slots: among, buckets } => {
+                let among = among.min(self.cap);
                 let pilots = &mut self.bytes[bytes..bytes + usize::from(buckets)];
                 pilots::choose_pilots(&hashes[keys.clone()], among, pilots, |key, slot| {
                     slots.put(keys.start + key, first + slot);

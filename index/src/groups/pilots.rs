@@ -1,54 +1,145 @@
 //! Slots that hashes choose, by a pilot for each bucket of keys with which they are all free.
 
-use super::{choose, mixed};
+use std::cmp::Reverse;
+use std::ops::Range;
 
-/// The pilot of a bucket whose keys lie elsewhere.
+use super::choose;
+
+/// In the place of a pilot: there is none with which the keys of the bucket had free slots, and they lie elsewhere.
 const UNKNOWN: u8 = u8::MAX;
 /// Most slots of a block.
 const MOST_SLOTS: usize = 256;
+/// Most buckets of a block.
+const MOST_BUCKETS: usize = 256;
 
-/// The bucket of a key among those of its block.
-#[inline]
-pub(super) fn bucket_of(hash: u64, buckets: u16) -> usize {
-    usize::from(choose(mixed(hash, UNKNOWN), buckets))
+/// What a pilot makes of hashes, so that other pilots make others of them.
+///
+/// A multiplication spreads what an exclusive or has changed over the high bits, by which slots are chosen; keys' hashes are mixed
+/// well already, and building tries some twenty pilots for each key.
+#[derive(Clone, Copy)]
+struct Steering(u64);
+
+impl Steering {
+    #[inline]
+    fn of(pilot: u8) -> Self {
+        Self((u64::from(pilot) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+    }
+
+    #[inline]
+    fn slot(self, hash: u64, slots: u16) -> u16 {
+        choose((hash ^ self.0).wrapping_mul(0xbf58_476d_1ce4_e5b9), slots)
+    }
 }
 
-/// The slot of a key among those of its block.
+/// The bucket of a key of this hash among those of its block.
 #[inline]
-pub(super) fn slot_of(hash: u64, pilot: u8, slots: u16) -> Option<u16> {
-    (pilot != UNKNOWN).then(|| choose(mixed(hash, pilot), slots))
+#[must_use]
+pub fn bucket_of(hash: u64, buckets: u16) -> usize {
+    // Of other bits than those that have most weight for slots.
+    usize::from(choose(hash.rotate_left(32), buckets))
+}
+
+/// The slot of a key of this hash among those of its block, by its bucket's pilot; `None` if that is none.
+#[inline]
+#[must_use]
+pub fn slot_by_pilot(hash: u64, pilot: u8, slots: u16) -> Option<u16> {
+    (pilot != UNKNOWN).then(|| Steering::of(pilot).slot(hash, slots))
+}
+
+/// Slots of a block that are taken.
+#[derive(Clone, Copy, Default)]
+struct Taken([u64; MOST_SLOTS / 64]);
+
+impl Taken {
+    #[inline]
+    fn add(&mut self, slot: u16) {
+        self.0[usize::from(slot / 64)] |= 1 << (slot % 64);
+    }
+
+    #[inline]
+    fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    #[inline]
+    fn meets(&self, other: &Self) -> bool {
+        self.0.iter().zip(&other.0).any(|(one, other)| one & other != 0)
+    }
+
+    #[inline]
+    fn and(mut self, other: &Self) -> Self {
+        self.0.iter_mut().zip(&other.0).for_each(|(one, other)| *one |= other);
+        self
+    }
+}
+
+/// The keys of a block by their buckets, of which there are 256 at most.
+struct Buckets {
+    /// The place of each key among the block's, those of one bucket after those of another.
+    keys: Vec<u32>,
+    hashes: Vec<u64>,
+    /// Where the keys of each bucket end.
+    ends: [u32; MOST_BUCKETS],
+}
+
+impl Buckets {
+    fn new(of_keys: &[u64], buckets: u16) -> Self {
+        let mut ends = [0u32; MOST_BUCKETS];
+        of_keys.iter().for_each(|hash| ends[bucket_of(*hash, buckets)] += 1);
+        let mut before = 0;
+        for end in &mut ends[..usize::from(buckets)] {
+            (*end, before) = (before, before + *end);
+        }
+        let (mut keys, mut hashes) = (vec![0; of_keys.len()], vec![0; of_keys.len()]);
+        for (key, hash) in (0..).zip(of_keys) {
+            let end = &mut ends[bucket_of(*hash, buckets)];
+            (keys[*end as usize], hashes[*end as usize]) = (key, *hash);
+            *end += 1;
+        }
+        Self { keys, hashes, ends }
+    }
+
+    /// Where the keys of a bucket lie.
+    fn of(&self, bucket: usize) -> Range<usize> {
+        let first = bucket.checked_sub(1).map_or(0, |before| self.ends[before]);
+        first as usize..self.ends[bucket] as usize
+    }
 }
 
 /// Chooses a pilot for each bucket, large ones first, and puts their keys, as `put(key, slot)`. Buckets for which there is none are
 /// left out.
 pub(super) fn choose_pilots(hashes: &[u64], slots: u16, pilots: &mut [u8], mut put: impl FnMut(usize, u16)) {
-    // At most 256 buckets.
-    let buckets = pilots.len() as u16;
-    let mut keys: Vec<(usize, usize)> =
-        hashes.iter().enumerate().map(|(key, hash)| (bucket_of(*hash, buckets), key)).collect();
-    keys.sort_unstable();
-    let mut of_buckets: Vec<&[(usize, usize)]> = keys.chunk_by(|a, b| a.0 == b.0).collect();
-    of_buckets.sort_by_key(|keys| std::cmp::Reverse(keys.len()));
-    let mut taken = [0u64; MOST_SLOTS / 64];
-    for keys in of_buckets {
-        let bucket = keys[0].0;
-        pilots[bucket] = UNKNOWN;
-        for pilot in 0..UNKNOWN {
-            let slot = |key: usize| choose(mixed(hashes[key], pilot), slots);
-            let mut with = taken;
-            let is_free = keys.iter().all(|(_, key)| {
-                let slot = slot(*key);
-                let (word, bit) = (usize::from(slot / 64), 1 << (slot % 64));
-                let is_free = with[word] & bit == 0;
-                with[word] |= bit;
-                is_free
-            });
-            if is_free {
-                taken = with;
-                keys.iter().for_each(|(_, key)| put(*key, slot(*key)));
-                pilots[bucket] = pilot;
-                break;
-            }
+    // At most 256 of them.
+    let buckets = Buckets::new(hashes, pilots.len() as u16);
+    let mut order: Vec<u8> = (0..pilots.len()).map(|bucket| bucket as u8).collect();
+    order.sort_unstable_by_key(|bucket| (Reverse(buckets.of((*bucket).into()).len()), *bucket));
+    let mut taken = Taken::default();
+    for bucket in order.into_iter().map(usize::from) {
+        let own = buckets.of(bucket);
+        let found = first_pilot(&buckets.hashes[own.clone()], slots, &taken);
+        pilots[bucket] = found.map_or(UNKNOWN, |(pilot, _)| pilot);
+        if let Some((pilot, with)) = found {
+            taken = with;
+            let steering = Steering::of(pilot);
+            own.for_each(|at| put(buckets.keys[at] as usize, steering.slot(buckets.hashes[at], slots)));
         }
     }
+}
+
+/// The first pilot with which keys of these hashes have free slots, and what is taken then.
+///
+/// All slots by a pilot are looked at together: which of them is the first that is not free could not be foretold.
+#[inline]
+fn first_pilot(hashes: &[u64], slots: u16, taken: &Taken) -> Option<(u8, Taken)> {
+    (0..UNKNOWN).find_map(|pilot| {
+        let steering = Steering::of(pilot);
+        let mut own = Taken::default();
+        if slots <= 64 {
+            own.0[0] = hashes.iter().fold(0, |own, hash| own | 1 << steering.slot(*hash, slots));
+        } else {
+            hashes.iter().for_each(|hash| own.add(steering.slot(*hash, slots)));
+        }
+        let is_free = own.count() == hashes.len() && !own.meets(taken);
+        is_free.then(|| (pilot, own.and(taken)))
+    })
 }

@@ -14,6 +14,7 @@ use fpcache_memserver::MemoryNode;
 
 const PLAIN: Grouping = Grouping::plain(9, 10);
 const SEEDED: Grouping = Grouping::seeded(6, 10);
+const PILOTS: Grouping = Grouping::pilots(64, 14);
 
 /// Compares scans from and to keys that are there, and beside them, with what a map has; returns how many took one round trip.
 fn compare<T: TestKeys>(reader: &mut Reader<T>, expected: &BTreeMap<u64, Vec<u8>>, seed: u64) -> usize {
@@ -75,14 +76,15 @@ fn scans_find_all_whatever_was_changed<T: TestKeys>(grouping: Grouping) {
 
 #[test]
 fn scans_of_integers_find_all_whatever_was_changed() {
-    for grouping in [PLAIN, SEEDED, Grouping::plain(3, 4), Grouping::seeded(2, 3)] {
+    let short = [Grouping::plain(3, 4), Grouping::seeded(2, 3), Grouping::pilots(8, 3)];
+    for grouping in [PLAIN, SEEDED, PILOTS].into_iter().chain(short) {
         scans_find_all_whatever_was_changed::<Integers>(grouping);
     }
 }
 
 #[test]
 fn scans_of_strings_find_all_whatever_was_changed() {
-    for grouping in [PLAIN, SEEDED] {
+    for grouping in [PLAIN, SEEDED, PILOTS] {
         scans_find_all_whatever_was_changed::<Strings>(grouping);
     }
 }
@@ -90,7 +92,7 @@ fn scans_of_strings_find_all_whatever_was_changed() {
 #[test]
 fn a_scan_reads_one_block_more_than_its_records_take_and_one_round_trip() {
     const RECORDS: usize = 100;
-    for (grouping, most) in [(PLAIN, 1.5), (SEEDED, 2.6)] {
+    for (grouping, most) in [(PLAIN, 1.5), (SEEDED, 2.6), (PILOTS, 2.6)] {
         let parameters =
             TableParameters { epsilon: 64, fill: 0.8, groups: Some(grouping), ..Integers::parameters(8) };
         let f = Fixture::<Integers>::new(scattered(30_000), parameters);

@@ -51,7 +51,8 @@ fn steps<T: TestKeys>(most: usize) -> impl Strategy<Value = Vec<Step<Key<T>>>> {
 fn parameters<T: TestKeys>() -> impl Strategy<Value = TableParameters> {
     let plain = [(9, 10), (1, 2), (4, 5)].map(|(stride, reach)| Grouping::plain(stride, reach));
     let seeded = [(6, 10), (2, 3), (1, 4)].map(|(groups, reach)| Grouping::seeded(groups, reach));
-    let some = plain.into_iter().chain(seeded).map(Some);
+    let pilots = [(64, 14), (8, 3), (3, 2)].map(|(slots, pilots)| Grouping::pilots(slots, pilots));
+    let some = plain.into_iter().chain(seeded).chain(pilots).map(Some);
     let groups = prop::sample::select([None].into_iter().chain(some).collect::<Vec<_>>());
     let width = prop::sample::select(&FingerprintWidth::ALL[..]);
     (width, 0u32..12, 16u16..200, T::any_shape(), groups).prop_map(

@@ -168,19 +168,26 @@ fn lines_are_loaded_from_standard_input() {
 }
 
 #[test]
-fn groups_of_either_form_are_made_and_told() {
+fn groups_of_every_form_are_made_and_told() {
     let node = Node::start(64 << 20);
-    for form in ["plain", "seeded"] {
+    let groups = [("plain", "plain groups of 10 slots"), ("seeded", "seeded groups of 10 slots")];
+    for (form, told) in groups.into_iter().chain([("pilots", "pilots that lead to one slot")]) {
         node.ends_with(0, &format!("load uniform:5K --table {form} --groups={form}"));
         let (stats, _) = node.ends_with(0, &format!("stats --table {form}"));
-        assert!(stats.contains(&format!("{form} groups of 10 slots")), "{stats}");
+        assert!(stats.contains(told), "{stats}");
         let (json, _) = node.ends_with(0, &format!("--json stats --table {form}"));
         let stats: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(stats["table"]["group_form"], form, "{stats}");
         node.ends_with(0, &format!("verify uniform:5K --table {form}"));
     }
+    node.ends_with(0, "load uniform:5K --table long --value-bytes 128 --groups");
+    let (json, _) = node.ends_with(0, "--json stats --table long");
+    let stats: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(stats["table"]["group_form"], "pilots", "what suits long slots: {stats}");
+    let (_, error) = node.ends_with(2, "load uniform:5K --table other --value-bytes 128 --groups=plain");
+    assert!(error.contains("--groups=pilots"), "{error}");
     let (_, error) = node.ends_with(2, "load uniform:5K --table other --groups=trees");
-    assert!(error.contains("plain or seeded, or none"), "{error}");
+    assert!(error.contains("plain, seeded or pilots, or none"), "{error}");
 }
 
 #[test]
@@ -214,7 +221,7 @@ fn parameters_are_found_for_keys_fabric_and_budget_and_said_why() {
         ("load fb:20K --table rdma --tune auto", "--tune"),
         ("create --table none --tune auto", "--like fb:1M"),
         ("create --table none --tune auto --like words", "keys"),
-        ("load fb:20K --table none --value-bytes 100 --groups --tune auto", "64 bytes"),
+        ("load fb:20K --table none --value-bytes 100 --groups=plain --tune auto", "64 bytes"),
     ] {
         let (_, error) = node.ends_with(2, line);
         assert!(error.contains(remedy), "{line}: {error}");

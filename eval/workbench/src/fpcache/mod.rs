@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use fpcache::cache::Variant;
 use fpcache::fingerprint::FingerprintWidth;
+use fpcache::layout::GroupChoice;
 use fpcache::read::PlanChoice;
 use fpcache::table::TableOptions;
 
@@ -36,6 +37,8 @@ pub struct Options {
     pub width: FingerprintWidth,
     /// How lookups read that the hot cache does not answer.
     pub plan: PlanChoice,
+    /// The form of groups that records are stored in, if they are.
+    pub groups: Option<GroupChoice>,
     /// What an entry of the hot cache holds.
     pub variant: Variant,
     /// Share of slots that are filled.
@@ -61,6 +64,7 @@ impl Options {
             epsilon: 16,
             width,
             plan: PlanChoice::Fixed(fpcache::read::Plan::TwoStage),
+            groups: None,
             variant: Variant::Fd,
             fill: 0.85,
             put: Self::PUT,

@@ -49,10 +49,12 @@ impl<K: Numbered> Node<K> {
             fill: options.fill,
             ..TableParameters::default()
         };
-        let slot = parameters.geometry().slot_bytes + options.width.bytes();
+        let grouped = options.groups.map_or(parameters, |choice| parameters.with_groups(choice));
+        let parameters = TableParameters { fill: options.fill, ..grouped };
+        let slot = parameters.bytes_per_slot();
         // A segment that was replaced keeps its memory for a while.
         let records = keys.len() + 3 * inserts;
-        let bytes = (records as f64 * slot as f64 / options.fill * 1.2) as usize + (64 << 20);
+        let bytes = (records as f64 * slot / options.fill * 1.2) as usize + (64 << 20);
         let region = Arc::new(SharedMemory::anonymous(bytes).map_err(|e| failed("the region", e))?);
         let node = MemoryNode::<K>::new(Arc::clone(&region), 1 + u64::from(number), number, Instant::now());
         let mut node = node.map_err(|e| failed("the memory node", e))?;
@@ -113,7 +115,9 @@ pub(super) struct Held<K: Numbered> {
 
 /// How compute nodes open tables, of which each memory node's has a share of the budget.
 pub(super) fn table_options(options: &Options, hosts: &Hosts) -> TableOptions {
-    let costs = FabricCosts { probe: 0.0, ..FabricCosts::RDMA };
+    let concurrency = (hosts.clients() / usize::from(hosts.memory_nodes.max(1))) as u32;
+    // Threads have no work of their own in the model.
+    let costs = FabricCosts { probe: 0.0, table: 0.0, ..FabricCosts::RDMA.at_concurrency(concurrency) };
     let budget = options.budget / u64::from(hosts.memory_nodes.max(1));
     let cache = Some(CacheConfig { variant: options.variant, ..CacheConfig::of(budget) });
     TableOptions { costs, cache, ..TableOptions::plan(options.plan) }

@@ -11,7 +11,7 @@ use clap::{Parser, ValueEnum};
 use fpcache::TableName;
 use fpcache::fingerprint::WidthChoice;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
-use fpcache::layout::{GroupForm, RecordShape, TableParameters};
+use fpcache::layout::{GroupChoice, RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_memserver::daemon::raise_descriptor_limit;
@@ -106,19 +106,20 @@ struct Arguments {
     #[arg(long, value_name = "SHARE", requires = "load")]
     fill: Option<f64>,
 
-    /// With --load: store records in groups. With about 0.25 bytes per key on the compute node,
-    /// nearly every lookup is then one READ. Over shared memory it saves nothing. --groups=seeded
-    /// takes a third of these bytes, but more lookups need a second READ after inserts. For slots of
-    /// up to 64 bytes [possible values: plain, seeded]
+    /// With --load: store records in groups. With 0.25 to 0.35 bytes per key on the compute node,
+    /// nearly every lookup is then one READ. Over shared memory it saves nothing. For slots of up to
+    /// 64 bytes plain groups, or --groups=seeded, which takes a third of the bytes, but after
+    /// inserts more lookups need a second READ; for longer slots pilots, which lead to the very
+    /// record. auto is plain or pilots [possible values: auto, plain, seeded, pilots]
     #[arg(
         long,
         value_name = "FORM",
         num_args = 0..=1,
         require_equals = true,
-        default_missing_value = "plain",
+        default_missing_value = "auto",
         requires = "load"
     )]
-    groups: Option<GroupForm>,
+    groups: Option<GroupChoice>,
 
     /// With --load: bytes of a value
     #[arg(long, default_value_t = 8, requires = "load")]
@@ -373,11 +374,12 @@ fn parameters<K: BuildKeys>(arguments: &Arguments, shape: RecordShape) -> anyhow
     let parameters = TableParameters { shape, epsilon: arguments.epsilon, fill, ..default };
     parameters.validate::<K>()?;
     let parameters = parameters.with_width(arguments.fingerprint_bits);
-    let grouped = arguments.groups.map_or(parameters, |form| parameters.with_groups_of(form));
+    let grouped = arguments.groups.map_or(parameters, |choice| parameters.with_groups(choice));
     let slot_bytes = parameters.geometry().slot_bytes;
     anyhow::ensure!(
         arguments.groups.is_none() || grouped.groups.is_some(),
-        "--groups is for slots of up to 64 bytes, and these have {slot_bytes}: leave it away"
+        "--groups={} is for slots of up to 64 bytes, and these have {slot_bytes}: choose --groups=pilots",
+        arguments.groups.unwrap_or_default()
     );
     Ok(TableParameters { fill: arguments.fill.unwrap_or(grouped.fill), ..grouped })
 }

@@ -164,7 +164,7 @@ impl<K: BuildKeys> Segments<K> {
         let group = match self.geometry.groups {
             Some(grouping) => {
                 let group = slots.group_of(&place.segment.model(), (place.x, hash))?;
-                group.map(|(first, _)| (first, grouping))
+                group.filter(|(_, count)| *count > 0).map(|(first, _)| (first, grouping))
             }
             None => None,
         };

@@ -10,7 +10,7 @@ use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
     RecordParts, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, bits_of_groups,
-    is_whole_table, seed_at, separator_at,
+    is_whole_table, name_at, separator_at,
 };
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -150,7 +150,8 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     }
 
     /// The slots of a READ of the group that a key of this coordinate and hash belongs to, the
-    /// first and how many; `None` if the segment's keys are in no groups.
+    /// first and how many: none, and the first of its block, if no pilot tells. `None` if the
+    /// segment's keys are in no groups.
     pub(crate) fn group_of(
         &self,
         model: &SegmentModel,
@@ -166,8 +167,8 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         };
         let form = (bits, grouping.block(), blocks);
         let block = block_among(finest(model, x), form, |block| bits_at(separator_at(block)) as i16);
-        let seed = |block| bits_at(seed_at(block, blocks)) as u8;
-        Ok(Some(grouping.run(block, hash, self.cap, seed)))
+        let name = |at| bits_at(name_at(at, blocks)) as u8;
+        Ok(Some(grouping.run(block, hash, self.cap, name)))
     }
 
     /// Whether the table of groups is as it was written with the segment, if there is one.
