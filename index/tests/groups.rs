@@ -178,7 +178,8 @@ fn groups_widen_windows_by_little_more_than_the_free_slots_between_keys() {
     for (epsilon, fill) in [(32, 0.85), (128, 0.85), (128, 0.6)] {
         let options = SegmentOptions { epsilon, fill, ..SegmentOptions::default() };
         for (segment, xs) in segments(&xs, &options) {
-            let grouped = segment.grouped(xs, &[], Form::PLAIN).unwrap();
+            let hashes: Vec<u64> = xs.iter().map(|x| hash(*x)).collect();
+            let grouped = segment.grouped(xs, &hashes, Form::PLAIN).unwrap();
             let most = f64::from(epsilon) / fill + 20.0;
             assert!(
                 f64::from(grouped.model.epsilon) <= most,
@@ -186,6 +187,29 @@ fn groups_widen_windows_by_little_more_than_the_free_slots_between_keys() {
                 grouped.model.epsilon
             );
         }
+    }
+}
+
+#[test]
+fn keys_of_one_coordinate_that_no_block_has_room_for_have_several() {
+    // As many as windows of this ε allow, and some others between them.
+    let xs: Vec<u64> = (0..40u64)
+        .flat_map(|run| {
+            let equal = 130 + hash(run) as usize % 127;
+            let others = hash(run + 100) % 60;
+            std::iter::repeat_n(run << 40, equal)
+                .chain((1..=others).map(move |other| (run << 40) + (other << 34)))
+        })
+        .collect();
+    for (form, most) in [(Form::PLAIN, 0.12), (Form::SEEDED, 0.12), (Form::PILOTS, 0.12)] {
+        let options = SegmentOptions { epsilon: 128, fill: 0.8, ..SegmentOptions::default() };
+        let mut strays = 0;
+        for (segment, xs) in segments(&xs, &options) {
+            strays += checked(&segment, xs, form).strays.len();
+        }
+        let share = strays as f64 / xs.len() as f64;
+        println!("{form:?}: {share:.3} strays");
+        assert!(share < most, "{form:?}: {share} of all keys");
     }
 }
 

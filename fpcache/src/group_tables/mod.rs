@@ -22,7 +22,7 @@ use std::ops::AddAssign;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
-use fpcache_index::groups::{block_in_packed, pack, packed_words};
+use fpcache_index::groups::{BlockRun, blocks_in_packed, pack, packed_words};
 use log::Log;
 use zerocopy::FromZeros;
 
@@ -71,11 +71,11 @@ pub enum Known {
     NotHere,
 }
 
-/// What is known of the block of slots that a key belongs to.
+/// What is known of the blocks of slots that a key may belong to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum KnownBlock {
-    /// This one.
-    Here(u16),
+pub enum KnownBlocks {
+    /// These.
+    Here(BlockRun),
     /// Its segment's records are in no groups.
     Nothing,
     /// The table is not here.
@@ -271,7 +271,7 @@ impl GroupTables {
         let Some((position, head)) = self.position(segment) else { return Known::NotHere };
         // Whatever the words are by now, the group is one of the segment.
         let run = self.shape(segment, head).map(|shape| {
-            let block = block_in_packed(finest, shape, self.words_from(position, self.name_words(shape.2)));
+            let block = self.blocks_among(position, shape, finest).of(hash);
             let names = self.words_from(position, 0);
             self.grouping.run(block, hash, segment.cap, |at| names(at / 4).to_le_bytes()[at % 4])
         });
@@ -283,19 +283,24 @@ impl GroupTables {
         run.map_or(Known::Nothing, |(first, len)| Known::Slots(first, len))
     }
 
-    /// Which block of its segment a key belongs to, whose line has this value there. It does not decrease as keys grow.
+    /// Which blocks of its segment a key may belong to, whose line has this value there. Neither the first nor the last decreases as keys
+    /// grow.
     #[must_use]
-    pub fn block(&self, segment: &SegmentName, finest: i64) -> KnownBlock {
-        let Some((position, head)) = self.position(segment) else { return KnownBlock::NotHere };
-        let block = self
-            .shape(segment, head)
-            .map(|shape| block_in_packed(finest, shape, self.words_from(position, self.name_words(shape.2))));
+    pub fn blocks(&self, segment: &SegmentName, finest: i64) -> KnownBlocks {
+        let Some((position, head)) = self.position(segment) else { return KnownBlocks::NotHere };
+        let blocks = self.shape(segment, head).map(|shape| self.blocks_among(position, shape, finest));
         fence(Ordering::Acquire);
-        match block {
-            _ if !self.is_whole(position) => KnownBlock::NotHere,
-            Some(block) => KnownBlock::Here(block),
-            None => KnownBlock::Nothing,
+        match blocks {
+            _ if !self.is_whole(position) => KnownBlocks::NotHere,
+            Some(blocks) => KnownBlocks::Here(blocks),
+            None => KnownBlocks::Nothing,
         }
+    }
+
+    /// The same by the separators of a table that begins there.
+    #[inline]
+    fn blocks_among(&self, position: u64, shape: (u8, u16, u16), finest: i64) -> BlockRun {
+        blocks_in_packed(finest, shape, self.words_from(position, self.name_words(shape.2)))
     }
 
     /// Bits, stride and number of the separators of a segment whose table begins with this word; `None` if it has none.

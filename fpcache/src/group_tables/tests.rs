@@ -35,9 +35,9 @@ impl Kind {
 
     fn table_to(&self, generation: u32, own: u32) -> Vec<u8> {
         let mut bytes = vec![0; self.grouping.table_bytes(self.cap)];
-        // Separators of 0 up to the block's, and of 1 after.
+        // Separators of -1 up to the block's, and of 1 after.
         let (size, own) = (i64::from(self.grouping.block()), i64::from(own));
-        let distance = |block: i64| (i64::from(block > own) - size * block) as i16;
+        let distance = |block: i64| ((if block > own { 1 } else { -1 }) - size * block) as i16;
         let separators = Separators::from_parts(0, self.grouping.block(), (0..10).map(distance).collect());
         let bytes_of_names = (0..10 * u32::from(self.grouping.names)).map(|at| Self::byte(generation, at));
         let (form, names) = (self.grouping.form(), bytes_of_names.collect());

@@ -1,7 +1,5 @@
 //! Which keys have which slots.
 
-use std::ops::Range;
-
 /// A key without a slot.
 const NONE: u16 = u16::MAX;
 
@@ -53,13 +51,14 @@ impl Slots {
     }
 
     /// Gives keys, in their order, these slots, as far as they are free.
-    pub(super) fn fill(&mut self, mut keys: Range<usize>, among: impl Iterator<Item = u16>) {
+    pub(super) fn fill(&mut self, keys: &[usize], among: impl Iterator<Item = u16>) {
+        let mut keys = keys.iter();
         for slot in among {
             if self.taken[usize::from(slot)] {
                 continue;
             }
             let Some(key) = keys.next() else { return };
-            self.put(key, slot);
+            self.put(*key, slot);
         }
     }
 

@@ -22,10 +22,10 @@ mod pilots;
 mod seeded;
 mod separators;
 
-pub use packed::{block_in_packed, pack, packed_words};
+pub use packed::{blocks_in_packed, pack, packed_words};
 pub use pilots::{bucket_of, slot_by_pilot};
 pub use seeded::group_by_seed;
-pub use separators::{Separators, block_among, finest};
+pub use separators::{BlockRun, Separators, blocks_among, finest};
 
 use crate::line::FRACTION_BITS;
 use crate::{Line, PlacedSegment, SegmentModel};
@@ -179,8 +179,7 @@ impl GroupTable {
     #[inline]
     #[must_use]
     pub fn slots_of(&self, model: &SegmentModel, x: u64, hash: u64) -> SlotRun {
-        let block = self.separators.block_of(model, x);
-        self.run(block, hash)
+        self.run(self.separators.blocks_of(model, x).of(hash), hash)
     }
 
     /// Bytes that a compute node keeps of it: packed separators, seeds and pilots.
@@ -252,14 +251,13 @@ impl PlacedSegment {
     /// largest distance of a key from its prediction, about ε/fill and half a block.
     ///
     /// # Panics
-    /// If there are not as many coordinates and hashes as the segment has keys, or the form is not valid. Plain groups need no
-    /// hashes.
+    /// If there are not as many coordinates and hashes as the segment has keys, or the form is not valid.
     #[must_use]
     pub fn grouped(&self, xs: &[u64], hashes: &[u64], form: Form) -> Option<GroupedSegment> {
         assert!(form.is_valid(), "{form:?}");
         assert!(
-            xs.len() == self.keys && (hashes.len() == self.keys || matches!(form, Form::Plain { .. })),
-            "one coordinate for each key, and one hash if the form needs them"
+            xs.len() == self.keys && hashes.len() == self.keys,
+            "one coordinate and one hash for each key"
         );
         let (blocks, cap) = form.blocks(self.model.cap)?;
         let mut model = SegmentModel { cap, ..self.model };
@@ -268,19 +266,18 @@ impl PlacedSegment {
         let mut table =
             GroupTable { form, cap, separators, bytes: vec![0; form.bytes() * usize::from(blocks)] };
         let mut slots = fill::Slots::new(cap, self.keys);
-        for (block, first) in (0..blocks).zip(&firsts) {
-            let end = firsts.get(usize::from(block) + 1).copied().unwrap_or(self.keys);
-            table.fill_block(block, *first..end, hashes, &mut slots);
+        let of_keys = table.blocks_of_keys(&model, (xs, hashes), &firsts);
+        let (keys, ends) = by_block(&of_keys, blocks);
+        for (block, end) in (0..blocks).zip(&ends) {
+            let first = block.checked_sub(1).map_or(0, |before| ends[usize::from(before)]);
+            table.fill_block(block, &keys[first..*end], hashes, &mut slots);
         }
-        slots.place_the_rest(|rank| firsts.partition_point(|first| *first <= rank) - 1, form.block());
+        slots.place_the_rest(|rank| of_keys[rank].into(), form.block());
         let slots = slots.into_slots();
         let farthest = xs.iter().zip(&slots).map(|(x, slot)| model.predict(*x).abs_diff(u32::from(*slot)));
         model.epsilon = u16::try_from(farthest.max().unwrap_or(0)).ok()?.max(self.model.epsilon);
         // Whatever was meant by putting keys where they are, readers see what the table says.
-        let leads = |at: usize| {
-            let hash = hashes.get(at).copied().unwrap_or_default();
-            table.slots_of(&model, xs[at], hash).contains(slots[at])
-        };
+        let leads = |at: usize| table.slots_of(&model, xs[at], hashes[at]).contains(slots[at]);
         // A segment has fewer keys than 2^16.
         let strays = (0..self.keys).filter(|at| !leads(*at)).map(|at| at as u32).collect();
         Some(GroupedSegment { model, slots, table, strays })
@@ -308,15 +305,47 @@ fn centred(model: &SegmentModel, xs: &[u64]) -> Line {
     model.line.with_intercept(middle.clamp(Line::MIN_INTERCEPT, Line::MAX_INTERCEPT))
 }
 
+/// The keys by their blocks, those of one in their order, and where the keys of each block end.
+fn by_block(of_keys: &[u16], blocks: u16) -> (Vec<usize>, Vec<usize>) {
+    let mut ends = vec![0; blocks.into()];
+    of_keys.iter().for_each(|block| ends[usize::from(*block)] += 1);
+    let mut before = 0;
+    for end in &mut ends {
+        (*end, before) = (before, before + *end);
+    }
+    let mut keys = vec![0; of_keys.len()];
+    for (key, block) in of_keys.iter().enumerate() {
+        let end = &mut ends[usize::from(*block)];
+        keys[*end] = key;
+        *end += 1;
+    }
+    (keys, ends)
+}
+
 impl GroupTable {
+    /// The block of each key, by the ranks of blocks' first keys.
+    fn blocks_of_keys(
+        &self,
+        model: &SegmentModel,
+        (xs, hashes): (&[u64], &[u64]),
+        firsts: &[usize],
+    ) -> Vec<u16> {
+        let mut of_keys = Vec::with_capacity(xs.len());
+        for (block, first) in (0..).zip(firsts) {
+            let next = firsts.get(usize::from(block) + 1).copied().unwrap_or(xs.len());
+            // Where hashes choose: between blocks that begin with the same key, and between the first two.
+            let is_shared = block < 2 || firsts[usize::from(block) - 1] == *first;
+            let of_key = |rank: usize| match is_shared {
+                true => self.separators.blocks_of(model, xs[rank]).of(hashes[rank]),
+                false => block,
+            };
+            of_keys.extend((*first..next).map(of_key));
+        }
+        of_keys
+    }
+
     /// Puts the keys of a block into its slots, as many as go there.
-    fn fill_block(
-        &mut self,
-        block: u16,
-        keys: std::ops::Range<usize>,
-        hashes: &[u64],
-        slots: &mut fill::Slots,
-    ) {
+    fn fill_block(&mut self, block: u16, keys: &[usize], hashes: &[u64], slots: &mut fill::Slots) {
         let first = block * self.form.block();
         let bytes = usize::from(block) * self.form.bytes();
         match self.form {
@@ -330,20 +359,19 @@ impl GroupTable {
             }
             Form::Seeded { groups, reach } => {
                 let groups = self.groups_there(groups, reach);
-                let seed = seeded::choose_seed(&hashes[keys.clone()], groups, reach);
+                let own: Vec<u64> = keys.iter().map(|key| hashes[*key]).collect();
+                let seed = seeded::choose_seed(&own, groups, reach);
                 self.bytes[bytes] = seed;
-                for key in keys {
-                    let group = group_by_seed(hashes[key], seed, groups);
-                    let first = first + group * reach;
-                    slots.fill(key..key + 1, first..first + reach);
+                for (key, hash) in keys.iter().zip(own) {
+                    let first = first + group_by_seed(hash, seed, groups) * reach;
+                    slots.fill(&[*key], first..first + reach);
                 }
             }
             Form::Pilots { slots: among, buckets } => {
                 let among = among.min(self.cap);
                 let pilots = &mut self.bytes[bytes..bytes + usize::from(buckets)];
-                pilots::choose_pilots(&hashes[keys.clone()], among, pilots, |key, slot| {
-                    slots.put(keys.start + key, first + slot);
-                });
+                let own: Vec<u64> = keys.iter().map(|key| hashes[*key]).collect();
+                pilots::choose_pilots(&own, among, pilots, |key, slot| slots.put(keys[key], first + slot));
             }
         }
     }

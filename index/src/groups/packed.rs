@@ -10,7 +10,7 @@
 //! then                 for each of these a one, after as many zeros as its high digits are more than the one's before it
 //! ```
 
-use super::separators::MOST_BITS;
+use super::separators::{BlockRun, MOST_BITS};
 
 /// Bits of the first distance.
 const FIRST: usize = 16;
@@ -87,24 +87,25 @@ pub fn pack(bits: u8, stride: u16, distances: &[i16], out: &mut Vec<u32>) -> boo
     true
 }
 
-/// The block of a key whose line has this value, in fractions of [`finest`](super::finest), by packed separators of this many bits,
-/// stride and number: as [`block_among`](super::block_among) tells it from what was packed. Below the number of blocks, whatever the
+/// The blocks of keys whose line has this value, in fractions of [`finest`](super::finest), by packed separators of this many bits,
+/// stride and number: as [`blocks_among`](super::blocks_among) tells them from what was packed. Below the number of blocks, whatever the
 /// words are.
 #[inline]
 #[must_use]
-pub fn block_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> u16 {
+pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> BlockRun {
+    let one = |block: u16| BlockRun { first: block, last: block };
     let shape = Shape::new(shape);
     let others = shape.others();
     if shape.blocks < 2 {
-        return 0;
+        return one(0);
     }
     let first = shape.start(1) + i64::from(word(0) as i16);
     let quantile = finest >> (MOST_BITS - shape.bits);
     // A line of a damaged region may have any value.
-    let Ok(beyond) = u64::try_from(quantile.saturating_sub(first)) else { return 0 };
+    let Ok(beyond) = u64::try_from(quantile.saturating_sub(first)) else { return one(0) };
     let (high, low_digits) = (beyond >> shape.low(), beyond & ((1 << shape.low()) - 1));
     if high > shape.most_high() {
-        return shape.blocks - 1;
+        return one(shape.blocks - 1);
     }
     let low_of = |other: usize| {
         let at = FIRST + other * shape.low() as usize;
@@ -121,7 +122,7 @@ pub fn block_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize) 
         }
         (at, ones, zeros) = (at + len, ones + some_ones, zeros + (len - some_ones) as u64);
         if ones >= others {
-            return shape.blocks - 1;
+            return one(shape.blocks - 1);
         }
     };
     // Past that zero: what comes before it has fewer high digits.
@@ -134,18 +135,27 @@ pub fn block_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize) 
         (at, ones) = (at + passed, ones + passed - (high - zeros) as usize);
         rest = rest.checked_shr(passed as u32).unwrap_or(0);
     }
-    // Those with the same high digits, one after the other.
+    // Those with the same high digits, one after the other, and how many are the key's quantile itself.
+    let mut equal = 0;
     while ones < others {
         if at % 32 == 0 {
             rest = word(at / 32);
         }
-        if rest & 1 == 0 || low_of(ones) > low_digits {
+        if rest & 1 == 0 {
             break;
         }
+        let low = low_of(ones);
+        if low > low_digits {
+            break;
+        }
+        equal += usize::from(low == low_digits);
         (at, ones, rest) = (at + 1, ones + 1, rest >> 1);
     }
     // At most all the others, and the first.
-    (ones.min(others) + 1) as u16
+    let last = ones.min(others) + 1;
+    // That of block 1 is where the others are counted from; block 0 goes with it.
+    let first = if beyond == 0 { 0 } else { last - equal.saturating_sub(1).min(last) };
+    BlockRun { first: first as u16, last: last as u16 }
 }
 
 /// How many words packed separators take, of this many bits, stride and number.
@@ -167,7 +177,7 @@ pub fn packed_words(shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> usize
 
 #[cfg(test)]
 mod tests {
-    use super::super::separators::block_among;
+    use super::super::separators::blocks_among;
     use super::*;
     use proptest::collection::vec;
     use proptest::prelude::*;
@@ -175,7 +185,7 @@ mod tests {
     proptest! {
         #[test]
         fn packed_separators_name_the_blocks_that_they_named(
-            bits in 0u8..=14, stride in 1u16..=64, steps in vec(0u32..3000, 0..200), far in any::<i16>(),
+            bits in 0u8..=14, stride in 1u16..=64, steps in vec(prop_oneof![Just(0u32), 0u32..3000], 0..200), far in any::<i16>(),
             looks in vec(any::<(u16, i8)>(), 40), wide in any::<i64>(),
         ) {
             // As they come from keys that lie unevenly, as far as distances reach.
@@ -198,8 +208,8 @@ mod tests {
             for (which, beside) in looks {
                 let near = separators[usize::from(which) % separators.len()] + i64::from(beside / 16);
                 for finest in [near << (14 - bits), wide >> (which % 64)] {
-                    let expected = block_among(finest, shape, |block| distances[block]);
-                    prop_assert_eq!(block_in_packed(finest, shape, word), expected);
+                    let expected = blocks_among(finest, shape, |block| distances[block]);
+                    prop_assert_eq!(blocks_in_packed(finest, shape, word), expected);
                 }
             }
         }
@@ -210,7 +220,8 @@ mod tests {
         ) {
             let word = |at: usize| words.get(at).copied().unwrap_or(rest);
             for rest in [finest, finest >> 40, i64::MAX >> 1] {
-                prop_assert!(block_in_packed(rest, (bits, stride, blocks), word) < blocks.max(1));
+                let run = blocks_in_packed(rest, (bits, stride, blocks), word);
+                prop_assert!(run.first <= run.last && run.last < blocks.max(1));
             }
             prop_assert!(packed_words((bits, stride, blocks), word) < 1 << 17);
         }

@@ -1,5 +1,6 @@
 //! Which block of a segment a key belongs to.
 
+use super::choose;
 use crate::SegmentModel;
 
 /// Most bits of a slot that separators tell apart.
@@ -7,16 +8,38 @@ pub(super) const MOST_BITS: u8 = 14;
 /// How many they are tried with; segments whose separators do not fit the fewest have none.
 const BITS_TRIED: [u8; 11] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 
-/// Which of `blocks` blocks, each `stride` slots after the one before, a key belongs to whose line has this value, in
+/// The blocks between which a key's hash chooses: neighbours whose separators are the key's quantile, and hardly ever more than one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BlockRun {
+    /// The first of them.
+    pub first: u16,
+    /// The last of them.
+    pub last: u16,
+}
+
+impl BlockRun {
+    /// That of a key of this hash.
+    #[inline]
+    #[must_use]
+    pub fn of(self, hash: u64) -> u16 {
+        match self.last - self.first {
+            0 => self.last,
+            // Of other bits than those that have most weight within blocks.
+            others => self.first + choose(hash.rotate_left(16), others.saturating_add(1)),
+        }
+    }
+}
+
+/// Which of `blocks` blocks, each `stride` slots after the one before, keys belong to whose line has this value, in
 /// fractions of [`finest`]; separators have so many `bits`, and `distance` tells each, however they are kept. Below `blocks`,
 /// whatever they are, if there is a block.
 #[inline]
 #[must_use]
-pub fn block_among(
+pub fn blocks_among(
     finest: i64,
     (bits, stride, blocks): (u8, u16, u16),
     distance: impl Fn(usize) -> i16,
-) -> u16 {
+) -> BlockRun {
     let bits = bits.min(MOST_BITS);
     let quantile = finest >> (MOST_BITS - bits);
     let separator = |block: usize| ((block as i64 * i64::from(stride)) << bits) + i64::from(distance(block));
@@ -29,8 +52,16 @@ pub fn block_among(
     while block > 0 && separator(block) > quantile {
         block -= 1;
     }
+    let mut first = block;
+    if block > 0 && separator(block) == quantile {
+        while first > 1 && separator(first - 1) == quantile {
+            first -= 1;
+        }
+        // The first block of all has no separator that anybody keeps.
+        first -= usize::from(first == 1);
+    }
     // There are fewer blocks than 2^16.
-    block as u16
+    BlockRun { first: first as u16, last: block as u16 }
 }
 
 /// The line's value at a coordinate in the finest fractions of a slot that separators tell apart: 2^14 of them.
@@ -45,6 +76,8 @@ pub fn finest(model: &SegmentModel, x: u64) -> i64 {
 /// With `F` [bits](Self::bits) a coordinate's *quantile* is `q(x) = floor(2^F (line's value at x))`, and the separator of block
 /// `b`, which begins at slot `b·s`, is `q(first key of b) - b·s·2^F`, in 16 bits, two's complement. `F` is as large as it takes
 /// for even blocks, as far as all of a segment's separators fit. A key's block is the last whose separator is not above its quantile, or the first.
+/// Where several have the key's quantile itself for a separator, its [hash chooses](BlockRun::of) between these; the first block of all is one of them if
+/// the second is, so that it needs no separator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Separators {
     pub(super) bits: u8,
@@ -85,18 +118,19 @@ impl Separators {
         &self.distances
     }
 
-    /// The block of a key, by its coordinate: below [`blocks`](Self::blocks), whatever the values are. A few nanoseconds and one
+    /// The blocks of a key, by its coordinate: below [`blocks`](Self::blocks), whatever the values are. A few nanoseconds and one
     /// for each block between the guess and the answer.
     #[inline]
     #[must_use]
-    pub fn block_of(&self, model: &SegmentModel, x: u64) -> u16 {
+    pub fn blocks_of(&self, model: &SegmentModel, x: u64) -> BlockRun {
         // As many blocks as a u16 counts.
         let form = (self.bits, self.stride, self.distances.len() as u16);
-        block_among(finest(model, x), form, |block| self.distances[block])
+        blocks_among(finest(model, x), form, |block| self.distances[block])
     }
 
-    /// Separators of as many `blocks` with about as many keys in each, and the rank of each block's first key; `None` if some
-    /// key lies farther from its prediction than separators say. Keys of one quantile belong to one block.
+    /// Separators of as many `blocks` with about as many keys in each, and the rank of the first key of each, or of its run of equal
+    /// separators; `None` if some key lies farther from its prediction than separators say. Keys of one quantile belong to one block, or
+    /// to a run of them.
     ///
     /// They have as few bits as leave no block with more than a key above the even number: each bit more takes one more of every
     /// block where separators are kept. Where no bits that fit do that, those with the fewest keys too many.
@@ -112,9 +146,10 @@ impl Separators {
             let Some((separators, firsts)) = Self::with_bits(model, xs, (bits, stride, blocks)) else {
                 break;
             };
-            let ends = firsts.iter().skip(1).copied().chain([xs.len()]);
-            let beyond = |(first, end): (&usize, usize)| (end - first).saturating_sub(most);
-            let too_many: usize = firsts.iter().zip(ends).map(beyond).sum();
+            let runs = firsts.chunk_by(|a, b| a == b);
+            let ends = runs.clone().skip(1).map(|run| run[0]).chain([xs.len()]);
+            let beyond = |(run, end): (&[usize], usize)| (end - run[0]).saturating_sub(most * run.len());
+            let too_many: usize = runs.zip(ends).map(beyond).sum();
             if best.as_ref().is_none_or(|(least, ..)| too_many < *least) {
                 best = Some((too_many, separators, firsts));
             }
@@ -152,23 +187,40 @@ fn quantile(model: &SegmentModel, x: u64, bits: u8) -> i64 {
     finest(model, x) >> (MOST_BITS - bits)
 }
 
-/// The rank of each block's first key: equally many for each block, but for keys of one quantile, which stay together.
+/// The rank of each block's first key: equally many for each block, but for keys of one quantile, which stay together, or have
+/// several blocks, all with the same first, if they are more than a block has.
 fn first_ranks(keys: usize, blocks: u16, quantile_at: impl Fn(usize) -> i64) -> Vec<usize> {
     let parts = |rank: usize| rank == 0 || rank >= keys || quantile_at(rank - 1) < quantile_at(rank);
-    let mut least = 0;
+    let blocks = usize::from(blocks);
+    let mut firsts = Vec::with_capacity(blocks);
+    // Blocks are even from this one on, which begins with this rank: the first after those of many keys of one quantile.
+    let (mut from, mut rank) = ((0, 0), 0);
     // The nearest ranks on either side of the last even one between which keys part. They stay the nearest until that has
     // passed the second, so that no key is looked at for more than one block, however many have one quantile.
     let (mut before, mut after) = (0, 0);
-    let firsts = (0..usize::from(blocks)).map(|block| {
-        let even = block * keys / usize::from(blocks);
+    while firsts.len() < blocks {
+        firsts.push(rank);
+        let (even_blocks, even_keys) = (blocks - from.0, keys - from.1);
+        let even = (from.1 + (firsts.len() - from.0) * even_keys / even_blocks).max(rank);
         if even >= after {
             before = (after..=even).rev().find(|rank| parts(*rank)).unwrap_or(after);
             after = (even..=keys).find(|rank| parts(*rank)).unwrap_or(keys);
         }
-        least = if before >= least && even - before <= after - even { before } else { after.max(least) };
-        least
-    });
-    firsts.collect()
+        let (each, tied) = (even_keys.div_ceil(even_blocks), after - before);
+        rank = match (before > rank, tied > each) {
+            // Their blocks begin with them.
+            (true, true) => before,
+            (true, false) if even - before <= after - even => before,
+            (_, false) => after,
+            (false, true) => {
+                let own = (tied + each / 2) / each.max(1);
+                firsts.extend(std::iter::repeat_n(rank, own.saturating_sub(1).min(blocks - firsts.len())));
+                from = (firsts.len(), after);
+                after
+            }
+        };
+    }
+    firsts
 }
 
 #[cfg(test)]
@@ -193,9 +245,9 @@ mod tests {
     }
 
     #[test]
-    fn blocks_begin_where_keys_part_nearest_to_even() {
+    fn blocks_begin_where_keys_part_nearest_to_even_and_many_of_one_quantile_have_several() {
         let quantiles = [0, 0, 0, 1, 1, 2, 3, 3, 3, 3, 3, 4];
         let firsts = first_ranks(quantiles.len(), 6, |rank| quantiles[rank]);
-        assert_eq!(firsts, [0, 3, 3, 6, 6, 11]);
+        assert_eq!(firsts, [0, 0, 3, 5, 6, 6]);
     }
 }

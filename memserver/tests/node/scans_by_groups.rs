@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::common::keys::folders::Folders;
 use crate::common::keys::{Integers, Strings, TestKeys};
 use crate::common::requests::Writer;
 use crate::common::{Fixture, GROUPS, Reader, TWO_STAGE, mix, scattered};
@@ -79,6 +80,14 @@ fn scans_of_integers_find_all_whatever_was_changed() {
     let short = [Grouping::plain(3, 4), Grouping::seeded(2, 3), Grouping::pilots(8, 3)];
     for grouping in [PLAIN, SEEDED, PILOTS].into_iter().chain(short) {
         scans_find_all_whatever_was_changed::<Integers>(grouping);
+    }
+}
+
+#[test]
+fn scans_of_strings_that_share_coordinates_find_all_whatever_was_changed() {
+    // Of which each has several blocks of so few slots.
+    for grouping in [Grouping::plain(3, 4), Grouping::seeded(2, 3), Grouping::pilots(8, 3)] {
+        scans_find_all_whatever_was_changed::<Folders>(grouping);
     }
 }
 

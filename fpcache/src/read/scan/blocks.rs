@@ -10,7 +10,7 @@ use fpcache_fabric::{REGION, RemoteAddr};
 use fpcache_index::groups::finest;
 
 use super::{Found, Scan, Stretch};
-use crate::group_tables::{GroupTables, KnownBlock, SegmentName};
+use crate::group_tables::{GroupTables, KnownBlocks, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::{Grouping, SlotWord};
 use crate::models::Segment;
@@ -37,11 +37,11 @@ pub(super) struct Cut<K: KeySpace> {
 }
 
 impl<K: KeySpace> Scan<'_, K> {
-    /// The block that a key of a segment belongs to, if its table is here.
-    fn block_of(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> KnownBlock {
-        let Some(tables) = self.groups else { return KnownBlock::Nothing };
+    /// The blocks that a key of a segment may belong to, if its table is here.
+    fn blocks_of(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> KnownBlocks {
+        let Some(tables) = self.groups else { return KnownBlocks::Nothing };
         let model = segment.model();
-        tables.block(&name(segment), finest(&model, self.coordinate(segment, lo, key)))
+        tables.blocks(&name(segment), finest(&model, self.coordinate(segment, lo, key)))
     }
 
     /// The slots of the blocks that have as many records as are wanted: of the least key's block on, or all from the first. Asks for the
@@ -54,25 +54,26 @@ impl<K: KeySpace> Scan<'_, K> {
         wanted: usize,
     ) -> Option<Slots> {
         let grouping = self.view.geometry().groups.filter(|_| self.groups.is_some() && !self.by_windows)?;
-        let block = match self.block_of(segment, lo, from.unwrap_or(lo)) {
-            KnownBlock::Here(block) => block,
-            KnownBlock::NotHere => {
+        let least = match self.blocks_of(segment, lo, from.unwrap_or(lo)) {
+            KnownBlocks::Here(blocks) => blocks,
+            KnownBlocks::NotHere => {
                 self.ask_for_table(segment);
                 return None;
             }
-            KnownBlock::Nothing => return None,
+            KnownBlocks::Nothing => return None,
         };
         let cap = segment.model().cap;
         let (size, count) = (u32::from(grouping.block()), grouping.count(cap));
-        let first_block = from.map_or(0, |_| block);
+        let first_block = from.map_or(0, |_| least.first);
         let first = u32::from(first_block) * size;
         if first >= u32::from(cap) {
             return None;
         }
         let slots = (wanted as f64 * self.thinner()).ceil() as u32;
         let slots = slots.saturating_add(self.extra);
-        // The least key may be its block's last one.
-        let enough = u32::from(first_block).saturating_add(1).saturating_add(slots.div_ceil(size));
+        // The least key may be the last one of its blocks.
+        let of_least = from.map_or(0, |_| least.last);
+        let enough = u32::from(of_least).saturating_add(1).saturating_add(slots.div_ceil(size));
         let mut end_block = u16::try_from(enough).unwrap_or(u16::MAX).min(count);
         if let Some(last) = self.last_block(segment, lo) {
             self.reaches_end = last < end_block || (last == u16::MAX && end_block == count);
@@ -94,9 +95,9 @@ impl<K: KeySpace> Scan<'_, K> {
     fn last_block(&self, segment: &Segment<K>, lo: &K::Key) -> Option<u16> {
         let until = self.until.as_ref()?.borrow();
         match self.range_end.as_ref().map(|range_end| until.cmp(range_end.borrow())) {
-            None | Some(Ordering::Less) => match self.block_of(segment, lo, until) {
-                KnownBlock::Here(block) => Some(block),
-                KnownBlock::NotHere | KnownBlock::Nothing => None,
+            None | Some(Ordering::Less) => match self.blocks_of(segment, lo, until) {
+                KnownBlocks::Here(blocks) => Some(blocks.last),
+                KnownBlocks::NotHere | KnownBlocks::Nothing => None,
             },
             Some(Ordering::Equal) => Some(u16::MAX),
             Some(Ordering::Greater) => None,
@@ -131,10 +132,10 @@ impl<K: KeySpace> Scan<'_, K> {
         let (found, arena, lo) = (&self.scratch.found, &self.scratch.arena, cut.lo.borrow());
         let before = found.partition_point(|found| K::kept(&found.key, arena) < lo);
         let mut is_known = true;
-        let is_covered = |found: &Found<K>| match self.block_of(&cut.segment, lo, K::kept(&found.key, arena))
+        let is_covered = |found: &Found<K>| match self.blocks_of(&cut.segment, lo, K::kept(&found.key, arena))
         {
-            KnownBlock::Here(block) => block < cut.end,
-            KnownBlock::NotHere | KnownBlock::Nothing => {
+            KnownBlocks::Here(blocks) => blocks.last < cut.end,
+            KnownBlocks::NotHere | KnownBlocks::Nothing => {
                 is_known = false;
                 false
             }

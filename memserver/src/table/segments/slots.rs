@@ -14,7 +14,7 @@ use fpcache::layout::{
 };
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
-use fpcache_index::groups::{block_among, finest};
+use fpcache_index::groups::{blocks_among, finest};
 use fpcache_index::{SegmentModel, Window};
 
 /// A live record in a copy of a slot.
@@ -166,9 +166,9 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
             self.region.load_relaxed(table + word).map_or(0, |word| word >> shift)
         };
         let form = (bits, grouping.block(), blocks);
-        let block = block_among(finest(model, x), form, |block| bits_at(separator_at(block)) as i16);
+        let run = blocks_among(finest(model, x), form, |block| bits_at(separator_at(block)) as i16);
         let name = |at| bits_at(name_at(at, blocks)) as u8;
-        Ok(Some(grouping.run(block, hash, self.cap, name)))
+        Ok(Some(grouping.run(run.of(hash), hash, self.cap, name)))
     }
 
     /// Whether the table of groups is as it was written with the segment, if there is one.

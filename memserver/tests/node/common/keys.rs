@@ -1,6 +1,8 @@
 //! The kinds of keys that the suites run over. Each names a key by a number, greater keys by
 //! greater numbers.
 
+pub mod folders;
+
 use std::borrow::Borrow;
 use std::fmt::Debug;
 
