@@ -174,7 +174,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let record = match progress {
             Progress::Commit(record) => {
                 self.durable.take().unwrap_or(Ok(())).map_err(not_durable)?;
-                record
+                *record
             }
             _ => {
                 let region = Arc::clone(&self.superblock.region);
@@ -196,7 +196,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 let record = self.publish_load(client)?;
                 if self.wal.is_some() {
                     self.durable = None;
-                    return Ok(Answer::Waits(Progress::Commit(record), Until::Durable));
+                    return Ok(Answer::Waits(Progress::Commit(Box::new(record)), Until::Durable));
                 }
                 record
             }

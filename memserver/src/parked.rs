@@ -127,7 +127,7 @@ pub(crate) enum Progress {
     /// A load whose directory is being written.
     Finish,
     /// A load whose table is there, and is being brought to the disk.
-    Commit(TableRecord),
+    Commit(Box<TableRecord>),
 }
 
 impl Progress {

@@ -118,6 +118,7 @@ fn document<K: Keys>(
                 "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
                 "group_form": parameters.groups.map(|groups| groups.name().name()),
                 "max_slots": parameters.max_slots,
+                "chosen_for": parameters.chosen_for.map(|chosen| chosen.to_string()),
                 "model_bytes": table.model_bytes,
             })
         }),
@@ -176,6 +177,9 @@ fn print<K: Keys>(
         form => format!(", {form} groups of {} slots a READ", groups.reach),
     });
     output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}{groups}"))?;
+    if let Some(chosen_for) = parameters.chosen_for {
+        output.row("chosen", chosen_for)?;
+    }
     output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;
     if let Some(Lookups { single, group }) = lookups {
         if single.is_measured {

@@ -13,6 +13,7 @@
 
 mod address;
 mod change;
+mod chosen_for;
 mod directory;
 mod group_form;
 mod groups;
@@ -24,6 +25,7 @@ mod table;
 
 pub use address::SegmentAddress;
 pub use change::{CHANGE_RECORD_BYTES, ChangeRecord, SegmentReplacement};
+pub use chosen_for::ChosenFor;
 pub use directory::{Descriptor, DirectoryPage, RootEntry, decode_root, encode_root};
 pub use group_form::{GroupChoice, GroupForm, UnknownGroupForm};
 pub use groups::{

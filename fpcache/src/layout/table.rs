@@ -5,16 +5,17 @@
 //!  16 slot bytes u32 · 20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u16
 //!  30 slots from a group to the next u8 · 31 slots of a READ of a group u8 (0 and 0: no groups)
 //!  32 bytes a slot has for key and value u32 · 36 groups of a block u8
-//!  37 bytes that choose between them u8 (0: plain groups, 1: seeded ones, more: pilots) · 38–39 zero
-//!  40 keys u64 · 48 segments u64 · 56 directory root offset u64 · 64 directory pages u64 · 72 checksum of the root u64
-//!  80 end of used bytes u64 · 88 records in the slot their prediction names u64 · 96 checkpoint u64
-//! 104 change log offset u64 · 112 records of the change log u64 · 120 bytes of the root u64
-//! 128 encoders offset u64 · 136 bytes of the encoders u64 · 144 checksum of the encoders u64 · 152–191 zero
+//!  37 bytes that choose between them u8 (0: plain groups, 1: seeded ones, more: pilots)
+//!  38 whether all this was chosen for the table u8 · 39 the next best form of groups u8 · 40 what for: 32 bytes, see [`ChosenFor`]
+//!  72 keys u64 · 80 segments u64 · 88 directory root offset u64 · 96 directory pages u64 · 104 checksum of the root u64
+//! 112 end of used bytes u64 · 120 records in the slot their prediction names u64 · 128 checkpoint u64
+//! 136 change log offset u64 · 144 records of the change log u64 · 152 bytes of the root u64
+//! 160 encoders offset u64 · 168 bytes of the encoders u64 · 176 checksum of the encoders u64 · 184–191 zero
 //! ```
 
 use super::{
-    Corrupt, GroupChoice, GroupForm, Grouping, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry, put,
-    u16_at, u32_at, u64_at,
+    ChosenFor, Corrupt, GroupChoice, GroupForm, Grouping, RecordShape, SEGMENT_HEADER_BYTES, SegmentGeometry,
+    put, u16_at, u32_at, u64_at,
 };
 use crate::fingerprint::{FingerprintWidth, WidthChoice};
 use crate::key_space::KeySpace;
@@ -41,6 +42,8 @@ pub struct TableParameters {
     pub max_slots: u16,
     /// How slots are grouped, so that one READ finds nearly every record whatever ε is; `None`: not at all.
     pub groups: Option<Grouping>,
+    /// Why they are these, if they were chosen for the table.
+    pub chosen_for: Option<ChosenFor>,
 }
 
 impl Default for TableParameters {
@@ -53,6 +56,7 @@ impl Default for TableParameters {
             fill: 0.85,
             max_slots: 2048,
             groups: None,
+            chosen_for: None,
         }
     }
 }
@@ -197,11 +201,15 @@ impl TableParameters {
         put(b, 28, self.max_slots.to_le_bytes());
         put(b, 30, self.groups.map_or([0; 2], |groups| [groups.stride, groups.reach]));
         put(b, 32, self.shape.room.to_le_bytes());
-        put(b, 36, self.groups.map_or([0; 4], |groups| [groups.per_block, groups.names, 0, 0]));
+        put(b, 36, self.groups.map_or([0; 2], |groups| [groups.per_block, groups.names]));
+        let mut what_for = [0; ChosenFor::BYTES];
+        let other = self.chosen_for.map_or(0, |made| made.encode(&mut what_for));
+        put(b, 38, [u8::from(self.chosen_for.is_some()), other]);
+        put(b, 40, what_for);
     }
 
     /// Bytes [`encode`](Self::encode) writes.
-    pub const ENCODED_BYTES: usize = 40;
+    pub const ENCODED_BYTES: usize = 40 + ChosenFor::BYTES;
 
     /// Reads what [`encode`](Self::encode) wrote; the error says what about it cannot be.
     pub fn decode<K: KeySpace>(b: &[u8]) -> Result<Self, String> {
@@ -224,7 +232,13 @@ impl TableParameters {
             [0, 0, 0, 0] => None,
             [stride, reach, per_block, names] => Some(Grouping { stride, reach, per_block, names }),
         };
-        let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots, groups };
+        let chosen_for = match b[38] {
+            0 => None,
+            _ => Some(
+                ChosenFor::decode(&b[40..], b[39]).ok_or_else(|| format!("no groups have form {}", b[39]))?,
+            ),
+        };
+        let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots, groups, chosen_for };
         parameters.validate::<K>().map_err(|e| e.to_string())?;
         if u32_at(b, 16) != parameters.geometry().slot_bytes as u32 {
             return Err("its slot size contradicts its other parameters".into());
@@ -347,7 +361,22 @@ mod tests {
 
     #[test]
     fn records_round_trip_and_contradictions_are_refused() {
-        let record = record(TableParameters { width: FingerprintWidth::Bits8, ..Default::default() });
+        let form_and_time = [None, Some((None, 1)), Some((Some(GroupForm::Pilots), 2_500))];
+        let chosen = |other| ChosenFor {
+            round_trip_ns: 2_000,
+            byte_ps: 80,
+            budget: Some(4 << 20),
+            growth: 100_000,
+            round_trips: 1_002_000,
+            bytes: 264,
+            other,
+        };
+        let width = FingerprintWidth::Bits8;
+        for chosen_for in form_and_time.map(|other| Some(chosen(other))) {
+            let record = record(TableParameters { width, chosen_for, ..Default::default() });
+            assert_eq!(TableRecord::decode::<U64Keys>(&record.encode::<U64Keys>(), 64), Ok(record));
+        }
+        let record = record(TableParameters { width, ..Default::default() });
         let bytes = record.encode::<U64Keys>();
         assert_eq!(TableRecord::decode::<U64Keys>(&bytes, 64), Ok(record));
         for at in [0, 4, 8, 16, 24, 32] {

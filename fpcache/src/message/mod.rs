@@ -45,7 +45,7 @@ use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 
 /// Version of the messages; a memory node refuses any other.
-pub const PROTOCOL_VERSION: u16 = 5;
+pub const PROTOCOL_VERSION: u16 = 6;
 
 /// Bytes of a request to a table before its body.
 const HEADER_BYTES: usize = 16;
@@ -347,7 +347,7 @@ mod tests {
             request.encode::<U64Keys>(CREATION, &mut bytes);
             bytes
         };
-        let head = |operation: u8| [operation, 0, 5, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        let head = |operation: u8| [operation, 0, 6, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(encoded(Request::Stats), head(1));
         assert_eq!(encoded(Request::Sockets), head(14));
         let chunk = Request::LoadChunk(Chunk { first: 3, count: 2, records: b"abc" });
@@ -357,7 +357,7 @@ mod tests {
         assert_eq!(encoded(keys), [&head(7)[..], b"\x01\0\0\0\x04\0\0\0abcd"].concat());
         let begin =
             Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 1, encoders: b"c" };
-        assert_eq!(encoded(begin)[56..], *b"\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0c");
+        assert_eq!(encoded(begin)[88..], *b"\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0c");
     }
 
     #[test]

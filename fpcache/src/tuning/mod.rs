@@ -19,7 +19,7 @@ pub use sample::KeySample;
 
 use crate::fingerprint::WidthChoice;
 use crate::key_space::{BuildKeys, OrderError};
-use crate::layout::{GroupForm, Grouping, ParameterError, RecordShape, TableParameters};
+use crate::layout::{ChosenFor, GroupForm, Grouping, ParameterError, RecordShape, TableParameters};
 
 /// Times as far apart as this, as a share, are taken for equal.
 const CLOSE: f64 = 1.05;
@@ -124,6 +124,25 @@ impl Tuned {
         &self.considered[self.chosen]
     }
 
+    /// What the parameters are chosen for, as their table is to remember.
+    fn chosen_for(&self, lookups: &Lookups, growth: f64) -> ChosenFor {
+        // All are far below 2^32, or told as that.
+        let whole = |number: f64, unit: f64| (number * unit).round() as u32;
+        let split = &self.chosen().split;
+        let others = self.others().min_by(|a, b| a.split.ns.total_cmp(&b.split.ns));
+        ChosenFor {
+            round_trip_ns: whole(lookups.costs.round_trip, 1.0),
+            byte_ps: whole(lookups.costs.byte, 1e3),
+            budget: lookups.budget,
+            growth: whole(growth, 1e6),
+            round_trips: whole(split.way.round_trips, 1e6),
+            bytes: whole(split.way.bytes, 1.0),
+            other: others.map(|other| {
+                (other.parameters.groups.map(Grouping::name), whole(other.split.ns / split.ns, 1e3))
+            }),
+        }
+    }
+
     /// The best of each form that was not chosen.
     pub fn others(&self) -> impl Iterator<Item = &Considered> {
         let of = |form: &'static str| {
@@ -187,7 +206,9 @@ pub fn tune<K: BuildKeys>(
     }
     let options = considered.iter().map(|one| (one.split.fits, one.split.ns, one.bytes_per_key()));
     if let Some(chosen) = cheapest(options) {
-        return Ok(Tuned { considered, chosen });
+        let mut tuned = Tuned { considered, chosen };
+        tuned.considered[chosen].parameters.chosen_for = Some(tuned.chosen_for(lookups, growth));
+        return Ok(tuned);
     }
     let least = considered.iter().min_by(|a, b| a.candidate.model_bytes.total_cmp(&b.candidate.model_bytes));
     Err(TuneError::Budget {

@@ -36,6 +36,7 @@ const fn parameters(key_bytes: Option<u16>) -> TableParameters {
         fill: 0.8,
         max_slots: 48,
         groups: None,
+        chosen_for: None,
     }
 }
 

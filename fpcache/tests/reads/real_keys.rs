@@ -146,6 +146,7 @@ const fn parameters(shape: RecordShape) -> TableParameters {
         fill: 0.8,
         max_slots: 48,
         groups: None,
+        chosen_for: None,
     }
 }
 

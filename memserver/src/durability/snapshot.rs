@@ -10,7 +10,7 @@
 //! | header | |
 //! |---|---|
 //! | 0 | magic, `FPCSNAP\0` |
-//! | 8 | layout version u32 = 2 |
+//! | 8 | layout version u32 = 3 |
 //! | 12 | length of the table's header u32 |
 //! | 16 | lineage u64 |
 //! | 24 | first LSN u64 |
@@ -36,7 +36,7 @@ use super::log::{list_logs, lsn_in_name};
 use super::lsn::Lsn;
 
 pub(super) const MAGIC: [u8; 8] = *b"FPCSNAP\0";
-pub(super) const LAYOUT: u32 = 2;
+pub(super) const LAYOUT: u32 = 3;
 pub(super) const HEADER_BYTES: usize = 40;
 pub(super) const BLOCK_HEADER_BYTES: usize = 24;
 pub(super) const FOOTER_BYTES: usize = BLOCK_HEADER_BYTES + 16;

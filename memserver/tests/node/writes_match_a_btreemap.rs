@@ -61,8 +61,8 @@ fn parameters<T: TestKeys>() -> impl Strategy<Value = TableParameters> {
             shape,
             epsilon,
             max_slots,
-            fill: 0.85,
             groups,
+            ..TableParameters::default()
         },
     )
 }

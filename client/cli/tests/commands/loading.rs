@@ -204,6 +204,9 @@ fn parameters_are_found_for_keys_fabric_and_budget_and_said_why() {
     }
     assert!(chosen["group_form"].is_string() && chosen["round_trips"].as_f64().unwrap() < 1.1, "{chosen}");
     assert!(tuned["tuned"]["considered"].as_array().unwrap().len() > 10, "{tuned}");
+    let (stats, _) = node.ends_with(0, "stats --table rdma");
+    let why = "for round trips of 2 us and 0.08 ns a byte, no bound on a compute node's bytes, 0.1 inserts a key: a lookup takes 1.0";
+    assert!(stats.contains(why) && stats.contains("times the time"), "{stats}");
     node.ends_with(0, "verify fb:20K --table rdma");
     // Memory of this machine, which is what the URL names.
     let tuned = load("fb:20K --table shm --tune auto");
