@@ -1,0 +1,73 @@
+//! What segments' tables are known by, and what is known from them.
+
+use std::ops::AddAssign;
+
+use fpcache_index::groups::BlockRun;
+
+use super::BITS;
+
+/// What names a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentName {
+    /// Offset of the segment in the region.
+    pub address: u64,
+    /// Its generation, which no two segments of a region share at a time.
+    pub generation: u32,
+    /// Its slots.
+    pub cap: u16,
+}
+
+impl SegmentName {
+    /// Word 0 of its table, with no bits.
+    pub(super) fn head(&self) -> u32 {
+        const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
+        let place = (self.address ^ u64::from(self.cap) << 48).wrapping_mul(MIX);
+        // What the first factor has made of the low bits lies in the high ones.
+        let hash = (place.rotate_right(32) ^ u64::from(self.generation)).wrapping_mul(MIX);
+        (hash >> 32) as u32 & !BITS
+    }
+}
+
+/// What is known of where a key lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Known {
+    /// In these slots, if it is not one of the few that its segment's table does not lead to: the first, and how many.
+    Slots(u32, u32),
+    /// Its segment has no table that could tell.
+    Nothing,
+    /// The table is not here.
+    NotHere,
+}
+
+/// What is known of the blocks of slots that a key may belong to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KnownBlocks {
+    /// These.
+    Here(BlockRun),
+    /// Its segment's records are in no groups.
+    Nothing,
+    /// The table is not here.
+    NotHere,
+}
+
+/// What the bytes for tables of groups are spent on, when the tables of all segments are here.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct GroupBytes {
+    /// Separators, and seeds or pilots.
+    pub separators: u64,
+    /// What is beside them in a table: its name, and what its last word is filled up with.
+    pub names: u64,
+    /// What says where tables lie, with all its room.
+    pub index: u64,
+    /// What no table of a segment that is there takes, or none alone.
+    pub room: u64,
+}
+
+impl AddAssign for GroupBytes {
+    fn add_assign(&mut self, other: Self) {
+        self.separators += other.separators;
+        self.names += other.names;
+        self.index += other.index;
+        self.room += other.room;
+    }
+}
