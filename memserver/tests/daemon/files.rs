@@ -1,5 +1,7 @@
 //! The daemon and its folder: what it says, what it refuses, and what it has again after any end.
 
+mod damage;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -287,41 +289,6 @@ fn a_daemon_that_is_ended_has_its_log_on_the_disk() {
 }
 
 #[test]
-fn one_daemon_at_a_time_has_a_folder() {
-    let place = Place::new();
-    let node = place.start("--load sequential:100");
-    let process = format!("(process {})", node.child.id());
-    let second = "--listen shm:///tmp/fpcache-never-bound.sock";
-    for options in [second.to_owned(), format!("{second} --region-dir {}/other", place.0.path().display())] {
-        let error = place.refused(&options);
-        assert!(
-            error.contains("another memory node uses the folder")
-                && error.contains("--data-dir")
-                && error.contains(&process),
-            "{error}"
-        );
-    }
-    // Not even when it is stopped: it may go on.
-    kill_process(Pid::from_child(&node.child), Signal::STOP).unwrap();
-    assert!(place.refused(second).contains(&process));
-    // Nor when the files that it has open are gone.
-    place.lose_memory();
-    assert!(place.refused(second).contains("another memory node"));
-    // Nor does a region of another one's get removed.
-    let region = place.0.path().join("regions");
-    let (first, other) = (Place::new(), Place::new());
-    let shared = format!("--region-dir {}", region.display());
-    let node = first.start(&shared);
-    let error = other.refused(&shared);
-    assert!(
-        error.contains("region.fpr is in use by process") && error.contains("stop that memory node"),
-        "{error}"
-    );
-    assert!(region.join("tables/default/region.fpr").exists());
-    node.end();
-}
-
-#[test]
 fn a_region_keeps_its_size_and_a_new_one_takes_what_is_asked_for() {
     let place = Place::new();
     written(&place);
@@ -352,104 +319,6 @@ fn a_region_elsewhere_comes_back_as_well() {
     place.start(&format!("{options} --load sequential:100")).kill();
     assert!(!place.table().join("region.fpr").exists());
     place.start(&options).says(&["found      100 keys in the memory"]);
-}
-
-#[test]
-fn a_start_that_was_interrupted_is_made_up_for() {
-    for file in ["region.fpr", "notes.fpn"] {
-        let place = Place::new();
-        written(&place);
-        // Made, but without its size yet.
-        fs::write(place.table().join(file), "").unwrap();
-        let node = place.start("");
-        node.says(&["found      150 keys from snapshot-", "is empty: whoever created it was interrupted"]);
-        is_whole(&place);
-    }
-}
-
-#[test]
-fn a_torn_tail_is_cut_off_and_said() {
-    let place = Place::new();
-    written(&place);
-    place.lose_memory();
-    let logs = place.logs();
-    let last = logs.last().unwrap();
-    let len = fs::metadata(last).unwrap().len();
-    fs::OpenOptions::new().write(true).open(last).unwrap().set_len(len - 3).unwrap();
-    let node = place.start("");
-    node.says(&["found      149 keys from snapshot-", "bytes were cut off log-"]);
-    node.end();
-    // The cut is a clean end.
-    place.lose_memory();
-    let node = place.start("");
-    assert!(!node.greeting.contains("cut off"), "{}", node.greeting);
-}
-
-#[test]
-fn a_log_damaged_in_the_middle_is_refused_with_the_place_and_what_to_do() {
-    let place = Place::new();
-    written(&place);
-    place.lose_memory();
-    let logs = place.logs();
-    let mut bytes = fs::read(&logs[0]).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    fs::write(&logs[0], &bytes).unwrap();
-    let error = place.refused("");
-    let name = logs[0].file_name().unwrap().to_str().unwrap();
-    for part in ["cannot be recovered", name, "offset"] {
-        assert!(error.contains(part), "{part} in {error}");
-    }
-    // Nothing was changed by that: with the byte put right everything is there.
-    bytes[middle] ^= 1;
-    fs::write(&logs[0], &bytes).unwrap();
-    let _node = place.start("");
-    is_whole(&place);
-}
-
-#[test]
-fn a_snapshot_that_is_gone_is_missed() {
-    let place = Place::new();
-    written(&place);
-    place.lose_memory();
-    for entry in fs::read_dir(place.table()).unwrap().map(Result::unwrap) {
-        if entry.path().extension().is_some_and(|e| e == "fps") {
-            fs::remove_file(entry.path()).unwrap();
-        }
-    }
-    let error = place.refused("");
-    assert!(error.contains("no intact snapshot") && error.contains("restore the snapshot's file"), "{error}");
-}
-
-#[test]
-fn folders_that_cannot_be_used_are_refused_with_what_can() {
-    let place = Place::new();
-    let file = place.0.path().join("file");
-    fs::write(&file, "").unwrap();
-    for folder in [file.join("below"), file, PathBuf::from("/proc/fpcache")] {
-        let error = place.refused(&format!("--data-dir {}", folder.display()));
-        assert!(error.contains(&folder.display().to_string()), "{error}");
-        assert!(error.contains("use one that this user can write to"), "{error}");
-    }
-    for (options, remedy) in [("--fsync soon", "10ms"), ("--fsync 10", "unit is missing")] {
-        let output = place.command(options).output().unwrap();
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(2) && error.contains(remedy), "{error}");
-    }
-}
-
-#[test]
-fn a_folder_without_the_right_to_write_is_refused() {
-    use std::os::unix::fs::PermissionsExt;
-    if rustix::process::geteuid().is_root() {
-        // Rights do not hold for that user.
-        return;
-    }
-    let place = Place::new();
-    fs::create_dir(place.data()).unwrap();
-    fs::set_permissions(place.data(), fs::Permissions::from_mode(0o555)).unwrap();
-    let error = place.refused("");
-    assert!(error.contains("give this user the right"), "{error}");
 }
 
 #[test]
@@ -515,19 +384,6 @@ fn every_table_comes_back_with_its_own() {
     let node = place.start("");
     node.says(&["texts: 50 keys, bytes", "found 50 keys in"]);
     assert!(!node.greeting.contains("closed"));
-}
-
-#[test]
-fn a_store_of_the_older_form_is_refused() {
-    let place = Place::new();
-    fs::create_dir(place.data()).unwrap();
-    fs::write(place.data().join("notes.fpn"), "").unwrap();
-    let error = place.refused("");
-    assert!(
-        error.contains("notes.fpn") && error.contains("older release") && error.contains("--data-dir"),
-        "{error}"
-    );
-    assert!(!place.data().join("tables").exists());
 }
 
 #[test]

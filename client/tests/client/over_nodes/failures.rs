@@ -1,0 +1,194 @@
+//! Memory nodes that are full, gone or silent, and what is told of a call that did not end well.
+
+use super::*;
+
+#[test]
+fn memory_nodes_that_make_no_table_are_named_before_anything_is_made() {
+    let node = Node::tcp();
+    let twice = Nodes::at(&format!("{0},shm://x,{0}", node.url)).unwrap_err().to_string();
+    assert!(twice.contains("named twice") && twice.contains(&node.url), "{twice}");
+    let many: Vec<String> = (0..65).map(|i| format!("shm://n{i}")).collect();
+    assert!(Nodes::at(&many.join(",")).unwrap_err().to_string().contains("at most 64"));
+    assert!(Nodes::at("tcp://nowhere").is_err());
+    // One of which nobody listens.
+    let away = Nodes::at(&format!("{},tcp://127.0.0.1:1", node.url)).unwrap();
+    let created = away.create::<U64Keys>(&name(), U64Keys::parameters(), &[9], CreateOptions::default());
+    let error = created.unwrap_err();
+    assert!(matches!(&error, ClientError::NodeAway { node, .. } if node == "tcp://127.0.0.1:1"), "{error}");
+    assert!(error.is_retryable());
+    for split_at in [&[][..], &[1, 2], &[0]] {
+        let nodes = Nodes::at(&format!("{},shm://unused", node.url)).unwrap();
+        let created =
+            nodes.create::<U64Keys>(&name(), U64Keys::parameters(), split_at, CreateOptions::default());
+        assert!(matches!(created, Err(ClientError::MapUnusable(_))), "{split_at:?}");
+    }
+    assert_eq!(Tables::connect(&node.url).unwrap().list().unwrap().tables, []);
+}
+
+#[test]
+fn a_full_memory_node_among_three_is_named_and_the_others_take_writes() {
+    let nodes = [Node::tcp(), Node::of(1 << 20, true), Node::shm()];
+    make::<U64Keys>(&nodes, &[1 << 20, 2 << 20], Some(1000));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    let mut written = Vec::new();
+    let full = loop {
+        let key = (1 << 20) + written.len() as u64;
+        match client.put(key, &[7; 1000]) {
+            Ok(()) => written.push(key),
+            Err(error) => break error,
+        }
+    };
+    let is_named = matches!(&full, ClientError::NoRoom { node: Some(node), .. } if *node == nodes[1].url);
+    assert!(is_named && full.to_string().contains(&nodes[1].url), "{full}");
+    client.put(5, &[1; 1000]).unwrap();
+    client.put(3 << 20, &[1; 1000]).unwrap();
+    assert!(written.iter().all(|key| client.get(*key).unwrap() == Some(vec![7; 1000])));
+}
+
+#[test]
+fn a_memory_node_that_is_gone_fails_its_own_range_only() {
+    let mut nodes = [Node::tcp(), Node::tcp(), Node::shm()];
+    make::<ByteKeys>(&nodes, &[1 << 56, 2 << 56], Some(8));
+    let client = TableClient::<ByteKeys>::connect_with(&nodes[1].url, config()).unwrap();
+    let keys: Vec<Vec<u8>> = [0u64, 1 << 56, 2 << 56].map(ByteKeys::key).into();
+    for key in &keys {
+        client.put(key, &[3; 8]).unwrap();
+    }
+    for gone in [1, 2] {
+        nodes[gone].end();
+        let url = nodes[gone].url.clone();
+        let check = |error: ClientError| {
+            let is_named = matches!(&error, ClientError::NodeAway { node, .. } if *node == url);
+            assert!(is_named && error.is_retryable(), "{error}");
+        };
+        // Mapped memory is believed until its memory node's end is heard of.
+        let begun = Instant::now();
+        let error = loop {
+            match client.get(&keys[gone]) {
+                Err(error) => break error,
+                Ok(_) => assert!(begun.elapsed() < PATIENCE),
+            }
+        };
+        check(error);
+        check(client.put(&keys[gone], &[4; 8]).unwrap_err());
+        check(client.multi_get(&keys[gone..=gone]).unwrap_err());
+        assert_eq!(client.get(&keys[0]).unwrap(), Some(vec![3; 8]));
+        client.put(&keys[0], &[3; 8]).unwrap();
+        // Somebody who comes now finds the table at those that are left.
+        let newcomer = TableClient::<ByteKeys>::connect_with(&urls(&nodes), config()).unwrap();
+        assert_eq!(newcomer.get(&keys[0]).unwrap(), Some(vec![3; 8]));
+        check(newcomer.get(&keys[gone]).unwrap_err());
+    }
+}
+
+#[test]
+fn a_table_that_was_dropped_is_not_told_to_be_lost_and_a_lost_range_is() {
+    let mut nodes = [Node::shm(), Node::tcp(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1000, 2000], Some(8));
+    let client = Client::connect_with(&nodes[2].url, config()).unwrap();
+    (0..3).for_each(|range| client.put(range * 1000, &[1; 8]).unwrap());
+    // The second one is started anew at its address, and keeps nothing.
+    let url = nodes[1].url.clone();
+    nodes[1].end();
+    let config = CatalogueConfig { capacity: 16 << 20, huge_pages: HugePages::No, durable: None };
+    let listener = Listener::bind(&[url.parse().unwrap()], ListenOptions::default()).unwrap();
+    nodes[1].serving = Some(listener.spawn(Catalogue::open(&config).unwrap()).unwrap());
+    let error = client.get(1000).unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error:?}");
+    assert!(error.to_string().contains(&format!("{url} has lost its range")), "{error}");
+    // The others' keys are served, whatever is asked of them.
+    assert_eq!(client.get(0).unwrap(), Some(vec![1; 8]));
+    assert!(client.get_versioned(2000).unwrap().is_some());
+    client.shape().unwrap();
+    let created = Nodes::at(&urls(&nodes)).unwrap().create::<U64Keys>(
+        &name(),
+        U64Keys::parameters(),
+        &[1000, 2000],
+        CreateOptions::default(),
+    );
+    assert!(matches!(created, Err(ClientError::NoSuchTable { .. }) | Ok(())), "{created:?}");
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    all.drop_table(&name()).unwrap();
+    let error = client.get(2000).unwrap_err().to_string();
+    assert!(error.contains("it was dropped"), "{error}");
+}
+
+#[test]
+fn a_change_of_a_group_that_was_made_after_one_that_was_not_is_not_told_to_be_repeatable() {
+    let mut nodes = [Node::shm(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1000], Some(8));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    (0..2).for_each(|range| client.put(range * 1000, &[1; 8]).unwrap());
+    nodes[1].end();
+    let group = |keys: &[u64]| {
+        let mut changes = Changes::new();
+        keys.iter().for_each(|key| _ = changes.put(*key, &[2; 8]));
+        let mut replies = Vec::new();
+        (client.with_deadline(PATIENCE / 10).apply(&changes, &mut replies), replies.len())
+    };
+    // The third one went with the first: whoever repeats what has no reply would make it twice.
+    let (ended, told) = group(&[0, 1000, 1]);
+    assert!(matches!(ended, Err(ClientError::OutcomeUnknown { .. })), "{ended:?}");
+    assert_eq!((told, client.get(1).unwrap()), (1, Some(vec![2; 8])));
+    let (ended, told) = group(&[2, 1000, 1001]);
+    assert!(matches!(ended, Err(ClientError::NodeAway { .. })), "{ended:?}");
+    assert_eq!((told, client.get(2).unwrap()), (1, Some(vec![2; 8])));
+}
+
+#[test]
+fn nothing_of_a_group_is_sent_of_which_one_change_cannot_be_the_tables() {
+    let nodes = [Node::shm(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1000], Some(8));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    let mut changes = Changes::new();
+    changes.put(0, &[1; 8]);
+    changes.put(1000, &[1; 9]);
+    let ended = client.apply(&changes, &mut Vec::new());
+    assert!(matches!(ended, Err(ClientError::ValueSize { .. })), "{ended:?}");
+    assert_eq!(client.get(0).unwrap(), None);
+}
+
+#[test]
+fn a_memory_node_that_is_silent_does_not_hold_up_a_client_that_connects() {
+    let mut nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1000, 2000], Some(8));
+    for silent in [2, 0] {
+        let url = nodes[silent].url.clone();
+        nodes[silent].end();
+        // It accepts, and never says a word.
+        let _silent = TcpListener::bind(url.strip_prefix("tcp://").unwrap()).unwrap();
+        let begun = Instant::now();
+        let config = config().with_deadline(PATIENCE * 2);
+        let client = Client::connect_with(&nodes[1].url, config).unwrap();
+        assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+        assert_eq!(client.get(1000).unwrap(), None);
+    }
+}
+
+#[test]
+fn a_change_that_was_made_in_a_dropped_table_is_not_made_again_in_the_next_one() {
+    for is_connected in [true, false] {
+        let nodes = [Node::tcp(), Node::tcp()];
+        let silent = Silent::before(&nodes[1].url);
+        let all = Nodes::at(&format!("{},{}", nodes[0].url, silent.address)).unwrap();
+        let make = || {
+            all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000], CreateOptions::default()).unwrap();
+        };
+        make();
+        let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+        if is_connected {
+            client.put(2000, &[1; 8]).unwrap();
+        }
+        let ended = thread::scope(|scope| {
+            let putting = scope.spawn(|| client.put(2000, &MARK));
+            silent.heard.recv_timeout(PATIENCE).unwrap();
+            all.drop_table(&name()).unwrap();
+            make();
+            silent.hang_up.store(true, Ordering::SeqCst);
+            putting.join().unwrap()
+        });
+        assert!(matches!(ended, Err(ClientError::OutcomeUnknown { .. })), "{ended:?}");
+        let fresh = Client::connect_with(&nodes[0].url, config()).unwrap();
+        assert_eq!(fresh.get(2000).unwrap(), None);
+    }
+}
