@@ -7,6 +7,10 @@
 //! `fpcache-memserver` for one, instead of this package's own.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "kill_nine/caller.rs"]
+mod caller;
+#[path = "kill_nine/place.rs"]
+mod place;
 #[allow(dead_code)]
 mod support;
 
@@ -20,6 +24,7 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use caller::Caller;
 use fpcache_client::{
     ByteKeys, ClientConfig, CreateOptions, KeyKind, KeySpace, Plan, RecordToken, TableClient, TableName,
     Tables, U64Keys,
@@ -31,6 +36,7 @@ use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, check, 
 use fpcache_fabric::{Access, SharedMemory};
 use fpcache_memserver::durability::{FileDisk, SyncPolicy};
 use fpcache_memserver::store::{self, Background, Folders, Memories, Startup};
+use place::{Node, Place};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -60,136 +66,6 @@ fn queue(caller: u32) -> impl Iterator<Item = u64> {
     (first..first + QUEUE).map(key)
 }
 
-/// Where a memory node listens and keeps its data.
-struct Place {
-    folder: tempfile::TempDir,
-    /// Where the region lies, if not there.
-    region: Option<tempfile::TempDir>,
-    sync: SyncPolicy,
-    /// Kind of the keys.
-    keys: &'static str,
-    /// Whether its clients read over sockets.
-    is_remote: bool,
-}
-
-impl Place {
-    fn new<K: KeySpace>(sync: &str, region: Option<&str>) -> Self {
-        let region = region.map(|within| tempfile::tempdir_in(within).unwrap());
-        let (folder, sync) = (tempfile::tempdir().unwrap(), sync.parse().unwrap());
-        Self { folder, region, sync, keys: K::NAME, is_remote: false }
-    }
-
-    fn over_sockets(self) -> Self {
-        Self { is_remote: true, ..self }
-    }
-
-    fn url(&self) -> String {
-        let scheme = if self.is_remote { "tcp+unix" } else { "shm" };
-        format!("{scheme}://{}", self.folder.path().join("node.sock").display())
-    }
-
-    /// What the memory node is told.
-    fn folders(&self) -> Folders {
-        let data = self.folder.path().join("data");
-        Folders { region: self.region.as_ref().map_or_else(|| data.clone(), |r| r.path().to_owned()), data }
-    }
-
-    /// Where the files of its table lie.
-    fn table(&self) -> Folders {
-        let Folders { data, region } = self.folders();
-        Folders { data: data.join("tables/default"), region: region.join("tables/default") }
-    }
-
-    fn command(&self) -> Command {
-        let other = std::env::var_os("FPCACHE_MEMSERVER");
-        let Folders { data, region } = self.folders();
-        let mut command = match &other {
-            Some(program) => Command::new(program),
-            None => support::program(),
-        };
-        match &other {
-            Some(_) => command.arg("--exit-with-parent").arg("--data-dir").arg(data),
-            None => command
-                .args(["memory-node", "--exit-with-parent", &std::process::id().to_string(), "--store-dir"])
-                .arg(data),
-        };
-        command.args(["--listen", &self.url(), "--capacity", &CAPACITY.to_string()]);
-        command
-            .args(["--fsync", &self.sync.to_string(), "--keys", self.keys])
-            .arg("--region-dir")
-            .arg(region);
-        command
-    }
-
-    /// Starts a memory node, which need not get far.
-    fn begin(&self) -> Node {
-        Node(self.command().stdout(Stdio::piped()).spawn().unwrap())
-    }
-
-    /// Starts a memory node and waits until it listens.
-    fn start(&self) -> Node {
-        let mut node = self.begin();
-        let output = node.0.stdout.take().unwrap();
-        let last = |line: &String| line == "ready" || line.starts_with("  next ");
-        let ready = BufReader::new(output).lines().map_while(Result::ok).any(|line| last(&line));
-        assert!(ready, "the memory node ended: {:?}", node.0.wait());
-        node
-    }
-
-    /// What a restart of the machine leaves, as far as a test can have it: the files of log and
-    /// snapshots.
-    fn lose_memory(&self) {
-        fs::remove_file(self.table().region_file()).unwrap();
-        fs::remove_file(self.table().notes_file()).unwrap();
-    }
-
-    /// Goes on with what a killed memory node has left, in this process, and checks every byte of
-    /// it.
-    fn audit<K: NumberedKeys>(&self) {
-        let folders = self.table();
-        let open = |path: PathBuf| Arc::new(SharedMemory::open_file(path, Access::ReadWrite).unwrap().0);
-        let (region, recovery_area) = (open(folders.region_file()), open(folders.notes_file()));
-        let memories = Memories::of_files(region, recovery_area).unwrap();
-        let startup = Startup {
-            sync: self.sync,
-            ring_bytes: store::RING_BYTES,
-            boot: store::boot_id(),
-            incarnation: 77,
-            lineage: 77,
-            node: 0,
-            now: Instant::now(),
-        };
-        store::can_resume(&memories, &startup).unwrap();
-        let disk = FileDisk::open(folders.disk_folder()).unwrap();
-        let begun = store::resume::<K, _, _>(memories, disk, &startup, Background::Inline);
-        let (node, recovery) = begun.unwrap();
-        let audit = node.audit().unwrap();
-        assert!(audit.is_some(), "a table is there: {recovery}");
-    }
-}
-
-/// A memory node's process; killed if the test fails.
-struct Node(Child);
-
-impl Node {
-    fn kill(mut self) {
-        self.0.kill().unwrap();
-        self.0.wait().unwrap();
-    }
-
-    fn end(mut self) {
-        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
-        assert!(self.0.wait().unwrap().success());
-    }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// The first table is the one that there is anyway.
 fn table_name(table: usize) -> TableName {
     match table {
@@ -204,141 +80,6 @@ fn connect<K: NumberedKeys>(url: &str, config: ClientConfig) -> TableClient<K> {
 
 fn patient() -> ClientConfig {
     ClientConfig::default().with_deadline(Duration::from_secs(20))
-}
-
-/// A thread that calls.
-struct Caller<K: NumberedKeys> {
-    number: u32,
-    name: String,
-    store: ClientStore<K>,
-    random: Xoshiro256PlusPlus,
-    written: u64,
-    tokens: HashMap<u64, (u64, RecordToken)>,
-    /// The place of the table it uses.
-    table: usize,
-    /// How many keys of its queue it has inserted, and how many deleted.
-    inserted: u64,
-    deleted: u64,
-    first_failure: Option<String>,
-}
-
-fn found(value: Option<u64>) -> Outcome {
-    value.map_or(Outcome::Absent, Outcome::Found)
-}
-
-impl<K: NumberedKeys> Caller<K> {
-    /// Random calls until the round is over. Once the threads have `met`, the memory node knows
-    /// each of them, and so can say of every request whether it was executed.
-    fn run<C: Fn() -> u64>(
-        &mut self,
-        met: &Barrier,
-        is_over: &AtomicBool,
-        mut log: Recorder<C>,
-    ) -> Recorder<C> {
-        self.written += 1;
-        let (key, value) = (key(u64::from(self.number)), self.value());
-        log.record(key, Call::Put(value), || match self.store.put(key, value) {
-            Ok(((), plan)) => (Outcome::Done, plan),
-            Err(failure) => panic!("{failure}"),
-        });
-        met.wait();
-        while !is_over.load(Ordering::Relaxed) {
-            self.call(&mut log);
-        }
-        log
-    }
-
-    /// Nobody else writes it.
-    fn value(&self) -> u64 {
-        (u64::from(self.number) + 1) << 40 | self.written
-    }
-
-    fn call<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) {
-        self.written += 1;
-        let value = self.value();
-        let number = self.random.random_range(0..KEYS);
-        let (key, end) = (key(number), key(number + 20));
-        let token = self.tokens.get(&key).copied();
-        let (call, kind) = match (self.random.random_range(0..100), token) {
-            (0..10, _) => return self.queue(log),
-            (10..25, _) => (Call::Insert(value), 0),
-            (25..40, _) => (Call::Put(value), 1),
-            (40..50, _) => (Call::Update(value), 2),
-            (50..70, _) => (Call::Delete, 3),
-            (70..80, Some((expected, _))) => (Call::CompareAndSet { expected, value }, 4),
-            (80..83, _) => (Call::Scan { limit: 20 }, 5),
-            (83..85, _) => (Call::ScanBack { limit: 20 }, 6),
-            (85..87, _) => (Call::Count { end }, 7),
-            (87..93, _) => (Call::Get, 8),
-            _ => (Call::Get, 9),
-        };
-        let open = log.invoke(key, call);
-        let done_or = |answer: Answer<bool>, otherwise| {
-            answer.map(|(done, plan)| (if done { Outcome::Done } else { otherwise }, plan))
-        };
-        let store = &mut self.store;
-        let mut seen = None;
-        let answer = match kind {
-            0 => done_or(store.insert(key, value), Outcome::Exists),
-            1 => store.put(key, value).map(|((), plan)| (Outcome::Done, plan)),
-            2 => done_or(store.update(key, value), Outcome::Absent),
-            3 => done_or(store.delete(key), Outcome::Absent),
-            4 => store.compare_and_set(key, token.unwrap().1, value),
-            5 => match store.scan(key, 20) {
-                Ok((records, plan)) => return log.scanned(open, records, plan),
-                Err(failure) => Err(failure),
-            },
-            6 => match store.scan_back(key, 20) {
-                Ok((records, plan)) => return log.scanned(open, records, plan),
-                Err(failure) => Err(failure),
-            },
-            7 => store.count(key, end).map(|(count, plan)| (Outcome::Counted(count), plan)),
-            8 => store.get(key).map(|(value, plan)| (found(value), plan)),
-            _ => store.get_versioned(key).map(|(record, plan)| {
-                seen = record;
-                (found(record.map(|(value, _)| value)), plan)
-            }),
-        };
-        let (outcome, plan) = answer.unwrap_or_else(|failure| {
-            if call.writes() && matches!(failure, Failure::Unknown(_)) {
-                self.first_failure.get_or_insert_with(|| failure.to_string());
-            }
-            // Nobody listens: as a service would, not at once again.
-            thread::sleep(Duration::from_millis(2));
-            (failure.outcome(), None)
-        });
-        log.returned(open, outcome, plan);
-        self.tokens.extend(seen.map(|seen| (key, seen)));
-    }
-
-    /// Inserts the next key of its queue, after all that are there, and deletes the oldest if there
-    /// are enough.
-    fn queue<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) {
-        let key_at = |at: u64| key(KEYS + u64::from(self.number) * QUEUE + at % QUEUE);
-        let (newest, oldest, value) = (key_at(self.inserted), key_at(self.deleted), self.value());
-        let store = &mut self.store;
-        let outcome = |answer: Answer<bool>, otherwise: Outcome| match answer {
-            Ok((done, plan)) => (if done { Outcome::Done } else { otherwise }, plan),
-            Err(failure) => (failure.outcome(), None),
-        };
-        log.record(newest, Call::Insert(value), || outcome(store.insert(newest, value), Outcome::Exists));
-        self.inserted += 1;
-        if self.inserted - self.deleted >= LIVE {
-            log.record(oldest, Call::Delete, || outcome(store.delete(oldest), Outcome::Absent));
-            self.deleted += 1;
-        }
-    }
-
-    fn read_all<C: Fn() -> u64>(&mut self, log: &mut Recorder<C>) -> BTreeMap<u64, u64> {
-        let mut all = BTreeMap::new();
-        for key in (0..KEYS).map(key).chain((0..THREADS).flat_map(queue)) {
-            let open = log.invoke(key, Call::Get);
-            let (value, plan) = self.store.get(key).unwrap();
-            log.returned(open, found(value), plan);
-            all.extend(value.map(|value| (key, value)));
-        }
-        all
-    }
 }
 
 /// What a kill leaves behind.
