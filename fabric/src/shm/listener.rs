@@ -1,5 +1,7 @@
 //! The memory node's side: letting clients in and serving them.
 
+mod greeting;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SocketFlags};
+use rustix::net::SocketFlags;
+use zerocopy::IntoBytes;
 use zerocopy::little_endian::U64;
-use zerocopy::{FromBytes, IntoBytes};
 
+use self::greeting::{Greeting, Progress};
 use super::ShmAddress;
 use super::handshake::{
     ADMITTED, Hello, MAGIC, MAX_GREETING_BYTES, NO_SUCH_REGION, OTHER_VERSION, PROTOCOL_VERSION,
@@ -95,17 +98,6 @@ pub struct Listener {
     next_client: u64,
     greeting: Vec<Greeting>,
     paused_until: Option<Instant>,
-}
-
-/// A client whose HELLO and name have not arrived in full.
-#[derive(Debug)]
-struct Greeting {
-    socket: OwnedFd,
-    user: u32,
-    process: i32,
-    since: Instant,
-    bytes: [u8; MAX_GREETING_BYTES],
-    arrived: usize,
 }
 
 impl Listener {
@@ -412,44 +404,6 @@ fn take_place(address: &ShmAddress, lets_others_in: bool) -> Result<(PathBuf, Ve
     locks.push(PathLock::take(&shared, address, &[&shared])?);
     remove_stale(&shared, address)?;
     Ok((shared, locks))
-}
-
-enum Progress {
-    Waiting,
-    Gone,
-    Greeted(Hello, RegionName),
-}
-
-impl Greeting {
-    fn advance(&mut self) -> Progress {
-        loop {
-            // Not more than this greeting: what follows is not part of it.
-            let wanted = match self.hello() {
-                None => size_of::<Hello>(),
-                Some((hello, Some(name))) => return Progress::Greeted(hello, name),
-                Some((hello, None)) => size_of::<Hello>() + hello.name_bytes.get() as usize,
-            };
-            match rustix::net::recv(&self.socket, &mut self.bytes[self.arrived..wanted], RecvFlags::DONTWAIT)
-            {
-                Ok((_, 0)) => return Progress::Gone,
-                Ok((_, bytes)) => self.arrived += bytes,
-                Err(Errno::AGAIN | Errno::INTR) => return Progress::Waiting,
-                Err(_) => return Progress::Gone,
-            }
-        }
-    }
-
-    /// What has arrived: HELLO, and the name if that is there too. Of a HELLO that is not this version's, or names no name,
-    /// the rest is not waited for.
-    fn hello(&self) -> Option<(Hello, Option<RegionName>)> {
-        let (hello, rest) = Hello::read_from_prefix(&self.bytes[..self.arrived]).ok()?;
-        let name_bytes = hello.name_bytes.get() as usize;
-        let is_ours = hello.magic == MAGIC && hello.version.get() == PROTOCOL_VERSION;
-        if !is_ours || name_bytes > RegionName::MAX {
-            return Some((hello, Some(RegionName::default())));
-        }
-        Some((hello, rest.get(..name_bytes).and_then(|name| RegionName::new(name).ok())))
-    }
 }
 
 impl Drop for Listener {
