@@ -20,6 +20,7 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
+use tracing::info;
 
 use crate::capacity::default_capacity;
 use crate::catalogue::folders::older_store;
@@ -28,7 +29,6 @@ use crate::durability::SyncPolicy;
 use crate::folder::{Folder, FolderError};
 use crate::node::MemoryNode;
 use crate::store::Folders;
-use crate::tell::tell;
 use access::Rereading;
 use limits::DescriptorLimit;
 
@@ -355,7 +355,7 @@ impl Announcement {
     fn make(&mut self, holder: Option<u32>, what: &dyn std::fmt::Display) {
         if let Some(process) = holder.filter(|process| !self.is_made && is_ending(*process)) {
             self.is_made = true;
-            tell!("fpcache-memserver: waiting for process {process}, which is exiting but still has {what}");
+            info!("waiting for process {process}, which is exiting but still has {what}");
         }
     }
 }

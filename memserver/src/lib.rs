@@ -52,7 +52,6 @@ mod space;
 pub mod store;
 mod superblock_writer;
 mod table;
-mod tell;
 mod transit;
 mod uploads;
 mod values;

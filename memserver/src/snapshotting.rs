@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::TableParameters;
 use fpcache_fabric::{NodeMemory, Work};
+use tracing::error;
 
 use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
 use crate::node::{MemoryNode, NodeState};
 use crate::parked::cost;
 use crate::table::error::TableError;
-use crate::tell::tell;
 use crate::wal::Wal;
 use crate::wal::background::SnapshotStart;
 
@@ -137,7 +137,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Ok(Step::More) => Work::More,
             Ok(Step::Waits) => Work::At(due.map_or(now + PAUSE, |due| due.min(now + PAUSE))),
             Ok(Step::Ended(Err(error))) => {
-                tell!("fpcache-memserver: no snapshot was written: {error}");
+                error!("no snapshot was written: {error}");
                 self.retry_at = Some(now + RETRY_AFTER);
                 Work::At(now + RETRY_AFTER)
             }

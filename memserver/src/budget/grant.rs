@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use bytesize::ByteSize;
 use fpcache::layout::SUPERBLOCK_BYTES;
 use fpcache_fabric::{Pages, SharedMemory};
+use tracing::error;
 
 use super::{Budget, Denied, round_up};
-use crate::tell::tell;
 
 /// Grants come in steps of this share of what is wanted in all, but of this many bytes at least and
 /// at most.
@@ -246,7 +246,7 @@ impl Grant {
             // The request gets only "no room". Reported once, not with every insert that is
             // refused.
             if !self.is_disk_full.swap(true, Ordering::Relaxed) {
-                tell!("fpcache-memserver: {error}");
+                error!("{error}");
             }
             return Err(Denied::Disk(error.to_string()));
         }

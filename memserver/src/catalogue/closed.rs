@@ -5,11 +5,11 @@ use std::sync::Arc;
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::message::{ErrorCode, Refusal, TableInfo};
+use tracing::warn;
 
 use super::Catalogue;
 use super::error::TableOpenError;
 use super::folders::TablesFolder;
-use crate::tell::tell;
 
 /// A table that is not served.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Removing {
         };
         folder.drop_table(name).map_err(refused)?;
         if let Err(error) = folder.clear_dropped(name.as_str()) {
-            tell!("fpcache-memserver: files of the dropped table `{name}` could not be removed: {error}");
+            warn!("files of the dropped table `{name}` could not be removed: {error}");
         }
         Ok(())
     }

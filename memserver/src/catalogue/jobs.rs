@@ -13,6 +13,7 @@ use fpcache::map::RangeMap;
 use fpcache::message::{ErrorCode, Refusal};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{ClientId, SharedMemory, Waker};
+use tracing::{error, warn};
 
 use super::closed::Removing;
 use super::descriptor::Descriptor;
@@ -22,7 +23,6 @@ use super::hosted::{self, HostedTable};
 use super::open::Opening;
 use super::ranges::Mapping;
 use crate::nice::stand_back;
-use crate::tell::tell;
 
 /// A table that is to be made.
 pub(super) struct Making {
@@ -50,7 +50,7 @@ impl Making {
                 && let Err(error) =
                     folder.drop_table(&name).and_then(|()| folder.clear_dropped(name.as_str()))
             {
-                tell!("fpcache-memserver: the table `{name}` was not created: {error}");
+                error!("the table `{name}` was not created: {error}");
             }
             unable(&name, &why)
         })
@@ -111,7 +111,7 @@ impl Dropping {
         if let Some(folder) = &folder
             && let Err(error) = folder.clear_dropped(name.as_str())
         {
-            tell!("fpcache-memserver: files of the dropped table `{name}` could not be removed: {error}");
+            warn!("files of the dropped table `{name}` could not be removed: {error}");
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::REUSE_OFFSET;
 use fpcache_fabric::{Access, Export, FileAt, HugePages, MemoryError, SharedMemory, Waker};
+use tracing::warn;
 
 use super::answering::{Follower, answering};
 use super::descriptor::Descriptor;
@@ -24,7 +25,6 @@ use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
 use crate::store::{self, Background, Memories, RECOVERY_AREA_FILE, REGION_FILE, Startup};
-use crate::tell::tell;
 use crate::transit::Transit;
 
 /// What all tables of a memory node begin with.
@@ -216,8 +216,8 @@ impl Opening {
         let recovery_area = match created {
             // The recovery area is for the next process alone.
             Err(error @ MemoryError::NoSpace { .. }) if restores => {
-                tell!(
-                    "fpcache-memserver: {error}: the table in {} will be read from the disk at the next start",
+                warn!(
+                    "{error}: the table in {} will be read from the disk at the next start",
                     folders.data.path().display()
                 );
                 anonymous(recovery_area_bytes)?.0
@@ -251,8 +251,8 @@ impl Opening {
             (folders.region_file(), folders.notes_file());
         remove_memory(&folders.data, RECOVERY_AREA_FILE, recovery_area, recovery_area_path)?;
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
-        tell!(
-            "fpcache-memserver: the disk has no room for {}: the table will be read from the disk at the next start",
+        warn!(
+            "the disk has no room for {}: the table will be read from the disk at the next start",
             region_path.display()
         );
         let (recovery_area, _) = anonymous(store::recovery_area_bytes(store::RING_BYTES))?;

@@ -10,13 +10,13 @@ use fpcache::layout::{REUSE_OFFSET, SUPERBLOCK_BYTES, Superblock};
 use fpcache::map::{MAPS_BYTES, MAPS_OFFSET, RangeMap, encode_published};
 use fpcache::message::{ErrorCode, RangeRequest, Refusal};
 use fpcache_fabric::{AccessError, ClientId, Export, Handled, HugePages, NodeMemory, SharedMemory};
+use tracing::error;
 
 use super::error::TableOpenError;
 use super::folders::TablesFolder;
 use super::hosted::HostedTable;
 use super::jobs::Job;
 use super::{Catalogue, NO_TABLE};
-use crate::tell::tell;
 
 /// The region of those who name no table: a superblock without one, and the maps of the tables that
 /// have ranges here.
@@ -180,9 +180,7 @@ impl Catalogue {
     pub(super) fn publish_maps(&mut self) {
         let maps = self.maps();
         if let Err(error) = self.lobby.publish(maps.values().map(|map| &**map)) {
-            tell!(
-                "fpcache-memserver: the maps of tables over several memory nodes are not published: {error}"
-            );
+            error!("the maps of tables over several memory nodes are not published: {error}");
         }
     }
 

@@ -3,10 +3,10 @@
 use fpcache::TableName;
 use fpcache::message::{ErrorCode, RangeRequest, Refusal, Request, TablesRequest, encode_reply};
 use fpcache_fabric::{ClientId, Export, FabricError, Handled, Service, Waker, Work};
+use tracing::{debug, warn};
 
 use super::Catalogue;
 use super::client_tables::ClientTable;
-use crate::tell::tell;
 
 impl Catalogue {
     /// The number of a region's name; `None` for the lobby's, and for one that no table has.
@@ -157,6 +157,7 @@ impl Service for Catalogue {
     fn connected(&mut self, client: ClientId, region: &[u8]) {
         let client_table = self.number_of(region).map_or(ClientTable::Lobby, ClientTable::Table);
         self.client_tables.put(client, client_table);
+        debug!(client = client.0, region = %region.escape_ascii(), "a client has connected");
         if let ClientTable::Table(number) = client_table
             && let Some(table) = &mut self.tables[number]
         {
@@ -170,6 +171,7 @@ impl Service for Catalogue {
     }
 
     fn disconnected(&mut self, client: ClientId) {
+        debug!(client = client.0, "a client has left");
         self.readers.remove(&client);
         self.jobs.disconnected(client);
         if let ClientTable::Table(number) = self.client_tables.remove(client)
@@ -182,7 +184,7 @@ impl Service for Catalogue {
 
     fn rejected(&mut self, error: &FabricError) {
         if let Some(line) = self.refusals.line(error, self.clock.now()) {
-            tell!("fpcache-memserver: {line}");
+            warn!("{line}");
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use crate::tell::tell;
 use fpcache_fabric::tcp::{AccessKeeper, Listener, TlsServing, TokenError, TokenSet};
+use tracing::{error, info};
 
 use super::DaemonConfig;
 
@@ -70,14 +70,14 @@ impl Rereading {
             Some(Ok(tokens)) => {
                 let count = tokens.len();
                 self.keeper.replace_tokens(tokens);
-                tell!("fpcache-memserver: reloaded the token file: {count} tokens");
+                info!("reloaded the token file: {count} tokens");
             }
-            Some(Err(error)) => tell!("fpcache-memserver: keeping the old tokens: {error}"),
+            Some(Err(error)) => error!("keeping the old tokens: {error}"),
         }
         match self.tls.as_ref().map(|tls| self.keeper.replace_certificate(tls)) {
             None => {}
-            Some(Ok(())) => tell!("fpcache-memserver: reloaded the certificate"),
-            Some(Err(error)) => tell!("fpcache-memserver: keeping the old certificate: {error}"),
+            Some(Ok(())) => info!("reloaded the certificate"),
+            Some(Err(error)) => error!("keeping the old certificate: {error}"),
         }
     }
 }

@@ -7,6 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
 use fpcache_fabric::{NodeMemory, SystemClock, Waker};
+use tracing::{error, info, warn};
 
 use crate::durability::{
     Disk, DiskError, Drain, DrainThread, LogError, LogEvent, Lsn, SnapshotError, SnapshotInfo,
@@ -14,7 +15,6 @@ use crate::durability::{
 };
 use crate::nice::stand_back;
 use crate::table::records::each_record;
-use crate::tell::tell;
 
 /// Brings the log to the disk.
 pub(crate) trait Draining: Send {
@@ -53,8 +53,8 @@ impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
         let tell = move |event: LogEvent| {
             match event {
                 LogEvent::Synced(_) => {}
-                LogEvent::Failed(error) => tell!("fpcache-memserver: {error}"),
-                LogEvent::Recovered(_) => tell!("fpcache-memserver: writing the log works again"),
+                LogEvent::Failed(error) => error!("{error}"),
+                LogEvent::Recovered(_) => info!("writing the log works again"),
             }
             // Requests that wait for the disk are answered, one way or the other.
             waker.wake();
@@ -118,7 +118,7 @@ impl<D: Disk + Clone> Writing<D> {
         let info = self.writer?.finish(last)?;
         if let Err(error) = prune(disk, SNAPSHOTS_KEPT) {
             // The snapshot is good all the same, and the next one prunes again.
-            tell!("fpcache-memserver: older snapshots and log files were not removed: {error}");
+            warn!("older snapshots and log files were not removed: {error}");
         }
         Ok(info)
     }

@@ -5,6 +5,7 @@
 mod files;
 mod hostile_clients;
 mod keys;
+mod log;
 mod patience;
 mod tls;
 mod tokens;

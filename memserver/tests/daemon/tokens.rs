@@ -47,7 +47,7 @@ impl Node {
         Self { child, address }
     }
 
-    fn lets_in(&self, token: Option<Token>) -> bool {
+    pub fn lets_in(&self, token: Option<Token>) -> bool {
         match connect(&self.address, ConnectOptions { token, ..Default::default() }) {
             Ok(connection) => connection.is_alive(),
             Err(FabricError::TokenRefused { .. }) => false,

@@ -1,5 +1,6 @@
 //! `fpcache-memserver`: a memory node as a daemon.
 
+mod log;
 mod sockets;
 
 use std::io::{self, Write};
@@ -21,6 +22,7 @@ use fpcache_memserver::{
     Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, ListenAddress, MemoryNode, capacity,
 };
 
+use log::LogLevel;
 use sockets::SocketArguments;
 
 /// A memory node of FPCache: serves tables from memory that clients read directly.
@@ -67,6 +69,10 @@ struct Arguments {
     /// may use]
     #[arg(long, value_name = "SIZE", value_parser = capacity::parse, env = "FPCACHE_CAPACITY")]
     capacity: Option<u64>,
+
+    /// The least of what is written to the standard error
+    #[arg(long, value_enum, value_name = "LEVEL", default_value = "info", env = "FPCACHE_LOG")]
+    log: LogLevel,
 
     /// Whether regions use huge pages. With `if-available` or `required`, a region takes all its
     /// memory when its table is created: the whole capacity, unless the table is created with
@@ -210,6 +216,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
+    log::begin(arguments.log);
     raise_descriptor_limit();
     let at = DaemonConfig::at_all(arguments.listen.clone())?;
     let config = DaemonConfig {
