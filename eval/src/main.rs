@@ -55,7 +55,9 @@ mod ycsb;
 use std::alloc::System;
 use std::process::ExitCode;
 
+use fpcache_memserver::daemon::log_to_stderr;
 use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
+use tracing::level_filters::LevelFilter;
 
 use cli::{Cli, Command};
 
@@ -69,25 +71,28 @@ const WRONG_ANSWERS: u8 = 1;
 const FAILURE: u8 = 2;
 
 fn main() -> ExitCode {
-    let result =
-        match Cli::of(std::env::args_os()).unwrap_or_else(|error| error.exit()).command.unwrap_or_default() {
-            Command::Quickstart(arguments) => quickstart::quickstart(&arguments),
-            Command::Run(arguments) => run::run(&arguments),
-            Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
-            Command::Growth(arguments) => growth::growth(&arguments),
-            Command::Scale(arguments) => scale::scale(&arguments),
-            Command::Sweep(arguments) => sweep::sweep(&arguments),
-            Command::Waits(arguments) => waits::waits(&arguments),
-            Command::Density(arguments) => density::density(&arguments),
-            Command::Explain(arguments) => explain::explain(&arguments),
-            Command::Fabric(arguments) => fabric::fabric(&arguments),
-            Command::Peers(arguments) => peers::peers(&arguments),
-            Command::Report(arguments) => report::report(&arguments),
-            #[cfg(feature = "workbench")]
-            Command::Paper(arguments) => paper::paper(&arguments),
-            Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
-            Command::JakiroNode(arguments) => systems::jakiro::serve(&arguments).map(|()| Verdict::AllRight),
-        };
+    let command =
+        Cli::of(std::env::args_os()).unwrap_or_else(|error| error.exit()).command.unwrap_or_default();
+    // A memory node, in this process or as this process, says what has failed.
+    log_to_stderr(LevelFilter::INFO);
+    let result = match command {
+        Command::Quickstart(arguments) => quickstart::quickstart(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Ycsb(arguments) => ycsb::ycsb(&arguments),
+        Command::Growth(arguments) => growth::growth(&arguments),
+        Command::Scale(arguments) => scale::scale(&arguments),
+        Command::Sweep(arguments) => sweep::sweep(&arguments),
+        Command::Waits(arguments) => waits::waits(&arguments),
+        Command::Density(arguments) => density::density(&arguments),
+        Command::Explain(arguments) => explain::explain(&arguments),
+        Command::Fabric(arguments) => fabric::fabric(&arguments),
+        Command::Peers(arguments) => peers::peers(&arguments),
+        Command::Report(arguments) => report::report(&arguments),
+        #[cfg(feature = "workbench")]
+        Command::Paper(arguments) => paper::paper(&arguments),
+        Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
+        Command::JakiroNode(arguments) => systems::jakiro::serve(&arguments).map(|()| Verdict::AllRight),
+    };
     match result {
         Ok(Verdict::AllRight) => ExitCode::SUCCESS,
         Ok(Verdict::WrongAnswers) => ExitCode::from(WRONG_ANSWERS),

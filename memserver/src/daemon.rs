@@ -4,6 +4,8 @@ mod access;
 mod greeting;
 mod limits;
 mod listen;
+#[cfg(feature = "log")]
+mod log;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +38,8 @@ pub use access::TokenSource;
 pub use greeting::Greeting;
 pub use limits::raise_descriptor_limit;
 pub use listen::ListenAddress;
+#[cfg(feature = "log")]
+pub use log::log_to_stderr;
 
 /// How a memory node runs.
 #[derive(Clone, Debug)]

@@ -2,7 +2,8 @@
 //! dead one is named.
 
 #[allow(dead_code)]
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use crate::support::{eventually, memory_node_in, program, run, runs, stderr, stdout};
@@ -117,4 +118,28 @@ fn a_memory_node_that_runs_already_is_used_as_it_is() {
     let smaller = run(&format!("run --dataset uniform:4K {options}"));
     assert_eq!(smaller.status.code(), Some(2));
     assert!(stderr(&smaller).contains("holds 5000 keys"), "{}", stderr(&smaller));
+}
+
+#[test]
+fn a_memory_node_of_this_program_says_what_it_refuses() {
+    let port = TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("a free port")
+        .port();
+    let pid = std::process::id().to_string();
+    let mut node = program()
+        .args(["memory-node", "--listen", &format!("tcp://127.0.0.1:{port}"), "--capacity", "16000000"])
+        .args(["--exit-with-parent", &pid])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map(OwnNode)
+        .expect("the program was built");
+    let mut line = String::new();
+    BufReader::new(node.0.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
+    let mut stranger = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+    stranger.write_all(&[b'x'; 256]).expect("connected");
+    let lines = BufReader::new(node.0.stderr.take().expect("piped")).lines();
+    let line = lines.map_while(Result::ok).find(|line| line.starts_with("fpcache-memserver: warning: "));
+    assert!(line.is_some(), "it says nothing of a client that it refuses");
 }

@@ -41,10 +41,7 @@ impl Place {
 
     /// The program with this folder and options separated by spaces, which win.
     fn command(&self, options: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-memserver"));
-        for name in ["FPCACHE_LISTEN", "FPCACHE_CAPACITY", "FPCACHE_STORE", "FPCACHE_DATA"] {
-            command.env_remove(name);
-        }
+        let mut command = crate::program();
         command.arg("--exit-with-parent");
         if !options.contains("--listen") {
             command.arg("--listen").arg(self.address().to_string());

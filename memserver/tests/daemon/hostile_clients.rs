@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
@@ -31,10 +31,7 @@ struct Node {
 impl Node {
     fn start(options: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-memserver"));
-        for name in ["FPCACHE_LISTEN", "FPCACHE_CAPACITY", "FPCACHE_STORE", "FPCACHE_DATA"] {
-            command.env_remove(name);
-        }
+        let mut command = crate::program();
         command.args(["--exit-with-parent", "--capacity", "16MiB", "--listen"]);
         command.arg(address(&folder).to_string()).args(options);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();

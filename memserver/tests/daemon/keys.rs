@@ -39,10 +39,7 @@ impl Place {
     }
 
     fn command(&self, options: &str) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-memserver"));
-        for name in ["FPCACHE_LISTEN", "FPCACHE_CAPACITY", "FPCACHE_STORE", "FPCACHE_DATA"] {
-            command.env_remove(name);
-        }
+        let mut command = crate::program();
         command.args(["--exit-with-parent", "--capacity", "8MiB", "--listen", &self.address().to_string()]);
         command.args(options.split_whitespace()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

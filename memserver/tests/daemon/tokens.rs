@@ -14,11 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 pub fn command(options: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-memserver"));
-    for name in ["FPCACHE_LISTEN", "FPCACHE_CAPACITY", "FPCACHE_STORE", "FPCACHE_DATA"] {
-        command.env_remove(name);
-    }
-    command.env_remove("FPCACHE_NODE_TOKENS").env_remove("FPCACHE_NODE_TOKEN_FILE");
+    let mut command = crate::program();
     command.args(["--exit-with-parent", "--capacity", "8MiB"]).args(options);
     command
 }

@@ -15,7 +15,7 @@ use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{GroupChoice, RecordShape, TableParameters};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
 use fpcache_fabric::HugePages;
-use fpcache_memserver::daemon::raise_descriptor_limit;
+use fpcache_memserver::daemon::{log_to_stderr, raise_descriptor_limit};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
 use fpcache_memserver::{
@@ -216,7 +216,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    log::begin(arguments.log);
+    log_to_stderr(arguments.log.into());
     raise_descriptor_limit();
     let at = DaemonConfig::at_all(arguments.listen.clone())?;
     let config = DaemonConfig {
