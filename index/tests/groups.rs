@@ -6,13 +6,14 @@ use fpcache_index::{Line, PlacedSegment, SegmentOptions, Segmenter};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
-const FORMS: [Form; 6] = [
+const FORMS: [Form; 7] = [
     Form::PLAIN,
     Form::Plain { stride: 10, reach: 10 },
     Form::Plain { stride: 1, reach: 2 },
     Form::SEEDED,
     Form::Seeded { groups: 4, reach: 10 },
     Form::PILOTS,
+    Form::Pilots { slots: 200, buckets: 40 },
 ];
 
 fn hash(key: u64) -> u64 {
@@ -100,7 +101,7 @@ proptest! {
 
     #[test]
     fn whatever_is_in_a_table_it_leads_to_slots_of_its_segment(
-        bits in 0u8..=14, distances in vec(any::<i16>(), 1..60), bytes in vec(any::<u8>(), 60 * 14),
+        bits in 0u8..=14, distances in vec(any::<i16>(), 1..60), bytes in vec(any::<u8>(), 60 * 40),
         line: u64, origin: u64, xs in vec(any::<u64>(), 20), which in 0..FORMS.len(),
     ) {
         let form = FORMS[which];

@@ -1,7 +1,5 @@
 //! Why a table has its parameters, where they were chosen for it.
 
-use std::fmt::{self, Display};
-
 use super::{GroupForm, put, u32_at, u64_at};
 
 /// In the place of a budget where there was none.
@@ -73,36 +71,5 @@ impl ChosenFor {
             bytes: u32_at(b, 24),
             other: Some((form, u32_at(b, 28))).filter(|(_, time)| *time > 0),
         })
-    }
-}
-
-/// In a line: what for, what it comes to, and what the next best would.
-impl Display for ChosenFor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |number: u32, unit: f64| f64::from(number) / unit;
-        write!(
-            f,
-            "for round trips of {} us and {} ns a byte, ",
-            of(self.round_trip_ns, 1e3),
-            of(self.byte_ps, 1e3)
-        )?;
-        match self.budget {
-            Some(budget) => write!(f, "{budget} bytes on a compute node, ")?,
-            None => f.write_str("no bound on a compute node's bytes, ")?,
-        }
-        write!(
-            f,
-            "{} inserts a key: a lookup takes {:.3} round trips and {} B",
-            of(self.growth, 1e6),
-            of(self.round_trips, 1e6),
-            self.bytes
-        )?;
-        match self.other {
-            Some((form, time)) => {
-                let form = form.map_or("none", GroupForm::name);
-                write!(f, "; groups {form}: {:.2} times the time", of(time, 1e3))
-            }
-            None => Ok(()),
-        }
     }
 }

@@ -108,7 +108,8 @@ impl Grouping {
         let is_whole = match self.name() {
             GroupForm::Plain => self.per_block == 1,
             GroupForm::Seeded => self.stride == self.reach,
-            GroupForm::Pilots => (self.stride, self.reach) == (1, 1),
+            // More than one to a slot would make tables longer than what they lead to.
+            GroupForm::Pilots => (self.stride, self.reach) == (1, 1) && self.names <= self.per_block,
         };
         is_whole && self.form().is_valid()
     }
@@ -327,6 +328,7 @@ mod tests {
             Grouping { reach: 2, ..Grouping::pilots(64, 14) },
             Grouping { stride: 0, ..Grouping::pilots(64, 14) },
             Grouping::pilots(0, 14),
+            Grouping::pilots(13, 14),
             Grouping::seeded(65, 4),
             Grouping::seeded(6, 0),
             Grouping::plain(9, 19),

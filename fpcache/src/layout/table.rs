@@ -234,9 +234,10 @@ impl TableParameters {
         };
         let chosen_for = match b[38] {
             0 => None,
-            _ => Some(
+            1 => Some(
                 ChosenFor::decode(&b[40..], b[39]).ok_or_else(|| format!("no groups have form {}", b[39]))?,
             ),
+            other => return Err(format!("{other} does not say whether its parameters were chosen")),
         };
         let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots, groups, chosen_for };
         parameters.validate::<K>().map_err(|e| e.to_string())?;
@@ -379,13 +380,38 @@ mod tests {
         let record = record(TableParameters { width, ..Default::default() });
         let bytes = record.encode::<U64Keys>();
         assert_eq!(TableRecord::decode::<U64Keys>(&bytes, 64), Ok(record));
-        for at in [0, 4, 8, 16, 24, 32] {
+        for at in [2, 6, 10, 18, 26, 34, 38] {
             let mut bad = bytes;
-            bad[at + 2] = 0xff;
-            assert!(TableRecord::decode::<U64Keys>(&bad, 64).is_err(), "field at {at}");
+            bad[at] = 0xff;
+            assert!(TableRecord::decode::<U64Keys>(&bad, 64).is_err(), "byte {at}");
         }
         assert!(TableRecord::decode::<U64Keys>(&[], 64).is_err());
         assert!(TableRecord::decode::<ByteKeys>(&bytes, 64).is_err(), "another key space");
+    }
+
+    #[test]
+    fn golden_bytes_of_parameters() {
+        let chosen_for = ChosenFor {
+            round_trip_ns: 2_000,
+            byte_ps: 80,
+            budget: None,
+            growth: 100_000,
+            round_trips: 1_002_000,
+            bytes: 264,
+            other: Some((Some(GroupForm::Seeded), 2_500)),
+        };
+        let parameters = TableParameters {
+            groups: Some(Grouping::pilots(64, 13)),
+            chosen_for: Some(chosen_for),
+            ..Default::default()
+        };
+        let mut bytes = [0; TableParameters::ENCODED_BYTES];
+        parameters.encode::<U64Keys>(&mut bytes);
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let golden = "01000000100000000800000008000000180000002000000050f80c0000080101100000\
+            00400d0102d007000050000000ffffffffffffffffa0860100104a0f0008010000c4090000";
+        assert_eq!(hex, golden);
+        assert_eq!(TableParameters::decode::<U64Keys>(&bytes), Ok(parameters));
     }
 
     #[test]

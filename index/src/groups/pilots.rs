@@ -143,3 +143,27 @@ fn first_pilot(hashes: &[u64], slots: u16, taken: &Taken) -> Option<(u8, Taken)>
         is_free.then(|| (pilot, own.and(taken)))
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Hashes that are always the same.
+    fn hashes(count: u64) -> Vec<u64> {
+        (1..=count).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
+    }
+
+    /// Regions hold what these lead to: another slot for a hash makes tables that are there unreadable.
+    #[test]
+    fn golden_vectors() {
+        let hashes = hashes(52);
+        let slots = |pilot| [0, 1, 2, 50].map(|at| slot_by_pilot(hashes[at], pilot, 64));
+        assert_eq!(slots(0), [0, 49, 34, 41].map(Some));
+        assert_eq!(slots(254), [9, 49, 28, 1].map(Some));
+        assert_eq!(slots(UNKNOWN), [None; 4]);
+        assert_eq!([0, 1, 2, 50].map(|at| bucket_of(hashes[at], 13)), [6, 12, 6, 4]);
+        let mut pilots = [0; 13];
+        choose_pilots(&hashes, 64, &mut pilots, |_, _| ());
+        assert_eq!(pilots, [0, 0, 0, 0, 114, 5, 44, 0, 0, 0, 0, 187, UNKNOWN]);
+    }
+}

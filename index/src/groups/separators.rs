@@ -250,4 +250,11 @@ mod tests {
         let firsts = first_ranks(quantiles.len(), 6, |rank| quantiles[rank]);
         assert_eq!(firsts, [0, 0, 3, 5, 6, 6]);
     }
+
+    /// Regions hold what these lead to: another block for a hash makes tables that are there unreadable.
+    #[test]
+    fn golden_blocks_of_a_run() {
+        let hashes = [1u64, 2, 3, 51].map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        assert_eq!(hashes.map(|hash| BlockRun { first: 3, last: 7 }.of(hash)), [5, 7, 5, 4]);
+    }
 }
