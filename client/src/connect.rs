@@ -73,7 +73,7 @@ impl<K: BuildKeys> TableClient<K> {
             }
             Url::Tcp(address) => {
                 let node = RemoteNode::at(address.clone(), config);
-                let costs = node.costs().at_concurrency(config.concurrency);
+                let costs = node.costs();
                 Transport::Remote(node.open(now, costs)?)
             }
         })
@@ -121,7 +121,7 @@ impl<K: BuildKeys> TableClient<K> {
             }
             Transport::Remote(core) => {
                 let node = core.connector().beside(&config);
-                let costs = node.costs().at_concurrency(config.concurrency);
+                let costs = node.costs();
                 Transport::Remote(node.open(&config, costs)?)
             }
             Transport::Pool(pool) => return Self::connect_at(pool.urls().to_vec(), &config),

@@ -140,7 +140,7 @@ pub use fpcache::fingerprint::{FingerprintWidth, WidthChoice};
 pub use fpcache::group_tables::GroupBytes;
 pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 pub use fpcache::layout::{
-    GroupChoice, GroupForm, Grouping, RecordShape, RecordToken, TableParameters, UnknownGroupForm,
+    ChosenFor, GroupChoice, GroupForm, Grouping, RecordShape, RecordToken, TableParameters, UnknownGroupForm,
 };
 pub use fpcache::message::{
     ErrorCode as RefusalCode, MessageError, NodeStats, Refusal, SocketStats, TableInfo, WriteKind,

@@ -26,6 +26,8 @@ pub(crate) struct RemoteNode {
     patience: Duration,
     /// How long a waiting thread spins before it sleeps.
     spin: Duration,
+    /// Lookups that are in flight at once.
+    concurrency: u32,
 }
 
 impl RemoteNode {
@@ -33,8 +35,8 @@ impl RemoteNode {
         // Calls have their deadlines; the connection is not given up for every moment for which a
         // memory node is busy.
         let patience = config.deadline.max(LEAST_PATIENCE);
-        let ClientConfig { table, token, spin, .. } = *config;
-        Self { address: believing(&address), table, token, patience, spin }
+        let ClientConfig { table, token, spin, concurrency, .. } = *config;
+        Self { address: believing(&address), table, token, patience, spin, concurrency }
     }
 
     /// How long a waiting thread spins before it sleeps.
@@ -43,9 +45,10 @@ impl RemoteNode {
         self.spin
     }
 
-    /// What reading costs there.
+    /// What reading costs there, with as many lookups in flight as the client says it has.
     pub(crate) fn costs(&self) -> FabricCosts {
-        if self.address.card().is_some() { FabricCosts::RDMA } else { FabricCosts::TCP }
+        let costs = if self.address.card().is_some() { FabricCosts::RDMA } else { FabricCosts::TCP };
+        costs.at_concurrency(self.concurrency)
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use fpcache_client::{Expected, GroupForm, NodeStats, RecordShape, SocketStats, TableClient, TableStats};
+use fpcache_client::{
+    ChosenFor, Expected, GroupForm, NodeStats, RecordShape, SocketStats, TableClient, TableStats,
+};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
@@ -118,11 +120,51 @@ fn document<K: Keys>(
                 "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
                 "group_form": parameters.groups.map(|groups| groups.name().name()),
                 "max_slots": parameters.max_slots,
-                "chosen_for": parameters.chosen_for.map(|chosen| chosen.to_string()),
+                "chosen_for": parameters.chosen_for.as_ref().map(chosen_for),
                 "model_bytes": table.model_bytes,
             })
         }),
     })
+}
+
+/// What a table's parameters were chosen for and expected to come to.
+fn chosen_for(chosen: &ChosenFor) -> Value {
+    json!({
+        "round_trip_us": f64::from(chosen.round_trip_ns) / 1e3,
+        "byte_ns": f64::from(chosen.byte_ps) / 1e3,
+        "budget_bytes": chosen.budget,
+        "inserts_per_key": f64::from(chosen.growth) / 1e6,
+        "round_trips": f64::from(chosen.round_trips) / 1e6,
+        "bytes": chosen.bytes,
+        "best_other": chosen.other.map(|(form, time)| json!({
+            "group_form": form.map(GroupForm::name),
+            "times": f64::from(time) / 1e3,
+        })),
+    })
+}
+
+/// The same in words.
+fn why_chosen(chosen: &ChosenFor) -> String {
+    let (round_trip, byte) = (f64::from(chosen.round_trip_ns) / 1e3, f64::from(chosen.byte_ps) / 1e3);
+    let budget = match chosen.budget {
+        Some(budget) => format!("{} on a compute node", human_bytes(budget)),
+        None => "no bound on a compute node's memory".to_owned(),
+    };
+    let (inserts, round_trips) = (f64::from(chosen.growth) / 1e6, f64::from(chosen.round_trips) / 1e6);
+    let best_other = chosen.other.map_or_else(String::new, |(form, time)| {
+        let form = match form {
+            None => "no groups",
+            Some(GroupForm::Plain) => "plain groups",
+            Some(GroupForm::Seeded) => "seeded groups",
+            Some(GroupForm::Pilots) => "pilots",
+        };
+        format!("; {form} would take {:.2} times as long", f64::from(time) / 1e3)
+    });
+    format!(
+        "for round trips of {round_trip} us and {byte} ns a byte, {budget}, {inserts} inserts a key: a lookup takes \
+         {round_trips:.3} round trips and {}{best_other}",
+        human_bytes(chosen.bytes.into())
+    )
 }
 
 fn milliseconds(ns: u64) -> f64 {
@@ -177,8 +219,8 @@ fn print<K: Keys>(
         form => format!(", {form} groups of {} slots a READ", groups.reach),
     });
     output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}{groups}"))?;
-    if let Some(chosen_for) = parameters.chosen_for {
-        output.row("chosen", chosen_for)?;
+    if let Some(chosen_for) = &parameters.chosen_for {
+        output.row("chosen", why_chosen(chosen_for))?;
     }
     output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;
     if let Some(Lookups { single, group }) = lookups {

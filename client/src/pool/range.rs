@@ -188,7 +188,7 @@ impl<K: BuildKeys> Ranges<K> {
             }
             Url::Tcp(address) => {
                 let node = RemoteNode::at(address.clone(), &config);
-                let costs = node.costs().at_concurrency(config.concurrency);
+                let costs = node.costs();
                 Direct::Remote(Core::connect(node, config.table_options(costs), within)?)
             }
         };

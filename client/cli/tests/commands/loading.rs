@@ -205,8 +205,14 @@ fn parameters_are_found_for_keys_fabric_and_budget_and_said_why() {
     assert!(chosen["group_form"].is_string() && chosen["round_trips"].as_f64().unwrap() < 1.1, "{chosen}");
     assert!(tuned["tuned"]["considered"].as_array().unwrap().len() > 10, "{tuned}");
     let (stats, _) = node.ends_with(0, "stats --table rdma");
-    let why = "for round trips of 2 us and 0.08 ns a byte, no bound on a compute node's bytes, 0.1 inserts a key: a lookup takes 1.0";
-    assert!(stats.contains(why) && stats.contains("times the time"), "{stats}");
+    let why = "for round trips of 2 us and 0.08 ns a byte, no bound on a compute node's memory, 0.1 inserts a key: a lookup takes 1.0";
+    assert!(stats.contains(why) && stats.contains("times as long"), "{stats}");
+    let (stats, _) = node.ends_with(0, "--json stats --table rdma");
+    let stats = serde_json::from_str::<Value>(&stats).unwrap();
+    let why = &stats["table"]["chosen_for"];
+    assert_eq!((&why["round_trip_us"], &why["budget_bytes"]), (&2.0.into(), &Value::Null), "{why}");
+    let times = ["round_trips", "bytes"].map(|field| why[field].as_f64().unwrap());
+    assert!(times[0] < 1.1 && times[1] > 0.0 && why["best_other"]["times"].as_f64().unwrap() > 0.9, "{why}");
     node.ends_with(0, "verify fb:20K --table rdma");
     // Memory of this machine, which is what the URL names.
     let tuned = load("fb:20K --table shm --tune auto");
