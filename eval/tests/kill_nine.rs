@@ -26,8 +26,8 @@ use std::time::{Duration, Instant};
 
 use caller::Caller;
 use fpcache_client::{
-    ByteKeys, ClientConfig, CreateOptions, KeyKind, KeySpace, Plan, RecordToken, TableClient, TableName,
-    Tables, U64Keys,
+    ByteKeys, ClientConfig, CreateOptions, Grouping, KeyKind, KeySpace, Plan, PlanChoice, RecordToken,
+    TableClient, TableName, TableParameters, Tables, U64Keys,
 };
 use fpcache_eval::history::client::{ClientStore, every_way, every_way_over_sockets};
 use fpcache_eval::history::keys::NumberedKeys;
@@ -101,38 +101,47 @@ struct Test<K: NumberedKeys> {
     random: Xoshiro256PlusPlus,
     operations: usize,
     unknown: usize,
+    /// Operations that were answered by the tables of groups.
+    by_groups: usize,
 }
 
 const READER: u32 = 1_000;
 
 impl<K: NumberedKeys> Test<K> {
     fn new(place: Place, seed: u64) -> Self {
-        Self::over(1, place, seed)
+        Self::over(&[K::small_segments()], place, seed)
     }
 
-    fn over(tables: usize, place: Place, seed: u64) -> Self {
+    /// Over tables of these parameters.
+    fn over(parameters: &[TableParameters], place: Place, seed: u64) -> Self {
         let node = place.start();
         let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
-        for table in 0..tables {
+        let tables = parameters.len();
+        for (table, parameters) in parameters.iter().enumerate() {
             if table > 0 {
                 let all = Tables::connect(&place.url()).unwrap();
                 all.create(&table_name(table), kind, CreateOptions { region_bytes: None }).unwrap();
             }
             let config = patient().with_table(table_name(table));
             let keys: Vec<u64> = (0..KEYS).map(key).collect();
-            ClientStore::create_table(&connect::<K>(&place.url(), config), &keys).unwrap();
+            ClientStore::create_table_of(&connect::<K>(&place.url(), config), &keys, *parameters).unwrap();
         }
         let ways = match place.is_remote {
             true => every_way_over_sockets(patient(), 64 << 10),
             false => every_way(patient(), 64 << 10),
         };
+        let by_groups = patient().with_plan(PlanChoice::Fixed(Plan::Groups));
         let caller = |number: u32| {
-            let (name, config) = &ways[(number as usize * 3 + seed as usize) % ways.len()];
+            let (mut name, mut config) = ways[(number as usize * 3 + seed as usize) % ways.len()].clone();
             let table = number as usize % tables;
+            // One caller of each table at least.
+            if parameters[table].groups.is_some() && (number as usize) < tables {
+                (name, config) = ("groups".to_owned(), by_groups);
+            }
             let config = config.with_table(table_name(table));
             let store = ClientStore::new(connect(&place.url(), config));
             let (store, name) = match number % 2 {
-                0 => (store, name.clone()),
+                0 => (store, name),
                 _ => (store.with_reader(), format!("{name}, reader")),
             };
             Caller {
@@ -150,7 +159,7 @@ impl<K: NumberedKeys> Test<K> {
         };
         let callers = (0..THREADS).map(caller).collect();
         let random = Xoshiro256PlusPlus::seed_from_u64(!seed);
-        Self { place, node: Some(node), tables, callers, random, operations: 0, unknown: 0 }
+        Self { place, node: Some(node), tables, callers, random, operations: 0, unknown: 0, by_groups: 0 }
     }
 
     /// Some time, short ones as likely as long ones.
@@ -226,6 +235,8 @@ impl<K: NumberedKeys> Test<K> {
                     operation.outcome == Outcome::Unknown && operation.call.writes() && operation.invoked > 0
                 };
                 self.unknown += history.operations().iter().filter(is_unknown).count();
+                let is_by_groups = |operation: &&Operation| operation.plan == Some(Plan::Groups);
+                self.by_groups += history.operations().iter().filter(is_by_groups).count();
                 open[table] = history.undecided_writes();
             }
         }
@@ -299,11 +310,34 @@ fn nothing_acknowledged_is_lost_over_sockets() {
 /// Several tables under one memory node, each with queues of its own.
 #[test]
 fn nothing_acknowledged_is_lost_of_many_tables() {
-    let mut test = Test::<U64Keys>::over(THREADS as usize, Place::new::<U64Keys>("10ms", None), 7);
+    let tables = [U64Keys::small_segments(); THREADS as usize];
+    let mut test = Test::<U64Keys>::over(&tables, Place::new::<U64Keys>("10ms", None), 7);
     test.run(kills().div_ceil(2), Loss::Process);
     assert_eq!(test.unknown, 0, "what was in flight is answered by the successor");
     let deleted: u64 = test.callers.iter().map(|caller| caller.deleted).sum();
     assert!(deleted > 20, "oldest keys were deleted: {deleted}");
+}
+
+/// Two tables in groups of these forms, which inserts and rebuilds change all the time, each with a caller who asks by groups.
+fn survives_kills_in_groups<K: NumberedKeys>(groupings: [Grouping; 2], seed: u64) {
+    let tables = groupings.map(|of| TableParameters { groups: Some(of), ..K::small_segments() });
+    let mut test = Test::<K>::over(&tables, Place::new::<K>("10ms", None), seed);
+    test.run(kills(), Loss::Process);
+    eprintln!("in groups: {} operations, {} by groups", test.operations, test.by_groups);
+    assert_eq!(test.unknown, 0, "what was in flight is answered by the successor");
+    assert!(test.by_groups > 20 * kills(), "{} operations were answered by groups", test.by_groups);
+    test.node.take().unwrap().kill();
+    test.place.audit::<K>();
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_in_groups_with_separators_and_with_pilots() {
+    survives_kills_in_groups::<U64Keys>([Grouping::plain(3, 4), Grouping::pilots(6, 2)], 10);
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_in_groups_of_byte_strings() {
+    survives_kills_in_groups::<ByteKeys>([Grouping::seeded(2, 3), Grouping::pilots(4, 2)], 11);
 }
 
 /// The page cache stays, so this shows that the log is complete, not that it is on the medium.
