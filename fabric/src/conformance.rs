@@ -13,6 +13,7 @@
 )]
 
 mod later;
+mod memory;
 mod posted;
 mod requests;
 mod service;
@@ -21,6 +22,7 @@ mod verbs;
 use std::time::Duration;
 
 pub use later::{a_waker_wakes_the_memory_node, replies_may_come_later, work_goes_on_between_requests};
+pub use memory::{landings_stay_put, loads_behind_follow_reads, the_meter_counts, waiting_for_a_change};
 pub use posted::{
     posted_requests_leave_time_for_reads, requests_that_are_too_long_are_not_posted,
     the_turn_of_a_posted_request_ends_with_its_reply,
@@ -29,8 +31,7 @@ pub use requests::{calls_carry_every_size, calls_from_many_threads_keep_apart, d
 pub use service::TestService;
 pub use verbs::{
     atomics_agree_under_contention, bad_requests_are_refused, batches_of_every_shape,
-    changes_take_posting_order, landings_stay_put, loads_behind_follow_reads, many_in_flight,
-    reads_and_writes_move_bytes, the_meter_counts, waiting_for_a_change, words_are_read_as_by_a_batch,
+    changes_take_posting_order, many_in_flight, reads_and_writes_move_bytes, words_are_read_as_by_a_batch,
 };
 
 use crate::clock::Deadline;

@@ -153,7 +153,7 @@ impl Shared {
         nanos: u64,
     ) -> MutexGuard<'s, State> {
         let waiter = state.waiter();
-        state.schedule(nanos, super::state::Event::Wake(waiter));
+        state.schedule(nanos, super::event::Event::Wake(waiter));
         self.wait(state, Wait::Sleep, None).0
     }
 }

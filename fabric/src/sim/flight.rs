@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use zerocopy::IntoBytes;
 
+use super::event::Event;
 use super::options::Tear;
-use super::state::{Event, Outcome, State, Waiter};
+use super::state::{Outcome, State, Waiter};
 use super::trace::{What, mix};
 use crate::endpoint::{Completion, Ticket};
 use crate::error::FabricError;

@@ -1,6 +1,7 @@
 //! A queue pair over a socket.
 
 mod checks;
+mod executing;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -8,9 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use checks::is_short;
-
-use super::by_card::{ByCard, CardReader};
+use super::by_card::CardReader;
 use super::channel::{Channel, Landed};
 use super::client::Session;
 use super::socket::{Ready, wait};
@@ -21,7 +20,7 @@ use crate::in_place::NotMapped;
 use crate::memory::Access;
 use crate::meter::Meter;
 use crate::spin::Spin;
-use crate::verbs::{AreaId, Batch, Landing, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, REGION, RemoteAddr, Tally};
+use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, REGION, RemoteAddr, Tally};
 
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
@@ -222,80 +221,6 @@ impl TcpEndpoint {
             }
         }
         Ok(())
-    }
-
-    /// Runs a batch without counting it.
-    fn execute(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
-        if let Some(outcome) = self.execute_by_card(batch) {
-            return outcome;
-        }
-        self.begin()?;
-        if let Some(len) = batch.oversize() {
-            let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
-            return Err(FabricError::TooLong { len, max });
-        }
-        let is_alone = self.channel.as_ref().is_some_and(|channel| channel.is_idle());
-        let sent = (is_alone && is_short(batch)).then(|| self.session.clock.now());
-        self.submit(None, std::mem::take(batch));
-        let finished = self.finish();
-        match self.ran.take() {
-            Some((back, result)) => {
-                if let Some(sent) = sent.filter(|_| finished.is_ok() && result.is_ok()) {
-                    let took = self.session.clock.now().saturating_duration_since(sent);
-                    self.session.round_trip.record(took);
-                }
-                *batch = back;
-                finished.and(result)
-            }
-            None => finished.and_then(|()| Err(self.session.link.disconnected())),
-        }
-    }
-
-    /// Runs a batch by the network card, if there is one and it can.
-    #[inline]
-    fn execute_by_card(&mut self, batch: &mut Batch) -> Option<Result<(), FabricError>> {
-        let by_card = self.by_card.as_mut()?;
-        if !self.session.link.is_alive() {
-            return Some(Err(self.lose()));
-        }
-        // What is under way over the socket comes first.
-        let is_busy = self.channel.as_ref().is_some_and(|channel| !channel.is_idle());
-        if is_busy || batch.oversize().is_some() || batch.question.is_some() {
-            return None;
-        }
-        let fault = self.session.fault_of(batch);
-        match by_card.run(&self.session, batch, fault, self.patience) {
-            ByCard::Ended(outcome) => Some(outcome),
-            ByCard::BySocket => None,
-            ByCard::Gone => Some(Err(self.lose())),
-        }
-    }
-
-    /// READs words through the batch that is kept for it.
-    fn read_kept<const N: usize>(
-        &mut self,
-        reads: [WordRead<'_>; N],
-        is_counted: bool,
-    ) -> Result<(), FabricError> {
-        let mut batch = std::mem::take(&mut *self.words);
-        batch.clear();
-        let landings: [Landing; N] = reads.each_ref().map(|read| read.ask(&mut batch));
-        let outcome = if is_counted { self.run(&mut batch) } else { self.execute(&mut batch) };
-        if outcome.is_ok() {
-            for (read, landing) in reads.into_iter().zip(landings) {
-                read.out.copy_from_slice(batch.words(landing));
-            }
-        }
-        *self.words = batch;
-        outcome
-    }
-
-    /// Looks at a word, without counting it.
-    fn look(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
-        self.session.check_word(at)?;
-        let mut word = [0];
-        self.read_kept([WordRead { from: at, out: &mut word, guarded: false }], false)?;
-        Ok(word[0])
     }
 }
 

@@ -22,6 +22,7 @@ mod segment;
 mod slot;
 mod superblock;
 mod table;
+mod table_record;
 
 pub use address::SegmentAddress;
 pub use change::{CHANGE_RECORD_BYTES, ChangeRecord, SegmentReplacement};
@@ -38,7 +39,8 @@ pub use superblock::{
     DROPPED, INCARNATION_OFFSET, LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES,
     Superblock, SuperblockError,
 };
-pub use table::{ParameterError, TABLE_RECORD_BYTES, TableParameters, TableRecord};
+pub use table::{ParameterError, TableParameters};
+pub use table_record::{TABLE_RECORD_BYTES, TableRecord};
 
 /// Version of the region's layout and of what its fields mean. Any change of either raises it.
 pub const LAYOUT_VERSION: u32 = 8;

@@ -13,6 +13,7 @@
 
 mod presets;
 mod server;
+mod usage;
 mod world;
 
 #[cfg(test)]
@@ -20,7 +21,8 @@ mod tests;
 
 pub use presets::{NicSpec, UnknownNic};
 pub use server::{Server, period};
-pub use world::{Bound, Clients, Hosts, Request, Step, Target, Usage, Verb, Work, World};
+pub use usage::{Bound, Usage, Work};
+pub use world::{Clients, Hosts, Request, Step, Target, Verb, World};
 
 /// Virtual time in picoseconds: 213 days fit.
 pub type Picos = u64;

@@ -1,0 +1,184 @@
+//! What a client that has come in asks for.
+
+use std::sync::atomic::Ordering;
+
+use super::{Arriving, KEEP, Peer, Pumped, Tools};
+use crate::connection::SHORT_BODY;
+use crate::rdma::wire::NOT_SERVED;
+use crate::rdma::{PeerQueuePair, ServedAreas};
+use crate::tcp::areas::{Areas, Output};
+use crate::tcp::frame::{
+    CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED, checksum,
+};
+use crate::tcp::node::{Client, End, Shared, ToDesk};
+use crate::tcp::socket::Moved;
+
+/// Replies leave when they are so many bytes, or at the end of the input.
+const FLUSH: usize = 2 << 10;
+/// Bytes of replies after which others have their turn.
+const TURN: usize = 1 << 20;
+/// Bytes that are taken at once of what must be decrypted first.
+const ENCRYPTED: usize = 32 << 10;
+/// What a byte of a question costs beside what is looked at for it, in bytes of replies: a question for
+/// a key takes what READs of its length in entries do, and many of them are received at once.
+const ANSWER_COST: usize = 64;
+
+impl Peer {
+    /// Receives and answers frames.
+    pub(super) fn serve(&mut self, client: &Client, tools: &mut Tools) -> Result<Pumped, End> {
+        if self.asked.is_some() {
+            return Ok(Pumped::Idle);
+        }
+        let mut have = self.rest.len();
+        if !std::mem::take(&mut self.is_unparsed) {
+            let end = match self.stream.is_encrypted() {
+                true => tools.input.len().min(have + ENCRYPTED),
+                false => tools.input.len(),
+            };
+            match self.stream.receive(&mut tools.input[have..end]) {
+                Moved::Bytes(bytes) => have += bytes,
+                Moved::Nothing => return Ok(Pumped::Idle),
+                Moved::Gone => return Err(self.lost()),
+            }
+        }
+        tools.input[..self.rest.len()].copy_from_slice(&self.rest);
+        self.rest.clear();
+        let seconds = tools.shared.seconds(tools.now);
+        if client.active.load(Ordering::Relaxed) != seconds {
+            client.active.store(seconds, Ordering::Relaxed);
+        }
+        tools.out.clear();
+        let parsed = self.parse(client, have, tools);
+        // What was asked for before a frame that is none is owed.
+        let all_sent = self.flush(tools)?;
+        let (at, pumped) = parsed?;
+        self.rest.extend_from_slice(&tools.input[at..have]);
+        if self.rest.is_empty() && self.rest.capacity() > KEEP {
+            self.rest = Vec::new();
+        }
+        self.is_unparsed = at < have && (self.asked.is_some() || !all_sent || pumped != Pumped::Active);
+        // What the node has no memory for is not late.
+        let is_partial =
+            pumped != Pumped::Starved && (self.arriving.is_some() || at < have && !self.is_unparsed);
+        if !is_partial {
+            self.partial_since = None;
+        } else if self.partial_since.is_none() {
+            self.partial_since = Some(tools.now);
+        }
+        Ok(pumped)
+    }
+
+    /// Answers the whole frames of the input, and says up to where it is done.
+    pub(super) fn parse(
+        &mut self,
+        client: &Client,
+        have: usize,
+        tools: &mut Tools,
+    ) -> Result<(usize, Pumped), End> {
+        let limits = client.welcome.limits;
+        let (mut at, mut replied) = (0, 0);
+        loop {
+            if let Some(arriving) = &mut self.arriving {
+                let more = (arriving.len - arriving.bytes.len()).min(have - at);
+                if arriving.len > SHORT_BODY && !arriving.charge.grow(more) {
+                    return Ok((at, Pumped::Starved));
+                }
+                arriving.bytes.extend_from_slice(&tools.input[at..at + more]);
+                at += more;
+                if arriving.bytes.len() < arriving.len {
+                    return Ok((at, Pumped::Active));
+                }
+                self.partial_since = None;
+                if self.hand_over(client, tools) {
+                    return Ok((at, Pumped::Active));
+                }
+                continue;
+            }
+            let Some((head, behind)) = tools.input[at..have].split_first_chunk::<HEAD_BYTES>() else { break };
+            let head = RequestHead::decode(head, &limits).map_err(End::Frame)?;
+            let len = head.bytes as usize;
+            if head.kind == Kind::Call {
+                // One that was joined is for batches: answers to requests go over the client's first.
+                if self.first_of().is_none() {
+                    return Err(End::Frame(FrameError::Call));
+                }
+                let Some((sum, _)) = behind.split_first_chunk::<CALL_BYTES>() else { break };
+                self.arriving = Some(Arriving {
+                    tag: head.tag,
+                    len: len - CALL_BYTES,
+                    checksum: u64::from_le_bytes(*sum),
+                    bytes: Vec::new(),
+                    charge: client.share.charge(),
+                });
+                at += HEAD_BYTES + CALL_BYTES;
+                continue;
+            }
+            let Some(body) = behind.get(..len) else { break };
+            let answered = match head.kind {
+                Kind::Reads => client.areas.read(&head, body, limits.reply_bytes, &mut tools.out),
+                Kind::Question => {
+                    let cost = client.areas.answer(&mut tools.memory, &head, body, &mut tools.out);
+                    replied += cost.saturating_add(len * ANSWER_COST);
+                    Ok(())
+                }
+                Kind::Card => {
+                    introduce(&mut self.queue_pair, client, &head, body, &tools.shared, &mut tools.out);
+                    Ok(())
+                }
+                _ => client.areas.change(&head, body, limits.reply_bytes, &mut tools.out),
+            };
+            answered.map_err(End::Frame)?;
+            at += HEAD_BYTES + len;
+            self.partial_since = None;
+            let replies = tools.out.len();
+            if replies >= FLUSH {
+                replied += replies;
+                if !self.flush(tools)? {
+                    break;
+                }
+            }
+            if replied >= TURN {
+                return Ok((at, Pumped::Paused));
+            }
+        }
+        Ok((at, Pumped::Active))
+    }
+
+    /// Gives a call that has arrived to the service; `false` if it was damaged and is answered.
+    pub(super) fn hand_over(&mut self, client: &Client, tools: &mut Tools) -> bool {
+        let Some(Arriving { tag, checksum: sum, bytes, charge, .. }) = self.arriving.take() else {
+            return false;
+        };
+        if checksum(&bytes) != sum {
+            tools.out.push(ReplyHead { bytes: 0, tag, status: DAMAGED, word: 0 }, &[]);
+            return false;
+        }
+        self.asked = Some(tag);
+        tools.shared.desk.post(ToDesk::Request { client: client.id(), bytes, charge });
+        true
+    }
+}
+
+/// Answers a client's network card. The first of a region waits until it is registered, and those of its thread with it.
+fn introduce(
+    queue_pair: &mut Option<PeerQueuePair>,
+    client: &Client,
+    head: &RequestHead,
+    body: &[u8],
+    shared: &Shared,
+    out: &mut Output,
+) {
+    let Areas { region, backed_end, scratch, .. } = &client.areas;
+    let areas = ServedAreas { region, backed_end, scratch: scratch.as_ref() };
+    let answer = match &shared.card {
+        Some(card) => card.answer(&areas, queue_pair, body).map_err(|error| error.to_string()),
+        None => Err("it listens at no address that begins with rdma://".to_owned()),
+    };
+    let (status, bytes) = match answer {
+        Ok(bytes) => (SERVED, bytes),
+        Err(why) => (NOT_SERVED, why.into_bytes()),
+    };
+    // A few kilobytes.
+    let len = bytes.len() as u32;
+    out.push(ReplyHead { bytes: len, tag: head.tag, status, word: 0 }, &bytes);
+}
