@@ -55,7 +55,7 @@ calibration:
 quickstart *arguments="--size small":
     cargo run --release --locked -- quickstart {{arguments}}
 
-# CI: all binaries.
+# All binaries.
 build:
     cargo build --release --workspace --locked
 
@@ -88,3 +88,6 @@ rdma:
     cargo build --locked -p fpcache-eval -p fpcache-memserver -p fpcache-cli \
         --features fpcache-eval/rdma,fpcache-memserver/rdma,fpcache-cli/rdma
     fabric/rdma/guest.sh run fabric/rdma/processes.sh target/debug
+    FPCACHE_KILLS=3 CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER={{justfile_directory()}}/fabric/rdma/guest.sh \
+        cargo test -p fpcache-eval --features rdma --test histories --test kill_nine --locked -- --ignored rdma \
+        --test-threads 1

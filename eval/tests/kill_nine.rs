@@ -7,6 +7,9 @@
 //! `fpcache-memserver` for one, instead of this package's own.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[cfg(feature = "rdma")]
+#[path = "kill_nine/by_cards.rs"]
+mod by_cards;
 #[path = "kill_nine/caller.rs"]
 mod caller;
 #[path = "kill_nine/place.rs"]
@@ -36,7 +39,7 @@ use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, check, 
 use fpcache_fabric::{Access, SharedMemory};
 use fpcache_memserver::durability::{FileDisk, SyncPolicy};
 use fpcache_memserver::store::{self, Background, Folders, Memories, Startup};
-use place::{Node, Place};
+use place::{Node, Place, Reached};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -126,9 +129,9 @@ impl<K: NumberedKeys> Test<K> {
             let keys: Vec<u64> = (0..KEYS).map(key).collect();
             ClientStore::create_table_of(&connect::<K>(&place.url(), config), &keys, *parameters).unwrap();
         }
-        let ways = match place.is_remote {
-            true => every_way_over_sockets(patient(), 64 << 10),
-            false => every_way(patient(), 64 << 10),
+        let ways = match place.reached {
+            Reached::SharedMemory => every_way(patient(), 64 << 10),
+            _ => every_way_over_sockets(patient(), 64 << 10),
         };
         let by_groups = patient().with_plan(PlanChoice::Fixed(Plan::Groups));
         let caller = |number: u32| {
@@ -255,7 +258,7 @@ fn survives_kills<K: NumberedKeys>(place: Place, seed: u64) {
     eprintln!("--fsync {sync}: {} operations, {} of them open", test.operations, test.unknown);
     let failure = test.callers.iter().find_map(|caller| caller.first_failure.as_ref());
     assert_eq!((test.unknown, failure), (0, None), "what was in flight is answered by the successor");
-    if test.place.is_remote {
+    if test.place.reached != Reached::SharedMemory {
         // Its way is `at-node`, and the last memory node, too, looks keys up once it knows the
         // table.
         let begun = Instant::now();
@@ -304,7 +307,7 @@ fn nothing_acknowledged_is_lost_where_keys_are_byte_strings() {
 
 #[test]
 fn nothing_acknowledged_is_lost_over_sockets() {
-    survives_kills::<U64Keys>(Place::new::<U64Keys>("10ms", None).over_sockets(), 9);
+    survives_kills::<U64Keys>(Place::new::<U64Keys>("10ms", None).over(Reached::Sockets), 9);
 }
 
 /// Several tables under one memory node, each with queues of its own.
@@ -319,9 +322,9 @@ fn nothing_acknowledged_is_lost_of_many_tables() {
 }
 
 /// Two tables in groups of these forms, which inserts and rebuilds change all the time, each with a caller who asks by groups.
-fn survives_kills_in_groups<K: NumberedKeys>(groupings: [Grouping; 2], seed: u64) {
+fn survives_kills_in_groups<K: NumberedKeys>(place: Place, groupings: [Grouping; 2], seed: u64) {
     let tables = groupings.map(|of| TableParameters { groups: Some(of), ..K::small_segments() });
-    let mut test = Test::<K>::over(&tables, Place::new::<K>("10ms", None), seed);
+    let mut test = Test::<K>::over(&tables, place, seed);
     test.run(kills(), Loss::Process);
     eprintln!("in groups: {} operations, {} by groups", test.operations, test.by_groups);
     assert_eq!(test.unknown, 0, "what was in flight is answered by the successor");
@@ -332,12 +335,20 @@ fn survives_kills_in_groups<K: NumberedKeys>(groupings: [Grouping; 2], seed: u64
 
 #[test]
 fn nothing_acknowledged_is_lost_in_groups_with_separators_and_with_pilots() {
-    survives_kills_in_groups::<U64Keys>([Grouping::plain(3, 4), Grouping::pilots(6, 2)], 10);
+    survives_kills_in_groups::<U64Keys>(
+        Place::new::<U64Keys>("10ms", None),
+        [Grouping::plain(3, 4), Grouping::pilots(6, 2)],
+        10,
+    );
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_in_groups_of_byte_strings() {
-    survives_kills_in_groups::<ByteKeys>([Grouping::seeded(2, 3), Grouping::pilots(4, 2)], 11);
+    survives_kills_in_groups::<ByteKeys>(
+        Place::new::<ByteKeys>("10ms", None),
+        [Grouping::seeded(2, 3), Grouping::pilots(4, 2)],
+        11,
+    );
 }
 
 /// The page cache stays, so this shows that the log is complete, not that it is on the medium.
@@ -389,7 +400,10 @@ fn played_by_another_process() {
 
 #[test]
 fn clients_that_are_killed_leave_nothing_locked_and_nothing_torn() {
-    let place = Place::new::<U64Keys>("10ms", None);
+    clients_are_killed(Place::new::<U64Keys>("10ms", None));
+}
+
+fn clients_are_killed(place: Place) {
     let mut node = Some(place.start());
     let mut loader = play("loader", &place.url());
     let output = BufReader::new(loader.0.stdout.take().unwrap());

@@ -13,8 +13,8 @@ use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::nanoseconds_since;
 use fpcache_eval::history::store::Store;
 use fpcache_eval::history::stress::{Mix, Queue, StressOptions, StressProcess, StressReport, stress};
-use fpcache_fabric::HugePages;
 use fpcache_fabric::tcp::{ListenOptions, Listener};
+use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -174,37 +174,51 @@ fn a_few_million_operations_have_an_order() {
     }
 }
 
-/// Threads that have the memory node look keys up, beside others that read by themselves, all over
-/// sockets.
-fn by_the_memory_node<K: NumberedKeys>() {
+/// A memory node in this process that listens there, with a table of these parameters for such keys; and how its clients find it.
+fn listening<K: NumberedKeys>(
+    address: &str,
+    parameters: TableParameters,
+    keys: &[u64],
+) -> (Serving, String, ClientConfig) {
     let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
     let options_of_node = ListenOptions { io_threads: 2, ..ListenOptions::default() };
-    let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options_of_node).unwrap();
+    let listener = Listener::bind(&[address.parse().unwrap()], options_of_node).unwrap();
     let url = listener.addresses()[0].to_string();
-    let _serving = listener.spawn(Catalogue::open(&config).unwrap()).unwrap();
+    let serving = listener.spawn(Catalogue::open(&config).unwrap()).unwrap();
     let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
     let name: TableName = "histories".parse().unwrap();
     Tables::connect(&url).unwrap().create(&name, kind, CreateOptions::default()).unwrap();
+    let config = CONFIG().with_table(name);
+    let first = TableClient::<K>::connect_with(&url, config).unwrap();
+    ClientStore::create_table_of(&first, keys, parameters).unwrap();
+    (serving, url, config)
+}
+
+/// Threads that read in these ways, each over a connection of its own.
+fn run_at<K: NumberedKeys>(url: &str, ways: &[(&str, ClientConfig)], options: &StressOptions) {
+    let processes = ways.iter().zip(0u64..).map(|((name, config), number)| {
+        let store = ClientStore::new(TableClient::<K>::connect_with(url, *config).unwrap());
+        let random = Xoshiro256PlusPlus::seed_from_u64(number);
+        StressProcess { name: (*name).to_owned(), store, random }
+    });
+    let report = stress(options, processes.collect(), nanoseconds_since(Instant::now())).unwrap();
+    assert!(report.is_linearizable(), "{} keys: {report:#?}", K::NAME);
+    assert_eq!(report.unknown, 0, "{report:#?}");
+    assert!(report.rebuilds.is_some_and(|rebuilds| rebuilds > 10), "segments were replaced: {report:#?}");
+}
+
+/// Threads that have the memory node look keys up, beside others that read by themselves, all at this address.
+fn by_the_memory_node<K: NumberedKeys>(address: &str) {
     let keys: Vec<u64> = (0..200).map(|i| i * 7).collect();
-    let config = ClientConfig::default().with_table(name).with_deadline(Duration::from_secs(20));
+    let (_serving, url, config) = listening::<K>(address, K::small_segments(), &keys);
     let at_node = config.with_plan(PlanChoice::Fixed(Plan::AtNode));
-    ClientStore::create_table(&TableClient::<K>::connect_with(&url, config).unwrap(), &keys).unwrap();
     let ways = [
         ("at-node", at_node),
         ("auto", config),
         ("at-node, hot cache", at_node.with_cache(Some(CacheConfig::of(64 << 10)))),
         ("two-stage", config.with_plan(PlanChoice::Fixed(Plan::TwoStage))),
     ];
-    let processes = ways.into_iter().zip(0u64..).map(|((name, config), number)| {
-        let store = ClientStore::new(TableClient::<K>::connect_with(&url, config).unwrap());
-        let random = Xoshiro256PlusPlus::seed_from_u64(number);
-        StressProcess { name: name.to_owned(), store, random }
-    });
-    let options = options(keys, 3, 500);
-    let report = stress(&options, processes.collect(), nanoseconds_since(Instant::now())).unwrap();
-    assert!(report.is_linearizable(), "{} keys: {report:#?}", K::NAME);
-    assert_eq!(report.unknown, 0, "{report:#?}");
-    assert!(report.rebuilds.is_some_and(|rebuilds| rebuilds > 10), "segments were replaced: {report:#?}");
+    run_at::<K>(&url, &ways, &options(keys, 3, 500));
     // Lookups that are not answered are other plans': how many are while inserts replace segments
     // is the machine's to say, and whether its processors have other work. When these have ended
     // the view is brought up to date.
@@ -227,6 +241,38 @@ fn by_the_memory_node<K: NumberedKeys>() {
 
 #[test]
 fn lookups_by_the_memory_node_agree_with_those_by_clients() {
-    by_the_memory_node::<U64Keys>();
-    by_the_memory_node::<ByteKeys>();
+    by_the_memory_node::<U64Keys>("tcp://127.0.0.1:0");
+    by_the_memory_node::<ByteKeys>("tcp://127.0.0.1:0");
+}
+
+#[cfg(feature = "rdma")]
+const CARDS: &str = "rdma://127.0.0.1:0";
+
+/// READs by network cards, by every plan, of tables without groups and with those of each form.
+#[cfg(feature = "rdma")]
+fn by_cards<K: NumberedKeys>() {
+    let keys: Vec<u64> = (0..200).map(|i| i * 7).collect();
+    let groupings = [Grouping::plain(3, 4), Grouping::seeded(2, 3), Grouping::pilots(4, 2)];
+    for groups in groupings.map(Some).into_iter().chain([None]) {
+        let parameters = TableParameters { groups, ..K::small_segments() };
+        let (_serving, url, config) = listening::<K>(CARDS, parameters, &keys);
+        let by = |plan| config.with_plan(PlanChoice::Fixed(plan));
+        let other = groups.map_or(Plan::Range, |_| Plan::Groups);
+        let ways = [
+            (other.name(), by(other)),
+            ("two-stage", by(Plan::TwoStage)),
+            ("speculative", by(Plan::Speculative)),
+            ("another, hot cache", by(other).with_cache(Some(CacheConfig::of(64 << 10)))),
+        ];
+        run_at::<K>(&url, &ways, &options(keys.clone(), 1, 500));
+    }
+}
+
+#[cfg(feature = "rdma")]
+#[test]
+#[ignore = "needs an RDMA device"]
+fn rdma_cards_agree_on_an_order() {
+    by_cards::<U64Keys>();
+    by_cards::<ByteKeys>();
+    by_the_memory_node::<U64Keys>(CARDS);
 }

@@ -10,24 +10,38 @@ pub(super) struct Place {
     pub(super) sync: SyncPolicy,
     /// Kind of the keys.
     pub(super) keys: &'static str,
-    /// Whether its clients read over sockets.
-    pub(super) is_remote: bool,
+    pub(super) reached: Reached,
+}
+
+/// How its clients reach a memory node.
+#[derive(Clone, Copy, PartialEq)]
+pub(super) enum Reached {
+    SharedMemory,
+    Sockets,
+    /// By network cards, at this port.
+    #[cfg(feature = "rdma")]
+    Cards(u16),
 }
 
 impl Place {
     pub(super) fn new<K: KeySpace>(sync: &str, region: Option<&str>) -> Self {
         let region = region.map(|within| tempfile::tempdir_in(within).unwrap());
         let (folder, sync) = (tempfile::tempdir().unwrap(), sync.parse().unwrap());
-        Self { folder, region, sync, keys: K::NAME, is_remote: false }
+        Self { folder, region, sync, keys: K::NAME, reached: Reached::SharedMemory }
     }
 
-    pub(super) fn over_sockets(self) -> Self {
-        Self { is_remote: true, ..self }
+    pub(super) fn over(self, reached: Reached) -> Self {
+        Self { reached, ..self }
     }
 
     pub(super) fn url(&self) -> String {
-        let scheme = if self.is_remote { "tcp+unix" } else { "shm" };
-        format!("{scheme}://{}", self.folder.path().join("node.sock").display())
+        let socket = self.folder.path().join("node.sock");
+        match self.reached {
+            Reached::SharedMemory => format!("shm://{}", socket.display()),
+            Reached::Sockets => format!("tcp+unix://{}", socket.display()),
+            #[cfg(feature = "rdma")]
+            Reached::Cards(port) => format!("rdma://127.0.0.1:{port}"),
+        }
     }
 
     /// What the memory node is told.
