@@ -322,9 +322,9 @@ fn nothing_acknowledged_is_lost_of_many_tables() {
 }
 
 /// Two tables in groups of these forms, which inserts and rebuilds change all the time, each with a caller who asks by groups.
-fn survives_kills_in_groups<K: NumberedKeys>(place: Place, groupings: [Grouping; 2], seed: u64) {
+fn survives_kills_in_groups<K: NumberedKeys>(groupings: [Grouping; 2], seed: u64) {
     let tables = groupings.map(|of| TableParameters { groups: Some(of), ..K::small_segments() });
-    let mut test = Test::<K>::over(&tables, place, seed);
+    let mut test = Test::<K>::over(&tables, Place::new::<K>("10ms", None), seed);
     test.run(kills(), Loss::Process);
     eprintln!("in groups: {} operations, {} by groups", test.operations, test.by_groups);
     assert_eq!(test.unknown, 0, "what was in flight is answered by the successor");
@@ -335,20 +335,12 @@ fn survives_kills_in_groups<K: NumberedKeys>(place: Place, groupings: [Grouping;
 
 #[test]
 fn nothing_acknowledged_is_lost_in_groups_with_separators_and_with_pilots() {
-    survives_kills_in_groups::<U64Keys>(
-        Place::new::<U64Keys>("10ms", None),
-        [Grouping::plain(3, 4), Grouping::pilots(6, 2)],
-        10,
-    );
+    survives_kills_in_groups::<U64Keys>([Grouping::plain(3, 4), Grouping::pilots(6, 2)], 10);
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_in_groups_of_byte_strings() {
-    survives_kills_in_groups::<ByteKeys>(
-        Place::new::<ByteKeys>("10ms", None),
-        [Grouping::seeded(2, 3), Grouping::pilots(4, 2)],
-        11,
-    );
+    survives_kills_in_groups::<ByteKeys>([Grouping::seeded(2, 3), Grouping::pilots(4, 2)], 11);
 }
 
 /// The page cache stays, so this shows that the log is complete, not that it is on the medium.

@@ -265,6 +265,11 @@ fn by_cards<K: NumberedKeys>() {
             ("another, hot cache", by(other).with_cache(Some(CacheConfig::of(64 << 10)))),
         ];
         run_at::<K>(&url, &ways, &options(keys.clone(), 1, 500));
+        // Segments that were replaced have tables of groups, which are asked for with the first lookup.
+        let mut store = ClientStore::new(TableClient::<K>::connect_with(&url, by(other)).unwrap());
+        let asked = keys.iter().cycle().take(4 * keys.len());
+        let by_plan = asked.filter(|key| store.get(**key).unwrap().1 == Some(other)).count();
+        assert!(by_plan > keys.len(), "{groups:?}: {by_plan} lookups were answered by {}", other.name());
     }
 }
 
