@@ -22,7 +22,7 @@ use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, History, Outcome, Recorder, check, nanoseconds_since};
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
-use fpcache_fabric::{ClientId, Export, Handled, HugePages, Service, Serving, Waker, Work};
+use fpcache_fabric::{ClientId, Export, Handled, Service, Serving, Waker, Work};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 use watched::{Node, lock};
 

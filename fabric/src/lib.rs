@@ -56,6 +56,7 @@ pub mod descriptors;
 pub mod endpoint;
 pub mod error;
 pub mod in_place;
+mod lease;
 pub mod local;
 mod mapped;
 #[allow(unsafe_code)]

@@ -77,6 +77,11 @@ pub trait NodeMemory: Debug + Send + Sync + 'static {
     /// Whoever sees anything stored after sees everything stored before.
     fn release(&self);
 
+    /// Returns once everybody can see what was stored before.
+    fn flush(&self) {
+        fence(Ordering::SeqCst);
+    }
+
     /// A hint that `len` bytes at `offset` are needed soon.
     fn prefetch(&self, offset: u64, len: usize) {
         let _ = (offset, len);

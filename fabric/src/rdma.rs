@@ -74,6 +74,8 @@ pub(crate) struct ServedAreas<'a> {
     pub(crate) region: &'a Arc<SharedMemory>,
     /// From where on its bytes hold nothing.
     pub(crate) backed_end: &'a Arc<AtomicU64>,
+    /// How long its watched word is leased for; zero: it is not.
+    pub(crate) lease: Duration,
     /// Area 2, which clients may change.
     pub(crate) scratch: Option<&'a Arc<SharedMemory>>,
 }

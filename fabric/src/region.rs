@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
 
 use crate::answers::Answers;
 use crate::connection::{ClientId, Handled, Service, Waker, Work};
@@ -75,6 +76,8 @@ pub struct Export {
     incarnation: u64,
     creation: u64,
     watched: Option<u64>,
+    /// How long it is leased for.
+    lease: Duration,
     /// From where on its bytes hold nothing.
     backed_end: Arc<AtomicU64>,
     /// The devices that it is registered with.
@@ -103,6 +106,7 @@ impl Export {
             incarnation,
             creation: 0,
             watched: None,
+            lease: Duration::ZERO,
             backed_end: region.share_backed_end(),
             registrations: Arc::clone(region.registrations()),
             answers: None,
@@ -125,6 +129,14 @@ impl Export {
         Self { watched: Some(offset), ..self }
     }
 
+    /// The same, whose watched word is *leased*: after storing it the memory node waits for that long, from when the store can be
+    /// seen ([`NodeMemory::flush`](crate::NodeMemory::flush)), until it stores what the word warns of. Clients that read by network
+    /// cards need no round trip for the word then. Zero, as without this, is no lease.
+    #[must_use]
+    pub fn with_lease(self, lease: Duration) -> Self {
+        Self { lease, ..self }
+    }
+
     /// The same, about which the threads that serve sockets have questions answered, for as long as this or a clone of it is
     /// there.
     #[must_use]
@@ -142,6 +154,11 @@ impl Export {
         self.watched.filter(|offset| {
             offset.is_multiple_of(8) && offset.checked_add(8).is_some_and(|end| end <= self.len)
         })
+    }
+
+    /// How long the watched word is leased for; zero: it is not.
+    pub(crate) fn lease(&self) -> Duration {
+        self.watched().map_or(Duration::ZERO, |_| self.lease)
     }
 
     /// From where on its bytes hold nothing and are not to be touched.

@@ -60,6 +60,7 @@ mod event;
 mod explore;
 mod flight;
 mod in_place;
+mod lease;
 mod link;
 mod memory;
 mod node;

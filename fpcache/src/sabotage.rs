@@ -24,6 +24,8 @@ pub enum Sabotage {
     FingerprintBeforeWord,
     /// The memory node gives the memory of a replaced segment a new use at once.
     ReuseAtOnce,
+    /// The memory node hands memory out before the lease of those has ended who do not know of it.
+    ReuseWithinLease,
     /// The memory node freezes segments before the change that replaces them is in the change log.
     FreezeBeforeLog,
     /// The memory node moves a live key inside its segment.
@@ -46,7 +48,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::NoChecksum,
         Self::Unguarded,
         Self::NoReuseCheck,
@@ -57,6 +59,7 @@ impl Sabotage {
         Self::WordBeforeFingerprint,
         Self::FingerprintBeforeWord,
         Self::ReuseAtOnce,
+        Self::ReuseWithinLease,
         Self::FreezeBeforeLog,
         Self::MoveLiveKey,
         Self::AckBeforeLog,

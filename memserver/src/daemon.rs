@@ -10,6 +10,7 @@ mod log;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
@@ -41,6 +42,9 @@ pub use listen::ListenAddress;
 #[cfg(feature = "log")]
 pub use log::log_to_stderr;
 
+/// The lease of clients that read by network cards, unless another is asked for: a hundred times what a READ takes.
+const CARD_LEASE: Duration = Duration::from_millis(1);
+
 /// How a memory node runs.
 #[derive(Clone, Debug)]
 pub struct DaemonConfig {
@@ -64,6 +68,10 @@ pub struct DaemonConfig {
     pub exit_with_parent: bool,
     /// Where the data lie that are to outlive the process; `None`: nowhere.
     pub durable: Option<DurableConfig>,
+    /// For how long clients that read by network cards may believe what they know of memory's reuse:
+    /// absent keys cost them no round trip then, and memory that is reused waits for as long. Zero for
+    /// a machine whose clock may stand still while its card reads.
+    pub card_lease: Duration,
     /// The table that is made if there is none at all.
     pub first: FirstTable,
 }
@@ -110,6 +118,7 @@ impl DaemonConfig {
             allowed_users: Vec::new(),
             exit_with_parent: false,
             durable: None,
+            card_lease: CARD_LEASE,
             first: FirstTable::default(),
         }
     }
@@ -137,6 +146,12 @@ impl DaemonConfig {
     #[must_use]
     pub fn with_keys(self, keys: KeyKind) -> Self {
         Self { first: FirstTable { keys, ..self.first }, ..self }
+    }
+
+    /// The lease that readers have, if any of them read by network cards.
+    fn lease(&self) -> Duration {
+        let has_cards = self.sockets.iter().any(|address| address.card().is_some());
+        if has_cards { self.card_lease } else { Duration::ZERO }
     }
 
     /// How sockets are served by a daemon with these descriptors.
@@ -273,6 +288,7 @@ impl Daemon {
             capacity: config.capacity,
             huge_pages: config.huge_pages,
             durable: config.durable.clone().map(|durable| (durable.folders, durable.sync)),
+            lease: config.lease(),
         };
         let mut catalogue = Catalogue::open_within(&tables, Arc::clone(&descriptors.shared))?;
         let FirstTable { name, keys } = config.first;

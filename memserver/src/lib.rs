@@ -34,6 +34,7 @@ pub mod durability;
 pub mod folder;
 mod grouping;
 mod image;
+pub mod lease;
 pub mod loader;
 mod loading;
 mod lookup;

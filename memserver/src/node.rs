@@ -12,6 +12,7 @@ use fpcache_fabric::{AccessError, Clock, NodeMemory, SharedMemory, SystemClock, 
 use crate::budget::Grant;
 use crate::dedup::{DedupSessions, KeptReplies};
 use crate::durability::Lsn;
+use crate::lease::Lease;
 use crate::loader::Loader;
 use crate::loading::Loading;
 use crate::owned::Owned;
@@ -176,6 +177,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             wal.clock = Arc::clone(&clock);
         }
         self.clock = clock;
+        self
+    }
+
+    /// The same, whose readers may believe what they know of memory's reuse for as long as this lease
+    /// says.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Lease) -> Self {
+        self.superblock.lease = lease;
         self
     }
 

@@ -121,7 +121,17 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         // In its turn also while the table has work: under writes that never cease it always has.
         let snapshot = self.work_on_snapshot(due);
         self.charge(i64::from(is_busy) * cost::STEP + i64::from(snapshot == Work::More) * cost::STEP);
-        if is_busy || is_giving_up { Work::More } else { snapshot }
+        if is_busy || is_giving_up { Work::More } else { self.until_lease_ends(snapshot) }
+    }
+
+    /// What is to be done, or earlier, when memory can be freed that waits for a lease.
+    fn until_lease_ends(&mut self, work: Work) -> Work {
+        let Self { superblock, state: NodeState::Serving(table), .. } = self else { return work };
+        match (table.room.reclaims_at(superblock), work) {
+            (Some(end), Work::Nothing) => Work::At(end),
+            (Some(end), Work::At(at)) => Work::At(at.min(end)),
+            _ => work,
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use fpcache_fabric::{FileIdentity, MemoryError, NodeMemory, SharedMemory, Waker}
 use crate::budget::Grant;
 use crate::dedup::DedupSessions;
 use crate::durability::{self, Disk, Drain, LogOptions, Lsn, Staging, SyncPolicy};
+use crate::lease::Lease;
 use crate::node::MemoryNode;
 use crate::recovery::{Origin, RecoverError, Recovery, cold, warm};
 use crate::recovery_area::{Identity, RecoveryArea};
@@ -71,13 +72,21 @@ pub struct Memories<M> {
     pub grant: Arc<Grant>,
     /// The files that region and recovery area lie in; zeros where they are no files.
     pub files: [FileIdentity; 2],
+    /// How long readers may believe what they know of memory's reuse.
+    pub lease: Lease,
 }
 
 impl<M: NodeMemory> Memories<M> {
     /// A region that may be used whole, and a recovery area.
     pub fn new(region: Arc<M>, recovery_area: Arc<M>) -> Self {
         let grant = Grant::whole(region.len());
-        Self { region, recovery_area, grant, files: Default::default() }
+        Self { region, recovery_area, grant, files: Default::default(), lease: Lease::default() }
+    }
+
+    /// The same, whose readers have a lease.
+    #[must_use]
+    pub fn with_lease(self, lease: Lease) -> Self {
+        Self { lease, ..self }
     }
 
     /// The same, where the region may be used up to `limit` in ordinary life.
@@ -141,14 +150,14 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     background: Background,
 ) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
     let began = Instant::now();
-    let Memories { region, recovery_area, grant, .. } = memories;
+    let Memories { region, recovery_area, grant, lease, .. } = memories;
     let recovery_area = RecoveryArea::over(recovery_area, startup.ring_bytes);
     durability::remove_unfinished(&mut disk)?;
     let identity = recovery_area.identity()?.ok_or(RecoverError::Misfit { lsn: 0 })?;
     let (ring, ring_bytes) = recovery_area.ring();
     let staging = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes)?;
     let (incarnation, node) = (startup.incarnation, startup.node);
-    let memory = (region, grant);
+    let memory = (region, grant, lease);
     let found =
         warm::take_up::<K, M, D>(memory, recovery_area, &identity, incarnation, node, &staging, &mut disk)?;
     let origin = Origin::Memory { redone: found.redone, finished_change: found.finished_change };
@@ -183,10 +192,11 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     why: Option<String>,
 ) -> Result<(MemoryNode<K, M>, Recovery), RecoverError> {
     let began = Instant::now();
-    let Memories { region, recovery_area, grant, files } = memories;
+    let Memories { region, recovery_area, grant, files, lease } = memories;
     let recovery_area = RecoveryArea::over(recovery_area, startup.ring_bytes);
     let limit = grant.limit();
-    let mut node = MemoryNode::within(region, grant, startup.incarnation, startup.node, startup.now)?;
+    let node = MemoryNode::within(region, grant, startup.incarnation, startup.node, startup.now)?;
+    let mut node = node.with_lease(lease);
     let mut from = cold::fill(&mut node, &mut disk)?;
     if let Origin::Disk { why: reason, .. } = &mut from.origin {
         *reason = why;

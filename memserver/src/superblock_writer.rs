@@ -2,12 +2,14 @@
 
 use std::marker::PhantomData;
 use std::sync::Arc;
+use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, Superblock, TableRecord};
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use crate::budget::Grant;
+use crate::lease::Lease;
 use crate::recovery_area::{RecoveryArea, Replaced};
 
 /// The superblock, and the copy of it that readers see.
@@ -19,6 +21,8 @@ pub(crate) struct SuperblockWriter<K, M> {
     /// Where to note what the next process needs.
     pub(crate) recovery_area: Option<RecoveryArea<M>>,
     superblock: Superblock,
+    /// How long readers may believe the reuse sequence.
+    pub(crate) lease: Lease,
     keys: PhantomData<K>,
     /// What is broken on purpose.
     #[cfg(feature = "sabotage")]
@@ -41,6 +45,7 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
             grant,
             recovery_area: None,
             superblock,
+            lease: Lease::default(),
             keys: PhantomData,
             #[cfg(feature = "sabotage")]
             sabotage: None,
@@ -53,6 +58,7 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
     pub(crate) fn resume(
         region: Arc<M>,
         grant: Arc<Grant>,
+        lease: Lease,
         recovery_area: RecoveryArea<M>,
         superblock: Superblock,
     ) -> Self {
@@ -61,6 +67,7 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
             grant,
             recovery_area: Some(recovery_area),
             superblock,
+            lease,
             keys: PhantomData,
             #[cfg(feature = "sabotage")]
             sabotage: None,
@@ -123,14 +130,34 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
     }
 
     /// Tells readers with directories older than `tag` that memory they know of is reused. A reader
-    /// that sees any later store sees this.
+    /// that sees any later store sees this, but for those with a lease, which must have ended before.
     pub(crate) fn set_reuse(&mut self, tag: u64) -> Result<(), AccessError> {
         if tag > self.superblock.reuse_sequence {
             self.superblock.reuse_sequence = tag;
             self.region.store_relaxed(REUSE_OFFSET, tag)?;
+            if !self.lease.length().is_zero() {
+                self.region.flush();
+                self.lease.begin();
+            }
         }
         self.region.release();
         Ok(())
+    }
+
+    /// When the lease of readers ends that do not know yet what was last raised, if that is to come.
+    pub(crate) fn lease_ends_at(&mut self) -> Option<Instant> {
+        #[cfg(feature = "sabotage")]
+        if self.breaks(fpcache::sabotage::Sabotage::ReuseWithinLease) {
+            return None;
+        }
+        self.lease.ends_at()
+    }
+
+    /// Waits until all readers know what was last raised.
+    pub(crate) fn wait_for_lease(&mut self) {
+        if self.lease_ends_at().is_some() {
+            self.lease.wait();
+        }
     }
 
     /// Whether this is what is broken on purpose.

@@ -22,7 +22,7 @@ use fpcache::key_space::{KeyKind, U64Keys};
 use fpcache::layout::TableParameters;
 use fpcache::message::keys::put_key;
 use fpcache::message::{AskedKeys, ErrorCode, Piece, Request, WriteKind, WriteStatus, decode_reply};
-use fpcache_fabric::{ClientId, Handled, HugePages, Service, SharedMemory};
+use fpcache_fabric::{ClientId, Handled, Service, SharedMemory};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::{Catalogue, CatalogueConfig, MemoryNode};
 
@@ -208,7 +208,7 @@ fn lookups_and_writes_of_many_keys_take_several_turns() {
 
 #[test]
 fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
-    let config = CatalogueConfig { capacity: 64 << 20, huge_pages: HugePages::No, durable: None };
+    let config = CatalogueConfig::of(64 << 20);
     let mut tables = Catalogue::open(&config).expect("memory");
     let clients = [(ClientId(1), "busy"), (ClientId(2), "busy"), (OTHER, "calm")];
     for (client, table) in clients {

@@ -14,7 +14,7 @@ use fpcache_client::{
     TableName, TableParameters, Tables,
 };
 use fpcache_fabric::shm::{ListenOptions, Listener};
-use fpcache_fabric::{ClientId, Export, Handled, HugePages, Service, Serving, Waker, Work};
+use fpcache_fabric::{ClientId, Export, Handled, Service, Serving, Waker, Work};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 /// Operations of requests, as `fpcache::message` draws them.
@@ -100,7 +100,7 @@ impl Node {
     /// A memory node with a table of one record, the key of 7.
     fn start<K: TestKeys>(parameters: TableParameters) -> Self {
         let directory = Directory::new();
-        let config = CatalogueConfig { capacity: 64 << 20, huge_pages: HugePages::No, durable: None };
+        let config = CatalogueConfig::of(64 << 20);
         let (trap, writes) = (Arc::<Mutex<Option<Trap>>>::default(), Arc::<AtomicU64>::default());
         let mut catalogue = Catalogue::open(&config).unwrap();
         make::<K>(&mut catalogue, parameters);

@@ -16,10 +16,10 @@ use fpcache_client::{
     ByteKeys, CacheConfig, Changes, Client, ClientConfig, ClientError, CreateOptions, KeyKind, KeyRef, Nodes,
     RefusalCode, TableClient, TableName, Tables, U64Keys, WriteStatus,
 };
+use fpcache_fabric::Serving;
 use fpcache_fabric::shm::ListenOptions as ShmListenOptions;
 use fpcache_fabric::shm::Listener as ShmListener;
 use fpcache_fabric::tcp::{ListenOptions, Listener};
-use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 for_both_kinds_of_keys!(
@@ -43,7 +43,7 @@ impl Node {
 
     fn of(capacity: u64, over_tcp: bool) -> Self {
         let directory = Directory::new();
-        let config = CatalogueConfig { capacity, huge_pages: HugePages::No, durable: None };
+        let config = CatalogueConfig::of(capacity);
         let catalogue = Catalogue::open(&config).unwrap();
         let (url, serving) = if over_tcp {
             let options = ListenOptions { io_threads: 1, ..ListenOptions::default() };

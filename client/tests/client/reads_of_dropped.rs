@@ -10,7 +10,7 @@ use fpcache_client::{
     CacheConfig, ClientConfig, ClientError, CreateOptions, KeyKind, Plan, PlanChoice, TableClient, TableName,
     Tables,
 };
-use fpcache_fabric::{HugePages, Serving, shm, tcp};
+use fpcache_fabric::{Serving, shm, tcp};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 for_both_kinds_of_keys!(
@@ -91,7 +91,7 @@ fn drop_under_readers<K: TestKeys>(url: &str) {
 }
 
 fn config() -> CatalogueConfig {
-    CatalogueConfig { capacity: 64 << 20, huge_pages: HugePages::No, durable: None }
+    CatalogueConfig::of(64 << 20)
 }
 
 fn readers_over_shared_memory_are_told_nothing_wrong_of_a_table_that_is_dropped<K: TestKeys>() {

@@ -18,8 +18,8 @@ use fpcache_client::{
     TableName, Tables,
 };
 use fpcache_client::{ByteKeys, KeyKind, U64Keys};
+use fpcache_fabric::Serving;
 use fpcache_fabric::tcp::{ListenOptions, Listener, TcpAddress};
-use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 for_both_kinds_of_keys!(
@@ -39,7 +39,7 @@ pub(crate) struct Node {
 impl Node {
     pub(crate) fn start() -> Self {
         let directory = Directory::new();
-        let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
+        let config = CatalogueConfig::of(32 << 20);
         let unix = TcpAddress::at_path(directory.socket()).unwrap();
         let options = ListenOptions { io_threads: 2, ..ListenOptions::default() };
         let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap(), unix], options).unwrap();

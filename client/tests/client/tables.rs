@@ -15,7 +15,7 @@ use fpcache_client::{
     RefusalCode, TableClient, TableName, TableParameters, Tables, U64Keys,
 };
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, connect};
-use fpcache_fabric::{Connection, Deadline, HugePages, Serving};
+use fpcache_fabric::{Connection, Deadline, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 /// A memory node without tables, on a thread of this process.
@@ -27,7 +27,7 @@ struct Node {
 impl Node {
     fn start(capacity: u64) -> Self {
         let directory = Directory::new();
-        let config = CatalogueConfig { capacity, huge_pages: HugePages::No, durable: None };
+        let config = CatalogueConfig::of(capacity);
         let listener = Listener::bind(&directory.address(), ListenOptions::default()).unwrap();
         let serving = listener.spawn(Catalogue::open(&config).unwrap()).unwrap();
         Self { directory, _serving: serving }

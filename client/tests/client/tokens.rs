@@ -6,8 +6,8 @@ use fpcache_client::{
     ByteKeys, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FabricError, KeyKind, RefusalCode,
     TableClient, TableParameters, Tables, Token, U64Keys, wait_for_node_as,
 };
+use fpcache_fabric::Serving;
 use fpcache_fabric::tcp::{AccessKeeper, ListenOptions, Listener, Rights, TokenSet};
-use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 const DEADLINE: Duration = Duration::from_secs(5);
@@ -24,7 +24,7 @@ struct Node {
 impl Node {
     fn start() -> Self {
         let (write, read) = (Token::random().unwrap(), Token::random().unwrap());
-        let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
+        let config = CatalogueConfig::of(32 << 20);
         let tokens = TokenSet::default().with(write, Rights::Write).with(read, Rights::Read);
         let options = ListenOptions { tokens, require_token: true, ..ListenOptions::default() };
         let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();

@@ -163,7 +163,7 @@ impl Node {
     pub(super) fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = ShmAddress::at_path(directory.path().join("node.sock")).unwrap();
-        let config = CatalogueConfig { capacity: 64 << 20, huge_pages: HugePages::No, durable: None };
+        let config = CatalogueConfig::of(64 << 20);
         let ledger = Arc::<Mutex<Ledger>>::default();
         let watched = Watched {
             catalogue: Catalogue::open(&config).unwrap(),

@@ -13,8 +13,8 @@ use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::nanoseconds_since;
 use fpcache_eval::history::store::Store;
 use fpcache_eval::history::stress::{Mix, Queue, StressOptions, StressProcess, StressReport, stress};
+use fpcache_fabric::Serving;
 use fpcache_fabric::tcp::{ListenOptions, Listener};
-use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
@@ -180,7 +180,7 @@ fn listening<K: NumberedKeys>(
     parameters: TableParameters,
     keys: &[u64],
 ) -> (Serving, String, ClientConfig) {
-    let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
+    let config = CatalogueConfig::of(32 << 20);
     let options_of_node = ListenOptions { io_threads: 2, ..ListenOptions::default() };
     let listener = Listener::bind(&[address.parse().unwrap()], options_of_node).unwrap();
     let url = listener.addresses()[0].to_string();

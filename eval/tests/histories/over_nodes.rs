@@ -15,8 +15,8 @@ use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::nanoseconds_since;
 use fpcache_eval::history::stress::{StressOptions, StressProcess, stress};
 use fpcache_eval::history::tasks::TaskStore;
+use fpcache_fabric::Serving;
 use fpcache_fabric::tcp::{ListenOptions, Listener, TcpAddress};
-use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
 use fpcache_memserver::{Catalogue, CatalogueConfig};
@@ -45,7 +45,7 @@ impl Node {
         let data = self.folder.path().to_owned();
         let folders = Folders { region: data.join("region"), data };
         let durable = Some((folders, SyncPolicy::Never));
-        let config = CatalogueConfig { capacity: 16 << 20, huge_pages: HugePages::No, durable };
+        let config = CatalogueConfig { durable, ..CatalogueConfig::of(16 << 20) };
         let options = ListenOptions { io_threads: 1, ..ListenOptions::default() };
         let listener = Listener::bind(std::slice::from_ref(&self.address), options).unwrap();
         self.address = listener.addresses()[0].clone();

@@ -13,7 +13,7 @@ use fpcache_memserver::durability::SyncPolicy;
 use crate::caller::{Mix, Part, Queue};
 use crate::node::{Durability, Ending};
 use crate::play::{DEADLINE, Play, Tally, any_way, play};
-use crate::{GROUPS, STORM_OVER_MACHINES, any_sync, draw_without_queues as draw, neighbours};
+use crate::{GROUPS, LEASES, STORM_OVER_MACHINES, any_sync, draw_without_queues as draw, neighbours};
 
 /// Worlds that a break is looked for in.
 const SEEDS: std::ops::Range<u64> = 9_000_000..9_002_000;
@@ -297,6 +297,15 @@ fn answers_out_of_memory_that_had_another_use_are_found() {
 fn memory_reused_at_once_is_found() {
     is_found(Sabotage::ReuseAtOnce, Faults::WEATHER, |seed| {
         crowd(seed, CHURN, Duration::from_micros(400), 3)
+    });
+}
+
+#[test]
+fn memory_reused_before_leases_of_it_have_ended_is_found() {
+    is_found(Sabotage::ReuseWithinLease, Faults::WEATHER, |seed| {
+        let mut drawn = crowd(seed, CHURN, Duration::from_micros(100), 3);
+        drawn.node.lease = LEASES[2];
+        drawn
     });
 }
 

@@ -1,7 +1,8 @@
 //! The whole store in simulated worlds: real memory nodes and real clients, with whatever memory,
 //! network, processes and machines may do to them, from one seed each. In a third of the worlds
 //! keys are byte strings, in a quarter of them records lie in groups, in a third of them threads of
-//! the memory node's own look keys up.
+//! the memory node's own look keys up, and in a quarter of them readers have a lease of what they know
+//! of memory's reuse.
 //!
 //! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of a few hundred, `FPCACHE_SIM_SEED=n`
 //! one alone. With the feature `sabotage` the protocol is broken in one place at a time, and each
@@ -40,6 +41,10 @@ fn keys(random: &mut Random) -> Vec<u64> {
 /// Groups of a few slots, and slots by pilots, whatever pays for slots of their length: segments have several blocks.
 const GROUPS: [Grouping; 3] = [Grouping::plain(3, 4), Grouping::seeded(2, 3), Grouping::pilots(6, 2)];
 
+/// About what a READ takes, several of them, and as much as a call takes.
+const LEASES: [Duration; 3] =
+    [Duration::from_micros(10), Duration::from_micros(40), Duration::from_micros(200)];
+
 /// What any world's memory node and clients are drawn from.
 fn draw(seed: u64, durability: Option<Durability>) -> Play {
     let mut drawn = draw_without_queues(seed, durability);
@@ -63,6 +68,10 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
             part.name = format!("at-node, {}", part.name);
             part.config = part.config.with_plan(PlanChoice::Fixed(Plan::AtNode));
         }
+    }
+    let mut of_leases = Random::new(seed ^ 0x1ea5_e001);
+    if of_leases.below(4) == 0 {
+        drawn.node.lease = LEASES[of_leases.below(LEASES.len() as u64) as usize];
     }
     match random.below(12) {
         0 => add_queues(&mut drawn, &mut random, false),
@@ -109,6 +118,7 @@ fn draw_without_queues(seed: u64, durability: Option<Durability>) -> Play {
         wraps: 0,
         groups: None,
         answers: false,
+        lease: Duration::ZERO,
         #[cfg(feature = "sabotage")]
         sabotage: None,
     };
@@ -149,6 +159,7 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
         assert!(tally.refused * 4 < tally.operations, "most calls find room: {tally:?}");
         assert!(tally.queues > 0, "queues are drawn: {tally:?}");
         assert!(explored.waits > explored.seeds / 4, "requests wait for room: {explored:?}");
+        assert!(explored.leased > 4 * explored.seeds, "leases answer: {explored:?}");
         assert!(tally.fillers > 0 || tally.lives.restored > 0, "and such that grow: {tally:?}");
         assert!(tally.refused_when_full >= tally.fillers, "memory nodes were full: {tally:?}");
         assert!(tally.oldest > 20 * tally.queues && tally.emptied > tally.queues, "{tally:?}");

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fpcache::layout::{Grouping, SlotWord};
+use fpcache::layout::{Grouping, REUSE_OFFSET, SlotWord};
 use fpcache_client::{KeySpace, TableParameters, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
@@ -13,6 +13,7 @@ use fpcache_fabric::sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Process
 use fpcache_fabric::{ClientId, Clock, Handled, NodeMemory, Service, Work};
 use fpcache_memserver::catalogue::answering::{Follower, Following};
 use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
+use fpcache_memserver::lease::Lease;
 use fpcache_memserver::store::{Background, Memories, Startup, can_resume, restore, resume};
 use fpcache_memserver::{MemoryNode, Origin};
 
@@ -64,6 +65,8 @@ pub struct NodeShape {
     pub groups: Option<Grouping>,
     /// Whether threads of its own answer questions about its region.
     pub answers: bool,
+    /// For how long readers may believe what they know of memory's reuse.
+    pub lease: Duration,
     /// What is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<fpcache::sabotage::Sabotage>,
@@ -170,7 +173,9 @@ impl<K: NumberedKeys> Stage<K> {
         };
         let stage = Self { shape: Arc::new(shape), kept: Arc::new(Mutex::new(kept)) };
         let (serving, dying) = (stage.clone(), stage.clone());
-        let id = world.add_node(NodeOptions::new(memories), move |start| serving.serve(&start)).unwrap();
+        let lease = Some((REUSE_OFFSET, stage.shape.lease)).filter(|(_, lease)| !lease.is_zero());
+        let options = NodeOptions { lease, ..NodeOptions::new(memories) };
+        let id = world.add_node(options, move |start| serving.serve(&start)).unwrap();
         world.on_death(id, move |_| dying.die());
         (stage, id)
     }
@@ -254,7 +259,11 @@ impl<K: NumberedKeys> Stage<K> {
         assert_eq!(start.life, 1, "without durability nothing is left to go on with");
         let now = start.clock.now();
         let node = MemoryNode::new(Arc::clone(&start.memories[0]), start.life, 0, now).unwrap();
-        self.load(node.with_clock(Arc::new(start.clock.clone())))
+        self.load(node.with_clock(Arc::new(start.clock.clone())).with_lease(self.lease(start)))
+    }
+
+    fn lease(&self, start: &NodeStart) -> Lease {
+        Lease::new(self.shape.lease, Arc::new(start.clock.clone()))
     }
 
     fn load(&self, mut node: Node<K>) -> Node<K> {
@@ -297,6 +306,7 @@ impl<K: NumberedKeys> Stage<K> {
         };
         let limit = region_bytes::<K>(self.shape.region_bytes) as u64;
         let memories = Memories::new(Arc::clone(region), Arc::clone(recovery_area)).limited(limit);
+        let memories = memories.with_lease(self.lease(start));
         let disk = SimDisk::new(kept.disk.clone(), region);
         let (node, recovery) = match can_resume(&memories, &startup) {
             Ok(()) => resume(memories, disk, &startup, Background::Inline),

@@ -107,6 +107,7 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
             wraps: 0,
             groups: None,
             answers: false,
+            lease: Duration::ZERO,
             #[cfg(feature = "sabotage")]
             sabotage: None,
         },

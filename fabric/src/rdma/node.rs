@@ -110,7 +110,7 @@ impl NodeCard {
             let whole = scratch.share_backed_end();
             self.region(scratch, &whole, Rights::RemoteChange).extents(2, &mut extents)?;
         }
-        Ok(Answer { end, extents }.encode())
+        Ok(Answer { end, lease: areas.lease, extents }.encode())
     }
 
     fn connect(&self, other: &End) -> Result<(QueuePair, End), RdmaError> {

@@ -14,8 +14,9 @@ use super::wire::{Answer, Extent, Request};
 use super::{Introduction, Miss, RdmaError, Tallies, Waiting};
 use crate::clock::Deadline;
 use crate::error::FabricError;
+use crate::lease::LeasedWord;
 use crate::memory::SharedMemory;
-use crate::verbs::{Batch, Posted, Verb};
+use crate::verbs::{Batch, Posted, REGION, Verb};
 
 /// Bytes that can be under way.
 const ARENA: usize = 256 << 10;
@@ -47,6 +48,13 @@ pub(crate) struct Reader {
     arena: MemoryRegion,
     way: Box<dyn Introduction>,
     extents: Vec<Extent>,
+    /// Where the watched word is.
+    watched: Option<u64>,
+    lease: LeasedWord,
+    /// When the word's READ was posted that is under way; it lands first.
+    renewed_at: Option<Instant>,
+    /// READs of the word that nobody has counted.
+    uncounted: u32,
     tallies: Arc<Tallies>,
     /// Counts lists.
     number: u64,
@@ -61,6 +69,7 @@ impl Reader {
     pub(crate) fn connect(
         device: &Arc<Device>,
         mut way: Box<dyn Introduction>,
+        watched: Option<u64>,
         tallies: &Arc<Tallies>,
         deadline: Deadline,
     ) -> Result<Self, FabricError> {
@@ -68,7 +77,7 @@ impl Reader {
         let mut pair = QueuePair::new(device, true)?;
         let arena = MemoryRegion::register(device, &memory, 0, ARENA as u64, Rights::Landing)?;
         let answer = way.exchange(&Request::QueuePair(pair.end()).encode(), deadline)?;
-        let Answer { end, extents } =
+        let Answer { end, lease, extents } =
             Answer::decode(&answer).map_err(|what| RdmaError::Introduction { what })?;
         let end = end.ok_or(RdmaError::Introduction { what: "an answer without a queue pair" })?;
         pair.connect(&end, end.depth.min(device.initiator_depth), 1)?;
@@ -77,6 +86,10 @@ impl Reader {
             arena,
             way,
             extents,
+            watched,
+            lease: LeasedWord::new(lease),
+            renewed_at: None,
+            uncounted: 0,
             tallies: Arc::clone(tallies),
             number: 0,
             list: Vec::with_capacity(DEPTH),
@@ -97,10 +110,39 @@ impl Reader {
             }
         }
         self.begin_list();
+        if count > 0 {
+            self.renew_lease();
+        }
         for index in 0..count {
             self.add(batch, index, waiting)?;
         }
         self.finish_list(batch, waiting)
+    }
+
+    /// The watched word, if it is known well enough to judge READs that have completed by now.
+    pub(crate) fn leased_word(&self) -> Option<u64> {
+        self.lease.value(Instant::now())
+    }
+
+    /// READs of the watched word that went with those that were asked for, since this was asked last.
+    pub(crate) fn take_uncounted(&mut self) -> u32 {
+        std::mem::take(&mut self.uncounted)
+    }
+
+    /// Has the watched word READ with the list that begins, if what is known of it will soon be too old.
+    fn renew_lease(&mut self) {
+        let now = Instant::now();
+        let Some(watched) = self.watched.filter(|_| self.lease.is_due(now)) else { return };
+        let Some(extent) =
+            self.extent(REGION.0, watched).filter(|extent| watched - extent.offset + 8 <= extent.len)
+        else {
+            return;
+        };
+        let (remote, rkey) = (extent.address + (watched - extent.offset), extent.rkey);
+        let local = self.arena.address();
+        self.list.push(WorkRequest { work: Work::Read, local, len: 8, remote, rkey, is_fenced: false });
+        self.used = 8;
+        self.renewed_at = Some(now);
     }
 
     /// Whether all of what a request addresses is registered.
@@ -149,6 +191,7 @@ impl Reader {
         self.list.clear();
         self.lands.clear();
         self.used = 0;
+        self.renewed_at = None;
     }
 
     /// Adds a request of a batch to the list, which goes to the card whenever it is full.
@@ -205,6 +248,12 @@ impl Reader {
             let lkey = self.arena.lkey();
             self.post(lkey).map_err(|error| self.broken(waiting, "posting work requests", error))?;
             self.wait(waiting)?;
+        }
+        if let Some(posted) = self.renewed_at {
+            // At the arena's begin.
+            let word = self.arena.memory.load_acquire(0).map_err(|_| Miss::NotRegistered)?;
+            self.lease.learn(word, posted);
+            self.uncounted += 1;
         }
         for land in &self.lands {
             let from = batch.requests[land.request].word as usize * 8 + land.at;

@@ -23,6 +23,7 @@ use crate::verbs::{Batch, RemoteAddr};
 
 const LEN: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_millis(500);
+const LEASE: Duration = Duration::from_millis(100);
 
 /// A memory node's card and its region, and what of it has become of a client's queue pair.
 #[derive(Debug, Clone)]
@@ -56,7 +57,8 @@ impl Node {
 
 impl Introduction for Node {
     fn exchange(&mut self, request: &[u8], _: Deadline) -> Result<Vec<u8>, FabricError> {
-        let areas = ServedAreas { region: &self.region, backed_end: &self.backed_end, scratch: None };
+        let areas =
+            ServedAreas { region: &self.region, backed_end: &self.backed_end, lease: LEASE, scratch: None };
         let mut held = self.held.lock().unwrap();
         let mut answer = Answer::decode(&self.card.answer(&areas, &mut held, request)?).unwrap();
         let half = LEN as u64 / 2;

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! client asks, in a frame of kind 4          memory node answers, in a reply of status 0
-//! 0  4  version of these bytes, 1             0  4  version of these bytes, 1
+//! 0  4  version of these bytes, 2             0  4  version of these bytes, 2
 //! 4  4  1: for a queue pair, 2: for extents   4  4  number of extents
 //! 8  4  its queue pair's number               8  32 as of the client's queue pair; zeros where it asked
 //! 12 4  its first packet sequence number            for extents only
-//! 16 16 its GID                               40    extents, 32 bytes each
-//! 32 2  its LID, 0 over Ethernet
+//! 16 16 its GID                               40 8  nanoseconds of the watched word's lease; 0: there is none
+//! 32 2  its LID, 0 over Ethernet              48    extents, 32 bytes each
 //! 34 1  its MTU: 1 to 5 for 256 to 4096       extent
 //! 35 1  0                                     0  4  area: 0 the region, 2 what clients may change
 //! 36 4  READs it would have outstanding       4  4  rkey
@@ -18,11 +18,13 @@
 //! All integers are little-endian; the GID is in the order of the network. The answer to whom cannot be served has the status 3 and
 //! a text that says why, in UTF-8. Extents of an area are in order and do not overlap.
 
+use std::time::Duration;
+
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version of these bytes.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Extents that an answer has at most.
 pub const MAX_EXTENTS: usize = 64;
 /// The status of a reply that says why there is no answer.
@@ -30,7 +32,7 @@ pub const NOT_SERVED: u16 = 3;
 /// Most bytes of a request, and of an answer.
 pub const MAX_REQUEST_BYTES: usize = size_of::<Ask>();
 /// Most bytes of an answer.
-pub const MAX_ANSWER_BYTES: usize = size_of::<Ask>() + MAX_EXTENTS * size_of::<ExtentBytes>();
+pub const MAX_ANSWER_BYTES: usize = size_of::<Head>() + MAX_EXTENTS * size_of::<ExtentBytes>();
 
 /// One end of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,6 +80,8 @@ pub enum Request {
 pub struct Answer {
     /// The other end, if it was asked for.
     pub end: Option<End>,
+    /// How long the watched word is leased for; zero: it is not.
+    pub lease: Duration,
     /// What is registered.
     pub extents: Vec<Extent>,
 }
@@ -88,6 +92,15 @@ struct Ask {
     version: U32,
     what: U32,
     end: EndBytes,
+}
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+struct Head {
+    version: U32,
+    extents: U32,
+    end: EndBytes,
+    lease: U64,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -187,9 +200,10 @@ impl Answer {
     pub fn encode(&self) -> Vec<u8> {
         let extents = &self.extents[..self.extents.len().min(MAX_EXTENTS)];
         // At most 64.
-        let what = U32::new(extents.len() as u32);
+        let count = U32::new(extents.len() as u32);
         let end = self.end.as_ref().map_or(NO_END, End::bytes);
-        let mut bytes = Ask { version: U32::new(VERSION), what, end }.as_bytes().to_vec();
+        let lease = U64::new(u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX));
+        let mut bytes = Head { version: U32::new(VERSION), extents: count, end, lease }.as_bytes().to_vec();
         for Extent { area, rkey, offset, len, address } in extents {
             let extent = ExtentBytes {
                 area: U32::new(*area),
@@ -208,13 +222,13 @@ impl Answer {
     /// # Errors
     /// What is the matter with them.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
-        let (head, rest) = Ask::read_from_prefix(bytes).map_err(|_| "an answer that is too short")?;
+        let (head, rest) = Head::read_from_prefix(bytes).map_err(|_| "an answer that is too short")?;
         if head.version != VERSION {
             return Err("an answer of another version");
         }
         let end = if head.end.number == 0 { None } else { End::of(&head.end) };
         let extents = <[ExtentBytes]>::ref_from_bytes(rest).map_err(|_| "an answer of another length")?;
-        if extents.len() > MAX_EXTENTS || extents.len() != head.what.get() as usize {
+        if extents.len() > MAX_EXTENTS || extents.len() != head.extents.get() as usize {
             return Err("an answer of another number of extents");
         }
         let extents: Vec<Extent> = extents
@@ -238,7 +252,7 @@ impl Answer {
         if !extents.iter().all(fit) || !extents.windows(2).all(in_order) {
             return Err("an answer with extents that cannot be");
         }
-        Ok(Self { end, extents })
+        Ok(Self { end, lease: Duration::from_nanos(head.lease.get()), extents })
     }
 }
 
@@ -252,24 +266,26 @@ mod tests {
     #[test]
     fn bytes_of_an_introduction() {
         let asked = Request::QueuePair(END).encode();
-        let mut golden = vec![1, 0, 0, 0, 1, 0, 0, 0, 0x11, 0, 0, 0, 0x44, 0x33, 0x22, 0];
+        let mut golden = vec![2, 0, 0, 0, 1, 0, 0, 0, 0x11, 0, 0, 0, 0x44, 0x33, 0x22, 0];
         golden.extend([7; 16]);
         golden.extend([5, 0, 3, 0, 16, 0, 0, 0]);
         assert_eq!(asked, golden);
         assert_eq!(asked.len(), MAX_REQUEST_BYTES);
         assert_eq!(Request::decode(&asked), Ok(Request::QueuePair(END)));
         assert_eq!(Request::decode(&Request::Extents.encode()), Ok(Request::Extents));
-        let answer = Answer { end: Some(END), extents: vec![Extent { area: 0, ..EXTENT }, EXTENT] };
+        let extents = vec![Extent { area: 0, ..EXTENT }, EXTENT];
+        let answer = Answer { end: Some(END), lease: Duration::from_millis(1), extents };
         let bytes = answer.encode();
-        assert_eq!(bytes[72..80], [2, 0, 0, 0, 9, 0, 0, 0]);
-        assert_eq!((bytes.len(), &bytes[96..]), (104, &(1u64 << 40).to_le_bytes()[..]));
+        assert_eq!(bytes[40..48], [0x40, 0x42, 0x0f, 0, 0, 0, 0, 0]);
+        assert_eq!(bytes[80..88], [2, 0, 0, 0, 9, 0, 0, 0]);
+        assert_eq!((bytes.len(), &bytes[104..]), (112, &(1u64 << 40).to_le_bytes()[..]));
         assert_eq!(Answer::decode(&bytes), Ok(answer));
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
         let mut other = Request::Extents.encode();
-        other[0] = 2;
+        other[0] = 1;
         assert!(Request::decode(&other).unwrap_err().contains("version"));
         assert!(Request::decode(&other[1..]).is_err());
         let bad = [End { mtu: 6, ..END }, End { depth: 0, ..END }, End { number: 1 << 24, ..END }];
@@ -280,9 +296,9 @@ mod tests {
             vec![Extent { len: u64::MAX, ..EXTENT }],
         ];
         for extents in bad {
-            assert!(Answer::decode(&Answer { end: None, extents }.encode()).is_err());
+            assert!(Answer::decode(&Answer { end: None, lease: Duration::ZERO, extents }.encode()).is_err());
         }
-        let short = Answer { end: None, extents: vec![EXTENT] }.encode();
+        let short = Answer { end: None, lease: Duration::ZERO, extents: vec![EXTENT] }.encode();
         assert!((0..short.len()).all(|len| Answer::decode(&short[..len]).is_err()));
     }
 }

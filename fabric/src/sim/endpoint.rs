@@ -43,7 +43,8 @@ impl SimEndpoint {
         let meter = Arc::new(Meter::new());
         let mut state = anchor.shared.lock();
         let number = state.pairs.len();
-        state.pairs.push(QueuePair::new(anchor.connection, Arc::clone(&meter)));
+        let lease = state.lease_of(anchor.connection);
+        state.pairs.push(QueuePair::new(anchor.connection, Arc::clone(&meter), lease));
         // Half of them, so that both ways of reading meet every fault.
         let maps =
             state.links[anchor.connection].is_local || state.faults.in_place && state.random.below(2) == 0;
@@ -172,6 +173,9 @@ impl Endpoint for SimEndpoint {
 
     fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
         let mut state = self.begin()?;
+        if let Some(word) = state.leased_word(self.number, at) {
+            return Ok(word);
+        }
         // Stores may become visible between a READ and this.
         let after = state.random.between(20, 300);
         let state = self.shared().sleep_in(state, after);

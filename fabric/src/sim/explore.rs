@@ -24,6 +24,8 @@ pub struct Explored {
     pub deaths: u64,
     /// Requests that waited for a memory node to have room.
     pub waits: u64,
+    /// Looks at leased words that their leases answered.
+    pub leased: u64,
     /// Processes that died.
     pub killed: u64,
 }
@@ -86,6 +88,7 @@ pub fn search(
         explored.events += report.events;
         explored.deaths += report.deaths;
         explored.waits += report.waits;
+        explored.leased += report.leased;
         explored.killed += report.killed.len() as u64;
     }
     Ok(explored)

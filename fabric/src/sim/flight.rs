@@ -11,6 +11,7 @@ use super::state::{Outcome, State, Waiter};
 use super::trace::{What, mix};
 use crate::endpoint::{Completion, Ticket};
 use crate::error::FabricError;
+use crate::lease::LeasedWord;
 use crate::memory::{Access, AccessError, SharedMemory};
 use crate::meter::Meter;
 use crate::verbs::{AreaId, Batch, CHANGED, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, Verb};
@@ -75,12 +76,14 @@ pub(super) struct QueuePair {
     /// The batch that was run and is done.
     pub(super) ran: Option<(Batch, Result<(), FabricError>)>,
     next_ticket: u64,
+    /// The word of the region that is leased, and what is known of it.
+    pub(super) lease: Option<(u64, LeasedWord)>,
 }
 
 impl QueuePair {
-    pub(super) fn new(connection: usize, meter: Arc<Meter>) -> Self {
+    pub(super) fn new(connection: usize, meter: Arc<Meter>, lease: Option<(u64, LeasedWord)>) -> Self {
         let (flights, done) = (VecDeque::new(), VecDeque::new());
-        Self { connection, meter, flights, done, ran: None, next_ticket: 0 }
+        Self { connection, meter, flights, done, ran: None, next_ticket: 0, lease }
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -107,6 +110,7 @@ impl QueuePair {
 impl State {
     /// Puts a batch in an endpoint's queue.
     pub(super) fn submit(&mut self, endpoint: usize, batch: Batch, waiter: Option<Waiter>) -> u64 {
+        self.renew_lease(endpoint);
         let pair = &mut self.pairs[endpoint];
         let ticket = pair.next_ticket;
         pair.next_ticket += 1;

@@ -317,6 +317,10 @@ impl NodeMemory for SimMemory {
         Ok(())
     }
 
+    fn flush(&self) {
+        Self::flush(self);
+    }
+
     fn release(&self) {
         if let Some(mut stores) = self.living() {
             stores.push(Entry::Fence);

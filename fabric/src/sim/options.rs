@@ -206,6 +206,8 @@ pub struct NodeOptions {
     pub max_request: usize,
     /// Longest reply in bytes.
     pub max_reply: usize,
+    /// The word of its region that it leases to those who READ, and for how long ([`Export::with_lease`](crate::Export::with_lease)).
+    pub lease: Option<(u64, Duration)>,
     /// The longest it stays down after a death.
     pub down_time: Duration,
 }
@@ -219,6 +221,7 @@ impl NodeOptions {
             memories,
             max_request: 1 << 20,
             max_reply: 1 << 20,
+            lease: None,
             down_time: Duration::from_micros(200),
         }
     }

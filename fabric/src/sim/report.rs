@@ -26,6 +26,8 @@ pub struct RunReport {
     pub deaths: u64,
     /// Requests that waited for a memory node to have room.
     pub waits: u64,
+    /// Looks at a leased word that its lease answered.
+    pub leased: u64,
     /// Processes that died.
     pub killed: Vec<ProcessId>,
 }
@@ -71,6 +73,7 @@ impl State {
             switches: self.switches,
             deaths: self.deaths,
             waits: self.waits,
+            leased: self.leased,
             killed: self.slots.iter().enumerate().filter_map(killed).collect(),
         }
     }

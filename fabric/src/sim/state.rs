@@ -172,6 +172,8 @@ pub(super) struct State {
     pub(super) last_words: Option<(String, String)>,
     pub(super) deaths: u64,
     pub(super) waits: u64,
+    /// Looks at a leased word that its lease answered.
+    pub(super) leased: u64,
     max_events: u64,
     ready: Vec<usize>,
     heap: BinaryHeap<Scheduled>,
@@ -201,6 +203,7 @@ impl State {
             last_words: None,
             deaths: 0,
             waits: 0,
+            leased: 0,
             max_events: options.max_events,
             ready: Vec::new(),
             heap: BinaryHeap::new(),

@@ -5,6 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::time::Duration;
 
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
@@ -214,6 +215,7 @@ fn whatever_a_peer_sends_ends_and_stays_within_bounds() {
         region: Arc::clone(&region),
         backed_end,
         watched: Some(0),
+        lease: Duration::ZERO,
         scratch: Some(scratch),
         answers: Some(Arc::downgrade(&echo)),
     };

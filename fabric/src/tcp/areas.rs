@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use zerocopy::IntoBytes;
 
@@ -29,6 +30,8 @@ pub(super) struct Areas {
     pub(super) backed_end: Arc<AtomicU64>,
     /// The word of the region that is loaded after the READs of a frame.
     pub(super) watched: Option<u64>,
+    /// How long network cards may believe it.
+    pub(super) lease: Duration,
     /// Area 2, which clients may change.
     pub(super) scratch: Option<Arc<SharedMemory>>,
     /// What answers questions about the region, as long as the service offers that.
@@ -314,7 +317,7 @@ mod tests {
         let region = Arc::new(SharedMemory::anonymous(4096).unwrap());
         region.write_words(0, &(0..512).collect::<Vec<u64>>()).unwrap();
         let backed_end = region.share_backed_end();
-        Areas { region, backed_end, watched: Some(40), scratch: None, answers: None }
+        Areas { region, backed_end, watched: Some(40), lease: Duration::ZERO, scratch: None, answers: None }
     }
 
     fn read(areas: &Areas, entries: &[ReadEntry], out: &mut Output) -> Result<(), FrameError> {

@@ -50,7 +50,8 @@ impl CardReader {
             let deadline = Deadline::after(session.patience.min(patience));
             let socket = session.card_socket(patience)?;
             let SharedCard { card, tallies } = &self.shared;
-            self.reader = Some(Box::new(Reader::connect(card, Box::new(socket), tallies, deadline)?));
+            self.reader =
+                Some(Box::new(Reader::connect(card, Box::new(socket), session.watched, tallies, deadline)?));
         }
         Ok(())
     }
@@ -95,6 +96,16 @@ impl CardReader {
                 ByCard::Gone
             }
         }
+    }
+
+    /// The watched word, if a lease of it judges READs that have completed by now.
+    pub(super) fn leased_word(&self) -> Option<u64> {
+        self.reader.as_ref()?.leased_word()
+    }
+
+    /// READs of the watched word that went with those that were asked for, since this was asked last.
+    pub(super) fn take_uncounted(&mut self) -> u32 {
+        self.reader.as_mut().map_or(0, |reader| reader.take_uncounted())
     }
 
     /// Goes without a queue pair for a while. A batch that changes memory may have been executed, and is not sent again.

@@ -216,6 +216,7 @@ impl Desk {
             region: export.map()?,
             backed_end: export.backed_end(),
             watched: export.watched(),
+            lease: export.lease(),
             scratch,
             answers: export.answers(),
         };

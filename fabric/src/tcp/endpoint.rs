@@ -278,17 +278,20 @@ impl Endpoint for TcpEndpoint {
         self.read_kept(reads, true)
     }
 
-    /// The watched word comes with every batch over the socket: of it the newest reply tells. Any other word costs a round trip, and
-    /// where a network card reads so does this one.
+    /// The watched word comes with every batch over the socket: of it the newest reply tells. Where a network card reads, it is
+    /// known by a [lease](crate::Export::with_lease), and costs a round trip where there is none. Any other word costs one.
     fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
-        if self.by_card.is_some() {
-            self.session.check_word(at)?;
-            self.meter.record(&Tally { reads: 1, bytes_from: 8, ..Tally::default() });
-        } else if at.area == REGION
-            && self.session.watched == Some(at.offset)
-            && let Some(word) = self.channel.as_ref().and_then(|channel| channel.watched)
-        {
+        self.session.check_word(at)?;
+        let is_watched = at.area == REGION && self.session.watched == Some(at.offset);
+        let known = match &self.by_card {
+            Some(by_card) => by_card.leased_word(),
+            None => self.channel.as_ref().and_then(|channel| channel.watched),
+        };
+        if let Some(word) = known.filter(|_| is_watched) {
             return Ok(word);
+        }
+        if self.by_card.is_some() {
+            self.meter.record(&Tally { reads: 1, bytes_from: 8, ..Tally::default() });
         }
         self.look(at)
     }

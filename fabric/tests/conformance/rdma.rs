@@ -7,8 +7,8 @@ use fpcache_fabric::conformance::{self, Fixture, TestService};
 use fpcache_fabric::rdma::{self, CardCounts};
 use fpcache_fabric::tcp::{ConnectOptions, ListenOptions, Listener, TcpAddress, TcpConnection, connect};
 use fpcache_fabric::{
-    AreaId, Batch, Connection, Endpoint, Export, FabricError, HugePages, OneRegion, RdmaError, RegionName,
-    RemoteAddr, Serving, SharedMemory, TcpEndpoint,
+    AreaId, Batch, Connection, Endpoint, Export, FabricError, HugePages, NodeMemory, OneRegion, RdmaError,
+    RegionName, RemoteAddr, Serving, SharedMemory, TcpEndpoint,
 };
 
 const LEN: usize = 1 << 20;
@@ -22,10 +22,15 @@ struct Node {
 impl Node {
     /// A node of whose region `backed` bytes are granted.
     fn with_backed(backed: u64) -> Self {
+        Self::with_lease(backed, Duration::ZERO)
+    }
+
+    /// The same, with a lease of the word at 0.
+    fn with_lease(backed: u64, lease: Duration) -> Self {
         let (region, fd) = SharedMemory::create_memfd("region", LEN, HugePages::No).unwrap();
         let region = Arc::new(region);
         region.set_backed_end(backed);
-        let export = Export::new(&region, fd, 1).unwrap().with_watched(0);
+        let export = Export::new(&region, fd, 1).unwrap().with_watched(0).with_lease(lease);
         let scratch = Some(Arc::new(SharedMemory::anonymous(64 << 10).unwrap()));
         let options = ListenOptions { scratch, io_threads: 2, ..ListenOptions::default() };
         let listener = Listener::bind(&["rdma://127.0.0.1:0".parse().unwrap()], options).unwrap();
@@ -119,6 +124,38 @@ fn reads_of_any_length_pass_through_the_landing_memory() {
     for (at, landing) in landings.into_iter().enumerate() {
         assert_eq!(many.bytes(landing), &bytes[at * 1001..at * 1001 + 333]);
     }
+    assert_eq!((node.counts().by_socket, node.counts().broken), (0, 0));
+}
+
+/// Memory is reused all the time, each time a lease after the word that warns of it.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn a_leased_word_warns_of_what_was_read_and_costs_no_round_trip() {
+    const LEASE: Duration = Duration::from_millis(20);
+    const ROUNDS: u64 = 100;
+    let node = Node::with_lease(u64::MAX, LEASE);
+    let (mut looks, mut round_trips, mut seen) = (0u64, 0, 0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 1..=ROUNDS {
+                node.region.store_relaxed(0, round).unwrap();
+                NodeMemory::flush(&*node.region);
+                std::thread::sleep(LEASE);
+                node.region.store_relaxed(4096, round).unwrap();
+            }
+        });
+        let mut endpoint = node.connection.endpoint();
+        while seen < ROUNDS {
+            seen = word(&mut endpoint, 4096);
+            let before = endpoint.meter().snapshot();
+            let loaded = endpoint.load_after_reads(RemoteAddr::region(0)).unwrap();
+            assert!(loaded >= seen, "{loaded} after a READ of {seen}");
+            round_trips += (endpoint.meter().snapshot() - before).round_trips;
+            looks += 1;
+        }
+    });
+    // The guest's processor is elsewhere now and then.
+    assert!(looks > 20 * ROUNDS && round_trips * 20 < looks, "{round_trips} round trips for {looks} looks");
     assert_eq!((node.counts().by_socket, node.counts().broken), (0, 0));
 }
 

@@ -38,7 +38,7 @@ mod work_queue;
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
@@ -88,6 +88,17 @@ pub struct CatalogueConfig {
     /// Where tables lie that are to outlive the process, and when writes reach the disk; `None`:
     /// nowhere.
     pub durable: Option<(Folders, SyncPolicy)>,
+    /// For how long clients that read by network cards may believe what they know of memory's reuse;
+    /// zero where there are none.
+    pub lease: Duration,
+}
+
+impl CatalogueConfig {
+    /// Tables that share this many bytes of ordinary pages, end with the process, and are not read
+    /// by network cards.
+    pub fn of(capacity: u64) -> Self {
+        Self { capacity, huge_pages: HugePages::No, durable: None, lease: Duration::ZERO }
+    }
 }
 
 /// The tables of a memory node.
@@ -184,6 +195,7 @@ impl Catalogue {
                     .flatten()
                     .map(Arc::new),
                 sync: sync.unwrap_or_default(),
+                lease: config.lease,
                 transit: Transit::default(),
                 kept_replies: KeptReplies::default(),
                 follower: Follower::default(),

@@ -3,12 +3,12 @@
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::REUSE_OFFSET;
-use fpcache_fabric::{Access, Export, FileAt, HugePages, MemoryError, SharedMemory, Waker};
+use fpcache_fabric::{Access, Export, FileAt, HugePages, MemoryError, SharedMemory, SystemClock, Waker};
 use tracing::warn;
 
 use super::answering::{Follower, answering};
@@ -21,6 +21,7 @@ use crate::capacity::MIN_CAPACITY;
 use crate::dedup::KeptReplies;
 use crate::durability::{FileDisk, SyncPolicy};
 use crate::folder::{Folder, FolderError};
+use crate::lease::Lease;
 use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
@@ -36,6 +37,8 @@ pub(crate) struct Opening {
     pub(crate) merger: Option<Arc<PageMerger>>,
     /// When writes reach the disk, where there is one.
     pub(crate) sync: SyncPolicy,
+    /// For how long readers by network cards may believe what they know of memory's reuse.
+    pub(crate) lease: Duration,
     /// What tables keep of requests and replies.
     pub(crate) transit: Transit,
     /// What they keep of replies.
@@ -74,6 +77,7 @@ impl Opening {
         let creation = descriptor.creation;
         let export =
             Export::new(node.region(), fd, incarnation)?.with_creation(creation).with_watched(REUSE_OFFSET);
+        let export = export.with_lease(self.lease);
         let export = answering::<K>(export, &self.follower);
         let node: Box<dyn Hosted> =
             Box::new(node.with_creation(creation).beside(&self.transit, &self.kept_replies));
@@ -87,6 +91,10 @@ impl Opening {
             descriptors: None,
             map: None,
         })
+    }
+
+    fn lease(&self) -> Lease {
+        Lease::new(self.lease, Arc::new(SystemClock))
     }
 
     /// Bytes that a new region spans. One in huge pages has all of them from the start.
@@ -115,7 +123,7 @@ impl Opening {
             merger.watch(&region, &grant);
         }
         let node = MemoryNode::within(region, grant, incarnation, 0, Instant::now())?;
-        Ok(Begun { node, fd, recovery: None })
+        Ok(Begun { node: node.with_lease(self.lease()), fd, recovery: None })
     }
 
     /// From its folders: with the memory of the previous process if possible, else from the disk.
@@ -195,7 +203,7 @@ impl Opening {
         let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
         let grant = Grant::resumed(&self.budget, &region, store::limit_in(&recovery_area))?;
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
-        Ok(Before::Memories(Memories { grant, ..memories }, fd))
+        Ok(Before::Memories(Memories { grant, ..memories }.with_lease(self.lease()), fd))
     }
 
     /// New files for region and recovery area, of which a table that is restored may need more than
@@ -237,7 +245,7 @@ impl Opening {
         let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
         let grant = Grant::of(&self.budget, &region, limit)?;
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
-        Ok((Memories { grant, ..memories }, fd))
+        Ok((Memories { grant, ..memories }.with_lease(self.lease()), fd))
     }
 
     /// Region and recovery area that end with the process, for a table whose disk has no room for
@@ -260,7 +268,7 @@ impl Opening {
         let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
         let grant = Grant::of(&self.budget, &region, limit)?;
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
-        Ok((Memories { grant, ..memories }, fd))
+        Ok((Memories { grant, ..memories }.with_lease(self.lease()), fd))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fpcache::key_space::KeyKind;
 use fpcache::message::NodeStats;
-use fpcache_fabric::{HugePages, SharedMemory};
+use fpcache_fabric::SharedMemory;
 
 use crate::catalogue::CatalogueConfig;
 use crate::catalogue::closed::ClosedTable;
@@ -82,7 +82,7 @@ fn name(i: usize) -> TableName {
 
 /// A catalogue of tables that say this, each asked once.
 fn catalogue(says: &[Work]) -> (Catalogue, Vec<Arc<Script>>) {
-    let config = CatalogueConfig { capacity: 1 << 20, huge_pages: HugePages::No, durable: None };
+    let config = CatalogueConfig::of(1 << 20);
     let mut catalogue = Catalogue::open(&config).expect("memory");
     let scripts: Vec<_> = says.iter().map(|says| Script::new(*says)).collect();
     for (i, script) in scripts.iter().enumerate() {

@@ -20,6 +20,7 @@ use super::RecoverError;
 use crate::budget::Grant;
 use crate::dedup::{DedupSession, DedupSessions, MOST_CLIENTS};
 use crate::durability::{Disk, LogReader, Lsn, Staging};
+use crate::lease::Lease;
 use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
@@ -70,7 +71,7 @@ pub(crate) fn examine<M: NodeMemory>(
 
 /// Takes the memory up: `incarnation` is the new memory node's.
 pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
-    (region, grant): (Arc<M>, Arc<Grant>),
+    (region, grant, lease): (Arc<M>, Arc<Grant>, Lease),
     recovery_area: RecoveryArea<M>,
     identity: &Identity,
     incarnation: u64,
@@ -83,7 +84,8 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
     // For an end in the midst of what follows.
     recovery_area.set_or_clear_record::<K>(before.table.as_ref())?;
     let (applied, next_version) = recovery_area.applied()?;
-    let mut superblock = SuperblockWriter::resume(Arc::clone(&region), grant, recovery_area.clone(), before);
+    let mut superblock =
+        SuperblockWriter::resume(Arc::clone(&region), grant, lease, recovery_area.clone(), before);
     superblock.renew(incarnation)?;
     let mut sessions = DedupSessions::inherited();
     for place in 0..MOST_CLIENTS {
@@ -107,6 +109,7 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
     // No reader may believe any memory it knew of: what is free here may have been in quarantine.
     let head = found.superblock.current().log_head;
     found.superblock.set_reuse(head)?;
+    found.superblock.wait_for_lease();
     found.superblock.grant.discard_rest();
     match table.finish_checkpoint(&mut found.superblock) {
         // Readers that begin wait until there is room for a directory.

@@ -15,7 +15,7 @@ use fpcache::message::{
     AskedKeys, Chunk, NodeStats, Piece, RangeRequest, Request, Sent, TablesPage, TablesRequest, WriteBatch,
     WriteKind, WriteOperation, WriteStatus, decode_reply,
 };
-use fpcache_fabric::{ClientId, Handled, HugePages, Service};
+use fpcache_fabric::{ClientId, Handled, Service};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
@@ -359,7 +359,7 @@ fn any_request_is_answered_once_and_does_no_harm<T: TestKeys>() {
 fn any_request_about_tables_is_answered_once_and_does_no_harm() {
     for seed in 0..worlds().div_ceil(3) {
         let _named = Named(format!("world {seed}"));
-        let config = CatalogueConfig { capacity: 32 << 20, huge_pages: HugePages::No, durable: None };
+        let config = CatalogueConfig::of(32 << 20);
         let mut catalogue = Catalogue::open(&config).expect("memory");
         let names: Vec<TableName> =
             ["a", "b", "c"].iter().map(|name| name.parse().expect("a name")).collect();

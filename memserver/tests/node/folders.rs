@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::message::ErrorCode;
-use fpcache_fabric::HugePages;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
 use fpcache_memserver::{Catalogue, CatalogueConfig, CatalogueError};
@@ -48,7 +47,7 @@ impl Place {
     fn open_at(&self, data: &Path, region: &Path) -> Result<Catalogue, CatalogueError> {
         let folders = Folders { data: data.to_owned(), region: region.to_owned() };
         let durable = Some((folders, SyncPolicy::Never));
-        Catalogue::open(&CatalogueConfig { capacity: 8 << 20, huge_pages: HugePages::No, durable })
+        Catalogue::open(&CatalogueConfig { durable, ..CatalogueConfig::of(8 << 20) })
     }
 
     fn open(&self) -> Catalogue {

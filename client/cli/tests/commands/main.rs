@@ -14,8 +14,8 @@ use std::process::{Command, Output};
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind, U64Keys};
+use fpcache_fabric::Serving;
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
-use fpcache_fabric::{HugePages, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -35,7 +35,7 @@ impl Node {
     fn start_for<K: BuildKeys>(capacity: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = ShmAddress::at_path(directory.path().join("node.sock")).unwrap();
-        let config = CatalogueConfig { capacity, huge_pages: HugePages::No, durable: None };
+        let config = CatalogueConfig::of(capacity);
         let mut catalogue = Catalogue::open(&config).unwrap();
         let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
         catalogue.create(TableName::default(), kind, None).unwrap();

@@ -90,7 +90,7 @@ fn a_table_that_was_dropped_is_not_told_to_be_lost_and_a_lost_range_is() {
     // The second one is started anew at its address, and keeps nothing.
     let url = nodes[1].url.clone();
     nodes[1].end();
-    let config = CatalogueConfig { capacity: 16 << 20, huge_pages: HugePages::No, durable: None };
+    let config = CatalogueConfig::of(16 << 20);
     let listener = Listener::bind(&[url.parse().unwrap()], ListenOptions::default()).unwrap();
     nodes[1].serving = Some(listener.spawn(Catalogue::open(&config).unwrap()).unwrap());
     let error = client.get(1000).unwrap_err();

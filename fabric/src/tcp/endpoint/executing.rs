@@ -48,7 +48,12 @@ impl TcpEndpoint {
             return None;
         }
         let fault = self.session.fault_of(batch);
-        match by_card.run(&self.session, batch, fault, self.patience) {
+        let ran = by_card.run(&self.session, batch, fault, self.patience);
+        let words = by_card.take_uncounted();
+        if words > 0 {
+            self.meter.record_reads(0, words, u64::from(words) * 8);
+        }
+        match ran {
             ByCard::Ended(outcome) => Some(outcome),
             ByCard::BySocket => None,
             ByCard::Gone => Some(Err(self.lose())),

@@ -222,6 +222,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let config = DaemonConfig {
         serving: arguments.sockets.serving(&at.sockets)?,
         tokens: arguments.sockets.tokens(),
+        card_lease: arguments.sockets.card_lease(&at.sockets)?.unwrap_or(at.card_lease),
         capacity: arguments.capacity.unwrap_or_else(capacity::default_capacity),
         huge_pages: match arguments.huge_pages {
             HugePagesArgument::Merged => HugePages::Merged,

@@ -51,6 +51,13 @@ pub(crate) struct SocketArguments {
     #[arg(long, value_name = "TIME", value_parser = patience)]
     idle_time: Option<Duration>,
 
+    /// With --listen rdma://: how long clients may believe what they know of the reuse of memory, so
+    /// that absent keys cost them no extra round trip; memory that is reused waits for as long. 0s
+    /// if the clock of this machine may stop while its network card goes on, as that of a virtual
+    /// machine that is paused [default: 1ms]
+    #[arg(long, value_name = "TIME", value_parser = lease)]
+    card_lease: Option<Duration>,
+
     /// Certificate chain for tcps://, in PEM. Reloaded on SIGHUP
     #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -98,6 +105,13 @@ impl SocketArguments {
         })
     }
 
+    /// The lease of clients that read by network cards at these addresses, if one is asked for.
+    pub(crate) fn card_lease(&self, addresses: &[TcpAddress]) -> anyhow::Result<Option<Duration>> {
+        let has_cards = addresses.iter().any(|address| address.card().is_some());
+        ensure!(self.card_lease.is_none() || has_cards, "--card-lease needs --listen rdma://HOST:PORT");
+        Ok(self.card_lease)
+    }
+
     /// Where the tokens are.
     pub(crate) fn tokens(&self) -> Option<TokenSource> {
         let of_environment = || std::env::var(TOKENS).ok().filter(|text| !text.is_empty());
@@ -115,6 +129,16 @@ impl SocketArguments {
     }
 }
 
+/// Parses the length of a lease.
+fn lease(text: &str) -> Result<Duration, String> {
+    /// Writes may wait for one.
+    const LONGEST: Duration = Duration::from_secs(1);
+    match time::parse(text)? {
+        time if time > LONGEST => Err(format!("writes may have to wait for it: give at most {LONGEST:?}")),
+        time => Ok(time),
+    }
+}
+
 /// Parses a time limit for a peer.
 fn patience(text: &str) -> Result<Duration, String> {
     /// Less would end every connection over a slow line.
@@ -128,6 +152,12 @@ fn patience(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn writes_wait_for_a_second_at_most() {
+        assert!(lease("2s").is_err());
+        assert_eq!((lease("0s"), lease("500us")), (Ok(Duration::ZERO), Ok(Duration::from_micros(500))));
+    }
 
     #[test]
     fn peers_get_some_time() {

@@ -12,6 +12,8 @@ mod checkpoint;
 mod emptying;
 mod fullness;
 
+use std::time::Instant;
+
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{ChangeRecord, SegmentAddress, TableRecord, ValueExtent};
 use fpcache_fabric::NodeMemory;
@@ -120,13 +122,20 @@ impl<K: BuildKeys> Room<K> {
         self.reclaim_up_to(superblock, self.space.newest_tag(self.record.checkpoint))
     }
 
-    /// The same for the oldest of it, a tenth of a millisecond: very many short segments may wait.
+    /// The same for the oldest of it.
     fn reclaim_some<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
+        self.reclaim_up_to(superblock, self.next_to_reclaim(superblock))
+    }
+
+    /// The tag up to which memory is freed next: what readers were told of already, else the oldest that
+    /// waits, a tenth of a millisecond's: very many short segments may wait.
+    fn next_to_reclaim<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> Option<u64> {
         const EXTENTS: usize = 512;
-        self.reclaim_up_to(superblock, self.space.tag_of_oldest(self.record.checkpoint, EXTENTS))
+        let raised = self.space.newest_tag(superblock.current().reuse_sequence);
+        raised.or_else(|| self.space.tag_of_oldest(self.record.checkpoint, EXTENTS))
     }
 
     fn reclaim_up_to<M: NodeMemory>(
@@ -136,6 +145,7 @@ impl<K: BuildKeys> Room<K> {
     ) -> Result<bool, TableError> {
         let Some(tag) = tag else { return Ok(false) };
         superblock.set_reuse(tag)?;
+        superblock.wait_for_lease();
         self.space.release(tag);
         Ok(true)
     }
@@ -150,7 +160,26 @@ impl<K: BuildKeys> Room<K> {
         let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
         // What is free may be others' too, and a table does not keep much of what it uses waiting.
         let most = (free / SHARE).min(superblock.grant.reach().saturating_sub(free) / SHARE);
-        if waiting > most { self.reclaim_some(superblock) } else { Ok(false) }
+        if waiting <= most {
+            return Ok(false);
+        }
+        let Some(tag) = self.next_to_reclaim(superblock) else { return Ok(false) };
+        superblock.set_reuse(tag)?;
+        if superblock.lease_ends_at().is_some() {
+            // There will be a turn after it.
+            return Ok(false);
+        }
+        self.space.release(tag);
+        Ok(true)
+    }
+
+    /// When memory can be freed that readers were told of, if that is yet to come.
+    pub(crate) fn reclaims_at<M: NodeMemory>(
+        &self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Option<Instant> {
+        self.space.newest_tag(superblock.current().reuse_sequence)?;
+        superblock.lease_ends_at()
     }
 
     /// Whether the table has more memory than its limit, which only a restoration can cause. It
