@@ -51,7 +51,13 @@ impl Node {
 
     fn reader(&self) -> Result<Reader, FabricError> {
         let device = Arc::new(Device::open(&CardChoice::default())?);
-        Reader::connect(&device, Box::new(self.clone()), &Arc::new(Tallies::default()), Deadline::NONE)
+        Reader::connect(
+            &device,
+            Box::new(self.clone()),
+            Some(0),
+            &Arc::new(Tallies::default()),
+            Deadline::NONE,
+        )
     }
 }
 
@@ -254,7 +260,8 @@ fn rdma_a_port_that_goes_down_is_told_and_comes_back() {
     };
     let node = Node::start();
     let device = Arc::new(Device::open(&CardChoice::default()).unwrap());
-    let reader = || Reader::connect(&device, Box::new(node.clone()), &Arc::default(), Deadline::NONE);
+    let reader =
+        || Reader::connect(&device, Box::new(node.clone()), Some(0), &Arc::default(), Deadline::NONE);
     let mut before = reader().unwrap();
     let until = |is_up: bool| {
         let limit = Instant::now() + Duration::from_secs(10);

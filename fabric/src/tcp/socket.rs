@@ -145,6 +145,8 @@ pub(super) fn reach(
             }
             Err(
                 Errno::CONNREFUSED
+                // It ended before it accepted this connection.
+                | Errno::CONNRESET
                 | Errno::NOENT
                 | Errno::HOSTUNREACH
                 | Errno::NETUNREACH

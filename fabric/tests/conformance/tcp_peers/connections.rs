@@ -221,3 +221,29 @@ fn endpoints_leave_their_sockets_to_one_another() {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
+
+/// A memory node may end while a connection to it is being made, at any step: that is one that is not there, not a failure of
+/// this machine's.
+#[test]
+fn a_memory_node_that_ends_while_it_is_connected_to_is_not_there() {
+    let ends = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let address = TcpAddress::internet(ends);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let comes_and_goes = || {
+            while !is_over.load(Ordering::Relaxed) {
+                // Closing it resets those whom nobody has accepted.
+                drop(std::net::TcpListener::bind(ends));
+            }
+        };
+        scope.spawn(comes_and_goes);
+        let (begun, mut other) = (Instant::now(), None);
+        while begun.elapsed() < Duration::from_secs(3) && other.is_none() {
+            let error = connect(&address, ConnectOptions::default()).unwrap_err();
+            let is_one = matches!(error, FabricError::NoMemoryNode { .. } | FabricError::Disconnected { .. });
+            other = Some(error).filter(|_| !is_one);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        assert!(other.is_none(), "{other:?}");
+    });
+}
