@@ -150,7 +150,8 @@ pub trait Endpoint {
 
     /// Loads the 8-aligned word at `at` after every READ this endpoint has completed: whether what was read may still be
     /// believed. No round trip: memory that is mapped is looked at in place; where it is not, the word that the memory node
-    /// [watches](crate::Export::with_watched) comes with every batch, and any other costs one.
+    /// [watches](crate::Export::with_watched) comes with every batch over a socket, or by its [lease](crate::Export::with_lease) with READs by
+    /// network cards, and any other costs one.
     ///
     /// *What it rests on.* The memory node stores the word, then a release fence ([`NodeMemory::release`]), then what the
     /// word warns of. Every way of READing ends in an acquire fence before its data can be looked at ([`run`](Self::run),
@@ -159,7 +160,8 @@ pub trait Endpoint {
     /// word stored after the release fence, the two fences synchronise (C11, 7.17.4), on machines of every memory order, and
     /// the load brings the value stored before it or a newer one. The same pair of fences makes what one reader has seen
     /// visible to another that it tells: READs of one word never go back in time along a chain of such messages. Copies by
-    /// vector moves stand for relaxed loads of words, and are not moved across a fence by compiler or processor.
+    /// vector moves stand for relaxed loads of words, and are not moved across a fence by compiler or processor. Under a lease the
+    /// word may be older than the READs, which were over before anything was stored that a newer one warns of.
     ///
     /// [`NodeMemory::release`]: crate::NodeMemory::release
     ///
