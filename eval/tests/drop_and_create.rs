@@ -161,6 +161,15 @@ fn insert<K: NumberedKeys<Owned: AsKey<K>>>(
     told
 }
 
+/// Whether a table is not empty any more, or has the usual parameters: a writer's first record may be faster than a load, and
+/// gives the table those before it is there.
+fn writer_was_faster(error: &ClientError) -> bool {
+    match error {
+        ClientError::Refused(refusal) => matches!(refusal.code, RefusalCode::NotEmpty | RefusalCode::Busy),
+        error => matches!(error, ClientError::OtherParameters { .. }),
+    }
+}
+
 /// Has writers of both kinds insert so many records while the table is dropped and made anew, and
 /// looks at what became of each.
 fn no_insert_is_made_in_two_tables(inserts: u64) {
@@ -180,15 +189,8 @@ fn no_insert_is_made_in_two_tables(inserts: u64) {
                     true => node.client::<U64Keys>().create(U64Keys::small_segments()),
                     false => node.client::<ByteKeys>().create(ByteKeys::small_segments()),
                 };
-                // A writer's first record may have been faster, and has given the table usual
-                // parameters then.
                 if let Err(error) = created {
-                    let is_made = |code| matches!(code, RefusalCode::NotEmpty | RefusalCode::Busy);
-                    let was_faster = match &error {
-                        ClientError::Refused(refusal) => is_made(refusal.code),
-                        error => matches!(error, ClientError::OtherParameters { .. }),
-                    };
-                    assert!(was_faster, "{error}");
+                    assert!(writer_was_faster(&error), "{error}");
                 }
                 let (before, begun) = (all.load(Ordering::Relaxed), Instant::now());
                 let enough = inserts / 1_000 + drops % 7 * 50;
@@ -257,10 +259,8 @@ fn histories_have_an_order<K: NumberedKeys<Owned: AsKey<K>>>(kind: KeyKind, roun
         let client = node.client::<K>();
         let mut load = match client.load(K::small_segments(), 0) {
             Ok(load) => load,
-            // A writer's first record may have been faster: the others follow it one by one.
-            Err(ClientError::Refused(refusal))
-                if matches!(refusal.code, RefusalCode::NotEmpty | RefusalCode::Busy) =>
-            {
+            // The other records follow the writer's one by one.
+            Err(error) if writer_was_faster(&error) => {
                 let put = |(key, value): &(u64, u64)| client.put(K::key(*key), &bytes_of::<K>(*value));
                 return records.iter().for_each(|record| put(record).unwrap());
             }

@@ -56,6 +56,7 @@ pub mod descriptors;
 pub mod endpoint;
 pub mod error;
 pub mod in_place;
+#[cfg(any(test, feature = "rdma", feature = "sim"))]
 mod lease;
 pub mod local;
 mod mapped;
