@@ -96,6 +96,35 @@ impl Row {
     fn of(&self) -> Vec<String> {
         [self.value.clone(), self.workload.clone()].into_iter().flatten().collect()
     }
+
+    /// Its cells in a table.
+    fn cells(&self) -> Vec<String> {
+        let (share, per_op) =
+            (|share: f64| format!("{:.0} %", 100.0 * share), |count: f64| format!("{count:.2}"));
+        let measured = &self.run.measured;
+        let (usage, footprint) = (measured.usage, measured.footprint);
+        let [p50, _, p99, p999] = measured.latency_us.map(|us| format!("{us:.1} us"));
+        let mut cells = self.of();
+        cells.extend([
+            self.system.to_owned(),
+            format!("{:.2}", measured.per_second / 1e6),
+            p50,
+            p99,
+            p999,
+            per_op(self.round_trips_per_operation),
+            per_op(self.requests_per_operation),
+            format!("{:.0}", self.bytes_per_operation),
+            share(measured.one_trip),
+            share(usage.served.max(usage.issued)),
+            share(usage.bytes_from.max(usage.bytes_to).max(usage.compute_bytes)),
+            share(usage.cores),
+            share(usage.threads),
+            bound(measured.bound).to_owned(),
+            human_bytes(footprint.cached),
+            human_bytes(footprint.beside),
+        ]);
+        cells
+    }
 }
 
 /// Rows under a title that says what they have in common.
@@ -123,52 +152,10 @@ pub fn table(rows: &[Row]) -> String {
         "beside",
     ]);
     let mut table = new_table(&header);
-    let (share, per_op) =
-        (|share: f64| format!("{:.0} %", 100.0 * share), |count: f64| format!("{count:.2}"));
     for row in rows {
-        let measured = &row.run.measured;
-        let (usage, footprint) = (measured.usage, measured.footprint);
-        let [p50, _, p99, p999] = measured.latency_us.map(|us| format!("{us:.1} us"));
-        let mut cells = row.of();
-        cells.extend([
-            row.system.to_owned(),
-            format!("{:.2}", measured.per_second / 1e6),
-            p50,
-            p99,
-            p999,
-            per_op(row.round_trips_per_operation),
-            per_op(row.requests_per_operation),
-            format!("{:.0}", row.bytes_per_operation),
-            share(measured.one_trip),
-            share(usage.served.max(usage.issued)),
-            share(usage.bytes_from.max(usage.bytes_to).max(usage.compute_bytes)),
-            share(usage.cores),
-            share(usage.threads),
-            bound(measured.bound).to_owned(),
-            human_bytes(footprint.cached),
-            human_bytes(footprint.beside),
-        ]);
-        table.add_row(cells);
+        table.add_row(row.cells());
     }
-    // What is swept is in a column of its own.
-    let named =
-        |is_swept: &str, text: String| if first.over == Some(is_swept) { "N".to_owned() } else { text };
-    let mut text = format!(
-        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s), {} for each compute node; shares are those of the busiest card, \
-         core or of all threads\n{table}\n",
-        named("nic", first.transport.clone()),
-        human(first.keys),
-        named("key-bytes", first.key_bytes.to_string()),
-        named("value-bytes", first.value_bytes.to_string()),
-        match (&first.workload, first.over) {
-            (Some(_), _) => "each workload's own distribution".to_owned(),
-            (None, Some("theta")) => "zipf:N".to_owned(),
-            (None, _) => first.distribution.clone(),
-        },
-        named("clients", first.clients.to_string()),
-        named("memory-nodes", first.memory_nodes.to_string()),
-        named("cache", human_bytes(first.budget)),
-    );
+    let mut text = format!("{}\n{table}\n", what_is_common(first));
     let mut told: Vec<String> = Vec::new();
     for row in rows {
         let line = format!("{}: {}\n", row.system, row.run.parameters);
@@ -182,6 +169,29 @@ pub fn table(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+/// What the rows of a table have in common, as its title.
+fn what_is_common(first: &Row) -> String {
+    // What is swept is in a column of its own.
+    let named =
+        |is_swept: &str, text: String| if first.over == Some(is_swept) { "N".to_owned() } else { text };
+    format!(
+        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s), {} for each compute node; shares are those of the busiest card, \
+         core or of all threads",
+        named("nic", first.transport.clone()),
+        human(first.keys),
+        named("key-bytes", first.key_bytes.to_string()),
+        named("value-bytes", first.value_bytes.to_string()),
+        match (&first.workload, first.over) {
+            (Some(_), _) => "each workload's own distribution".to_owned(),
+            (None, Some("theta")) => "zipf:N".to_owned(),
+            (None, _) => first.distribution.clone(),
+        },
+        named("clients", first.clients.to_string()),
+        named("memory-nodes", first.memory_nodes.to_string()),
+        named("cache", human_bytes(first.budget)),
+    )
 }
 
 /// What binds, for people.

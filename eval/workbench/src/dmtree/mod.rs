@@ -330,6 +330,46 @@ impl DmTree {
         Next::Trip
     }
 
+    /// Takes the record of an entry whose fingerprint is the key's.
+    fn take_record(&mut self, task: &mut Task, entry: u32, record: &[u64], turn: &mut Turn<'_>) -> Next {
+        let (operation, key) = (turn.operation, task.scan.key_of(turn.operation));
+        match (record, operation) {
+            (&[found, value], Operation::Read { .. }) if found == key => {
+                Next::Done(Answer::Value(Some(value)))
+            }
+            (&[found, _], Operation::Update { value, .. } | Operation::Insert { value, .. })
+                if found == key =>
+            {
+                let at = task.leaf + u64::from(entry) * RECORD as u64 + 1;
+                turn.trip.write(at, &[value], self.record_bytes());
+                task.stage = Stage::Written;
+                Next::Trip
+            }
+            (&[found, _], _) => {
+                task.has_moved |= fingerprint(found) != fingerprint(key) || found == 0;
+                self.next_record(task, turn)
+            }
+            _ => Next::Done(Answer::Failed("a record is two words".into())),
+        }
+    }
+
+    /// Leaves the entries in a halved leaf that stay there, and the one that was to be added.
+    fn clear_moved(&self, task: &mut Task, kept: u32, turn: &mut Turn<'_>) -> Next {
+        // Scans see all of this or nothing.
+        let fence = task.leaf + (SPAN * RECORD) as u64;
+        turn.trip.write(fence, &task.becomes[2..HEAD], self.leaf_bytes());
+        let entry_at = |entry: u32| task.leaf + u64::from(entry) * RECORD as u64;
+        if let Some((entry, record)) = task.added {
+            turn.trip.and_write(entry_at(entry), &record);
+        }
+        // Those that have moved must not be found by old copies of the fingerprints.
+        for entry in (0..SPAN as u32).filter(|entry| kept >> entry & 1 == 0) {
+            turn.trip.and_write(entry_at(entry), &[0; RECORD]);
+        }
+        task.stage = Stage::Cleared;
+        Next::Trip
+    }
+
     fn record_bytes(&self) -> usize {
         8 + self.sizes.key + self.sizes.value
     }
@@ -361,40 +401,9 @@ impl Index for DmTree {
                 Next::Trip
             }
             Stage::Table(table) => self.take_table(task, turn.landed.words(table), turn),
-            Stage::Record { entry, landed: record } => match (turn.landed.words(record), operation) {
-                (&[found, value], Operation::Read { .. }) if found == key => {
-                    Next::Done(Answer::Value(Some(value)))
-                }
-                (&[found, _], Operation::Update { value, .. } | Operation::Insert { value, .. })
-                    if found == key =>
-                {
-                    let at = task.leaf + u64::from(entry) * RECORD as u64 + 1;
-                    turn.trip.write(at, &[value], self.record_bytes());
-                    task.stage = Stage::Written;
-                    Next::Trip
-                }
-                (&[found, _], _) => {
-                    task.has_moved |= fingerprint(found) != fingerprint(key) || found == 0;
-                    self.next_record(task, turn)
-                }
-                _ => Next::Done(Answer::Failed("a record is two words".into())),
-            },
+            Stage::Record { entry, landed } => self.take_record(task, entry, turn.landed.words(landed), turn),
             Stage::Full(records) => self.halve(task, turn.landed.words(records), turn),
-            Stage::Sibling(kept) => {
-                // Scans see all of this or nothing.
-                let fence = task.leaf + (SPAN * RECORD) as u64;
-                turn.trip.write(fence, &task.becomes[2..HEAD], self.leaf_bytes());
-                let entry_at = |entry: u32| task.leaf + u64::from(entry) * RECORD as u64;
-                if let Some((entry, record)) = task.added {
-                    turn.trip.and_write(entry_at(entry), &record);
-                }
-                // Those that have moved must not be found by old copies of the fingerprints.
-                for entry in (0..SPAN as u32).filter(|entry| kept >> entry & 1 == 0) {
-                    turn.trip.and_write(entry_at(entry), &[0; RECORD]);
-                }
-                task.stage = Stage::Cleared;
-                Next::Trip
-            }
+            Stage::Sibling(kept) => self.clear_moved(task, kept, turn),
             Stage::Cleared => {
                 turn.trip.write(task.table, &task.becomes, TABLE_BYTES);
                 task.stage = Stage::Halved;
