@@ -103,7 +103,7 @@ pub trait System {
     fn begin(&mut self, client: usize, operation: Operation);
 
     /// Takes what the last batch brought and puts the next one's requests into `requests`, which is empty.
-    fn step(&mut self, client: usize, requests: &mut Vec<Request>) -> Progress;
+    fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Progress;
 
     /// These requests of the client's batch take effect. Returns a core's time that calls among them take besides what they
     /// say.
@@ -359,7 +359,7 @@ impl<S: System> Clients for Bench<'_, S> {
                 return Step::Ended;
             }
         }
-        match self.system.step(client, requests) {
+        match self.system.step(client, now, requests) {
             Progress::Post => {
                 if let Some(flight) = &mut self.in_flight[client] {
                     flight.round_trips += 1;

@@ -364,7 +364,7 @@ impl<I: Index> System for OverWords<I> {
         I::clear(&mut client.task);
     }
 
-    fn step(&mut self, client: usize, requests: &mut Vec<Request>) -> Progress {
+    fn step(&mut self, client: usize, _: Picos, requests: &mut Vec<Request>) -> Progress {
         let compute = self.hosts.node_of(client);
         let Client { operation, task, landed, next } = &mut self.clients[client];
         let Some(operation) = *operation else {

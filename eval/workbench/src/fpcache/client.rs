@@ -2,6 +2,7 @@
 //! the memory node, a table that turns out to be out of date brought up to date by the change log.
 
 use std::borrow::Borrow;
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -32,12 +33,17 @@ const REFRESHES: u32 = 8;
 const WRITE_REPLY: u32 = 32;
 const LOOKUP_REPLY: u32 = 24;
 
+/// The lease of the reuse sequence that a memory node with clients by cards gives.
+const LEASE: Picos = 1_000_000_000;
+
 /// What a client keeps for the lookups of one memory node.
 struct Buffers<K: Numbered> {
     /// None while a lookup has it.
     scratch: Option<Box<LookupScratch<K>>>,
     /// The count of hot caches when it got its handle.
     opened: Option<u64>,
+    /// When the READ of the reuse sequence was posted that is known.
+    leased_at: Cell<Option<Picos>>,
 }
 
 /// A client.
@@ -55,7 +61,7 @@ pub(super) struct Client<K: Numbered> {
 
 impl<K: Numbered> Client<K> {
     pub(super) fn new(shared: Rc<Shared<K>>, me: usize) -> Self {
-        let buffers = |_: &Node<K>| Buffers { scratch: None, opened: None };
+        let buffers = |_: &Node<K>| Buffers { scratch: None, opened: None, leased_at: Cell::default() };
         let buffers = shared.nodes.iter().map(buffers).collect();
         let (value, request, reply) = (Vec::new(), Vec::new(), Vec::new());
         let scan = ScanScratch::default();
@@ -89,6 +95,17 @@ impl<K: Numbered> Client<K> {
         let requests = requests.map(|(verb, bytes)| Request { to, verb, bytes });
         self.shared.mail[self.me].borrow_mut().requests.extend(requests);
         self.tell(Progress::Post).await;
+    }
+
+    /// Whether what is known of a memory node's reuse sequence is younger than that.
+    fn has_leased(&self, node: usize, age: Picos) -> bool {
+        let now = self.shared.mail[self.me].borrow().now;
+        self.buffers[node].leased_at.get().is_some_and(|at| now - at < age)
+    }
+
+    /// What is posted now brings the reuse sequence.
+    fn renew_lease(&self, node: usize) {
+        self.buffers[node].leased_at.set(Some(self.shared.mail[self.me].borrow().now));
     }
 
     async fn look_up(&mut self, key: u64) -> Answer {
@@ -158,15 +175,28 @@ impl<K: Numbered> Client<K> {
                         // They READ and do nothing else.
                         _ => (Verb::Atomic, 8),
                     });
-                    self.post(node, requests).await;
+                    // As in `fabric/src/lease.rs`: with other READs when it is half over.
+                    let is_due = !self.has_leased(node, LEASE / 2);
+                    if is_due {
+                        self.renew_lease(node);
+                    }
+                    let word = is_due.then_some((Verb::Read, 8));
+                    self.post(node, word.into_iter().chain(requests)).await;
                     endpoint.borrow_mut().run(operation.batch())?;
                     turn().await;
                 }
-                // What absence rests on, and scans: over cards a READ of its own, behind the others.
+                // What absence rests on, and scans: known by a lease, or by a READ of its own behind the others. It is looked at
+                // as it is now, which tells of reuse sooner than a lease: memory is reused at once here.
                 Step::Check(until) => {
-                    self.post(node, std::iter::once((Verb::Read, 8))).await;
+                    let is_known = self.has_leased(node, LEASE / 8 * 7);
+                    if !is_known {
+                        self.renew_lease(node);
+                        self.post(node, std::iter::once((Verb::Read, 8))).await;
+                    }
                     let reuse = endpoint.borrow_mut().load_after_reads(RemoteAddr::region(REUSE_OFFSET))?;
-                    turn().await;
+                    if !is_known {
+                        turn().await;
+                    }
                     if reuse > until {
                         return Err(ReadError::Stale);
                     }

@@ -154,7 +154,8 @@ impl<K: Numbered> System for FpCache<K> {
         self.shared.mail[client].borrow_mut().operation = Some(operation);
     }
 
-    fn step(&mut self, client: usize, requests: &mut Vec<Request>) -> Progress {
+    fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Progress {
+        self.shared.mail[client].borrow_mut().now = now;
         self.clients.go_on(client);
         let progress = taken(&self.shared.mail[client], requests);
         progress

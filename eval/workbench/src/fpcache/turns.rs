@@ -6,11 +6,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use crate::bench::{Operation, Progress};
-use crate::nic::Request;
+use crate::nic::{Picos, Request};
 
 /// What a client and the model tell each other.
 #[derive(Debug, Default)]
 pub(super) struct Mail {
+    /// When the client goes on.
+    pub(super) now: Picos,
     /// What the client is to do next.
     pub(super) operation: Option<Operation>,
     /// What it wants posted.
