@@ -18,10 +18,14 @@ use crate::connection::{Connection, Posted};
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
 use crate::meter::MeterSnapshot;
+use crate::spin::Spin;
 use crate::verbs::{AreaId, Batch};
 
 pub use error::RfError;
 pub use results::Results;
+
+/// The longest time for which fetches leave no turn to others: of what a connection does.
+const SPIN: Duration = Duration::from_micros(50);
 
 /// How a client calls.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +120,8 @@ pub struct Client<C: Connection> {
     message: Vec<u8>,
     reply: Vec<u8>,
     free: Vec<Vec<u8>>,
+    /// How long it fetches again and again before others have their turn between two fetches.
+    spin: Spin,
     /// What a fetch takes, a moving average.
     fetch_time: Duration,
     counts: Counts,
@@ -181,6 +187,7 @@ impl<C: Connection> Client<C> {
             message,
             reply,
             free: Vec::new(),
+            spin: Spin::new(SPIN),
             fetch_time: Duration::ZERO,
             counts: Counts::default(),
         };

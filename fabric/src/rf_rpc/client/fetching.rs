@@ -53,6 +53,8 @@ impl<C: Connection> Client<C> {
         deadline: Deadline,
     ) -> Result<(), RfError> {
         let (mut failed, mut part) = (0, 0u32);
+        let (waits_since, spins_for) = (self.clock.now(), self.spin.budget());
+        let mut has_yielded = false;
         loop {
             let began = self.clock.now();
             let Some(head) = self.fetch_once(number, sequence, part)? else {
@@ -69,6 +71,11 @@ impl<C: Connection> Client<C> {
                 if deadline.has_passed(now) {
                     return Err(FabricError::DeadlinePassed { waiting_for: "the server's results" }.into());
                 }
+                if now.saturating_duration_since(waits_since) >= spins_for {
+                    // Where memory is mapped a look takes no time, and the server may need this processor.
+                    std::thread::yield_now();
+                    has_yielded = true;
+                }
                 if self.modes.is_exceeded(failed) {
                     let over = (failed - self.options.retries).min(6);
                     self.clock.sleep((Duration::from_micros(1) * (1 << over)).min(LONGEST_REST));
@@ -84,6 +91,10 @@ impl<C: Connection> Client<C> {
             self.reply = reply;
             taken?;
             if head.is_last() {
+                match has_yielded {
+                    true => self.spin.was_in_vain(),
+                    false => self.spin.paid_off(),
+                }
                 return Ok(());
             }
             part += 1;
