@@ -54,26 +54,29 @@ impl Events {
             // SAFETY: it came from ibv_get_async_event and is acknowledged once; until then what it names cannot be destroyed.
             unsafe { ffi::ibv_ack_async_event(&mut event) };
         }
-        let happened = |event: String, remedy| RdmaError::Event { device: device.to_owned(), event, remedy };
-        if state.is_gone {
-            return Err(happened(
-                "the device is gone".to_owned(),
-                "bring it back, look at the kernel's messages, and start again",
-            ));
-        }
-        if state.port_is_down {
-            let remedy = "bring the link up (ip link, ibstat); connections are made anew then";
-            return Err(happened(format!("port {port} is down"), remedy));
-        }
-        if let Some(at) = state.broken.iter().position(|(broken, _)| Some(*broken) == number) {
-            let (_, event) = state.broken.swap_remove(at);
-            return Err(happened(event, "the queue pair is made anew"));
-        }
-        Ok(())
+        state.verdict(device, port, number)
     }
 }
 
 impl State {
+    /// What was noted that ends the use of a queue pair of that number, or of the whole `port`.
+    fn verdict(&mut self, device: &str, port: u8, number: Option<u32>) -> Result<(), RdmaError> {
+        let happened = |event: String, remedy| RdmaError::Event { device: device.to_owned(), event, remedy };
+        if self.is_gone {
+            let remedy = "bring it back, look at the kernel's messages, and start again";
+            return Err(happened("the device is gone".to_owned(), remedy));
+        }
+        if self.port_is_down {
+            let remedy = "bring the link up (ip link, ibstat); connections are made anew then";
+            return Err(happened(format!("port {port} is down"), remedy));
+        }
+        if let Some(at) = self.broken.iter().position(|(broken, _)| Some(*broken) == number) {
+            let (_, event) = self.broken.swap_remove(at);
+            return Err(happened(event, "the queue pair is made anew"));
+        }
+        Ok(())
+    }
+
     fn note(&mut self, event: &ffi::ibv_async_event, port: u8) {
         use ibverbs_sys as kind;
         match event.event_type {
@@ -115,4 +118,39 @@ fn text_of(kind: ffi::ibv_event_type) -> String {
     // SAFETY: the library has a text for every number, which ends with a zero and is never freed.
     let text = unsafe { CStr::from_ptr(ffi::ibv_event_type_str(kind)) };
     text.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(kind: ffi::ibv_event_type, port: i32) -> ffi::ibv_async_event {
+        // SAFETY: numbers and pointers, of which none that is zero is followed.
+        let mut event: ffi::ibv_async_event = unsafe { std::mem::zeroed() };
+        (event.event_type, event.element.port_num) = (kind, port);
+        event
+    }
+
+    fn told(state: &mut State) -> String {
+        state.verdict("mlx5_0", 1, Some(7)).expect_err("its use ended").to_string()
+    }
+
+    /// Soft-RoCE cannot be taken away under its users, which other drivers allow.
+    #[test]
+    fn a_device_that_is_gone_stays_so_and_another_port_that_is_down_is_nobodys_business() {
+        let mut state = State::default();
+        state.note(&event(ffi::IBV_EVENT_PORT_ERR, 2), 1);
+        assert!(state.verdict("mlx5_0", 1, Some(7)).is_ok());
+        state.note(&event(ffi::IBV_EVENT_PORT_ERR, 1), 1);
+        assert!(told(&mut state).contains("port 1 is down; bring the link up"));
+        state.note(&event(ffi::IBV_EVENT_PORT_ACTIVE, 1), 1);
+        assert!(state.verdict("mlx5_0", 1, Some(7)).is_ok());
+        for after in [ffi::IBV_EVENT_DEVICE_FATAL, ffi::IBV_EVENT_PORT_ACTIVE] {
+            state.note(&event(after, 1), 1);
+            assert_eq!(
+                told(&mut state),
+                "mlx5_0: the device is gone; bring it back, look at the kernel's messages, and start again"
+            );
+        }
+    }
 }
