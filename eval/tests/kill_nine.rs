@@ -214,9 +214,9 @@ impl<K: NumberedKeys> Test<K> {
                     })
                     .collect();
                 met.wait();
-                self.nap(400_000);
+                self.nap(400_000 * self.place.patience());
                 self.kill(loss);
-                self.nap(100_000);
+                self.nap(100_000 * self.place.patience());
                 is_over.store(true, Ordering::Relaxed);
                 running.into_iter().map(|thread| thread.join().unwrap()).collect()
             });
@@ -315,8 +315,12 @@ fn nothing_acknowledged_is_lost_over_sockets() {
 /// Several tables under one memory node, each with queues of its own.
 #[test]
 fn nothing_acknowledged_is_lost_of_many_tables() {
+    many_tables_survive_kills(Place::new::<U64Keys>("10ms", None));
+}
+
+fn many_tables_survive_kills(place: Place) {
     let tables = [U64Keys::small_segments(); THREADS as usize];
-    let mut test = Test::<U64Keys>::over(&tables, Place::new::<U64Keys>("10ms", None), 7);
+    let mut test = Test::<U64Keys>::over(&tables, place, 7);
     test.run(kills().div_ceil(2), Loss::Process);
     assert_eq!(test.unknown, 0, "what was in flight is answered by the successor");
     let deleted: u64 = test.callers.iter().map(|caller| caller.deleted).sum();
@@ -324,9 +328,9 @@ fn nothing_acknowledged_is_lost_of_many_tables() {
 }
 
 /// Two tables in groups of these forms, which inserts and rebuilds change all the time, each with a caller who asks by groups.
-fn survives_kills_in_groups<K: NumberedKeys>(groupings: [Grouping; 2], seed: u64) {
+fn survives_kills_in_groups<K: NumberedKeys>(place: Place, groupings: [Grouping; 2], seed: u64) {
     let tables = groupings.map(|of| TableParameters { groups: Some(of), ..K::small_segments() });
-    let mut test = Test::<K>::over(&tables, Place::new::<K>("10ms", None), seed);
+    let mut test = Test::<K>::over(&tables, place, seed);
     test.run(kills(), Loss::Process);
     eprintln!("in groups: {} operations, {} by groups", test.operations, test.by_groups);
     assert_eq!(test.unknown, 0, "what was in flight is answered by the successor");
@@ -337,18 +341,24 @@ fn survives_kills_in_groups<K: NumberedKeys>(groupings: [Grouping; 2], seed: u64
 
 #[test]
 fn nothing_acknowledged_is_lost_in_groups_with_separators_and_with_pilots() {
-    survives_kills_in_groups::<U64Keys>([Grouping::plain(3, 4), Grouping::pilots(6, 2)], 10);
+    let place = Place::new::<U64Keys>("10ms", None);
+    survives_kills_in_groups::<U64Keys>(place, [Grouping::plain(3, 4), Grouping::pilots(6, 2)], 10);
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_in_groups_of_byte_strings() {
-    survives_kills_in_groups::<ByteKeys>([Grouping::seeded(2, 3), Grouping::pilots(4, 2)], 11);
+    let place = Place::new::<ByteKeys>("10ms", None);
+    survives_kills_in_groups::<ByteKeys>(place, [Grouping::seeded(2, 3), Grouping::pilots(4, 2)], 11);
+}
+
+#[test]
+fn with_fsync_always_the_disk_alone_has_all_that_anybody_saw() {
+    loses_its_memory(Place::new::<U64Keys>("always", None));
 }
 
 /// The page cache stays, so this shows that the log is complete, not that it is on the medium.
-#[test]
-fn with_fsync_always_the_disk_alone_has_all_that_anybody_saw() {
-    let mut test = Test::<U64Keys>::new(Place::new::<U64Keys>("always", None), 4);
+fn loses_its_memory(place: Place) {
+    let mut test = Test::<U64Keys>::new(place, 4);
     test.run(kills().div_ceil(2), Loss::Machine);
     eprintln!("losing memory: {} operations, {} of them open", test.operations, test.unknown);
 }

@@ -25,19 +25,44 @@ use crate::support;
 /// A memory node's process, which is killed if the test fails, and what it goes on with.
 struct Node {
     folder: tempfile::TempDir,
+    url: String,
     sync: &'static str,
     process: Option<Child>,
 }
 
+/// How memory nodes are reached.
+#[derive(Clone, Copy)]
+enum Reached {
+    Sockets,
+    #[cfg(feature = "rdma")]
+    Cards,
+}
+
+impl Reached {
+    /// Calls of a thread: over cards in a guest they take ten times as long.
+    fn calls(self) -> usize {
+        match self {
+            Self::Sockets => 600,
+            #[cfg(feature = "rdma")]
+            Self::Cards => 150,
+        }
+    }
+}
+
 impl Node {
-    fn new(sync: &'static str) -> Self {
-        let mut node = Self { folder: tempfile::tempdir().unwrap(), sync, process: None };
+    fn new(reached: Reached, sync: &'static str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = match reached {
+            Reached::Sockets => format!("tcp+unix://{}", folder.path().join("node.sock").display()),
+            #[cfg(feature = "rdma")]
+            Reached::Cards => {
+                let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+                format!("rdma://{}", free.unwrap())
+            }
+        };
+        let mut node = Self { folder, url, sync, process: None };
         node.start();
         node
-    }
-
-    fn url(&self) -> String {
-        format!("tcp+unix://{}", self.folder.path().join("node.sock").display())
     }
 
     /// Starts it and waits until it listens.
@@ -45,7 +70,7 @@ impl Node {
         let mut command = support::program();
         command.args(["memory-node", "--exit-with-parent", &std::process::id().to_string(), "--store-dir"]);
         command.arg(self.folder.path().join("data"));
-        command.args(["--listen", &self.url(), "--capacity", "16777216", "--fsync", self.sync]);
+        command.args(["--listen", &self.url, "--capacity", "16777216", "--fsync", self.sync]);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let output = BufReader::new(child.stdout.take().unwrap());
         let is_last = |line: &String| line == "ready" || line.starts_with("  next ");
@@ -86,12 +111,13 @@ fn kill_over_and_over(nodes: &mut [Node], seed: u64, is_over: &AtomicBool, kills
 
 /// Kills while these stores' calls are judged.
 fn survives<K: NumberedKeys, S: Store>(
+    reached: Reached,
     sync: &'static str,
     seed: u64,
     stores: impl FnOnce(&[String; 3], ClientConfig, TableClient<K>) -> Vec<(String, S)>,
 ) {
-    let mut nodes = [(); 3].map(|()| Node::new(sync));
-    let urls = nodes.each_ref().map(Node::url);
+    let mut nodes = [(); 3].map(|()| Node::new(reached, sync));
+    let urls = nodes.each_ref().map(|node| node.url.clone());
     let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
     let config = ClientConfig::default().with_deadline(Duration::from_secs(2));
     let config = config.with_table("t".parse().unwrap());
@@ -109,7 +135,7 @@ fn survives<K: NumberedKeys, S: Store>(
     let options = StressOptions {
         keys,
         batches: std::env::var("FPCACHE_KILLS").map_or(4, |text| text.parse().unwrap()),
-        calls: 600,
+        calls: reached.calls(),
         // A memory node that is away refuses at once: as many as fill the time until it is back.
         attempts: 1_000_000,
         ..StressOptions::default()
@@ -135,8 +161,8 @@ fn survives<K: NumberedKeys, S: Store>(
 }
 
 /// Tasks of one client, whose reads share groups and whose changes share requests.
-fn tasks_survive<K: NumberedKeys>(sync: &'static str, seed: u64) {
-    survives::<K, _>(sync, seed, |_, _, client| {
+fn tasks_survive<K: NumberedKeys>(reached: Reached, sync: &'static str, seed: u64) {
+    survives::<K, _>(reached, sync, seed, |_, _, client| {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         let runtime = Arc::new(runtime.unwrap());
         let client = runtime.block_on(async { AsyncTableClient::of(client) });
@@ -146,8 +172,8 @@ fn tasks_survive<K: NumberedKeys>(sync: &'static str, seed: u64) {
 }
 
 /// Threads with a client each, which read in every way that there is over sockets.
-fn threads_survive<K: NumberedKeys>(sync: &'static str, seed: u64) {
-    survives::<K, _>(sync, seed, |urls, config, _| {
+fn threads_survive<K: NumberedKeys>(reached: Reached, sync: &'static str, seed: u64) {
+    survives::<K, _>(reached, sync, seed, |urls, config, _| {
         let ways = every_way_over_sockets(config, 256 << 10);
         let store = |i: usize| {
             let (name, config) = &ways[(i * 3 + seed as usize) % ways.len()];
@@ -161,12 +187,20 @@ fn threads_survive<K: NumberedKeys>(sync: &'static str, seed: u64) {
 
 #[test]
 fn what_tasks_were_told_outlives_kills_of_any_of_three_memory_nodes() {
-    tasks_survive::<U64Keys>("never", 1);
-    tasks_survive::<ByteKeys>("always", 2);
+    tasks_survive::<U64Keys>(Reached::Sockets, "never", 1);
+    tasks_survive::<ByteKeys>(Reached::Sockets, "always", 2);
 }
 
 #[test]
 fn what_threads_were_told_outlives_kills_of_any_of_three_memory_nodes() {
-    threads_survive::<U64Keys>("10ms", 3);
-    threads_survive::<ByteKeys>("never", 4);
+    threads_survive::<U64Keys>(Reached::Sockets, "10ms", 3);
+    threads_survive::<ByteKeys>(Reached::Sockets, "never", 4);
+}
+
+#[cfg(feature = "rdma")]
+#[test]
+#[ignore = "needs an RDMA device"]
+fn rdma_what_was_told_outlives_kills_of_any_of_three_memory_nodes() {
+    tasks_survive::<ByteKeys>(Reached::Cards, "never", 1);
+    threads_survive::<U64Keys>(Reached::Cards, "10ms", 3);
 }

@@ -174,17 +174,21 @@ fn a_few_million_operations_have_an_order() {
     }
 }
 
+/// How long the reuse sequence is leased for by a memory node that listens there: over cards, for longer than a READ in a guest.
+pub(super) fn lease_at(address: &str) -> Duration {
+    if address.starts_with("rdma://") { Duration::from_millis(20) } else { Duration::ZERO }
+}
+
 /// A memory node in this process that listens there, with a table of these parameters for such keys; and how its clients find it.
-fn listening<K: NumberedKeys>(
+pub(super) fn listening<K: NumberedKeys>(
     address: &str,
     parameters: TableParameters,
     keys: &[u64],
 ) -> (Serving, String, ClientConfig) {
-    // Over cards memory is reused often, and waits for leases that last longer than a READ in a guest.
-    let config = match address.starts_with("rdma://") {
-        true => CatalogueConfig { lease: Duration::from_millis(20), ..CatalogueConfig::of(1 << 20) },
-        false => CatalogueConfig::of(32 << 20),
-    };
+    // Over cards memory is reused often, and waits for leases.
+    let lease = lease_at(address);
+    let capacity = if lease.is_zero() { 32 << 20 } else { 1 << 20 };
+    let config = CatalogueConfig { lease, ..CatalogueConfig::of(capacity) };
     let options_of_node = ListenOptions { io_threads: 2, ..ListenOptions::default() };
     let listener = Listener::bind(&[address.parse().unwrap()], options_of_node).unwrap();
     let url = listener.addresses()[0].to_string();
@@ -250,7 +254,7 @@ fn lookups_by_the_memory_node_agree_with_those_by_clients() {
 }
 
 #[cfg(feature = "rdma")]
-const CARDS: &str = "rdma://127.0.0.1:0";
+pub(super) const CARDS: &str = "rdma://127.0.0.1:0";
 
 /// READs by network cards, by every plan, of tables without groups and with those of each form.
 #[cfg(feature = "rdma")]

@@ -23,6 +23,10 @@ use fpcache_memserver::{Catalogue, CatalogueConfig};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
+#[cfg(feature = "rdma")]
+use super::linearizability::CARDS;
+use super::linearizability::lease_at;
+
 /// A memory node on threads of this process, whose tables outlive it.
 struct Node {
     folder: tempfile::TempDir,
@@ -30,13 +34,12 @@ struct Node {
     serving: Option<Serving>,
 }
 
+const SOCKETS: &str = "tcp://127.0.0.1:0";
+
 impl Node {
-    fn new() -> Self {
-        let mut node = Self {
-            folder: tempfile::tempdir().unwrap(),
-            address: "tcp://127.0.0.1:0".parse().unwrap(),
-            serving: None,
-        };
+    fn new(address: &str) -> Self {
+        let (folder, address) = (tempfile::tempdir().unwrap(), address.parse().unwrap());
+        let mut node = Self { folder, address, serving: None };
         node.start();
         node
     }
@@ -45,7 +48,8 @@ impl Node {
         let data = self.folder.path().to_owned();
         let folders = Folders { region: data.join("region"), data };
         let durable = Some((folders, SyncPolicy::Never));
-        let config = CatalogueConfig { durable, ..CatalogueConfig::of(16 << 20) };
+        let lease = lease_at(&self.address.to_string());
+        let config = CatalogueConfig { durable, lease, ..CatalogueConfig::of(16 << 20) };
         let options = ListenOptions { io_threads: 1, ..ListenOptions::default() };
         let listener = Listener::bind(std::slice::from_ref(&self.address), options).unwrap();
         self.address = listener.addresses()[0].clone();
@@ -62,8 +66,8 @@ fn batches() -> usize {
     std::env::var("FPCACHE_NODES_BATCHES").map_or(4, |text| text.parse().unwrap())
 }
 
-fn over_three<K: NumberedKeys>(restarts: bool, seed: u64) {
-    let mut nodes = [(); 3].map(|()| Node::new());
+fn over_three<K: NumberedKeys>(address: &str, restarts: bool, seed: u64) {
+    let mut nodes = [(); 3].map(|()| Node::new(address));
     let urls = nodes.each_ref().map(|node| node.address.to_string());
     let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
     let name: TableName = "t".parse().unwrap();
@@ -120,17 +124,21 @@ fn over_three<K: NumberedKeys>(restarts: bool, seed: u64) {
     }
 }
 
-/// Where tasks find a table.
+/// Where tasks find a table: in their process, or on memory nodes that listen at such an address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Over {
     SharedMemory,
-    OneNode,
-    ThreeNodes,
+    OneNode(&'static str),
+    ThreeNodes(&'static str),
 }
 
 /// Tasks of one client, whose reads share groups and whose changes share requests.
 fn by_tasks<K: NumberedKeys>(over: Over, seed: u64) {
-    let nodes: Vec<Node> = (0..3).map(|_| Node::new()).collect();
+    let nodes: Vec<Node> = match over {
+        Over::SharedMemory => Vec::new(),
+        Over::OneNode(address) => vec![Node::new(address)],
+        Over::ThreeNodes(address) => (0..3).map(|_| Node::new(address)).collect(),
+    };
     let urls: Vec<String> = nodes.iter().map(|node| node.address.to_string()).collect();
     let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
     let config = ClientConfig::default().with_deadline(Duration::from_secs(20));
@@ -138,12 +146,12 @@ fn by_tasks<K: NumberedKeys>(over: Over, seed: u64) {
     let name: TableName = "t".parse().unwrap();
     let client = match over {
         Over::SharedMemory => TableClient::<K>::embedded_with(8 << 20, config).unwrap(),
-        Over::OneNode => {
+        Over::OneNode(_) => {
             let tables = Tables::connect(&urls[0]).unwrap();
             tables.create(&name, kind, CreateOptions::default()).unwrap();
             TableClient::connect_with(&urls[0], config.with_table(name)).unwrap()
         }
-        Over::ThreeNodes => {
+        Over::ThreeNodes(_) => {
             let all = Nodes::at(&urls.join(",")).unwrap();
             let split_at = [700, 1400].map(K::key);
             all.begin::<K>(&name, &split_at, CreateOptions::default()).unwrap().finish().unwrap()
@@ -166,7 +174,7 @@ fn by_tasks<K: NumberedKeys>(over: Over, seed: u64) {
 
 #[test]
 fn tasks_of_one_client_agree_on_an_order() {
-    for over in [Over::SharedMemory, Over::OneNode, Over::ThreeNodes] {
+    for over in [Over::SharedMemory, Over::OneNode(SOCKETS), Over::ThreeNodes(SOCKETS)] {
         by_tasks::<U64Keys>(over, 5);
         by_tasks::<ByteKeys>(over, 6);
     }
@@ -174,12 +182,23 @@ fn tasks_of_one_client_agree_on_an_order() {
 
 #[test]
 fn clients_of_three_memory_nodes_agree_on_an_order() {
-    over_three::<U64Keys>(false, 1);
-    over_three::<ByteKeys>(false, 2);
+    over_three::<U64Keys>(SOCKETS, false, 1);
+    over_three::<ByteKeys>(SOCKETS, false, 2);
 }
 
 #[test]
 fn so_they_do_while_one_or_another_of_the_three_is_started_again() {
-    over_three::<U64Keys>(true, 3);
-    over_three::<ByteKeys>(true, 4);
+    over_three::<U64Keys>(SOCKETS, true, 3);
+    over_three::<ByteKeys>(SOCKETS, true, 4);
+}
+
+#[cfg(feature = "rdma")]
+#[test]
+#[ignore = "needs an RDMA device"]
+fn rdma_tasks_and_threads_over_three_memory_nodes_agree_on_an_order() {
+    by_tasks::<U64Keys>(Over::OneNode(CARDS), 5);
+    by_tasks::<ByteKeys>(Over::ThreeNodes(CARDS), 6);
+    over_three::<ByteKeys>(CARDS, false, 2);
+    // Each at a port of its own, which it keeps.
+    over_three::<U64Keys>(CARDS, true, 3);
 }

@@ -88,6 +88,16 @@ fn run<K: NumberedKeys>(ways: [usize; 3], keys: &[u64], calls: usize, seed: u64)
     let config = ClientConfig::default().with_deadline(Duration::from_secs(20));
     let first = TableClient::<K>::embedded_with(8 << 20, config).unwrap();
     ClientStore::create_table(&first, keys).unwrap();
+    run_over(&first, config, ways, (keys, calls, seed))
+}
+
+/// Threads that go on so, each with a client beside the first, whose table there is.
+fn run_over<K: NumberedKeys>(
+    first: &TableClient<K>,
+    config: ClientConfig,
+    ways: [usize; 3],
+    (keys, calls, seed): (&[u64], usize, u64),
+) -> usize {
     let all = every_way(config, 64 << 10);
     let instants = nanoseconds_since(Instant::now());
     let logs: Vec<_> = thread::scope(|scope| {
@@ -143,4 +153,20 @@ fn few_keys_that_every_thread_has_in_flight_are_in_order_too() {
     let keys: Vec<u64> = (0..64).map(|i| i * 1_000).collect();
     run::<U64Keys>([1, 2, 6], &keys, 8_000, 7);
     run::<ByteKeys>([0, 3, 4], &keys, 8_000, 8);
+}
+
+#[cfg(feature = "rdma")]
+#[test]
+#[ignore = "needs an RDMA device"]
+fn rdma_reads_by_cards_beside_writes_in_flight_have_an_order() {
+    use super::linearizability::{CARDS, listening};
+
+    fn by_cards<K: NumberedKeys>(ways: [usize; 3], seed: u64) {
+        let keys: Vec<u64> = (0..200).map(|i| i * 7).collect();
+        let (_serving, url, config) = listening::<K>(CARDS, K::small_segments(), &keys);
+        let first = TableClient::<K>::connect_with(&url, config).unwrap();
+        run_over(&first, config, ways, (&keys, 1_000, seed));
+    }
+    by_cards::<U64Keys>([0, 1, 2], 1);
+    by_cards::<ByteKeys>([3, 4, 5], 2);
 }
