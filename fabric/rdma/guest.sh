@@ -18,7 +18,7 @@ memory=${FPCACHE_GUEST_MEMORY:-1536}
 limit=${FPCACHE_GUEST_SECONDS:-600}
 # How a run ends of which nothing can be told.
 proves_nothing=75
-packages="qemu-system-x86 kmod cpio xz-utils iproute2 procps"
+packages="qemu-system-x86 kmod cpio xz-utils iproute2 procps perftest"
 # What binds to libibverbs, beside a compiler.
 build_packages="cmake libibverbs-dev libclang1-14 libclang-common-14-dev"
 

@@ -30,6 +30,9 @@ for counter in /sys/class/infiniband/rxe0/ports/1/hw_counters/sent_pkts; do
     [ ! -e "$counter" ] || [ "$(cat "$counter")" -gt 2000 ] || fail "the card sent $(cat "$counter") packets"
 done
 
+step "what the card does, beside perftest"
+"$programs/fpcache-eval" fabric --transport rdma --verb read,write,cas --bytes 64 --batch 1,16,64 2>/dev/null
+
 step "writes to a memory node with a data folder"
 start
 

@@ -67,6 +67,14 @@ use crate::error::FabricError;
 use crate::mapped::Link;
 use crate::memory::SharedMemory;
 
+/// What is used where a choice leaves something open: with its device, port and address.
+///
+/// # Errors
+/// Those of connecting: there is no such device, port or address, or this was built without cards.
+pub fn resolve(choice: &CardChoice) -> Result<CardChoice, RdmaError> {
+    ClientCard::open(choice).map(|card| card.choice())
+}
+
 /// What a memory node lets a client's card address.
 #[derive(Debug)]
 pub(crate) struct ServedAreas<'a> {

@@ -9,6 +9,12 @@ pub(crate) fn list(output: &mut Output) -> anyhow::Result<Outcome> {
     use serde_json::{Value, json};
 
     let devices = rdma::devices()?;
+    let used = rdma::resolve(&rdma::CardChoice::default()).ok();
+    let is_used = |device: &rdma::DeviceInfo, port: &rdma::PortInfo, gid: &rdma::GidInfo| {
+        let is = |index: Option<u8>, number: u32| index.map(u32::from) == Some(number);
+        let names = |used: &rdma::CardChoice| used.device.as_ref() == Some(&device.name);
+        used.as_ref().is_some_and(|used| names(used) && is(used.port, port.number) && is(used.gid, gid.index))
+    };
     if output.is_json() {
         let listed: Vec<Value> = devices
             .iter()
@@ -17,7 +23,10 @@ pub(crate) fn list(output: &mut Output) -> anyhow::Result<Outcome> {
                     .ports
                     .iter()
                     .map(|port| {
-                        let gid = |gid: &rdma::GidInfo| json!({ "index": gid.index, "gid": gid.gid.to_string(), "protocol": gid.protocol });
+                        let gid = |gid: &rdma::GidInfo| {
+                            let is_default = is_used(device, port, gid);
+                            json!({ "index": gid.index, "gid": gid.gid.to_string(), "protocol": gid.protocol, "default": is_default })
+                        };
                         json!({ "port": port.number, "gids": port.gids.iter().map(gid).collect::<Vec<_>>() })
                     })
                     .collect();
@@ -33,10 +42,11 @@ pub(crate) fn list(output: &mut Output) -> anyhow::Result<Outcome> {
         }
         for port in &device.ports {
             for gid in &port.gids {
-                output.row(
-                    &device.name,
-                    format_args!("port {}  gid {:<3} {}  {}", port.number, gid.index, gid.protocol, gid.gid),
-                )?;
+                let note =
+                    if is_used(device, port, gid) { "  (unless an address says otherwise)" } else { "" };
+                let (index, protocol, address) = (gid.index, gid.protocol, gid.gid);
+                let row = format_args!("port {}  gid {index:<3} {protocol}  {address}{note}", port.number);
+                output.row(&device.name, row)?;
             }
         }
     }

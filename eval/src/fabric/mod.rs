@@ -2,6 +2,7 @@
 
 mod measure;
 mod nodes;
+mod perftest;
 mod row;
 
 use std::path::PathBuf;
@@ -25,8 +26,8 @@ requests take; `rf-rpc` writes requests into the memory node and fetches their r
 `server-reply` is the same with results that the memory node sends. Latencies are of a doorbell or a message, rates of requests, \
 bandwidth of the bytes asked for. Times of sim are those of its virtual clock: round trips of a network, and no work of a processor.
 
-Where perftest is installed, compare rdma with `ib_read_lat -s BYTES` and `ib_read_bw -s BYTES -l BATCH`, whose queue has one batch under \
-way as here when it is given `-t BATCH`.
+Where perftest is installed (Debian's package of that name), its ib_read_bw, ib_write_bw and ib_atomic_bw are run after \
+the rows of rdma, each with the same bytes, a list as long and no more under way; beside it stand its requests/s and how many times those ours are.
 
 Exit code: 0 if every transport answered rightly, 1 if an answer was wrong, 2 wrong usage or a failure.";
 

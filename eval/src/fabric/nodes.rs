@@ -12,6 +12,7 @@ use fpcache_fabric::{
 };
 
 use super::measure::{REGION_BYTES, SCRATCH_BYTES, bench, word_at};
+use super::perftest::Perftest;
 use super::row::FabricRow;
 use super::{FabricArgs, Way};
 use crate::run::store::TemporaryFolder;
@@ -132,9 +133,15 @@ pub fn measure(way: Way, arguments: &FabricArgs) -> anyhow::Result<Vec<FabricRow
                 tcp::ListenOptions { scratch: Some(Arc::clone(&scratch)), ..tcp::ListenOptions::default() };
             let listener = tcp::Listener::bind(&[address], options)?;
             let address = listener.addresses().first().context("it listens nowhere")?.clone();
-            let _serving = listener.spawn(service)?;
+            let serving = listener.spawn(service)?;
             let connect = || Ok(tcp::connect(&address, tcp::ConnectOptions::default())?);
-            rows(way, arguments, bench(connect, clock, SCRATCH, how)?)
+            let mut rows = rows(way, arguments, bench(connect, clock, SCRATCH, how)?)?;
+            // Neither takes the other's processors.
+            drop(serving);
+            if way == Way::Rdma {
+                measure_by_perftest(arguments, &mut rows)?;
+            }
+            Ok(rows)
         }
         Way::Sim => bail!("the simulated fabric is measured in a world of its own"),
     }
@@ -148,6 +155,15 @@ fn rows<C: fpcache_fabric::Connection>(
     let measured =
         arguments.tasks().into_iter().map(|task| Ok(FabricRow::new(way, task, &bench.measure(task)?)));
     measured.collect()
+}
+
+/// Over the same cards by perftest, where it is installed.
+fn measure_by_perftest(arguments: &FabricArgs, rows: &mut [FabricRow]) -> anyhow::Result<()> {
+    let Some(tools) = Perftest::find() else { return Ok(()) };
+    for (task, row) in arguments.tasks().into_iter().zip(rows) {
+        row.perftest_rate = tools.rate(task, (row.rate * arguments.seconds) as u64)?;
+    }
+    Ok(())
 }
 
 fn measure_simulated(arguments: &FabricArgs) -> anyhow::Result<Vec<FabricRow>> {

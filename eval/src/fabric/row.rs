@@ -47,6 +47,8 @@ pub struct FabricRow {
     pub failed_per_message: f64,
     /// Of calls: share of the messages whose results were sent.
     pub replied_share: f64,
+    /// Requests per second of perftest's tool for the verb, where it is installed.
+    pub perftest_rate: Option<f64>,
     /// Wrong answers.
     pub mismatches: u64,
     /// The machine.
@@ -77,6 +79,7 @@ impl FabricRow {
             round_trips_per_request: measured.cost.round_trips as f64 / counted_requests,
             failed_per_message: measured.failed as f64 / counted,
             replied_share: measured.replied as f64 / counted,
+            perftest_rate: None,
             mismatches: measured.mismatches,
             machine: Machine::detect(),
             commit: COMMIT,
@@ -87,7 +90,8 @@ impl FabricRow {
 
 /// The rows as a table.
 pub fn table(rows: &[FabricRow]) -> String {
-    let mut table = new_table(&[
+    let is_compared = rows.iter().any(|row| row.perftest_rate.is_some());
+    let mut columns = vec![
         "transport",
         "verb",
         "bytes",
@@ -101,9 +105,13 @@ pub fn table(rows: &[FabricRow]) -> String {
         "round trips",
         "failed",
         "sent",
-    ]);
+    ];
+    if is_compared {
+        columns.extend(["perftest", "of perftest"]);
+    }
+    let mut table = new_table(&columns);
     for row in rows {
-        table.add_row([
+        let mut cells = vec![
             row.transport.to_owned(),
             row.verb.to_owned(),
             row.bytes.to_string(),
@@ -117,7 +125,13 @@ pub fn table(rows: &[FabricRow]) -> String {
             format!("{:.2}", row.round_trips_per_request),
             format!("{:.2}", row.failed_per_message),
             format!("{:.2}", row.replied_share),
-        ]);
+        ];
+        if is_compared {
+            let times = row.perftest_rate.map(|perftest| format!("{:.2} ×", row.rate / perftest));
+            cells.push(row.perftest_rate.map_or_else(String::new, rate));
+            cells.push(times.unwrap_or_default());
+        }
+        table.add_row(cells);
     }
     let wrong: u64 = rows.iter().map(|row| row.mismatches).sum();
     let verdict = if wrong == 0 {

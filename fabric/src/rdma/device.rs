@@ -148,6 +148,11 @@ impl Device {
         })
     }
 
+    /// What was opened.
+    pub(crate) fn choice(&self) -> CardChoice {
+        CardChoice { device: Some(self.name.clone()), gid: Some(self.gid_index), port: Some(self.port) }
+    }
+
     /// Whether events have come that end the use of the device, or of the queue pair of that number.
     ///
     /// # Errors
