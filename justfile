@@ -83,11 +83,11 @@ package:
 rdma:
     fabric/rdma/guest.sh check
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER={{justfile_directory()}}/fabric/rdma/guest.sh \
-        cargo test -p fpcache-fabric --features rdma --lib --test conformance --locked -- --ignored rdma \
+        cargo test -p fpcache-fabric --features rdma --lib --test conformance --locked -- --include-ignored rdma \
         --test-threads 1
     cargo build --locked -p fpcache-eval -p fpcache-memserver -p fpcache-cli \
         --features fpcache-eval/rdma,fpcache-memserver/rdma,fpcache-cli/rdma
     fabric/rdma/guest.sh run fabric/rdma/processes.sh target/debug
-    FPCACHE_KILLS=3 CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER={{justfile_directory()}}/fabric/rdma/guest.sh \
+    FPCACHE_KILLS=3 FPCACHE_NODES_BATCHES=1 CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER={{justfile_directory()}}/fabric/rdma/guest.sh \
         cargo test -p fpcache-eval --features rdma --test histories --test kill_nine --locked -- --ignored rdma \
         --test-threads 1
