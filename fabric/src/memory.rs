@@ -36,6 +36,7 @@ pub use file::{FileAt, FileIdentity};
 pub use fork::ForkFlag;
 pub(crate) use fork::let_go;
 pub use guarded::CHANGED;
+pub use huge::advise_huge_pages;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
 pub(crate) use mapping::reopen_read_only;
 #[cfg(feature = "rdma")]

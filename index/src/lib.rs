@@ -44,6 +44,8 @@ mod line;
 mod model;
 mod place;
 mod plr;
+#[allow(unsafe_code)]
+mod prefetch;
 mod segmenter;
 pub mod strings;
 mod window;
@@ -52,5 +54,6 @@ pub use directory::{Directory, DirectoryError, DirectoryKey, Located, PageRef, R
 pub use line::Line;
 pub use model::SegmentModel;
 pub use place::PlacedSegment;
+pub use prefetch::prefetch;
 pub use segmenter::{NotAscending, OptionsError, Piece, SegmentOptions, Segmenter, count_segments};
 pub use window::Window;

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use fpcache_fabric::memory::advise_huge_pages;
+use fpcache_index::prefetch;
 use hashbrown::HashMap;
 
 use crate::nic::Picos;
@@ -49,6 +51,7 @@ impl Oracle {
         let (first, last) = (keys.first().copied().unwrap_or(0), keys.last().copied().unwrap_or(0));
         let shift = u64::BITS.saturating_sub((last - first).leading_zeros() + keys.len().max(2).ilog2());
         let mut starts = vec![0; ((last - first) >> shift) as usize + 2];
+        advise_huge_pages(&starts);
         for key in keys.iter() {
             starts[((key - first) >> shift) as usize + 1] += 1;
         }
@@ -58,6 +61,17 @@ impl Oracle {
             *start = sum;
         });
         Self { keys, starts, origin: (first, shift), written: HashMap::new(), new: BTreeSet::new() }
+    }
+
+    /// A key will be asked about: later on [`prefetch`](Self::prefetch) is told so.
+    pub fn prefetch_place(&self, key: u64) {
+        let place = self.place(key).and_then(|place| self.starts.get(place..place + 2));
+        prefetch(place.unwrap_or_default());
+    }
+
+    /// A key will be asked about soon.
+    pub fn prefetch(&self, key: u64) {
+        prefetch(self.place(key).and_then(|place| self.beside(place)).unwrap_or_default());
     }
 
     /// A write begins.
@@ -119,9 +133,18 @@ impl Oracle {
     }
 
     fn loaded(&self, key: u64) -> Option<u64> {
-        let place = (key.checked_sub(self.origin.0)? >> self.origin.1) as usize;
+        self.beside(self.place(key)?)?.binary_search(&key).is_ok().then(|| first_value(key))
+    }
+
+    /// Where a key's start is.
+    fn place(&self, key: u64) -> Option<usize> {
+        Some((key.checked_sub(self.origin.0)? >> self.origin.1) as usize)
+    }
+
+    /// The keys that start there.
+    fn beside(&self, place: usize) -> Option<&[u64]> {
         let (from, to) = (*self.starts.get(place)? as usize, *self.starts.get(place + 1)? as usize);
-        self.keys[from..to].binary_search(&key).is_ok().then(|| first_value(key))
+        self.keys.get(from..to)
     }
 }
 

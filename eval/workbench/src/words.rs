@@ -5,6 +5,9 @@
 
 use std::ops::Range;
 
+use fpcache_fabric::memory::advise_huge_pages;
+use fpcache_index::prefetch;
+
 use crate::bench::{Answer, Footprint, Operation, Progress, System};
 use crate::nic::{Hosts, Picos, Request, Target, Verb};
 
@@ -21,6 +24,9 @@ pub struct Memory {
 pub type Address = u64;
 
 const NODE_SHIFT: u32 = 40;
+
+/// Of what a request reads, at most so many words are asked for before it is served.
+const PREFETCHED: usize = 128;
 
 /// Nodes from this one on are compute nodes.
 const FIRST_COMPUTE: usize = 64;
@@ -63,8 +69,12 @@ impl Memory {
     fn allocate_on(&mut self, number: usize, words: usize, bytes: u64) -> Address {
         self.bytes += bytes;
         let node = &mut self.nodes[number];
-        let at = node.len();
+        let (at, room) = (node.len(), node.capacity());
         node.resize(at + words, 0);
+        if node.capacity() != room {
+            advise_huge_pages(node);
+            advise_huge_pages(node.spare_capacity_mut());
+        }
         (number as u64) << NODE_SHIFT | at as u64
     }
 
@@ -96,6 +106,13 @@ impl Memory {
     pub fn words_mut(&mut self, at: Address, count: usize) -> &mut [u64] {
         let (node, first) = Self::place(at);
         &mut self.nodes[node][first..first + count]
+    }
+
+    /// Asks for words before they are needed, without waiting for them.
+    fn prefetch(&self, at: Address, count: usize) {
+        let (node, first) = Self::place(at);
+        let words = self.nodes.get(node).and_then(|node| node.get(first..first + count.min(PREFETCHED)));
+        prefetch(words.unwrap_or_default());
     }
 
     /// Bytes that the layout takes.
@@ -226,6 +243,15 @@ impl Trip {
     /// The first word that has.
     pub fn word(&self, landed: Landed) -> u64 {
         self.buffer[landed.first]
+    }
+
+    /// Has this machine fetch what they touch until they are served, which is many events later.
+    fn prefetch(&self, memory: &Memory) {
+        for part in &self.parts {
+            if !matches!(part.effect, Effect::Tell(_)) {
+                memory.prefetch(part.at, part.words);
+            }
+        }
     }
 
     /// Has these requests done.
@@ -376,6 +402,7 @@ impl<I: Index> System for OverWords<I> {
         match self.index.step(task, &mut turn) {
             Next::Trip => {
                 requests.extend_from_slice(&next.requests);
+                next.prefetch(&self.memory);
                 Progress::Post
             }
             Next::Done(answer) => Progress::Done(answer),

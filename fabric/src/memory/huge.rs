@@ -48,6 +48,26 @@ pub(super) fn map_shared(
     NonNull::new(base?.cast()).ok_or(Errno::NOMEM)
 }
 
+/// Asks the kernel for huge pages, as its settings allow, where these items take whole ones (`MADV_HUGEPAGE`): a read of random ones
+/// then seldom has to look for its page as well. A hint; what they are does not change.
+pub fn advise_huge_pages<T>(items: &[T]) {
+    let start: *const u8 = items.as_ptr().cast();
+    let skipped = start.align_offset(HUGE_PAGE);
+    let Some(len) = size_of_val(items).checked_sub(skipped).map(|len| len / HUGE_PAGE * HUGE_PAGE) else {
+        return;
+    };
+    if len > 0 {
+        // SAFETY: whole pages of memory that is borrowed, whose contents the advice leaves alone.
+        let _ = unsafe {
+            rustix::mm::madvise(
+                start.cast_mut().wrapping_add(skipped).cast(),
+                len,
+                rustix::mm::Advice::LinuxHugepage,
+            )
+        };
+    }
+}
+
 impl SharedMemory {
     /// Bytes of a huge page.
     pub const HUGE_PAGE_BYTES: u64 = HUGE_PAGE as u64;

@@ -7,8 +7,6 @@ mod key;
 mod leaf;
 mod page;
 mod plain;
-#[allow(unsafe_code)]
-mod prefetch;
 mod separators;
 mod top;
 

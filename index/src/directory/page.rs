@@ -2,9 +2,9 @@
 
 use super::key::DirectoryKey;
 use super::leaf::Leaf;
-use super::prefetch::prefetch;
 use super::separators::BLOCK;
 use super::top::Top;
+use crate::prefetch;
 use std::fmt;
 use std::slice;
 

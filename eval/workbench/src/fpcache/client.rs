@@ -170,6 +170,7 @@ impl<K: Numbered> Client<K> {
         loop {
             match operation.step()? {
                 Step::Post => {
+                    self.shared.nodes[node].prefetch(operation.batch());
                     let requests = operation.batch().requests().map(|request| match request {
                         Posted::Read { len, .. } => (Verb::Read, len as u32),
                         // They READ and do nothing else.

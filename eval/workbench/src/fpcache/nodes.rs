@@ -9,7 +9,9 @@ use fpcache::layout::{RecordShape, TableParameters};
 use fpcache::read::FabricCosts;
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
-use fpcache_fabric::{ClientId, Connection, Handled, MappedEndpoint, Service, SharedMemory};
+use fpcache_fabric::{
+    Batch, ClientId, Connection, Handled, HugePages, MappedEndpoint, Request, Service, SharedMemory,
+};
 use fpcache_memserver::MemoryNode;
 
 use super::{Numbered, Options, put_value};
@@ -20,12 +22,16 @@ use crate::{BuildError, Sizes};
 /// Whom a memory node takes all clients for; their requests have the clients' numbers.
 const CLIENT: ClientId = ClientId(1);
 
+/// Of what a request READs, at most so many bytes are asked for before it is served.
+const PREFETCHED: usize = 1024;
+
 /// A memory node, which has a range of the keys.
 pub(super) struct Node<K: Numbered> {
     /// The least key of its range.
     pub(super) first: u64,
     memory: RefCell<MemoryNode<K, SharedMemory>>,
     pub(super) endpoint: RefCell<MappedEndpoint>,
+    region: Arc<SharedMemory>,
     /// What the region is shared by.
     _hub: Hub,
 }
@@ -55,7 +61,10 @@ impl<K: Numbered> Node<K> {
         // A segment that was replaced keeps its memory for a while.
         let records = keys.len() + 3 * inserts;
         let bytes = (records as f64 * slot / options.fill * 1.2) as usize + (64 << 20);
-        let region = Arc::new(SharedMemory::anonymous(bytes).map_err(|e| failed("the region", e))?);
+        let region = Arc::new(
+            SharedMemory::anonymous_with(bytes, HugePages::IfAvailable)
+                .map_err(|e| failed("the region", e))?,
+        );
         let node = MemoryNode::<K>::new(Arc::clone(&region), 1 + u64::from(number), number, Instant::now());
         let mut node = node.map_err(|e| failed("the memory node", e))?;
         let step = (keys.len() / 50_000).max(1);
@@ -69,10 +78,20 @@ impl<K: Numbered> Node<K> {
         });
         node.load_records(parameters, encoders, records).map_err(|e| failed("loading", e))?;
         node.connected(CLIENT, &[]);
-        let hub = Hub::new(region, LocalOptions::default()).map_err(|e| failed("the hub", e))?;
+        let hub = Hub::new(Arc::clone(&region), LocalOptions::default()).map_err(|e| failed("the hub", e))?;
         let endpoint = hub.connect().map_err(|e| failed("connecting", e))?.endpoint();
         let (memory, endpoint) = (RefCell::new(node), RefCell::new(endpoint));
-        Ok(Self { first: keys.first().copied().unwrap_or(0), memory, endpoint, _hub: hub })
+        let first = keys.first().copied().unwrap_or(0);
+        Ok(Self { first, memory, endpoint, region, _hub: hub })
+    }
+
+    /// Has this machine fetch what a batch READs until it is served, which is many events later.
+    pub(super) fn prefetch(&self, batch: &Batch) {
+        for request in batch.requests() {
+            if let Request::Read { from, len, .. } = request {
+                self.region.prefetch(from.offset, len.min(PREFETCHED));
+            }
+        }
     }
 
     /// Has the processor do what a request says, and returns its time for what that brings with it: segments whose records

@@ -2,7 +2,7 @@
 
 /// Asks for the cache lines of `items`, without waiting for them.
 #[inline(always)]
-pub(super) fn prefetch<T>(items: &[T]) {
+pub fn prefetch<T>(items: &[T]) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
