@@ -101,6 +101,11 @@ proptest! {
     fn any_records_any_options((lo, xs, hi, ages) in records(), options in options()) {
         check(&Gathered { lo, hi, xs: &xs, ages: &ages }, &options);
     }
+}
+
+proptest! {
+    // Each lays out hundreds of segments of 65,535 slots.
+    #![proptest_config(ProptestConfig::with_cases(40))]
 
     #[test]
     fn options_out_of_range_are_taken_to_the_nearest(
