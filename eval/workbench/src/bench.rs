@@ -199,9 +199,6 @@ pub struct Bench<'o, S> {
     first_wrong: Option<String>,
 }
 
-/// How many operations earlier than it begins the oracle learns of one.
-const IN_ADVANCE: usize = 16;
-
 /// Latencies are kept in nanoseconds, to three digits, up to ten seconds: longer ones count as that.
 const DIGITS: u8 = 3;
 const LONGEST: u64 = 10_000_000_000;
@@ -306,9 +303,6 @@ impl<S: System> Bench<'_, S> {
         self.next += 1;
         // Operations take hundreds of events, and the oracle's memory is far away.
         self.oracle.prefetch(operation.key());
-        if let Some(later) = self.operations.get(self.next + IN_ADVANCE) {
-            self.oracle.prefetch_place(later.key());
-        }
         let mut state = State::Runs;
         match operation {
             Operation::Update { key, value } | Operation::Insert { key, value } => {

@@ -1,11 +1,12 @@
 //! What an answer may be.
 
+mod key_set;
+
 use std::collections::BTreeSet;
 
-use fpcache_fabric::memory::advise_huge_pages;
-use fpcache_index::prefetch;
 use hashbrown::HashMap;
 
+use self::key_set::KeySet;
 use crate::nic::Picos;
 
 /// The value a key is loaded with.
@@ -33,10 +34,7 @@ struct Written {
 #[derive(Debug)]
 pub struct Oracle {
     keys: std::sync::Arc<Vec<u64>>,
-    /// Where keys with the same upper bits begin, so that looking for one touches few lines of memory.
-    starts: Vec<u32>,
-    /// The least key, and how far differences to it are shifted.
-    origin: (u64, u32),
+    loaded: KeySet,
     written: HashMap<u64, Vec<Written>>,
     /// Keys that were written and not loaded.
     new: BTreeSet<u64>,
@@ -48,30 +46,13 @@ const KEPT: usize = 16;
 impl Oracle {
     /// Of these keys, ascending, each with its [`first_value`].
     pub fn new(keys: std::sync::Arc<Vec<u64>>) -> Self {
-        let (first, last) = (keys.first().copied().unwrap_or(0), keys.last().copied().unwrap_or(0));
-        let shift = u64::BITS.saturating_sub((last - first).leading_zeros() + keys.len().max(2).ilog2());
-        let mut starts = vec![0; ((last - first) >> shift) as usize + 2];
-        advise_huge_pages(&starts);
-        for key in keys.iter() {
-            starts[((key - first) >> shift) as usize + 1] += 1;
-        }
-        let mut sum = 0;
-        starts.iter_mut().for_each(|start| {
-            sum += *start;
-            *start = sum;
-        });
-        Self { keys, starts, origin: (first, shift), written: HashMap::new(), new: BTreeSet::new() }
-    }
-
-    /// A key will be asked about: later on [`prefetch`](Self::prefetch) is told so.
-    pub fn prefetch_place(&self, key: u64) {
-        let place = self.place(key).and_then(|place| self.starts.get(place..place + 2));
-        prefetch(place.unwrap_or_default());
+        let loaded = KeySet::new(&keys);
+        Self { keys, loaded, written: HashMap::new(), new: BTreeSet::new() }
     }
 
     /// A key will be asked about soon.
     pub fn prefetch(&self, key: u64) {
-        prefetch(self.place(key).and_then(|place| self.beside(place)).unwrap_or_default());
+        self.loaded.prefetch(key);
     }
 
     /// A write begins.
@@ -133,18 +114,7 @@ impl Oracle {
     }
 
     fn loaded(&self, key: u64) -> Option<u64> {
-        self.beside(self.place(key)?)?.binary_search(&key).is_ok().then(|| first_value(key))
-    }
-
-    /// Where a key's start is.
-    fn place(&self, key: u64) -> Option<usize> {
-        Some((key.checked_sub(self.origin.0)? >> self.origin.1) as usize)
-    }
-
-    /// The keys that start there.
-    fn beside(&self, place: usize) -> Option<&[u64]> {
-        let (from, to) = (*self.starts.get(place)? as usize, *self.starts.get(place + 1)? as usize);
-        self.keys.get(from..to)
+        self.loaded.has(key).then(|| first_value(key))
     }
 }
 
@@ -188,20 +158,6 @@ mod tests {
         assert!(oracle.is_right(4, None, (35, 45)) && oracle.is_right(4, Some(78), (35, 45)));
         oracle.end_write(4, 78, 50, 50);
         assert!(oracle.is_right(4, None, (49, 60)) && !oracle.is_right(4, None, (51, 60)));
-    }
-
-    #[test]
-    fn every_key_is_known_and_no_other() {
-        let spread: Vec<u64> = (0..5_000).map(|i| i * i * 1_000_003).collect();
-        for keys in
-            [vec![], vec![7], vec![0, u64::MAX], (10..2_000).collect(), spread, vec![1, 2, 3, u64::MAX]]
-        {
-            let oracle = Oracle::new(std::sync::Arc::new(keys.clone()));
-            for key in keys.iter().flat_map(|key| [key.saturating_sub(1), *key, key.saturating_add(1)]) {
-                let expected = keys.contains(&key).then(|| first_value(key));
-                assert_eq!(oracle.loaded(key), expected, "{key}");
-            }
-        }
     }
 
     #[test]

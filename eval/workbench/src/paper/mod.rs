@@ -141,7 +141,7 @@ pub fn check_memory(
     threads: usize,
 ) -> Result<usize, PaperError> {
     // Keys, once more where some are inserted, and where the oracle finds them, besides the system's own.
-    const BESIDE: u64 = 8 + 8 + 8;
+    const BESIDE: u64 = 8 + 8 + 12;
     /// An operation, what it is drawn from, and what is expected of it.
     const OPERATION: u64 = 16 + 24 + 8;
     let needs = |(system, setting): (SystemName, Setting), beside: u64| {

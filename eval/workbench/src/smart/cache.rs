@@ -62,11 +62,12 @@ impl Cache {
         self.nodes.get(&place(node.prefix(), node.depth()))
     }
 
-    /// Keeps a copy.
-    pub fn keep(&mut self, at: Address, words: &[u64]) {
+    /// Keeps a copy, and returns it.
+    pub fn keep(&mut self, at: Address, words: &[u64]) -> Rc<[u64]> {
         let node = Node(words);
         let place = place(node.prefix(), node.depth());
-        let cached = Cached { at, words: words.into() };
+        let copy: Rc<[u64]> = words.into();
+        let cached = Cached { at, words: Rc::clone(&copy) };
         self.used += cached.bytes();
         self.depths[node.depth() as usize] += 1;
         match self.nodes.insert(place, cached) {
@@ -81,6 +82,7 @@ impl Cache {
             }
         }
         self.most = self.most.max(self.used);
+        copy
     }
 
     /// Forgets the copy of a node.

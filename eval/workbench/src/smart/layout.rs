@@ -142,6 +142,17 @@ impl Node<'_> {
         let found = slots.iter().position(|slot| slot & Slot::KIND == wanted)?;
         Some((found, Slot(slots[found])))
     }
+
+    /// The slot of the least byte from this one on.
+    pub fn first_from(self, byte: u16) -> Option<Slot> {
+        let slots = &self.0[HEAD..];
+        if self.is_direct() {
+            let mut slots = slots.get(byte.into()..).unwrap_or_default().iter().map(|slot| Slot(*slot));
+            return slots.find(|slot| slot.is_used());
+        }
+        let slots = slots.iter().map(|slot| Slot(*slot));
+        slots.filter(|slot| slot.is_used() && u16::from(slot.byte()) >= byte).min_by_key(|slot| slot.byte())
+    }
 }
 
 /// Each byte has a slot of its own: a node that was loaded with more than 128.

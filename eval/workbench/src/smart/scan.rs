@@ -42,6 +42,8 @@ enum What {
     /// A copy, up to the end of which the entries after it are what it leads to.
     Copy(Address, Rc<[u64]>),
     End,
+    /// What a node leads to by this byte and those after it.
+    Rest(Rc<[u64]>, u16),
 }
 
 impl Entry {
@@ -61,18 +63,15 @@ impl Entry {
     }
 }
 
-/// What a node leads to that may have keys from `least` on, the last one first.
-fn children(node: Node<'_>, least: u64) -> impl Iterator<Item = Entry> {
+/// What a node leads to that may have keys from `least` on.
+fn children(words: Rc<[u64]>, least: u64) -> Entry {
+    let node = Node(&words);
     let first = match prefix(least, node.depth()) {
         same if same == node.prefix() => u16::from(byte_at(least, node.depth())),
         after if after > node.prefix() => 256,
         _ => 0,
     };
-    let slots = node.0[HEAD..].iter().map(|slot| Slot(*slot));
-    let mut slots: Vec<Slot> =
-        slots.filter(|slot| slot.is_used() && u16::from(slot.byte()) >= first).collect();
-    slots.sort_unstable_by_key(|slot| std::cmp::Reverse(slot.byte()));
-    slots.into_iter().map(move |slot| Entry::of(slot, least))
+    Entry::new(least, What::Rest(words, first))
 }
 
 impl Smart {
@@ -104,10 +103,8 @@ impl Smart {
                     known.push(Entry::new(entry.least, What::Node(at, Node(words).slots())));
                 }
                 What::Node(at, _) => {
-                    self.caches[turn.compute].keep(at, words);
-                    let before = known.len();
-                    known.extend(children(Node(words), entry.least));
-                    known[before..].reverse();
+                    let words = self.caches[turn.compute].keep(at, words);
+                    known.push(children(words, entry.least));
                 }
                 What::Copy(at, copy) if *copy != *words => {
                     self.caches[turn.compute].drop(Node(&copy));
@@ -133,6 +130,14 @@ impl Smart {
             match entry.what {
                 What::Record(..) => keys += 1,
                 What::End => {}
+                What::Rest(words, from) => {
+                    if let Some(slot) = Node(&words).first_from(from) {
+                        let after = u16::from(slot.byte()) + 1;
+                        left.push(Entry::new(entry.least, What::Rest(words, after)));
+                        left.push(Entry::of(slot, entry.least));
+                    }
+                    continue;
+                }
                 What::Leaf(at) => {
                     keys += 1;
                     entry.landed = Some(turn.trip.read(at, LEAF, leaf_bytes(self.sizes)));
@@ -144,7 +149,7 @@ impl Smart {
                 What::Node(at, slots) => match self.copy(at, turn) {
                     Some(copy) => {
                         left.push(Entry::new(entry.least, What::End));
-                        left.extend(children(Node(&copy), entry.least));
+                        left.push(children(Rc::clone(&copy), entry.least));
                         let landed = read_words(at, copy.len() - HEAD, HEADER_BYTES, turn);
                         (entry.landed, entry.what) = (Some(landed), What::Copy(at, copy));
                     }
