@@ -11,6 +11,7 @@
 //! first out. Requests of one batch to one node take effect in that instant, in posting order. `docs/nic-model.md` argues
 //! what the model leaves out and whom that favours.
 
+mod events;
 mod presets;
 mod server;
 mod usage;

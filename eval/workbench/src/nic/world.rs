@@ -1,9 +1,8 @@
 //! The events: clients that step, batches that arrive.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::ops::Range;
 
+use super::events::Events;
 use super::usage::Card;
 use super::{NicSpec, Picos, Server, period};
 
@@ -163,9 +162,8 @@ pub struct World {
     pub(super) hosts: Hosts,
     periods: Periods,
     pub(super) now: Picos,
-    count: u32,
-    /// Time, number, client and what happens, in one comparison.
-    events: BinaryHeap<Reverse<(u128, u32, u32)>>,
+    /// Of clients, or nodes, and what happens: of each compute node what leaves it has a lane, and what comes back another.
+    events: Events,
     pub(super) memory: Vec<Card>,
     pub(super) compute: Vec<Card>,
     pub(super) cores: Vec<Vec<Server>>,
@@ -195,15 +193,14 @@ impl World {
             hosts,
             periods,
             now: 0,
-            count: 0,
-            events: BinaryHeap::new(),
+            events: Events::new(2 * usize::from(hosts.compute_nodes) + 1),
             memory: cards(hosts.memory_nodes),
             compute: cards(hosts.compute_nodes),
             cores,
             threads: vec![Server::default(); usize::from(hosts.compute_nodes) * usize::from(hosts.threads)],
             flights: vec![Flight::default(); hosts.clients()],
         };
-        (0..hosts.clients() as u32).for_each(|client| world.push(0, client, READY));
+        (0..hosts.clients() as u32).for_each(|client| world.ready(0, client));
         world
     }
 
@@ -212,17 +209,17 @@ impl World {
         self.now
     }
 
-    fn push(&mut self, at: Picos, client: u32, what: u32) {
-        self.count = self.count.wrapping_add(1);
-        self.events.push(Reverse((u128::from(at) << 32 | u128::from(self.count), client, what)));
+    /// A client will step.
+    fn ready(&mut self, at: Picos, client: u32) {
+        self.events.push(2 * self.hosts.node_of(client as usize), at, (client, READY));
     }
 
     /// Lets events happen until `operations` more have ended or all clients have stopped: how many have ended.
     pub fn run<C: Clients>(&mut self, clients: &mut C, operations: u64) -> u64 {
         let mut ended = 0;
         while ended < operations {
-            let Some(Reverse((time, client, what))) = self.events.pop() else { break };
-            self.now = (time >> 32) as Picos;
+            let Some((time, (client, what))) = self.events.pop() else { break };
+            self.now = time;
             match what {
                 READY => ended += self.step(clients, client),
                 WORKED => {
@@ -253,7 +250,7 @@ impl World {
             }
         };
         while let Some(woken) = clients.next_woken() {
-            self.push(self.now, woken as u32, READY);
+            self.ready(self.now, woken as u32);
         }
         if posts {
             self.post(client, cpu);
@@ -288,11 +285,12 @@ impl World {
         }
         flight.left = flight.runs.len();
         if flight.left == 0 {
-            return self.push(posted, client, READY);
+            return self.ready(posted, client);
         }
+        let lane = 2 * self.hosts.node_of(client as usize) + 1;
         for run in 0..flight.left {
             let arrives = self.flights[client as usize].runs[run].left_at + self.hosts.nic.one_way;
-            self.push(arrives, client, run as u32);
+            self.events.push(lane, arrives, (client, run as u32));
         }
     }
 
@@ -301,7 +299,7 @@ impl World {
     fn begin_background<C: Clients>(&mut self, clients: &mut C) {
         while let Some((node, service)) = clients.next_background() {
             let done = self.work_on(usize::from(node), self.now, service);
-            self.push(done, u32::from(node), WORKED);
+            self.events.push(2 * usize::from(self.hosts.compute_nodes), done, (node.into(), WORKED));
         }
     }
 
@@ -336,7 +334,7 @@ impl World {
         flight.left -= 1;
         if flight.left == 0 {
             let back = flight.back;
-            self.push(back, client, READY);
+            self.ready(back, client);
         }
     }
 

@@ -46,7 +46,7 @@ impl KeySet {
     #[inline]
     fn first(key: u64, slots: usize) -> usize {
         let mixed = (key ^ key >> 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (u128::from(mixed) * slots as u128 >> u64::BITS) as usize
+        ((u128::from(mixed) * slots as u128) >> u64::BITS) as usize
     }
 
     /// A key will be asked for soon.

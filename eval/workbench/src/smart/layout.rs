@@ -230,12 +230,13 @@ pub fn read_words(at: Address, slots: usize, bytes: usize, turn: &mut Turn<'_>) 
     landed
 }
 
-/// Where a slot of a node lies; the room for it is made if there is none.
-pub fn slot_at(memory: &mut Memory, at: Address, slot: usize) -> Address {
-    let head = memory.words(at, 1)[0];
-    if slot < first_slots(head) {
+/// Where a slot of a node lies that was once like this; the room for it is made if there is none.
+pub fn slot_at(memory: &mut Memory, (at, node): (Address, Node<'_>), slot: usize) -> Address {
+    // The first ones have been where they are from the beginning.
+    if slot < first_slots(node.0[0]) {
         return at + (HEAD + slot) as u64;
     }
+    let head = memory.words(at, 1)[0];
     let mut before = 0;
     for (first, count) in Pieces::new(memory, at, slot + 1) {
         if slot < before + count {

@@ -104,7 +104,7 @@ impl Smart {
         };
         match cached.node().find(key) {
             Some((i, slot)) => {
-                let at = slot_at(turn.memory, cached.at, i);
+                let at = slot_at(turn.memory, (cached.at, cached.node()), i);
                 self.follow(task, (at, slot), turn);
             }
             // The copy may be old.
@@ -211,7 +211,7 @@ impl Smart {
         turn: &mut Turn<'_>,
     ) -> Next {
         let (number, slots) = (node.vacancy(key), node.slots());
-        let slot = slot_at(turn.memory, at, number);
+        let slot = slot_at(turn.memory, (at, node), number);
         let leaf = turn.memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
         self.make_leaf(slot, (key, value), leaf, turn);
         let new = Slot::leaf(byte_at(key, node.depth()), leaf).0;
@@ -246,7 +246,7 @@ impl Smart {
         self.caches[turn.compute].keep(at, words);
         match (node.find(key), operation) {
             (Some((i, slot)), _) => {
-                let slot_at = slot_at(turn.memory, at, i);
+                let slot_at = slot_at(turn.memory, (at, node), i);
                 self.follow(task, (slot_at, slot), turn);
                 Next::Trip
             }

@@ -1,0 +1,98 @@
+//! The events to come.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+
+use super::Picos;
+
+/// What happens to a client, or to a node: the world says what the numbers mean.
+pub(super) type Event = (u32, u32);
+
+/// Events in the order of their times; of one time, in that in which they were pushed.
+///
+/// Nearly all come out of queues that serve in order, so that those of one queue are in order by themselves: each has a lane,
+/// and the next event is the least of the lanes' first ones. Others wait in a heap.
+#[derive(Debug)]
+pub(super) struct Events {
+    lanes: Vec<VecDeque<(Order, Event)>>,
+    /// The first one's order of each lane, or [`NONE`].
+    first: Vec<Order>,
+    others: BinaryHeap<Reverse<(Order, Event)>>,
+    pushed: u32,
+}
+
+/// Time and number, in one comparison.
+type Order = u128;
+
+/// After all events.
+const NONE: Order = Order::MAX;
+
+impl Events {
+    /// None yet, with so many lanes.
+    pub(super) fn new(lanes: usize) -> Self {
+        let (first, others) = (vec![NONE; lanes], BinaryHeap::new());
+        Self { lanes: vec![VecDeque::new(); lanes], first, others, pushed: 0 }
+    }
+
+    /// An event will happen that most likely is not before the last one of this lane.
+    #[inline]
+    pub(super) fn push(&mut self, lane: usize, at: Picos, event: Event) {
+        self.pushed = self.pushed.wrapping_add(1);
+        let order = (Order::from(at) << 32) | Order::from(self.pushed);
+        let events = &mut self.lanes[lane];
+        match events.back() {
+            Some((last, _)) if *last > order => return self.others.push(Reverse((order, event))),
+            Some(_) => {}
+            None => self.first[lane] = order,
+        }
+        events.push_back((order, event));
+    }
+
+    /// The next event and its time.
+    #[inline]
+    pub(super) fn pop(&mut self) -> Option<(Picos, Event)> {
+        let lanes = self.first.iter().copied().enumerate();
+        let (lane, order) = lanes.min_by_key(|(_, order)| *order).unwrap_or((0, NONE));
+        let (order, event) = match self.others.peek() {
+            Some(Reverse((other, _))) if *other < order => self.others.pop()?.0,
+            _ => {
+                let events = self.lanes.get_mut(lane)?;
+                let next = events.pop_front()?;
+                self.first[lane] = events.front().map_or(NONE, |(order, _)| *order);
+                next
+            }
+        };
+        Some(((order >> 32) as Picos, event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn events_come_in_the_order_of_time_and_of_pushing(
+            steps in prop::collection::vec((0usize..3, 0u64..50, any::<bool>()), 0..300),
+        ) {
+            let (mut events, mut left, mut now) = (Events::new(3), Vec::new(), 0);
+            for (number, (lane, after, pops)) in (0..).zip(steps) {
+                events.push(lane, now + after, (number, 7));
+                left.push((now + after, number));
+                if pops {
+                    left.sort_unstable();
+                    let (at, number) = left.remove(0);
+                    prop_assert_eq!(events.pop(), Some((at, (number, 7))));
+                    now = at;
+                }
+            }
+            left.sort_unstable();
+            for (at, number) in left {
+                prop_assert_eq!(events.pop(), Some((at, (number, 7))));
+            }
+            prop_assert_eq!(events.pop(), None);
+        }
+    }
+}
