@@ -36,6 +36,8 @@ pub enum Sabotage {
     ApplyBeforeStaging,
     /// The memory node makes a record live outside its group before it marks the group.
     LiveBeforeMark,
+    /// The memory node does not mark the block that it makes a record live outside of, but its group.
+    BlockUnmarked,
     /// The memory node clears the mark of a slot with every change of it.
     MarkLost,
     /// Readers take a frozen slot of a group for one that is not marked.
@@ -48,7 +50,7 @@ pub enum Sabotage {
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::NoChecksum,
         Self::Unguarded,
         Self::NoReuseCheck,
@@ -65,6 +67,7 @@ impl Sabotage {
         Self::AckBeforeLog,
         Self::ApplyBeforeStaging,
         Self::LiveBeforeMark,
+        Self::BlockUnmarked,
         Self::MarkLost,
         Self::GroupsPassFrozen,
         Self::AnswersUnproven,

@@ -18,7 +18,7 @@ pub(crate) struct Grouped {
 pub(crate) struct Groups {
     /// What leads to them.
     pub(crate) table: GroupTable,
-    /// The first slots of those of which records lie elsewhere.
+    /// The first slots of those groups and blocks of which records lie elsewhere.
     pub(crate) marked: Vec<u16>,
 }
 
@@ -52,11 +52,13 @@ pub(crate) fn group(
     if !is_right {
         return None;
     }
-    let first_slot = |rank: &u32| {
-        let rank = *rank as usize;
-        grouped.table.slots_of(&grouped.model, xs[rank], hashes[rank]).first
+    // Of a key that no pilot leads to readers look everywhere.
+    let marks = |rank: &u32| {
+        let (x, hash, slot) = (xs[*rank as usize], hashes[*rank as usize], grouped.slots[*rank as usize]);
+        let [group, block] = grouped.table.homes_of(&grouped.model, x, hash);
+        [group, block].into_iter().filter(move |run| run.len > 0 && !run.contains(slot)).map(|run| run.first)
     };
-    let marked = grouped.strays.iter().map(first_slot).collect();
+    let marked = grouped.strays.iter().flat_map(marks).collect();
     let groups = Groups { marked, table: grouped.table };
     Some(Grouped { model: grouped.model, slots: grouped.slots, groups })
 }

@@ -266,6 +266,26 @@ fn records_beside_a_group_that_is_not_marked_yet_are_found() {
     is_found(Sabotage::LiveBeforeMark, Faults::WEATHER, slots_by_pilots);
 }
 
+/// The same with readers that scan, of many keys, so that a scan READs a part of its segment.
+fn scans_in_groups(seed: u64, grouping: Grouping) -> Play {
+    let mut drawn = in_groups(seed, grouping);
+    drawn.keys = (0..96).map(|i| 100 + i).collect();
+    drawn.node.loaded = drawn.keys.iter().copied().step_by(4).collect();
+    for part in &mut drawn.parts {
+        part.keys = drawn.keys.clone();
+        if part.mix.get > 0 && part.name == Plan::Groups.name() {
+            part.mix = Mix { scan: 1, ..Mix::NOTHING };
+        }
+    }
+    drawn
+}
+
+#[test]
+fn records_beside_a_block_that_is_not_marked_are_found_by_scans() {
+    is_found(Sabotage::BlockUnmarked, Faults::WEATHER, |seed| scans_in_groups(seed, GROUPS[1]));
+    is_found(Sabotage::BlockUnmarked, Faults::WEATHER, |seed| scans_in_groups(seed, GROUPS[2]));
+}
+
 #[test]
 fn marks_that_are_lost_with_a_change_are_found() {
     is_found(Sabotage::MarkLost, Faults::WEATHER, groups);

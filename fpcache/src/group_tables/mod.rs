@@ -22,7 +22,7 @@ mod log;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
-use fpcache_index::groups::{BlockRun, blocks_in_packed, pack, packed_words};
+use fpcache_index::groups::{BlockRun, blocks_in_packed, pack, packed_words, separator_in_packed};
 pub use known::{GroupBytes, Known, KnownBlocks, SegmentName};
 use log::Log;
 use zerocopy::FromZeros;
@@ -230,6 +230,18 @@ impl GroupTables {
             Some(blocks) => KnownBlocks::Here(blocks),
             None => KnownBlocks::Nothing,
         }
+    }
+
+    /// The share of a block's keys that are below one whose line has this value, if they lie evenly in it; `None` if the table is not here.
+    pub(crate) fn share_below(&self, segment: &SegmentName, block: u16, finest: i64) -> Option<f64> {
+        let (position, head) = self.position(segment)?;
+        let shape = self.shape(segment, head)?;
+        let words = self.words_from(position, self.name_words(shape.2));
+        let [begin, end] =
+            [block, block.saturating_add(1)].map(|block| separator_in_packed(block, shape, &words) as f64);
+        fence(Ordering::Acquire);
+        let share = (finest as f64 - begin) / (end - begin);
+        self.is_whole(position).then(|| if share.is_nan() { 1.0 } else { share.clamp(0.0, 1.0) })
     }
 
     /// The same by the separators of a table that begins there.

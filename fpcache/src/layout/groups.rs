@@ -42,8 +42,8 @@ impl Grouping {
     const LEAST_REACH: usize = 4;
     /// Groups that share a seed: with more, few of all 256 seeds spread the keys of a block evenly enough.
     const PER_SEED: u8 = 6;
-    /// Slots of a block with pilots, and these: for 3.9 keys each at the fill of groups.
-    const BY_PILOTS: (u8, u8) = (64, 13);
+    /// Slots of a block with pilots, and these: for 3.7 keys each at the fill of groups.
+    const BY_PILOTS: (u8, u8) = (32, 7);
 
     /// Plain groups, of so many slots from one to the next and so many that are READ.
     #[must_use]
@@ -151,6 +151,15 @@ impl Grouping {
     #[must_use]
     pub const fn table_bytes(self, cap: u16) -> usize {
         HEADER_BYTES + (self.bytes_per_block() * self.count(cap) as usize).next_multiple_of(8)
+    }
+
+    /// The slots that the records of a block lie in, of a segment of `cap` slots, but for strays: the first, and how many.
+    #[inline]
+    #[must_use]
+    pub fn slots_of_block(self, block: u16, cap: u16) -> (u32, u32) {
+        let first = u32::from(block) * u32::from(self.block());
+        let len = u32::from(self.block()) + u32::from(self.reach - self.stride);
+        (first, len.min(u32::from(cap).saturating_sub(first)))
     }
 
     /// The slots of the group that a key of this hash belongs to, in a block of a segment of `cap` slots: the first, and how many; none,
@@ -313,7 +322,7 @@ mod tests {
             |bytes| Grouping::for_slots(GroupForm::Seeded, bytes).map(|g| (g.per_block, g.stride, g.reach));
         assert_eq!([24, 64, 72].map(of), [Some((6, 10, 10)), Some((6, 4, 4)), None]);
         let of = |bytes| Grouping::for_slots(GroupForm::Pilots, bytes);
-        assert_eq!([24, 72, 1 << 20].map(of), [Some(Grouping::pilots(64, 13)); 3]);
+        assert_eq!([24, 72, 1 << 20].map(of), [Some(Grouping::pilots(32, 7)); 3]);
         for form in GroupForm::ALL {
             assert_eq!(Grouping::for_slots(form, 24).map(Grouping::name), Some(form));
         }

@@ -43,7 +43,7 @@ pub use table::{ParameterError, TableParameters};
 pub use table_record::{TABLE_RECORD_BYTES, TableRecord};
 
 /// Version of the region's layout and of what its fields mean. Any change of either raises it.
-pub const LAYOUT_VERSION: u32 = 8;
+pub const LAYOUT_VERSION: u32 = 9;
 
 /// Region bytes that do not decode: they were overwritten, torn, or written by something else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -224,7 +224,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             let from = self.scratch.stretches.is_empty().then_some(from);
             self.range_end = segments.peek().map(|(lo, _)| lo).or(range_end).cloned();
             let blocks = self.blocks_to_read(&segment, lo.borrow(), from, *budget);
-            let (first, end, cover) =
+            let Slots { first, end, before, cover } =
                 blocks.unwrap_or_else(|| self.windows_to_read(&segment, lo.borrow(), from, *budget));
             let offset = segment.address().offset() + geometry.slot_offset(model.cap, first) as u64;
             let len = (end - first) as usize * geometry.slot_bytes;
@@ -233,7 +233,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             self.scratch.stretches.push(Stretch { segment, lo, first, end, cover, landing });
             self.progress.cost.reads += 1;
             self.progress.cost.bytes += len as u64;
-            *budget = budget.saturating_sub((end - first) as usize);
+            *budget = budget.saturating_sub((end - first).saturating_sub(before) as usize);
             if end < cap || *budget == 0 || self.reaches_end {
                 return true;
             }
@@ -256,7 +256,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         let last = self.last_wanted(segment, lo);
         self.reaches_end = last.is_some_and(|last| last < end);
         let end = last.map_or(end, |last| end.min(last + 1)).max(first + 1);
-        (first, end, Cover::Windows)
+        Slots { first, end, before: 0, cover: Cover::Windows }
     }
 
     /// The last slot of the segment that a wanted key can have, where the scan's end lies in its range or is that of it.

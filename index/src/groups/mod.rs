@@ -22,7 +22,7 @@ mod pilots;
 mod seeded;
 mod separators;
 
-pub use packed::{blocks_in_packed, pack, packed_words};
+pub use packed::{blocks_in_packed, pack, packed_words, separator_in_packed};
 pub use pilots::{bucket_of, slot_by_pilot};
 pub use seeded::group_by_seed;
 pub use separators::{BlockRun, Separators, blocks_among, finest};
@@ -61,8 +61,8 @@ impl Form {
     pub const PLAIN: Self = Self::Plain { stride: 9, reach: 10 };
     /// Six groups of ten slots with one separator and one seed.
     pub const SEEDED: Self = Self::Seeded { groups: 6, reach: 10 };
-    /// Blocks of 64 slots with 13 pilots, for four keys each where 80 % of the slots are in use.
-    pub const PILOTS: Self = Self::Pilots { slots: 64, buckets: 13 };
+    /// Blocks of 32 slots with 7 pilots, for 3.7 keys each where 80 % of the slots are in use.
+    pub const PILOTS: Self = Self::Pilots { slots: 32, buckets: 7 };
 
     /// Whether there are tables of this form.
     #[must_use]
@@ -180,6 +180,15 @@ impl GroupTable {
     #[must_use]
     pub fn slots_of(&self, model: &SegmentModel, x: u64, hash: u64) -> SlotRun {
         self.run(self.separators.blocks_of(model, x).of(hash), hash)
+    }
+
+    /// The same slots, and those of the key's block.
+    #[must_use]
+    pub fn homes_of(&self, model: &SegmentModel, x: u64, hash: u64) -> [SlotRun; 2] {
+        let block = self.separators.blocks_of(model, x).of(hash);
+        let first = block * self.form.block();
+        let len = (self.form.block() + self.form.overhang()).min(self.cap - first);
+        [self.run(block, hash), SlotRun { first, len }]
     }
 
     /// Bytes that a compute node keeps of it: packed separators, seeds and pilots.

@@ -43,6 +43,14 @@ impl Shape {
         FIRST + self.others() * self.low() as usize
     }
 
+    /// Those of one of the others.
+    #[inline]
+    fn low_digits(&self, other: usize, word: impl Fn(usize) -> u32) -> u64 {
+        let at = FIRST + other * self.low() as usize;
+        let both = u64::from(word(at / 32)) | u64::from(word(at / 32 + 1)) << 32;
+        (both >> (at % 32)) & ((1 << self.low()) - 1)
+    }
+
     /// No high digits are more: distances have 16 bits.
     fn most_high(&self) -> u64 {
         let end = (u64::from(self.blocks) * u64::from(self.stride)) << self.bits;
@@ -107,11 +115,6 @@ pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize)
     if high > shape.most_high() {
         return one(shape.blocks - 1);
     }
-    let low_of = |other: usize| {
-        let at = FIRST + other * shape.low() as usize;
-        let both = u64::from(word(at / 32)) | u64::from(word(at / 32 + 1)) << 32;
-        (both >> (at % 32)) & ((1 << shape.low()) - 1)
-    };
     let (mut at, mut ones, mut zeros) = (shape.high_at(), 0, 0);
     // Past the words before the one with the last zero that the high digits ask for.
     let mut rest = loop {
@@ -144,7 +147,7 @@ pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize)
         if rest & 1 == 0 {
             break;
         }
-        let low = low_of(ones);
+        let low = shape.low_digits(ones, &word);
         if low > low_digits {
             break;
         }
@@ -156,6 +159,35 @@ pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize)
     // That of block 1 is where the others are counted from; block 0 goes with it.
     let first = if beyond == 0 { 0 } else { last - equal.saturating_sub(1).min(last) };
     BlockRun { first: first as u16, last: last as u16 }
+}
+
+/// The value of the line, in fractions of [`finest`](super::finest), at which the keys of a block begin by packed separators: that of its
+/// first slot for block 0, whose separator nobody keeps, and for one past the last.
+#[must_use]
+pub fn separator_in_packed(block: u16, shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> i64 {
+    let shape = Shape::new(shape);
+    let in_finest = |separator: i64| separator << (MOST_BITS - shape.bits);
+    if block == 0 || block >= shape.blocks {
+        return in_finest(shape.start(block.into()));
+    }
+    let first = shape.start(1) + i64::from(word(0) as i16);
+    let Some(other) = usize::from(block).checked_sub(2) else { return in_finest(first) };
+    // To the one that is its own, past those of others.
+    let (mut at, mut left) = (shape.high_at(), other);
+    let end = at + other + shape.most_high() as usize;
+    while at < end {
+        let mut some = word(at / 32) >> (at % 32);
+        match left.checked_sub(some.count_ones() as usize) {
+            Some(rest) => (at, left) = (at + 32 - at % 32, rest),
+            None => {
+                (0..left).for_each(|_| some &= some.wrapping_sub(1));
+                at += some.trailing_zeros() as usize;
+                break;
+            }
+        }
+    }
+    let high = (at.min(end) - shape.high_at()).saturating_sub(other) as u64;
+    in_finest(first + (high << shape.low() | shape.low_digits(other, word)) as i64)
 }
 
 /// How many words packed separators take, of this many bits, stride and number.
@@ -205,6 +237,9 @@ mod tests {
             let shape = (bits, stride, blocks);
             let word = |at: usize| words[1..].get(at).copied().unwrap_or(u32::MAX);
             prop_assert_eq!(packed_words(shape, word), words.len() - 1);
+            for (block, separator) in (0..blocks).zip(&separators).skip(1) {
+                prop_assert_eq!(separator_in_packed(block, shape, word), separator << (14 - bits));
+            }
             for (which, beside) in looks {
                 let near = separators[usize::from(which) % separators.len()] + i64::from(beside / 16);
                 for finest in [near << (14 - bits), wide >> (which % 64)] {
@@ -224,6 +259,7 @@ mod tests {
                 prop_assert!(run.first <= run.last && run.last < blocks.max(1));
             }
             prop_assert!(packed_words((bits, stride, blocks), word) < 1 << 17);
+            let _ = separator_in_packed(rest as u16, (bits, stride, blocks), word);
         }
     }
 

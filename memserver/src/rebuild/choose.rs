@@ -64,6 +64,15 @@ pub fn choose_in_group(free: &[u32], predicted: u32, first: u32, grouping: Group
     }
 }
 
+/// The slot that a key takes in its block, which has these slots and of whose `free` ones in the
+/// window none is of the key's group; `None` if no other is either. Scans READ whole blocks, so
+/// that one of the block is found by all of them.
+pub fn choose_in_block(free: &[u32], predicted: u32, (first, count): (u32, u32)) -> Option<u32> {
+    let window = Window { first, last: (first + count).checked_sub(1)? };
+    let among = |slot: u32| free.partition_point(|other| *other < slot);
+    choose_slot(&free[among(first)..among(first + count)], predicted, window)
+}
+
 /// Whether a window with `free` free slots left is time for a rebuild in the background, before a
 /// writer has to wait for one: none is free, or one of a window of 60 slots or more.
 ///
@@ -79,6 +88,15 @@ mod tests {
     use super::*;
 
     const WINDOW: Window = Window { first: 10, last: 74 };
+
+    #[test]
+    fn a_slot_of_the_block_goes_before_those_of_others() {
+        let free = [20, 30, 31, 38, 40, 41];
+        assert_eq!(choose_in_block(&free, 20, (30, 10)), Some(31), "not the predicted one of another");
+        assert_eq!(choose_in_block(&free, 38, (30, 10)), Some(38));
+        assert_eq!(choose_in_block(&free, 38, (21, 9)), None);
+        assert_eq!(choose_in_block(&free, 38, (30, 0)), None);
+    }
 
     #[test]
     fn a_roomy_window_gives_the_predicted_slot() {

@@ -158,11 +158,13 @@ impl<K: BuildKeys> Segments<K> {
                     if !model.window(x).contains(slot) {
                         return Err(damaged(slot, "it lies outside its key's window"));
                     }
-                    let first = slots.to_mark(&model, (x, K::hash(key)), slot)?;
-                    if let Some(first) = first
-                        && !slots.word(first)?.is_marked()
-                    {
-                        return Err(damaged(slot, "it lies outside its group, which is not marked"));
+                    for first in slots.to_mark(&model, (x, K::hash(key)), slot)?.into_iter().flatten() {
+                        if !slots.word(first)?.is_marked() {
+                            return Err(damaged(
+                                slot,
+                                "it lies outside its group or block, which is not marked",
+                            ));
+                        }
                     }
                     keys.push(view);
                 }

@@ -8,7 +8,7 @@ use fpcache_fabric::NodeMemory;
 use super::Table;
 use super::error::TableError;
 use super::segments::decide::{Decision, MutationKind, SlotMutation};
-use super::segments::slots::Slots;
+use super::segments::slots::{NO_MARKS, Slots};
 use super::values::{memory_of, read_value};
 use crate::superblock_writer::SuperblockWriter;
 
@@ -126,12 +126,12 @@ impl<K: BuildKeys> Table<K> {
         }
         let x = segment.coordinate(key, shared, &self.segments.encoders);
         let (slot, hash, predicted) = (u32::from(slot), K::hash(key), segment.model().predict(x));
-        let mark = match kind {
+        let marks = match kind {
             MutationKind::Insert => Slots::of(&*superblock.region, self.segments.geometry, &segment)
                 .to_mark(&segment.model(), (x, hash), slot)?,
-            MutationKind::Update | MutationKind::Remove => None,
+            MutationKind::Update | MutationKind::Remove => NO_MARKS,
         };
-        let mutation = SlotMutation { kind, segment, slot, predicted, key, hash, version, mark };
+        let mutation = SlotMutation { kind, segment, slot, predicted, key, hash, version, marks };
         // Records are counted again once everything is done.
         self.segments.keys += u64::from(kind == MutationKind::Remove);
         self.accept(&mutation);

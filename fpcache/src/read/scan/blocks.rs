@@ -1,13 +1,13 @@
 //! Stretches of whole blocks, where a segment's table of groups is at hand.
 //!
-//! All keys of a block lie in its slots, but for those whose group is marked; so a stretch of blocks covers the keys of these up to the first
-//! block with a marked group, and needs no windows at its ends. From there on the scan goes by windows, until it has found another key.
+//! All keys of a block lie in its slots unless its first one is marked; so a stretch of blocks covers the keys of these up to the first
+//! block that is marked, and needs no windows at its ends. From there on the scan goes by windows, until it has found another key.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
 
 use fpcache_fabric::{REGION, RemoteAddr};
-use fpcache_index::groups::finest;
+use fpcache_index::groups::{BlockRun, finest};
 
 use super::{Found, Scan, Stretch};
 use crate::group_tables::{GroupTables, KnownBlocks, SegmentName};
@@ -15,17 +15,30 @@ use crate::key_space::KeySpace;
 use crate::layout::{Grouping, SlotWord};
 use crate::models::Segment;
 
+/// By how much the place of a key in its block may be farther on than where it would be if keys lay evenly: a share of the block's slots,
+/// and slots.
+const SLACK: (f64, f64) = (1.0 / 8.0, 2.0);
+
 /// What keys a stretch has all of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cover {
     /// Those whose windows lie in it.
     Windows,
-    /// Those of the blocks up to this one, as long as no group of theirs is marked.
+    /// Those of the blocks up to this one, as long as none of them is marked.
     Blocks(u16),
 }
 
-/// Slots to read: the first, one past the last, and what they cover.
-pub(super) type Slots = (u32, u32, Cover);
+/// Slots to read.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Slots {
+    /// The first.
+    pub(super) first: u32,
+    /// One past the last.
+    pub(super) end: u32,
+    /// About how many of them have records below those that are wanted.
+    pub(super) before: u32,
+    pub(super) cover: Cover,
+}
 
 /// The stretch whose segment has more keys than were covered.
 #[derive(Clone, Debug)]
@@ -70,17 +83,35 @@ impl<K: KeySpace> Scan<'_, K> {
             return None;
         }
         let slots = (wanted as f64 * self.thinner()).ceil() as u32;
-        let slots = slots.saturating_add(self.extra);
-        // The least key may be the last one of its blocks.
-        let of_least = from.map_or(0, |_| least.last);
-        let enough = u32::from(of_least).saturating_add(1).saturating_add(slots.div_ceil(size));
+        let before = from.map_or(0, |from| self.slots_before(segment, (lo, from), least, size));
+        let slots = slots.saturating_add(before).saturating_add(self.extra);
+        let enough = u32::from(first_block).saturating_add(slots.div_ceil(size).max(1));
         let mut end_block = u16::try_from(enough).unwrap_or(u16::MAX).min(count);
         if let Some(last) = self.last_block(segment, lo) {
             self.reaches_end = last < end_block || (last == u16::MAX && end_block == count);
             end_block = end_block.min(last.saturating_add(1)).max(first_block + 1);
         }
         let end = if end_block == count { u32::from(cap) } else { end_of(grouping, end_block, cap) };
-        Some((first, end, Cover::Blocks(end_block)))
+        Some(Slots { first, end, before, cover: Cover::Blocks(end_block) })
+    }
+
+    /// About how many slots the records below a key take, from its first block on: as if keys lay evenly in blocks, and a little more, as one
+    /// record that is missing costs a round trip.
+    fn slots_before(
+        &self,
+        segment: &Segment<K>,
+        (lo, key): (&K::Key, &K::Key),
+        blocks: BlockRun,
+        size: u32,
+    ) -> u32 {
+        let finest = finest(&segment.model(), self.coordinate(segment, lo, key));
+        // In a run of blocks it may be behind all of them.
+        let share = match blocks.last - blocks.first {
+            0 => self.groups.and_then(|tables| tables.share_below(&name(segment), blocks.first, finest)),
+            _ => None,
+        };
+        let slots = (share.unwrap_or(1.0) + SLACK.0) * f64::from(size) + SLACK.1;
+        size * u32::from(blocks.last - blocks.first) + (slots as u32).min(size)
     }
 
     /// How many times as many slots have a number of records as when the table was loaded: segments that were replaced are less full. Too few
@@ -161,8 +192,8 @@ fn end_of(grouping: Grouping, block: u16, cap: u16) -> u32 {
 }
 
 impl<K: KeySpace> Stretch<K> {
-    /// Where the keys that the stretch covers end in its segment, if not with it: a stretch of blocks before the first one that has a marked
-    /// group, which its slots' bytes show; one of windows as it was asked for.
+    /// Where the keys that the stretch covers end in its segment, if not with it: a stretch of blocks before the first one whose first slot is
+    /// marked, which its bytes show; one of windows as it was asked for.
     pub(super) fn cut(&self, grouping: Option<Grouping>, slot_bytes: usize, bytes: &[u8]) -> Option<Cut<K>> {
         let (Cover::Blocks(end), Some(grouping)) = (self.cover, grouping) else { return None };
         let is_last = self.end == u32::from(self.segment.model().cap);
@@ -170,16 +201,17 @@ impl<K: KeySpace> Stretch<K> {
         if is_last && self.first == 0 {
             return None;
         }
-        let (size, stride) = (u32::from(grouping.block()), usize::from(grouping.stride));
+        let size = grouping.block();
         // A stretch begins with a block.
-        let mut firsts = (self.first..).step_by(stride).zip(bytes.chunks_exact(slot_bytes).step_by(stride));
-        let marked = firsts.find(|(slot, bytes)| {
+        let mut blocks =
+            (self.first / u32::from(size)..end.into()).zip(bytes.chunks(usize::from(size) * slot_bytes));
+        let marked = blocks.find(|(_, bytes)| {
             let word = bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-            slot / size < u32::from(end) && SlotWord::from_bits(word).is_marked()
+            SlotWord::from_bits(word).is_marked()
         });
         let end = match marked {
-            // A block below one that is a u16.
-            Some((slot, _)) => (slot / size) as u16,
+            // Below a block that is a u16.
+            Some((block, _)) => block as u16,
             None if is_last => return None,
             None => end,
         };

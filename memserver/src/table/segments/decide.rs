@@ -9,9 +9,9 @@ use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 
-use super::slots::Slots;
+use super::slots::{Marks, NO_MARKS, Slots};
 use super::{Place, Segments};
-use crate::rebuild::choose::{choose_in_group, choose_slot, is_nearly_full};
+use crate::rebuild::choose::{choose_in_block, choose_in_group, choose_slot, is_nearly_full};
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::next_version;
 
@@ -37,15 +37,15 @@ pub(crate) struct SlotMutation<K: KeySpace, Q> {
     pub(crate) key: Q,
     pub(crate) hash: u64,
     pub(crate) version: u32,
-    /// The slot to mark before the record goes live, because it lies outside its group.
-    pub(crate) mark: Option<u32>,
+    /// The slots to mark before the record goes live, because it lies outside its group or block.
+    pub(crate) marks: Marks,
 }
 
 impl<K: KeySpace, Q: Borrow<K::Key>> SlotMutation<K, Q> {
     /// The same, with a key of its own.
     pub(crate) fn to_owned(&self) -> SlotMutation<K, K::Owned> {
-        let Self { kind, segment, slot, predicted, ref key, hash, version, mark } = *self;
-        SlotMutation { kind, segment, slot, predicted, key: key.borrow().to_owned(), hash, version, mark }
+        let Self { kind, segment, slot, predicted, ref key, hash, version, marks } = *self;
+        SlotMutation { kind, segment, slot, predicted, key: key.borrow().to_owned(), hash, version, marks }
     }
 }
 
@@ -107,8 +107,8 @@ impl<K: BuildKeys> Segments<K> {
         let hash = K::hash(key.borrow());
         let found = self.find(&slots, &place, key.borrow(), hash, hint)?;
         let (segment, predicted, version) = (place.segment, place.predicted, self.next_version);
-        let change = |kind, slot, mark| {
-            Decision::Mutate(SlotMutation { kind, segment, slot, predicted, key, hash, version, mark })
+        let change = |kind, slot, marks| {
+            Decision::Mutate(SlotMutation { kind, segment, slot, predicted, key, hash, version, marks })
         };
         let Some(slot) = found else {
             return Ok(match kind {
@@ -118,8 +118,8 @@ impl<K: BuildKeys> Segments<K> {
                 }
                 WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place, hash)? {
                     Some(slot) => {
-                        let mark = slots.to_mark(&segment.model(), (place.x, hash), slot)?;
-                        change(MutationKind::Insert, slot, mark)
+                        let marks = slots.to_mark(&segment.model(), (place.x, hash), slot)?;
+                        change(MutationKind::Insert, slot, marks)
                     }
                     None => Decision::Full,
                 },
@@ -129,14 +129,14 @@ impl<K: BuildKeys> Segments<K> {
             });
         };
         Ok(match kind {
-            WriteKind::Put | WriteKind::Update => change(MutationKind::Update, slot, None),
-            WriteKind::Delete => change(MutationKind::Remove, slot, None),
+            WriteKind::Put | WriteKind::Update => change(MutationKind::Update, slot, NO_MARKS),
+            WriteKind::Delete => change(MutationKind::Remove, slot, NO_MARKS),
             WriteKind::Insert => {
                 let token = Some(self.token(&slots, slot)?);
                 Decision::Reply(WriteReply { status: WriteStatus::Exists, token })
             }
             WriteKind::CompareAndSet => match self.token(&slots, slot)? {
-                token if token == expected => change(MutationKind::Update, slot, None),
+                token if token == expected => change(MutationKind::Update, slot, NO_MARKS),
                 token => Decision::Reply(WriteReply { status: WriteStatus::Differs, token: Some(token) }),
             },
         })
@@ -161,18 +161,22 @@ impl<K: BuildKeys> Segments<K> {
         scratch.slots.clear();
         let empty = FingerprintWidth::EMPTY;
         self.matcher.find(width, &scratch.fingerprints, empty, place.window.first, &mut scratch.slots);
-        let group = match self.geometry.groups {
+        let home = match self.geometry.groups {
             Some(grouping) => {
-                let group = slots.group_of(&place.segment.model(), (place.x, hash))?;
-                group.filter(|(_, count)| *count > 0).map(|(first, _)| (first, grouping))
+                let home = slots.home_of(&place.segment.model(), (place.x, hash))?;
+                home.map(|home| (home, grouping))
             }
             None => None,
         };
         loop {
-            let in_group = group.and_then(|(first, grouping)| {
-                choose_in_group(&scratch.slots, place.predicted, first, grouping)
+            let at_home = home.and_then(|(home, grouping)| {
+                let (first, count) = home.group;
+                let in_group = (count > 0)
+                    .then(|| choose_in_group(&scratch.slots, place.predicted, first, grouping))
+                    .flatten();
+                in_group.or_else(|| choose_in_block(&scratch.slots, place.predicted, home.block))
             });
-            let chosen = in_group.or_else(|| choose_slot(&scratch.slots, place.predicted, place.window));
+            let chosen = at_home.or_else(|| choose_slot(&scratch.slots, place.predicted, place.window));
             match chosen {
                 // One that a record which waits for the disk is to have.
                 Some(slot) if self.reserved.contains(&(slots.offset(), slot)) => {

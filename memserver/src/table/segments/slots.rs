@@ -27,6 +27,31 @@ pub(crate) struct LiveRecord<'b> {
     pub(crate) parts: RecordParts<'b>,
 }
 
+/// The slots in which readers look first for a key: the first, and how many.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Home {
+    /// Those of a READ of its group: none if no pilot tells, and readers look everywhere.
+    pub(crate) group: (u32, u32),
+    /// Those of its block, by which scans go.
+    pub(crate) block: (u32, u32),
+}
+
+/// The first slots of a group and of a block outside which a record is to lie.
+pub(crate) type Marks = [Option<u32>; 2];
+
+/// Of a record that lies where all readers look for it.
+pub(crate) const NO_MARKS: Marks = [None; 2];
+
+impl Home {
+    /// What says that a record lies in this slot, if that is another one.
+    fn marks(self, slot: u32) -> Marks {
+        let outside = |(first, count): (u32, u32)| {
+            (count > 0 && !(first..first + count).contains(&slot)).then_some(first)
+        };
+        [outside(self.group), outside(self.block)]
+    }
+}
+
 /// The live records in a copy of a segment's slots, by slot.
 pub(crate) fn live_records<'b, K: KeySpace>(
     geometry: &SegmentGeometry,
@@ -149,14 +174,13 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.read_bytes(self.first, &mut out[before..])
     }
 
-    /// The slots of a READ of the group that a key of this coordinate and hash belongs to, the
-    /// first and how many: none, and the first of its block, if no pilot tells. `None` if the
-    /// segment's keys are in no groups.
-    pub(crate) fn group_of(
+    /// Where readers look first for a key of this coordinate and hash; `None` if the segment's keys
+    /// are in no groups.
+    pub(crate) fn home_of(
         &self,
         model: &SegmentModel,
         (x, hash): (u64, u64),
-    ) -> Result<Option<(u32, u32)>, AccessError> {
+    ) -> Result<Option<Home>, AccessError> {
         let Some(grouping) = self.geometry.groups else { return Ok(None) };
         let table = self.at + self.geometry.table_offset(self.cap) as u64;
         let Some(bits) = bits_of_groups(self.region.load_relaxed(table)?) else { return Ok(None) };
@@ -168,7 +192,11 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         let form = (bits, grouping.block(), blocks);
         let run = blocks_among(finest(model, x), form, |block| bits_at(separator_at(block)) as i16);
         let name = |at| bits_at(name_at(at, blocks)) as u8;
-        Ok(Some(grouping.run(run.of(hash), hash, self.cap, name)))
+        let block = run.of(hash);
+        Ok(Some(Home {
+            group: grouping.run(block, hash, self.cap, name),
+            block: grouping.slots_of_block(block, self.cap),
+        }))
     }
 
     /// Whether the table of groups is as it was written with the segment, if there is one.
@@ -181,20 +209,17 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         Ok(is_whole_table(self.generation, &table))
     }
 
-    /// The slot to [mark](Self::mark) before a record of a key with this coordinate and hash goes
-    /// live in another one; `None` if that lies where readers look for it first, or they look
+    /// The slots to [mark](Self::mark) before a record of a key with this coordinate and hash goes
+    /// live in this one: none if that lies where readers look for it first, or they look
     /// everywhere.
     pub(crate) fn to_mark(
         &self,
         model: &SegmentModel,
         key: (u64, u64),
         slot: u32,
-    ) -> Result<Option<u32>, AccessError> {
-        if self.geometry.groups.is_none() {
-            return Ok(None);
-        }
-        let group = self.group_of(model, key)?;
-        Ok(group.filter(|(first, count)| !(*first..first + count).contains(&slot)).map(|(first, _)| first))
+    ) -> Result<Marks, AccessError> {
+        let home = if self.geometry.groups.is_some() { self.home_of(model, key)? } else { None };
+        Ok(home.map_or(NO_MARKS, |home| home.marks(slot)))
     }
 
     /// Hints that a slot is needed soon, or, if it is not known, the fingerprints of a window and
@@ -222,7 +247,8 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         }
     }
 
-    /// Marks the first slot of a group: from here on readers look for its records elsewhere, too.
+    /// Marks the first slot of a group or block: from here on readers look for its records
+    /// elsewhere, too.
     pub(crate) fn mark(&self, slot: u32) -> Result<(), AccessError> {
         let word = self.word(slot)?;
         if !word.is_marked() {

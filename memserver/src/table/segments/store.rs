@@ -10,6 +10,8 @@ use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::Segments;
 use super::decide::{MutationKind, SlotMutation};
+#[cfg(feature = "sabotage")]
+use super::slots::NO_MARKS;
 use super::slots::Slots;
 use crate::superblock_writer::SuperblockWriter;
 
@@ -48,12 +50,14 @@ impl<K: BuildKeys> Segments<K> {
             slots.update(mutation.slot, mutation.version, body)?;
             return Ok(token);
         }
-        let mark = mutation.mark;
+        let marks = mutation.marks;
         #[cfg(feature = "sabotage")]
-        let mark = mark.filter(|_| !superblock.breaks(Sabotage::LiveBeforeMark));
-        if let Some(first) = mark {
-            slots.mark(first)?;
-        }
+        let marks = match marks {
+            _ if superblock.breaks(Sabotage::LiveBeforeMark) => NO_MARKS,
+            [group, _] if superblock.breaks(Sabotage::BlockUnmarked) => [group, None],
+            marks => marks,
+        };
+        marks.into_iter().flatten().try_for_each(|first| slots.mark(first))?;
         #[cfg(feature = "sabotage")]
         if superblock.breaks(Sabotage::WordBeforeFingerprint) {
             slots.insert_word_first(mutation.slot, mutation.hash, mutation.version, body)?;
@@ -63,9 +67,9 @@ impl<K: BuildKeys> Segments<K> {
         #[cfg(not(feature = "sabotage"))]
         slots.insert(mutation.slot, mutation.hash, mutation.version, body)?;
         #[cfg(feature = "sabotage")]
-        if let Some(first) = mutation.mark {
+        if superblock.breaks(Sabotage::LiveBeforeMark) {
             superblock.region.release();
-            slots.mark(first)?;
+            mutation.marks.into_iter().flatten().try_for_each(|first| slots.mark(first))?;
         }
         if !self.reserved.is_empty() {
             self.reserved.remove(&(slots.offset(), mutation.slot));
