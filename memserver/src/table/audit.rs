@@ -104,6 +104,24 @@ impl<K: BuildKeys> Segments<K> {
         Err(Corrupt::new("table of groups", at, "its checksum does not match").into())
     }
 
+    /// Whether a segment's header says what the directory does.
+    fn check_header<M: NodeMemory>(
+        superblock: &SuperblockWriter<K, M>,
+        (lo, end): (&K::Key, Option<&K::Key>),
+        segment: &Segment<K>,
+    ) -> Result<(), TableError> {
+        let (model, at) = (segment.model(), segment.address().offset());
+        let mut header = [0; SEGMENT_HEADER_BYTES];
+        superblock.region.read_bytes(at, &mut header)?;
+        let header = SegmentHeader::decode(&header, at)?;
+        let end = end.map_or(u64::MAX, K::boundary_id);
+        let expected = (segment.generation(), model.cap, model.epsilon, K::boundary_id(lo), end);
+        if (header.generation, header.cap, header.epsilon, header.lo, header.end) != expected {
+            return Err(Corrupt::new("segment header", at, "it contradicts the directory").into());
+        }
+        Ok(())
+    }
+
     fn audit_segment<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
@@ -116,14 +134,7 @@ impl<K: BuildKeys> Segments<K> {
             let offset = at + geometry.slot_offset(model.cap, slot) as u64;
             TableError::from(Corrupt::new("slot", offset, why))
         };
-        let mut header = [0; SEGMENT_HEADER_BYTES];
-        superblock.region.read_bytes(at, &mut header)?;
-        let header = SegmentHeader::decode(&header, at)?;
-        let mark = behind.map_or(u64::MAX, K::boundary_id);
-        let expected = (segment.generation(), model.cap, model.epsilon, K::boundary_id(lo), mark);
-        if (header.generation, header.cap, header.epsilon, header.lo, header.end) != expected {
-            return Err(Corrupt::new("segment header", at, "it contradicts the directory").into());
-        }
+        Self::check_header(superblock, (lo, behind), segment)?;
         let slots = Slots::of(&*superblock.region, geometry, segment);
         self.check_groups(superblock, segment)?;
         let (mut bytes, mut fingerprints, mut keys) = (Vec::new(), Vec::new(), Vec::new());

@@ -43,6 +43,8 @@ pub struct Slot(pub u64);
 impl Slot {
     const IS_LEAF: u64 = 1 << 63;
     const USED: u64 = 1 << 62;
+    /// The node has grown since it was made. (Not in the published layout, whose nodes have room for all slots in one place.)
+    const GROWN: u64 = 1 << 60;
     /// The bits that say whether it is used, and for which byte.
     const KIND: u64 = Self::USED | 0xff << 48;
 
@@ -54,6 +56,16 @@ impl Slot {
     /// To a node with so many slots.
     pub fn node(byte: u8, at: Address, slots: usize) -> Self {
         Self(Self::USED | (slots.trailing_zeros() as u64) << 56 | u64::from(byte) << 48 | at)
+    }
+
+    /// To the same node, which has grown to so many slots.
+    pub fn grown(self, slots: usize) -> Self {
+        Self(Self::node(self.byte(), self.at(), slots).0 | Self::GROWN)
+    }
+
+    /// Whether the node that it leads to had fewer slots when it was made.
+    fn has_grown(self) -> bool {
+        self.0 & Self::GROWN != 0
     }
 
     /// Whether it leads anywhere.
@@ -215,6 +227,16 @@ impl Iterator for Pieces<'_> {
             (self.link, self.first) = (next, if next == 0 { 0 } else { next + 1 });
         }
         Some(piece)
+    }
+}
+
+/// READs the node that a slot leads to, as the slot says it is.
+pub fn read_node_of(slot: Slot, turn: &mut Turn<'_>) -> Landed {
+    let (at, slots) = (slot.at(), slot.slots());
+    match slot.has_grown() {
+        true => read_words(at, slots, node_bytes(slots), turn),
+        // In one place, without a look at what the node says.
+        false => turn.trip.read(at, HEAD + slots, node_bytes(slots)),
     }
 }
 

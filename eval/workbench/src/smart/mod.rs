@@ -10,8 +10,8 @@ use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use cache::Cache;
 use layout::{
-    HEAD, LEAF, LOCK, LOCK_AT, Node, Slot, build, byte_at, leaf_bytes, node_bytes, node_of_two, read_words,
-    slot_at,
+    HEAD, LEAF, LOCK, LOCK_AT, Node, Slot, build, byte_at, leaf_bytes, node_bytes, node_of_two, read_node_of,
+    read_words, slot_at,
 };
 use scan::Scanning;
 
@@ -91,7 +91,7 @@ impl Smart {
                     .then(|| turn.trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
                 Stage::Leaf { at, landed: turn.trip.read(at, LEAF, leaf_bytes(self.sizes)), lock }
             }
-            false => Stage::Node { at, landed: read_node(at, slot.slots(), turn) },
+            false => Stage::Node { at, landed: read_node_of(slot, turn) },
         };
         true
     }
@@ -222,7 +222,7 @@ impl Smart {
             let grown = head & 0xffff_ffff | (2 * slots as u64) << 32;
             let leads = turn.memory.words(node.from(), 1)[0];
             task.link.after = Some((at, grown));
-            let retyped = Slot::node(Slot(leads).byte(), at, 2 * slots).0;
+            let retyped = Slot(leads).grown(2 * slots).0;
             task.link.grown = (Slot(leads).at() == at).then_some((node.from(), leads, retyped));
         }
         task.stage = Stage::Made;
