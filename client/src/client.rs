@@ -8,7 +8,8 @@ use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::{ErrorCode, NodeStats, Refusal, Request, SocketStats, WriteOperation, WriteReply};
-use fpcache::read::{Expected, Outcome};
+use fpcache::plan::Expected;
+use fpcache::read::Outcome;
 
 use fpcache_fabric::Connection;
 

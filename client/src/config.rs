@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fpcache::TableName;
 use fpcache::cache::CacheConfig;
-use fpcache::read::{FabricCosts, PlanChoice};
+use fpcache::plan::{FabricCosts, PlanChoice};
 use fpcache::table::TableOptions;
 use fpcache_fabric::tcp::Token;
 

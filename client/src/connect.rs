@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::FabricCosts;
+use fpcache::plan::FabricCosts;
 use fpcache_fabric::FabricError;
 
 use crate::access::token_for;

@@ -26,7 +26,7 @@ use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
-use fpcache::read::Expected;
+use fpcache::plan::Expected;
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{
     Clock, Connection, Deadline, Endpoint, FabricError, ForkFlag, SystemClock, random_bits,

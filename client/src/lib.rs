@@ -146,7 +146,8 @@ pub use fpcache::message::{
     ErrorCode as RefusalCode, MessageError, NodeStats, Refusal, SocketStats, TableInfo, WriteKind,
     WriteReply, WriteStatus,
 };
-pub use fpcache::read::{Cost, Expected, FabricCosts, Plan, PlanChoice, ReadError};
+pub use fpcache::plan::{Expected, FabricCosts, Plan, PlanChoice};
+pub use fpcache::read::{Cost, ReadError};
 pub use fpcache::table_view::OpenError;
 pub use fpcache::tuning;
 pub use fpcache::{TableName, TableNameError};

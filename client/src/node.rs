@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
-use fpcache::read::FabricCosts;
+use fpcache::plan::FabricCosts;
 use fpcache_fabric::tcp::Token;
 
 use crate::config::ClientConfig;

@@ -3,7 +3,8 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, LookupScratch, Outcome, Plan, Wanted};
+use fpcache::plan::Plan;
+use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
 
 use crate::answers::Answers;
 #[cfg(doc)]

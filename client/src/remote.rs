@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fpcache::TableName;
-use fpcache::read::FabricCosts;
+use fpcache::plan::FabricCosts;
 use fpcache_fabric::tcp::{ConnectOptions, TcpAddress, Token, connect};
 use fpcache_fabric::{Deadline, FabricError, RegionName, TcpConnection};
 

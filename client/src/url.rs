@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fpcache::read::FabricCosts;
+use fpcache::plan::FabricCosts;
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_fabric::tcp::TcpAddress;
 

@@ -18,9 +18,10 @@ use fpcache::layout::{
     Superblock, TableParameters, TableRecord, encode_root,
 };
 use fpcache::matching::Matcher;
+use fpcache::plan::{Plan, PlanChoice};
 use fpcache::read::{
-    Lookup, LookupScratch, NearestScratch, Neighbour, Outcome, Plan, PlanChoice, Side, cache_probe, drive,
-    find_nearest, find_nearest_to, look_up,
+    Lookup, LookupScratch, NearestScratch, Neighbour, Outcome, Side, cache_probe, drive, find_nearest,
+    find_nearest_to, look_up,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};

@@ -18,7 +18,8 @@
 //! | [`group_tables`] | tables that tell which few slots of a segment a key lies in |
 //! | [`table_view`] | the compute node's view of a table: parameters and models |
 //! | [`table`] | a table as a compute node reads it: models, plans and hot cache within one budget |
-//! | [`read`] | plans and the resumable operations that carry them out |
+//! | [`plan`] | the ways to read a key, and which one is the cheapest |
+//! | [`read`] | the resumable operations that carry plans out |
 //! | [`message`] | the requests a client sends to a memory node's processor |
 //!
 //! The byte layout and the protocol are drawn in `docs/design.md` of the repository.
@@ -35,6 +36,7 @@ pub mod map;
 pub mod matching;
 pub mod message;
 pub mod models;
+pub mod plan;
 pub mod read;
 #[cfg(feature = "sabotage")]
 pub mod sabotage;

@@ -10,11 +10,12 @@ use self::budget::{COUNTS_BYTES, FEW_SEGMENTS, budget_for_models, for_models};
 pub(crate) use self::budget::{MODELS_GROW, for_group_tables};
 use crate::cache::{CacheConfig, CacheStats, HotCache};
 use crate::changes::Refresh;
+use crate::fingerprint::FingerprintWidth;
 use crate::group_tables::{GroupBytes, GroupTables, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 use crate::models::{Models, Segment};
-use crate::read::{FabricCosts, PlanChoice, Planner, Ways, has_words};
+use crate::plan::{FabricCosts, PlanChoice, Planner, Ways};
 use crate::table_view::{OpenError, TableView};
 
 /// How a compute node reads a table.
@@ -330,4 +331,22 @@ impl<K: KeySpace> Table<K> {
 fn sabotaged<K: KeySpace>(mut view: TableView<K>, options: &TableOptions) -> TableView<K> {
     view.sabotage(options.sabotage);
     view
+}
+
+/// Bytes of a slot of a word of key and one of value at most.
+pub(crate) const WORD_SLOT_BYTES: u64 = 24;
+
+/// Whether the common course of lookups in a table is the short one: records of a word of key and
+/// one of value at most, with few false candidates; all models here, no hot cache, and two-stage
+/// reads for a key on its own.
+fn has_words<K: KeySpace>(view: &TableView<K>, planner: &Planner, has_cache: bool) -> bool {
+    let geometry = view.geometry();
+    geometry.slot_bytes as u64 == WORD_SLOT_BYTES
+        && geometry.shape.is_fixed()
+        && K::word(K::lowest()).is_some()
+        && geometry.width >= FingerprintWidth::Bits16
+        && view.models().resident().is_some()
+        && !has_cache
+        && planner.single().is_two_stage()
+        && view.guards_slots()
 }

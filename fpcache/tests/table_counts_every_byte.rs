@@ -11,7 +11,7 @@ use allocations::{SPARE, live};
 use common::{Firsts, Region};
 use fpcache::cache::{CacheConfig, Policy, Variant};
 use fpcache::key_space::{ByteKeys, U64Keys};
-use fpcache::read::PlanChoice;
+use fpcache::plan::PlanChoice;
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
 

@@ -10,7 +10,8 @@ use fpcache::cache::CacheConfig;
 use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
 use fpcache::message::Chunk;
-use fpcache::read::{PlanChoice, ReadError};
+use fpcache::plan::PlanChoice;
+use fpcache::read::ReadError;
 use fpcache_fabric::local::LocalConnection;
 use fpcache_fabric::{AreaId, Posted};
 

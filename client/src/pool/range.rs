@@ -9,7 +9,7 @@ use fpcache::cache::CacheConfig;
 use fpcache::key_space::BuildKeys;
 use fpcache::map::{RangeMap, key_of_bytes};
 use fpcache::message::{ErrorCode, Refusal};
-use fpcache::read::FabricCosts;
+use fpcache::plan::FabricCosts;
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
 use super::making;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::BuildKeys;
 use fpcache::message::NodeStats;
-use fpcache::read::Expected;
+use fpcache::plan::Expected;
 
 use super::Pool;
 use crate::client::TableClient;

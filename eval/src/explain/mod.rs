@@ -13,7 +13,7 @@ use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use fpcache::fingerprint::WidthChoice;
 use fpcache::layout::Grouping;
-use fpcache::read::FabricCosts;
+use fpcache::plan::FabricCosts;
 use fpcache::tuning::{Candidate, Lookups, Split};
 use fpcache_client::{RecordShape, TableParameters};
 use fpcache_datasets::{KeyKind, OpenOptions, Spec};

@@ -8,7 +8,7 @@ use ::fpcache::cache::Variant;
 use ::fpcache::fingerprint::FingerprintWidth;
 use ::fpcache::key_space::{ByteKeys, U64Keys};
 use ::fpcache::layout::{GroupChoice, GroupForm, TableParameters};
-use ::fpcache::read::{Plan, PlanChoice};
+use ::fpcache::plan::{Plan, PlanChoice};
 
 pub use system_name::{SystemName, UnknownSystem};
 

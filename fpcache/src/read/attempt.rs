@@ -17,11 +17,12 @@ use super::outcome::Outcome;
 use super::records::Records;
 use super::slot_window::SlotWindow;
 use super::verify::{Check, Rules, check, shown_word};
-use super::{Cost, Plan, ReadError};
+use super::{Cost, ReadError};
 use crate::cache::{CacheHandle, CacheProbe, CachedSlot, HotCache};
 use crate::key_space::KeySpace;
 use crate::layout::{FingerprintSpan, REUSE_OFFSET, SegmentGeometry, Stored};
 use crate::matching::{Fingerprints, Kernels};
+use crate::plan::Plan;
 use crate::table::Table;
 
 /// Keys that are under way together: their windows and slots fit a first-level cache.

@@ -13,17 +13,18 @@ mod values;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::Wanted;
 use super::outcome::Outcome;
-use super::planner::Rule;
 use super::records::Records;
 use super::slot_window::SlotWindow;
 use super::source::{Asked, Source};
-use super::{Plan, Wanted};
 use crate::cache::{CacheHandle, CachedSlot};
 use crate::key_space::KeySpace;
 use crate::layout::{SegmentGeometry, ValueExtent};
 use crate::matching::Kernels;
 use crate::models::Page;
+use crate::plan::Plan;
+use crate::plan::Rule;
 use crate::table::Table;
 use crate::table_view::TableView;
 

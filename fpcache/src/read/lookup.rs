@@ -11,7 +11,7 @@ mod in_place;
 mod word;
 
 pub(super) use asking::Asking;
-pub use at_node::{MOST_KEYS, Replied, answer};
+pub use at_node::{Replied, answer};
 pub use batches::Lookup;
 use fpcache_fabric::{Endpoint, REGION};
 
@@ -23,7 +23,6 @@ use crate::table::Table;
 use in_place::{Group, Single};
 pub use word::WordAnswer;
 use word::WordLookup;
-pub(crate) use word::has_words;
 
 /// Looks up one key and hands the answer, with its value if the key is there, to `take`.
 ///

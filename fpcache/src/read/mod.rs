@@ -1,4 +1,4 @@
-//! Reading: plans, and the operations that carry them out.
+//! Reading: the operations that carry plans out.
 //!
 //! A lookup is a state machine without I/O, clock or thread of its own (`engine`): what has come decides what is asked
 //! for next. It runs over memory looked at in place, one key inline and many in turns, or as an [`Operation`], each
@@ -7,14 +7,12 @@
 //! trip however many requests it carries, which is how a group of keys is looked up at the price of one.
 
 mod attempt;
-mod costs;
 mod engine;
 mod external;
 mod in_flight;
 mod lookup;
 mod ordered;
 mod outcome;
-mod planner;
 mod records;
 mod scan;
 mod scratch;
@@ -22,99 +20,18 @@ mod slot_window;
 mod source;
 mod verify;
 
-pub use costs::FabricCosts;
 pub use external::fetch_value;
 use fpcache_fabric::{Batch, Endpoint, FabricError};
 pub use in_flight::InFlight;
-pub(crate) use lookup::has_words;
-pub use lookup::{
-    Lookup, MOST_KEYS, Replied, WordAnswer, answer, contains, look_up, look_up_all, look_up_word,
-};
+pub use lookup::{Lookup, Replied, WordAnswer, answer, contains, look_up, look_up_all, look_up_word};
 pub use ordered::{Nearest, NearestScratch, Neighbour, ScanBack, Side, find_nearest, find_nearest_to};
 pub use outcome::{Outcome, Outcomes};
-pub use planner::{Expected, Planner, Rule, Ways};
 pub use scan::{Scan, ScanScratch};
 pub use scratch::LookupScratch;
 pub use slot_window::cache_probe;
 
 use crate::layout::Corrupt;
 use crate::table_view::reuse_sequence;
-
-/// How a key is read from a memory node.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Plan {
-    /// READ the window's fingerprints, then the slots of those that match: two round trips, one if none matches
-    /// (FPCache, §3.2).
-    TwoStage,
-    /// READ the window's slots: one round trip, more bytes (as ROLEX reads; the paper's fallback).
-    Range,
-    /// READ the slot the hot cache names: one round trip and one record (FPCache, §3.3).
-    Cached,
-    /// READ the predicted slot in the same doorbell as the window's fingerprints: one round trip if the key is there.
-    Speculative,
-    /// READ the slots of the key's group, which its segment's table of groups names: one round trip, whether the key is there or
-    /// absent, for nearly all keys whose segment's table is here.
-    Groups,
-    /// Have the memory node's threads that serve sockets look it up, which hold the table's models for it: one round trip and
-    /// the value, without the thread that writes. For single keys and small groups; those that are not answered are READ.
-    AtNode,
-    /// Have the memory node's processor look it up: one request. Never chosen; the last resort of a compute node whose
-    /// directory is out of date again and again.
-    ServerSide,
-}
-
-impl Plan {
-    /// The plan's name, as options and reports spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::TwoStage => "two-stage",
-            Self::Range => "range",
-            Self::Cached => "cached",
-            Self::Speculative => "speculative",
-            Self::Groups => "groups",
-            Self::AtNode => "at-node",
-            Self::ServerSide => "server_side",
-        }
-    }
-}
-
-/// Which plan lookups use.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PlanChoice {
-    /// The cheaper one for each window.
-    #[default]
-    Auto,
-    /// Always this one.
-    Fixed(Plan),
-}
-
-impl PlanChoice {
-    /// The choice's name, as options and reports spell it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Auto => "auto",
-            Self::Fixed(plan) => plan.name(),
-        }
-    }
-}
-
-/// A name that is no plan's.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown plan `{0}`: use auto, two-stage, range, speculative, groups or at-node")]
-pub struct UnknownPlan(String);
-
-impl std::str::FromStr for PlanChoice {
-    type Err = UnknownPlan;
-
-    fn from_str(s: &str) -> Result<Self, UnknownPlan> {
-        [Plan::TwoStage, Plan::Range, Plan::Speculative, Plan::Groups, Plan::AtNode]
-            .into_iter()
-            .map(Self::Fixed)
-            .chain([Self::Auto])
-            .find(|choice| choice.name() == s)
-            .ok_or_else(|| UnknownPlan(s.into()))
-    }
-}
 
 /// What an operation cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

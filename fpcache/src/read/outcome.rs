@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::Cost;
 use super::records::Records;
-use super::{Cost, Plan};
+use crate::plan::Plan;
 
 /// The answer for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,12 +3,12 @@
 use fpcache_index::Window;
 use fpcache_index::groups::finest;
 
-use super::Plan;
 use crate::cache::CacheProbe;
 use crate::group_tables::SegmentName;
 use crate::key_space::KeySpace;
 use crate::layout::SegmentGeometry;
 use crate::models::{Models, Page, Segment};
+use crate::plan::Plan;
 use crate::table_view::TableView;
 
 /// Where a key must be, if it is anywhere.

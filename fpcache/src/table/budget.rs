@@ -6,7 +6,7 @@ use super::Table;
 use crate::cache::{CacheConfig, HotCache, NoCache, Shape};
 use crate::group_tables::GroupTables;
 use crate::key_space::KeySpace;
-use crate::read::Planner;
+use crate::plan::Planner;
 use crate::table_view::{OpenError, TableView};
 
 /// Tables of groups have room for those of so many segments at first, each of so many slots.

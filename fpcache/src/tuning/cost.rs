@@ -3,7 +3,7 @@
 use super::Counts;
 use crate::group_tables::GroupTables;
 use crate::layout::Grouping;
-use crate::read::FabricCosts;
+use crate::plan::FabricCosts;
 use crate::table::{MODELS_GROW, for_group_tables};
 
 /// Bytes of the hot cache for an entry that it holds, with its empty places.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::fingerprint::FingerprintWidth;
 use crate::key_space::{ByteKeys, KeySpace, U64Keys};
-use crate::read::FabricCosts;
+use crate::plan::FabricCosts;
 
 fn mixed(n: u64) -> u64 {
     let x = n.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -15,9 +15,9 @@ use fpcache::layout::{
     TableParameters, ValueExtent,
 };
 use fpcache::matching::Matcher;
+use fpcache::plan::{Plan, PlanChoice};
 use fpcache::read::{
-    Cost, Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, cache_probe,
-    contains, drive, look_up,
+    Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, ScanScratch, cache_probe, contains, drive, look_up,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::TableView;

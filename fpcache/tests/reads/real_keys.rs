@@ -10,9 +10,8 @@ use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{ByteKeys, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, Superblock, TableParameters, TableRecord, decode_root};
 use fpcache::matching::Matcher;
-use fpcache::read::{
-    Lookup, LookupScratch, Outcome, Plan, PlanChoice, Scan, ScanScratch, Wanted, drive, look_up, look_up_all,
-};
+use fpcache::plan::{Plan, PlanChoice};
+use fpcache::read::{Lookup, LookupScratch, Outcome, Scan, ScanScratch, Wanted, drive, look_up, look_up_all};
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
 use proptest::prelude::*;

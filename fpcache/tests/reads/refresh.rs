@@ -14,9 +14,10 @@ use fpcache::key_space::{ByteKeys, ByteTail, U64Keys};
 use fpcache::layout::{ChangeRecord, Descriptor, SegmentAddress, SegmentReplacement};
 use fpcache::matching::Matcher;
 use fpcache::message::keys::put_key;
+use fpcache::plan::{Plan, PlanChoice};
 use fpcache::read::{
-    Lookup, LookupScratch, Operation, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Step, Wanted,
-    answer, drive, look_up, look_up_all,
+    Lookup, LookupScratch, Operation, Outcome, ReadError, Scan, ScanScratch, Step, Wanted, answer, drive,
+    look_up, look_up_all,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};

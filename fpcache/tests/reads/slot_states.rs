@@ -8,9 +8,10 @@ use crate::node::Node;
 use fpcache::cache::CacheConfig;
 use fpcache::layout::{Descriptor, SlotState, SlotWord};
 use fpcache::matching::Matcher;
+use fpcache::plan::{Plan, PlanChoice};
 use fpcache::read::{
-    Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, Wanted, cache_probe,
-    drive, look_up, look_up_all,
+    Lookup, LookupScratch, Outcome, ReadError, Scan, ScanScratch, Wanted, cache_probe, drive, look_up,
+    look_up_all,
 };
 use fpcache::table::{Table, TableOptions};
 

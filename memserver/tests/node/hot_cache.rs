@@ -12,7 +12,8 @@ use crate::common::{Fixture, Reader, TWO_STAGE, WAYS, Way, scattered};
 use fpcache::cache::{CacheConfig, CacheProbe, OnConflict, Policy, Variant};
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::TableParameters;
-use fpcache::read::{Plan, ReadError, cache_probe};
+use fpcache::plan::Plan;
+use fpcache::read::{ReadError, cache_probe};
 use proptest::prelude::*;
 
 const KEYS: u64 = 600;

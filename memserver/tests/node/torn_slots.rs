@@ -11,7 +11,8 @@ use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::{
     CHANGE_RECORD_BYTES, SUPERBLOCK_BYTES, SlotState, SlotWord, Superblock, TableParameters,
 };
-use fpcache::read::{Plan, ReadError};
+use fpcache::plan::Plan;
+use fpcache::read::ReadError;
 use proptest::prelude::*;
 
 fn fixture<T: TestKeys>() -> Fixture<T> {

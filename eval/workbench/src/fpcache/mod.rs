@@ -14,7 +14,7 @@ use std::rc::Rc;
 use fpcache::cache::Variant;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::GroupChoice;
-use fpcache::read::PlanChoice;
+use fpcache::plan::PlanChoice;
 use fpcache::table::TableOptions;
 
 pub use keys::Numbered;
@@ -63,7 +63,7 @@ impl Options {
             budget,
             epsilon: 16,
             width,
-            plan: PlanChoice::Fixed(fpcache::read::Plan::TwoStage),
+            plan: PlanChoice::Fixed(fpcache::plan::Plan::TwoStage),
             groups: None,
             variant: Variant::Fd,
             fill: 0.85,

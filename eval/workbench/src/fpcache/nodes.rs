@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use fpcache::cache::CacheConfig;
 use fpcache::layout::{RecordShape, TableParameters};
-use fpcache::read::FabricCosts;
+use fpcache::plan::FabricCosts;
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{

@@ -7,7 +7,7 @@ mod threads;
 
 use fpcache::cache::Variant;
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::read::Plan;
+use fpcache::plan::Plan;
 
 use crate::Sizes;
 use crate::experiment::{Fixed, SystemName};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use fpcache::key_space::{ByteKeys, U64Keys};
-use fpcache::read::{Plan, PlanChoice};
+use fpcache::plan::{Plan, PlanChoice};
 use fpcache_workbench::Sizes;
 use fpcache_workbench::bench::{Bench, Measured, Operation};
 use fpcache_workbench::fpcache::{FpCache, Numbered, Options};

@@ -1,7 +1,7 @@
 //! Scans: what they cost beside what the structure implies on paper, and that nothing is missing while records come.
 
 use fpcache::key_space::{ByteKeys, U64Keys};
-use fpcache::read::{Plan, PlanChoice};
+use fpcache::plan::{Plan, PlanChoice};
 use fpcache_workbench::bench::{Bench, Measured, Operation};
 use fpcache_workbench::chime::{self, Chime};
 use fpcache_workbench::dmtree::{self, DmTree};

@@ -10,10 +10,11 @@ use crate::group_tables::{Known, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::{SlotState, SlotWord};
 use crate::matching::Kernels;
+use crate::plan::Plan;
+use crate::read::ReadError;
 use crate::read::outcome::Outcome;
 use crate::read::source::{Asked, Source};
 use crate::read::verify::{Rules, shown_word, shows};
-use crate::read::{Plan, ReadError};
 
 /// Most tables that are asked for with one batch; keys of others ask when they come again.
 const MOST_TABLES: usize = 64;

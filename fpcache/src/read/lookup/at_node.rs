@@ -21,14 +21,13 @@ use super::look_up_all;
 use crate::key_space::KeySpace;
 use crate::layout::{SegmentGeometry, TableParameters};
 use crate::message::keys::{put_key, take_key};
+use crate::plan::{MOST_KEYS, Plan};
 use crate::read::outcome::Outcome;
 use crate::read::records::Records;
 use crate::read::scratch::LookupScratch;
-use crate::read::{Cost, Plan, ReadError, Wanted};
+use crate::read::{Cost, ReadError, Wanted};
 use crate::table::Table;
 
-/// Most keys of a question.
-pub const MOST_KEYS: usize = 64;
 /// Most bytes of a question.
 const MOST_BYTES: usize = 16 << 10;
 /// Most words of a reply: more is for one-sided READs, which land where they are needed.

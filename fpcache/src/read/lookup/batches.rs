@@ -8,12 +8,13 @@ use super::at_node::{Answers, put_question};
 use crate::key_space::KeySpace;
 use crate::layout::Corrupt;
 use crate::matching::Matcher;
+use crate::plan::{Plan, Ways};
 use crate::read::engine::{Doubt, Engine, Probe};
 use crate::read::external::clear;
 use crate::read::outcome::Outcome;
 use crate::read::scratch::{GroupScratch, LookupScratch};
 use crate::read::source::{Landed, Source};
-use crate::read::{MAX_ATTEMPTS, Operation, Plan, ReadError, Step, Wanted, Ways};
+use crate::read::{MAX_ATTEMPTS, Operation, ReadError, Step, Wanted};
 use crate::table::Table;
 
 /// Looks up a group of keys in doorbell batches: as a state machine, for fabrics with real latency.

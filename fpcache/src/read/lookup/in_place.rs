@@ -6,13 +6,14 @@ use crate::cache::CacheHandle;
 use crate::key_space::KeySpace;
 use crate::layout::REUSE_OFFSET;
 use crate::matching::{Kernels, WithKernels};
+use crate::plan::Plan;
+use crate::plan::Rule;
 use crate::read::attempt::{Attempts, Place, Slot, TOGETHER};
 use crate::read::engine::{Doubt, Engine, Probe};
 use crate::read::outcome::{Outcome, Outcomes};
-use crate::read::planner::Rule;
 use crate::read::scratch::LookupScratch;
 use crate::read::source::Mapped;
-use crate::read::{MAX_ATTEMPTS, Plan, ReadError, Wanted};
+use crate::read::{MAX_ATTEMPTS, ReadError, Wanted};
 use crate::table::Table;
 
 /// One key over memory looked at in place.

@@ -11,16 +11,15 @@ use std::sync::atomic::{Ordering, fence};
 
 use fpcache_fabric::InPlace;
 
-use crate::fingerprint::FingerprintWidth;
 use crate::key_space::KeySpace;
 use crate::layout::{FingerprintSpan, REUSE_OFFSET, RecordShape, SlotState, SlotWord};
 use crate::matching::{Fingerprints, Kernels, WithKernels};
+use crate::plan::Plan;
+use crate::read::Cost;
 use crate::read::outcome::Outcome;
 use crate::read::slot_window::SlotWindow;
 use crate::read::verify::Rules;
-use crate::read::{Cost, Plan, Planner};
-use crate::table::Table;
-use crate::table_view::TableView;
+use crate::table::{Table, WORD_SLOT_BYTES};
 
 /// A lookup that may be all there is to it.
 pub(super) struct WordLookup<'a, K: KeySpace, L> {
@@ -100,7 +99,7 @@ impl Searched {
     fn cost(&self, is_there: bool) -> Cost {
         let is_second = is_there && self.plan == Plan::TwoStage;
         let trips = 1 + u32::from(is_second);
-        let bytes = u64::from(self.bytes) + if is_second { SLOT_BYTES } else { 0 };
+        let bytes = u64::from(self.bytes) + if is_second { WORD_SLOT_BYTES } else { 0 };
         Cost { round_trips: trips, reads: trips, bytes, ..Cost::default() }
     }
 }
@@ -133,7 +132,7 @@ impl<K: KeySpace, L: InPlace> WordLookup<'_, K, L> {
             return is_held.then(|| self.counted(&searched, None))?;
         };
         let mut record = [0; 3];
-        self.look.record(slots + u64::from(slot) * SLOT_BYTES, &mut record).ok()?;
+        self.look.record(slots + u64::from(slot) * WORD_SLOT_BYTES, &mut record).ok()?;
         let [word, shown, value] = record;
         let word = SlotWord::from_bits(word);
         let is_answer = shown == key
@@ -160,7 +159,7 @@ impl<K: KeySpace, L: InPlace> WordLookup<'_, K, L> {
         kernels: M,
     ) -> Option<(Searched, Option<u32>)> {
         let geometry = self.table.view().geometry();
-        self.look.prefetch_around(slots + u64::from(target.predicted) * SLOT_BYTES);
+        self.look.prefetch_around(slots + u64::from(target.predicted) * WORD_SLOT_BYTES);
         let FingerprintSpan { offset, len, skip, used } = geometry.fingerprint_span(target.window);
         let words = self.look.words(target.segment + offset as u64, len).ok()?;
         let window = Fingerprints { words, skip, used, width: geometry.width };
@@ -183,8 +182,8 @@ impl<K: KeySpace, L: InPlace> WordLookup<'_, K, L> {
         key: u64,
         kernels: M,
     ) -> Option<(Searched, Option<u32>)> {
-        let bytes = target.window.len() as usize * SLOT_BYTES as usize;
-        let first = slots + u64::from(target.window.first) * SLOT_BYTES;
+        let bytes = target.window.len() as usize * WORD_SLOT_BYTES as usize;
+        let first = slots + u64::from(target.window.first) * WORD_SLOT_BYTES;
         self.look.prefetch(first, bytes);
         let words = self.look.words(first, bytes).ok()?;
         let hits = kernels.key_hits_in(words, self.table.view().stride(), key, self.copy);
@@ -193,25 +192,7 @@ impl<K: KeySpace, L: InPlace> WordLookup<'_, K, L> {
         }
         // Windows that are searched so are short.
         let searched = Searched { plan: Plan::Range, bytes: bytes as u32 };
-        let slot = || target.window.first + hits.word / (SLOT_BYTES / 8) as u32;
+        let slot = || target.window.first + hits.word / (WORD_SLOT_BYTES / 8) as u32;
         Some((searched, (hits.count == 1).then(slot)))
     }
-}
-
-/// A slot of a word of key and one of value at most.
-const SLOT_BYTES: u64 = 24;
-
-/// Whether the common course of lookups in a table is the short one: records of a word of key and
-/// one of value at most, with few false candidates; all models here, no hot cache, and two-stage
-/// reads for a key on its own.
-pub(crate) fn has_words<K: KeySpace>(view: &TableView<K>, planner: &Planner, has_cache: bool) -> bool {
-    let geometry = view.geometry();
-    geometry.slot_bytes as u64 == SLOT_BYTES
-        && geometry.shape.is_fixed()
-        && K::word(K::lowest()).is_some()
-        && geometry.width >= FingerprintWidth::Bits16
-        && view.models().resident().is_some()
-        && !has_cache
-        && planner.single().is_two_stage()
-        && view.guards_slots()
 }

@@ -17,9 +17,8 @@ use fpcache::layout::{
 };
 use fpcache::matching::Matcher;
 use fpcache::models::Segment;
-use fpcache::read::{
-    Cost, Lookup, LookupScratch, Outcome, Plan, PlanChoice, ReadError, Scan, ScanScratch, drive, look_up,
-};
+use fpcache::plan::{Plan, PlanChoice};
+use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, ScanScratch, drive, look_up};
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
 use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};

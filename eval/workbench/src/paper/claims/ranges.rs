@@ -1,6 +1,6 @@
 //! What the paper says of range reads and of filters.
 
-use fpcache::read::Plan;
+use fpcache::plan::Plan;
 
 use super::{C, Claim, Figure, Keys, Measure, SMALL, Says, Setting, own, with_epsilon, with_plan};
 use crate::experiment::SystemName::{self, Bloom, Cuckoo, FpCache, Range, Rolex};

@@ -108,7 +108,7 @@ impl Rule {
 
     /// Whether a key with such a window is read by its group.
     #[inline(always)]
-    pub(super) fn by_groups(&self, slots: u32) -> bool {
+    pub(crate) fn by_groups(&self, slots: u32) -> bool {
         slots > self.by_groups_above
     }
 }
