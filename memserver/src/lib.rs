@@ -8,12 +8,10 @@
 //! |---|---|
 //! | [`catalogue`] | tables by name, each with a region of its own, all served by one thread |
 //! | [`budget`] | the memory that all regions share |
-//! | [`node`] | the memory node of one table |
-//! | `serving`, `parked`, `transit` | its requests: answered at once, or over several turns, within limits |
-//! | [`loader`], `loading` | building a table from records in key order; loads by requests |
-//! | `lookup` | lookups by the memory node's processor |
-//! | `writes`, `pending`, `dedup` | requests that change records, each executed once |
-//! | `values`, `uploads` | values on their way to their records; long ones are sent ahead of their requests |
+//! | [`node`] | the memory node of one table, and how it answers each kind of request |
+//! | `transit`, `pending` | requests and replies that are held, within limits, and writes that wait for the disk |
+//! | [`loader`] | building a table from records in key order |
+//! | `dedup`, `uploads` | requests that are executed once; long values, which are sent ahead of their requests |
 //! | `table` | the table: segments, memory, rebuilds, checkpoints |
 //! | [`rebuild`] | planning of new segments, without a region |
 //! | [`durability`], `wal`, `recovery_area` | the write-ahead log, snapshots, and memory that survives the process |
@@ -36,36 +34,28 @@ mod grouping;
 mod image;
 pub mod lease;
 pub mod loader;
-mod loading;
-mod lookup;
 mod merging;
 mod nice;
 pub mod node;
-mod owned;
-mod parked;
 mod pending;
 pub mod rebuild;
 mod recovery;
 mod recovery_area;
-mod serving;
-mod snapshotting;
 mod space;
 pub mod store;
 mod superblock_writer;
 mod table;
 mod transit;
 mod uploads;
-mod values;
 mod versions;
 mod wal;
-mod writes;
 
 pub use catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 pub use daemon::{Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, ListenAddress};
 pub use loader::LoadError;
 pub use node::MemoryNode;
 #[doc(hidden)]
-pub use parked::cost;
+pub use node::parked::cost;
 pub use recovery::{Origin, RecoverError, Recovery};
 pub use table::audit::Audit;
 pub use table::error::TableError;

@@ -1,4 +1,24 @@
 //! The memory node of one table: its region, its table, and the state that serving them needs.
+//!
+//! | module | holds |
+//! |---|---|
+//! | `serving` | dispatch of requests, and background work in between |
+//! | `parked` | requests that take several turns |
+//! | `lookup` | lookups by the memory node's processor |
+//! | `writes` | requests that change records, each executed once |
+//! | `values` | values on their way to their records |
+//! | `loading` | loads by requests |
+//! | `snapshotting` | snapshots, written while the table changes |
+//! | `owned` | the range of keys that is the node's, of a table over several |
+
+mod loading;
+mod lookup;
+pub(crate) mod owned;
+pub(crate) mod parked;
+pub(crate) mod serving;
+mod snapshotting;
+mod values;
+mod writes;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,11 +34,11 @@ use crate::dedup::{DedupSessions, KeptReplies};
 use crate::durability::Lsn;
 use crate::lease::Lease;
 use crate::loader::Loader;
-use crate::loading::Loading;
-use crate::owned::Owned;
-use crate::parked::{QUANTUM, Queue};
+use crate::node::loading::Loading;
+use crate::node::owned::Owned;
+use crate::node::parked::{QUANTUM, Queue};
+use crate::node::snapshotting::Snapshotting;
 use crate::pending::Pending;
-use crate::snapshotting::Snapshotting;
 use crate::superblock_writer::SuperblockWriter;
 use crate::table::Table;
 use crate::table::audit::Audit;

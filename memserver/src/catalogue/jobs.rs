@@ -105,7 +105,7 @@ impl Dropping {
             })?;
         }
         // Only now: until here a crash would have left the table as it was.
-        hosted::give_up(&region, used).map_err(crate::serving::internal)?;
+        hosted::give_up(&region, used).map_err(crate::node::serving::internal)?;
         // And with it the lock on its file.
         drop(region);
         if let Some(folder) = &folder

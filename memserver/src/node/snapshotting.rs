@@ -13,8 +13,8 @@ use fpcache_fabric::{NodeMemory, Work};
 use tracing::error;
 
 use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
+use crate::node::parked::cost;
 use crate::node::{MemoryNode, NodeState};
-use crate::parked::cost;
 use crate::table::error::TableError;
 use crate::wal::Wal;
 use crate::wal::background::SnapshotStart;

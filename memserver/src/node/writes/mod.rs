@@ -17,9 +17,9 @@ use std::cell::OnceCell;
 
 use crate::dedup::{DedupSession, Known};
 use crate::loader::describe;
+use crate::node::parked::{Going, Progress, Until, cost};
+use crate::node::serving::{Answer, internal};
 use crate::node::{MemoryNode, NodeState};
-use crate::parked::{Going, Progress, Until, cost};
-use crate::serving::{Answer, internal};
 use crate::table::error::TableError;
 use crate::table::segments::decide::{Ahead, Decision};
 use crate::wal::Wal;

@@ -10,15 +10,15 @@ use fpcache::message::{ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteO
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::dedup::DedupSession;
+use crate::node::parked::{Progress, Until, cost};
+use crate::node::serving::{Answer, internal};
+use crate::node::writes::Unable;
 use crate::node::{MemoryNode, NodeState};
-use crate::parked::{Progress, Until, cost};
-use crate::serving::{Answer, internal};
 use crate::space::Extent;
 use crate::table::Table;
 use crate::table::error::TableError;
 use crate::table::values::memory_of;
 use crate::uploads::{self, Upload};
-use crate::writes::Unable;
 
 /// The client of pieces that belong to a load.
 const LOADS: u64 = 0;

@@ -18,8 +18,8 @@ use fpcache_fabric::{ClientId, NodeMemory};
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::loader::ChunkPlace;
-use crate::lookup::MOST_REPLY;
 use crate::node::MemoryNode;
+use crate::node::lookup::MOST_REPLY;
 use crate::transit::Held;
 
 /// The allowance of a turn, in nanoseconds.

@@ -9,9 +9,9 @@ use fpcache::message::keys::take_key;
 use fpcache::message::{AskedKeys, ErrorCode, Refusal};
 use fpcache_fabric::{NodeMemory, SHORT_BODY};
 
+use crate::node::parked::{Progress, Until, cost};
+use crate::node::serving::{Answer, internal};
 use crate::node::{MemoryNode, NodeState};
-use crate::parked::{Progress, Until, cost};
-use crate::serving::{Answer, internal};
 use crate::transit::Held;
 
 /// Bytes of the longest reply: more than a client has room for.

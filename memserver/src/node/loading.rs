@@ -12,9 +12,9 @@ use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::allocator::Allocator;
 use crate::loader::{Begin, ChunkPlace, Finished, LoadError, Loader};
+use crate::node::parked::{Progress, Until, cost};
+use crate::node::serving::Answer;
 use crate::node::{MemoryNode, NodeState};
-use crate::parked::{Progress, Until, cost};
-use crate::serving::Answer;
 use crate::space::{Extent, Space};
 use crate::table::segments::Counts;
 use crate::table::{Parts, Table};

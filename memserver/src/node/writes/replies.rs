@@ -8,9 +8,9 @@ use fpcache_fabric::{ClientId, NodeMemory};
 use super::Step;
 use crate::dedup::DedupSession;
 use crate::node::MemoryNode;
-use crate::parked::Going;
+use crate::node::parked::Going;
+use crate::node::serving::internal;
 use crate::pending::{PendingOperation, PendingOutcome};
-use crate::serving::internal;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Replies to an operation that changes nothing, after those before it.
