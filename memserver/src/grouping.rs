@@ -18,7 +18,7 @@ pub(crate) struct Grouped {
 pub(crate) struct Groups {
     /// What leads to them.
     pub(crate) table: GroupTable,
-    /// The first slots of those groups and blocks of which records lie elsewhere.
+    /// The slots that say it of those groups and blocks of which records lie elsewhere.
     pub(crate) marked: Vec<u16>,
 }
 
@@ -56,7 +56,13 @@ pub(crate) fn group(
     let marks = |rank: &u32| {
         let (x, hash, slot) = (xs[*rank as usize], hashes[*rank as usize], grouped.slots[*rank as usize]);
         let [group, block] = grouped.table.homes_of(&grouped.model, x, hash);
-        [group, block].into_iter().filter(move |run| run.len > 0 && !run.contains(slot)).map(|run| run.first)
+        // Slots of the segment, which has fewer than 2^16.
+        let [one, other] =
+            grouping.marks_of_block((block.first.into(), block.len.into())).map(|mark| mark as u16);
+        [(group, group.first), (block, one), (block, other)]
+            .into_iter()
+            .filter(move |(run, _)| run.len > 0 && !run.contains(slot))
+            .map(|(_, mark)| mark)
     };
     let marked = grouped.strays.iter().flat_map(marks).collect();
     let groups = Groups { marked, table: grouped.table };

@@ -162,6 +162,19 @@ impl Grouping {
         (first, len.min(u32::from(cap).saturating_sub(first)))
     }
 
+    /// The slots whose marks, both of them, say that a record of a block lies, or lay, outside the block's slots, `len` of which begin with
+    /// `first`. That of a group outside its own is on one of them at most, but for plain groups, which are blocks.
+    #[inline]
+    #[must_use]
+    pub const fn marks_of_block(self, (first, len): (u32, u32)) -> [u32; 2] {
+        match self.name() {
+            _ if len < 2 => [first, first],
+            GroupForm::Plain => [first, first],
+            GroupForm::Seeded => [first + 1, first + 1],
+            GroupForm::Pilots => [first, first + 1],
+        }
+    }
+
     /// The slots of the group that a key of this hash belongs to, in a block of a segment of `cap` slots: the first, and how many; none,
     /// and the first of the block, if no pilot tells. `name` tells the byte of so many that choose between the groups of all blocks.
     #[inline]

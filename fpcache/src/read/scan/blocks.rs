@@ -1,6 +1,6 @@
 //! Stretches of whole blocks, where a segment's table of groups is at hand.
 //!
-//! All keys of a block lie in its slots unless its first one is marked; so a stretch of blocks covers the keys of these up to the first
+//! All keys of a block lie in its slots unless certain ones are marked; so a stretch of blocks covers the keys of these up to the first
 //! block that is marked, and needs no windows at its ends. From there on the scan goes by windows, until it has found another key.
 
 use std::borrow::Borrow;
@@ -192,7 +192,7 @@ fn end_of(grouping: Grouping, block: u16, cap: u16) -> u32 {
 }
 
 impl<K: KeySpace> Stretch<K> {
-    /// Where the keys that the stretch covers end in its segment, if not with it: a stretch of blocks before the first one whose first slot is
+    /// Where the keys that the stretch covers end in its segment, if not with it: a stretch of blocks before the first one that is
     /// marked, which its bytes show; one of windows as it was asked for.
     pub(super) fn cut(&self, grouping: Option<Grouping>, slot_bytes: usize, bytes: &[u8]) -> Option<Cut<K>> {
         let (Cover::Blocks(end), Some(grouping)) = (self.cover, grouping) else { return None };
@@ -206,8 +206,12 @@ impl<K: KeySpace> Stretch<K> {
         let mut blocks =
             (self.first / u32::from(size)..end.into()).zip(bytes.chunks(usize::from(size) * slot_bytes));
         let marked = blocks.find(|(_, bytes)| {
-            let word = bytes.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
-            SlotWord::from_bits(word).is_marked()
+            let slots = bytes.len() / slot_bytes;
+            let is_marked = |slot: u32| {
+                let word = bytes.get(slot as usize * slot_bytes..).and_then(<[u8]>::first_chunk);
+                word.is_some_and(|word| SlotWord::from_bits(u64::from_le_bytes(*word)).is_marked())
+            };
+            grouping.marks_of_block((0, slots as u32)).into_iter().all(is_marked)
         });
         let end = match marked {
             // Below a block that is a u16.

@@ -34,21 +34,23 @@ pub(crate) struct Home {
     pub(crate) group: (u32, u32),
     /// Those of its block, by which scans go.
     pub(crate) block: (u32, u32),
+    /// The slots that are marked if a record of the block lies outside of it.
+    pub(crate) marks_of_block: [u32; 2],
 }
 
-/// The first slots of a group and of a block outside which a record is to lie.
-pub(crate) type Marks = [Option<u32>; 2];
+/// The slots that say that a record lies outside its group, and two that say that it lies outside its block.
+pub(crate) type Marks = [Option<u32>; 3];
 
 /// Of a record that lies where all readers look for it.
-pub(crate) const NO_MARKS: Marks = [None; 2];
+pub(crate) const NO_MARKS: Marks = [None; 3];
 
 impl Home {
     /// What says that a record lies in this slot, if that is another one.
     fn marks(self, slot: u32) -> Marks {
-        let outside = |(first, count): (u32, u32)| {
-            (count > 0 && !(first..first + count).contains(&slot)).then_some(first)
-        };
-        [outside(self.group), outside(self.block)]
+        let is_outside = |(first, count): (u32, u32)| count > 0 && !(first..first + count).contains(&slot);
+        let of_group = is_outside(self.group).then_some(self.group.0);
+        let [one, other] = self.marks_of_block.map(|mark| is_outside(self.block).then_some(mark));
+        [of_group, one, other]
     }
 }
 
@@ -192,11 +194,10 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         let form = (bits, grouping.block(), blocks);
         let run = blocks_among(finest(model, x), form, |block| bits_at(separator_at(block)) as i16);
         let name = |at| bits_at(name_at(at, blocks)) as u8;
-        let block = run.of(hash);
-        Ok(Some(Home {
-            group: grouping.run(block, hash, self.cap, name),
-            block: grouping.slots_of_block(block, self.cap),
-        }))
+        let number = run.of(hash);
+        let block = grouping.slots_of_block(number, self.cap);
+        let group = grouping.run(number, hash, self.cap, name);
+        Ok(Some(Home { group, block, marks_of_block: grouping.marks_of_block(block) }))
     }
 
     /// Whether the table of groups is as it was written with the segment, if there is one.
@@ -247,7 +248,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         }
     }
 
-    /// Marks the first slot of a group or block: from here on readers look for its records
+    /// Marks the slot of a group or block: from here on readers look for its records
     /// elsewhere, too.
     pub(crate) fn mark(&self, slot: u32) -> Result<(), AccessError> {
         let word = self.word(slot)?;

@@ -54,7 +54,7 @@ impl<K: BuildKeys> Segments<K> {
         #[cfg(feature = "sabotage")]
         let marks = match marks {
             _ if superblock.breaks(Sabotage::LiveBeforeMark) => NO_MARKS,
-            [group, _] if superblock.breaks(Sabotage::BlockUnmarked) => [group, None],
+            [group, ..] if superblock.breaks(Sabotage::BlockUnmarked) => [group, None, None],
             marks => marks,
         };
         marks.into_iter().flatten().try_for_each(|first| slots.mark(first))?;
