@@ -232,6 +232,12 @@ impl GroupTables {
         }
     }
 
+    /// The same by the separators of a table that begins there.
+    #[inline]
+    fn blocks_among(&self, position: u64, shape: (u8, u16, u16), finest: i64) -> BlockRun {
+        blocks_in_packed(finest, shape, self.words_from(position, self.name_words(shape.2)))
+    }
+
     /// The share of a block's keys that are below one whose line has this value, if they lie evenly in it; `None` if the table is not here.
     pub(crate) fn share_below(&self, segment: &SegmentName, block: u16, finest: i64) -> Option<f64> {
         let (position, head) = self.position(segment)?;
@@ -242,12 +248,6 @@ impl GroupTables {
         fence(Ordering::Acquire);
         let share = (finest as f64 - begin) / (end - begin);
         self.is_whole(position).then(|| if share.is_nan() { 1.0 } else { share.clamp(0.0, 1.0) })
-    }
-
-    /// The same by the separators of a table that begins there.
-    #[inline]
-    fn blocks_among(&self, position: u64, shape: (u8, u16, u16), finest: i64) -> BlockRun {
-        blocks_in_packed(finest, shape, self.words_from(position, self.name_words(shape.2)))
     }
 
     /// Bits, stride and number of the separators of a segment whose table begins with this word; `None` if it has none.

@@ -342,6 +342,20 @@ mod tests {
     }
 
     #[test]
+    fn the_marks_of_a_block_are_where_readers_and_memory_nodes_expect_them() {
+        let marks = |grouping: Grouping, block, cap| {
+            let slots = grouping.slots_of_block(block, cap);
+            (slots, grouping.marks_of_block(slots))
+        };
+        assert_eq!(marks(Grouping::plain(9, 10), 2, 28), ((18, 10), [18, 18]));
+        assert_eq!(marks(Grouping::seeded(6, 10), 1, 120), ((60, 60), [61, 61]));
+        assert_eq!(marks(Grouping::pilots(32, 7), 3, 128), ((96, 32), [96, 97]));
+        // Of a segment with fewer slots than a block.
+        assert_eq!(marks(Grouping::pilots(32, 7), 0, 1), ((0, 1), [0, 0]));
+        assert_eq!(marks(Grouping::seeded(6, 10), 0, 10), ((0, 10), [1, 1]));
+    }
+
+    #[test]
     fn groups_that_contradict_themselves_are_none() {
         for bad in [
             Grouping { per_block: 6, ..Grouping::plain(9, 10) },

@@ -64,9 +64,9 @@ pub fn choose_in_group(free: &[u32], predicted: u32, first: u32, grouping: Group
     }
 }
 
-/// The slot that a key takes in its block, which has these slots and of whose `free` ones in the
-/// window none is of the key's group; `None` if no other is either. Scans READ whole blocks, so
-/// that one of the block is found by all of them.
+/// The slot that a key takes in its block, of `count` slots from `first` on, where its group has no
+/// free one; `None` if none of the window's `free` slots is in the block. Scans READ whole blocks,
+/// so that a record in its block costs them nothing, whichever group's slot it has.
 pub fn choose_in_block(free: &[u32], predicted: u32, (first, count): (u32, u32)) -> Option<u32> {
     let window = Window { first, last: (first + count).checked_sub(1)? };
     let among = |slot: u32| free.partition_point(|other| *other < slot);

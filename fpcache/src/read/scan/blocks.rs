@@ -52,9 +52,17 @@ pub(super) struct Cut<K: KeySpace> {
 impl<K: KeySpace> Scan<'_, K> {
     /// The blocks that a key of a segment may belong to, if its table is here.
     fn blocks_of(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> KnownBlocks {
-        let Some(tables) = self.groups else { return KnownBlocks::Nothing };
-        let model = segment.model();
-        tables.blocks(&name(segment), finest(&model, self.coordinate(segment, lo, key)))
+        self.blocks_at(segment, self.finest(segment, lo, key))
+    }
+
+    /// The same by the line's value at the key.
+    fn blocks_at(&self, segment: &Segment<K>, finest: i64) -> KnownBlocks {
+        self.groups.map_or(KnownBlocks::Nothing, |tables| tables.blocks(&name(segment), finest))
+    }
+
+    /// The value of a segment's line at a key, as tables of groups are asked for it.
+    fn finest(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> i64 {
+        finest(&segment.model(), self.coordinate(segment, lo, key))
     }
 
     /// The slots of the blocks that have as many records as are wanted: of the least key's block on, or all from the first. Asks for the
@@ -67,7 +75,8 @@ impl<K: KeySpace> Scan<'_, K> {
         wanted: usize,
     ) -> Option<Slots> {
         let grouping = self.view.geometry().groups.filter(|_| self.groups.is_some() && !self.by_windows)?;
-        let least = match self.blocks_of(segment, lo, from.unwrap_or(lo)) {
+        let finest = self.finest(segment, lo, from.unwrap_or(lo));
+        let least = match self.blocks_at(segment, finest) {
             KnownBlocks::Here(blocks) => blocks,
             KnownBlocks::NotHere => {
                 self.ask_for_table(segment);
@@ -83,7 +92,7 @@ impl<K: KeySpace> Scan<'_, K> {
             return None;
         }
         let slots = (wanted as f64 * self.thinner()).ceil() as u32;
-        let before = from.map_or(0, |from| self.slots_before(segment, (lo, from), least, size));
+        let before = from.map_or(0, |_| self.slots_before(segment, finest, least, size));
         let slots = slots.saturating_add(before).saturating_add(self.extra);
         let enough = u32::from(first_block).saturating_add(slots.div_ceil(size).max(1));
         let mut end_block = u16::try_from(enough).unwrap_or(u16::MAX).min(count);
@@ -97,14 +106,7 @@ impl<K: KeySpace> Scan<'_, K> {
 
     /// About how many slots the records below a key take, from its first block on: as if keys lay evenly in blocks, and a little more, as one
     /// record that is missing costs a round trip.
-    fn slots_before(
-        &self,
-        segment: &Segment<K>,
-        (lo, key): (&K::Key, &K::Key),
-        blocks: BlockRun,
-        size: u32,
-    ) -> u32 {
-        let finest = finest(&segment.model(), self.coordinate(segment, lo, key));
+    fn slots_before(&self, segment: &Segment<K>, finest: i64, blocks: BlockRun, size: u32) -> u32 {
         // In a run of blocks it may be behind all of them.
         let share = match blocks.last - blocks.first {
             0 => self.groups.and_then(|tables| tables.share_below(&name(segment), blocks.first, finest)),
