@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The mark is no part of the record: on the first slot of a group it says that a record of that group lies, or lay, elsewhere, and on
-//! [certain slots](super::Grouping::marks_of_block) of a block that one of the block does. It stays until the segment's end, whatever becomes of the slot.
+//! [certain slots](super::Grouping::marks_of_block) of a block that a record of that block does. It stays until the segment's end,
+//! whatever becomes of the slot.
 //!
 //! The checksum is the low half of XXH3-64 over the record and its padding, seeded with the segment's generation and the
 //! record's version. A reader accepts a slot only if state, checksum and full key agree, so a torn read, a reused piece
