@@ -11,7 +11,6 @@ use fpcache::table_view::OpenError;
 use fpcache_fabric::FabricError;
 use fpcache_fabric::tcp::TokenError;
 
-use crate::tables::no_such_table;
 use crate::url::UrlError;
 
 /// Why a call failed.
@@ -224,7 +223,7 @@ impl From<FabricError> for ClientError {
     fn from(error: FabricError) -> Self {
         match error {
             // Regions are tables'.
-            FabricError::NoSuchRegion { address, name } => no_such_table(&address, &name, ""),
+            FabricError::NoSuchRegion { address, name } => Self::no_such_table(&address, &name, ""),
             error => Self::Fabric(error),
         }
     }
@@ -275,6 +274,15 @@ impl ClientError {
             Self::OutcomeUnknown { .. } => ErrorKind::Unknown,
             Self::NoRoom { .. } | Self::NotDurable { .. } => ErrorKind::Setup,
         }
+    }
+
+    /// The error for a missing table; `there` says which ones there are, or nothing.
+    pub(crate) fn no_such_table(address: &str, table: &str, there: &str) -> Self {
+        let why = format!(
+            "there is no table `{table}` at {address}{there}: create it with `fpcache-cli create --table {table}`, or use another \
+             one"
+        );
+        Self::NoSuchTable { why }
     }
 
     /// The same error of a memory node among several, which it names.

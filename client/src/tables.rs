@@ -268,14 +268,5 @@ pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: 
     }
     let names = |list: TableList| some_names(list.tables.iter().map(|table| &table.name));
     let there = listed.map_or_else(|_| String::new(), |list| format!("; the tables are: {}", names(list)));
-    no_such_table(&url.to_string(), table, &there)
-}
-
-/// The error for a missing table.
-pub(crate) fn no_such_table(address: &str, table: &str, there: &str) -> ClientError {
-    let why = format!(
-        "there is no table `{table}` at {address}{there}: create it with `fpcache-cli create --table {table}`, or use another \
-         one"
-    );
-    ClientError::NoSuchTable { why }
+    ClientError::no_such_table(&url.to_string(), table, &there)
 }

@@ -19,7 +19,7 @@ use crate::access::token_for;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
-use crate::tables::{CreateOptions, Tables, no_such_table};
+use crate::tables::{CreateOptions, Tables};
 use crate::url::{Url, parse_list};
 
 /// A set of memory nodes with tables partitioned over them, one range of keys on each.
@@ -187,7 +187,7 @@ impl Nodes {
         }
         if nodes.is_empty() {
             self.check_none_closed(name)?;
-            return Err(away.unwrap_or_else(|| no_such_table(&self.urls(), name.as_str(), "")));
+            return Err(away.unwrap_or_else(|| ClientError::no_such_table(&self.urls(), name.as_str(), "")));
         }
         // Nothing is changed while one of them is away: it would come back with a part of the
         // table.
@@ -231,7 +231,7 @@ impl Nodes {
             }
         }
         match dropped {
-            0 => Err(no_such_table(&self.urls(), name.as_str(), "")),
+            0 => Err(ClientError::no_such_table(&self.urls(), name.as_str(), "")),
             _ => Ok(()),
         }
     }
