@@ -2,12 +2,15 @@
 
 mod ahead;
 mod attempts;
+mod connector;
+mod creating;
 mod fits;
 mod flat;
 pub(crate) mod lane;
 mod ordered;
 #[cfg(feature = "tokio")]
 mod part;
+mod posting;
 mod read;
 mod recover;
 mod sending;
@@ -28,39 +31,21 @@ use fpcache::matching::Matcher;
 use fpcache::message::{Request, decode_reply};
 use fpcache::plan::Expected;
 use fpcache::table::{Table, TableOptions};
-use fpcache_fabric::{
-    Clock, Connection, Deadline, Endpoint, FabricError, ForkFlag, SystemClock, random_bits,
-};
+use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, ForkFlag};
 use thread_local::ThreadLocal;
 
 use crate::counters::{Counters, Tally};
 use crate::error::ClientError;
 use crate::kind::read_kind;
 use crate::leave::{Leave, when_thread_ends};
-use crate::session::{ReaderContext, Session, TableStats};
+use crate::session::{Session, TableStats};
 use crate::turn::Turn;
+use connector::ContextOf;
+pub(crate) use connector::{Connector, EndpointOf, Held};
 pub(crate) use fits::{check_record, misfit};
 use lane::Lane;
-pub(crate) use write::no_reply;
+pub(crate) use sending::no_reply;
 use writer::Writer;
-
-/// Makes connections of one kind.
-pub(crate) trait Connector: Send + Sync + 'static {
-    type Connection: Connection;
-
-    fn connect(&self, deadline: Deadline) -> Result<Self::Connection, FabricError>;
-
-    /// The clock of deadlines and pauses.
-    fn clock(&self) -> Arc<dyn Clock> {
-        Arc::new(SystemClock)
-    }
-
-    /// A number that no other client of the memory node has, in whichever process, under which
-    /// changes are sent.
-    fn identity(&self) -> Result<u64, FabricError> {
-        random_bits()
-    }
-}
 
 /// What all handles of a client share.
 pub(crate) struct Core<K: BuildKeys, T: Connector> {
@@ -260,16 +245,6 @@ impl<K: BuildKeys, T: Connector> Leave for Core<K, T> {
         }
     }
 }
-
-/// The endpoints of a connector's connections.
-pub(crate) type EndpointOf<T> = <<T as Connector>::Connection as Connection>::Endpoint;
-
-/// The contexts of a connector's connections.
-pub(crate) type ContextOf<K, T> = ReaderContext<K, <T as Connector>::Connection>;
-
-/// What one reader holds of a client: nothing before its first call, nor while it waits for another
-/// table.
-pub(crate) type Held<K, T> = Option<ContextOf<K, T>>;
 
 #[cfg(all(test, feature = "embedded"))]
 mod tests;

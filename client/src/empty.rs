@@ -7,14 +7,10 @@
 //! tables only when recovery is complete. Nor with one that was lost: a client that knew the table
 //! with parameters gets [`ClientError::Emptied`] from reads and writes.
 
-use std::time::Duration;
-
-use fpcache::key_space::{BuildKeys, KeySpace};
+use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordShape, TableParameters};
-use fpcache::message::{ErrorCode, Refusal, Request};
 use fpcache::table_view::OpenError;
 
-use crate::core::{Connector, Core};
 use crate::error::ClientError;
 
 /// Bytes that key and value have in a slot where both vary.
@@ -31,50 +27,6 @@ pub(crate) fn first_parameters<K: KeySpace>(values: impl IntoIterator<Item = usi
         None => RecordShape { key_bytes: None, value_bytes: None, room: ROOM },
     };
     TableParameters { shape, ..usual }
-}
-
-impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Gives the table its parameters, unless it has some by now.
-    #[cold]
-    pub(crate) fn create_for_write(
-        &self,
-        parameters: TableParameters,
-        within: Duration,
-    ) -> Result<(), ClientError> {
-        let encoders = K::encode_encoders(&K::Encoders::default());
-        let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &encoders };
-        let creation = match self.call(&begin, None, within, |creation, _| Ok(creation)) {
-            Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => return Ok(()),
-            Err(error) => {
-                if matches!(error, ClientError::Fabric(_)) {
-                    // It may have been executed all the same: nothing is in the way of the next one
-                    // then.
-                    let _ = self.call(&Request::LoadAbort, None, within, |_, _| Ok(()));
-                }
-                return Err(error);
-            }
-            Ok(creation) => creation,
-        };
-        let committed = self.call(&Request::LoadCommit, Some(creation), within, |_, _| Ok(()));
-        if committed.is_err() {
-            // Nothing must be in the way of the next attempt; that it was committed after all is as
-            // good.
-            let _ = self.call(&Request::LoadAbort, Some(creation), within, |_, _| Ok(()));
-        }
-        committed
-    }
-}
-
-/// Whether giving a table parameters failed because of another attempt to do so, or because the
-/// connection of this one was lost in between, so that trying again may help.
-pub(crate) fn is_of_another_attempt(error: &ClientError) -> bool {
-    match error {
-        // A commit without its begin, which another connection has forgotten, is invalid.
-        ClientError::Refused(Refusal { code, .. }) => {
-            matches!(code, ErrorCode::Busy | ErrorCode::OtherTable | ErrorCode::Invalid)
-        }
-        _ => false,
-    }
 }
 
 /// What a read found, `nothing` if the table has no parameters yet.

@@ -1,188 +1,36 @@
 //! Lanes: writes in flight, each with its own connection and identity.
 
-use std::borrow::Borrow;
-use std::time::Duration;
-
 use fpcache::key_space::BuildKeys;
-use fpcache::message::{WriteKind, WriteOperation, WriteReply};
-use fpcache_fabric::{Clock, Connection, Deadline, FabricError, Posted};
+use fpcache::message::{WriteKind, WriteReply};
+use fpcache_fabric::Posted;
 
 use super::ahead::Ahead;
-use super::recover::Retry;
-use super::sending::{Failed, Sending};
-use super::write::no_reply;
+use super::connector::Connector;
+use super::sending::Sending;
 use super::writer::{Limits, Writer};
-use super::{Connector, Core};
-use crate::error::ClientError;
 
 /// A way for one change at a time: what is sent along different lanes is under way together.
 pub(crate) struct Lane<K: BuildKeys, T: Connector> {
-    connection: T::Connection,
-    writer: Writer,
-    flight: Option<Flight<K::Owned>>,
-    replies: Vec<WriteReply>,
+    pub(super) connection: T::Connection,
+    pub(super) writer: Writer,
+    pub(super) flight: Option<Flight<K::Owned>>,
+    pub(super) replies: Vec<WriteReply>,
 }
 
 /// A change under way.
-struct Flight<Key> {
-    key: Key,
-    kind: WriteKind,
+pub(super) struct Flight<Key> {
+    pub(super) key: Key,
+    pub(super) kind: WriteKind,
     /// Goes ahead of the request, however often it is sent.
-    ahead: Ahead<'static>,
-    limits: Limits,
-    first: Option<First>,
+    pub(super) ahead: Ahead<'static>,
+    pub(super) limits: Limits,
+    pub(super) first: Option<First>,
 }
 
-/// Why a process does not know how a change ended.
-const PARENTS: &str = "it was posted by the process that this one was forked from, which learns how it ended";
-
 /// What became of a change's first sending.
-enum First {
+pub(super) enum First {
     Posted(Posted),
     /// The reply is the writer's.
     Answered,
     Failed(Sending),
-}
-
-impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// A lane that another one has left, or a new one.
-    pub(crate) fn open_lane(&self, within: Duration) -> Result<Lane<K, T>, ClientError> {
-        if let Some(lane) = self.lanes().pop() {
-            return Ok(lane);
-        }
-        let connection = self.connector.connect(Deadline::after_on(&*self.clock, within))?;
-        let writer = self.new_writer()?;
-        Ok(Lane { connection, writer, flight: None, replies: Vec::with_capacity(1) })
-    }
-
-    /// Keeps a lane for the next one who wants some; not one that has something under way.
-    pub(crate) fn leave_lane(&self, lane: Lane<K, T>) {
-        if lane.flight.is_none() {
-            self.lanes().push(lane);
-        }
-    }
-
-    /// Sends a change along a lane that has none under way. After an error it was not sent; what
-    /// goes wrong with the sending is told by [`settle`](Self::settle), which may send it once
-    /// more.
-    pub(crate) fn post(
-        &self,
-        lane: &mut Lane<K, T>,
-        operation: &WriteOperation<'_, &K::Key>,
-        within: Duration,
-    ) -> Result<(), ClientError> {
-        let Lane { connection, writer, flight, .. } = lane;
-        if writer.process != self.process() {
-            *writer = self.new_writer()?;
-        }
-        let (mut limits, mut retry) = (None, Retry::new(within));
-        let (ahead, limits, first) = loop {
-            let ahead = self.fill(writer, std::iter::once(*operation), true, within)?;
-            let limits = *limits.get_or_insert_with(|| Limits::new(within, &*self.clock));
-            self.revive(connection, limits.deadline)?;
-            writer.next_request();
-            match Self::send_along(connection, writer, &ahead, false, limits, &*self.clock) {
-                Ok(posted) => break (ahead, limits, First::Posted(posted)),
-                Err(Sending::Never(error)) => return Err(error.into()),
-                Err(Sending::Refused(refusal)) => return Err(refusal.into()),
-                // This lane, or the code that knows the table's shape, has not noticed yet that the
-                // table was dropped.
-                Err(Sending::OtherTable | Sending::Dropped(_)) => {
-                    self.before_refilling(limits, &mut retry)?
-                }
-                Err(failed) => break (ahead, limits, First::Failed(failed)),
-            }
-        };
-        let key = operation.key.to_owned();
-        let (kind, ahead) = (operation.kind, ahead.into_owned());
-        *flight = Some(Flight { key, kind, ahead, limits, first: Some(first) });
-        Ok(())
-    }
-
-    /// How the change under way on a lane ended: waits for its reply, and sends it once more if
-    /// there is none.
-    pub(crate) fn settle(&self, lane: &mut Lane<K, T>) -> Result<WriteReply, ClientError> {
-        let Lane { connection, writer, flight, replies } = lane;
-        // The caller has posted one.
-        let Flight { key, kind, mut ahead, limits, mut first } = flight.take().ok_or_else(no_reply)?;
-        if writer.process != self.process() {
-            // Its identity is the parent's, who may be waiting for the same reply.
-            return Err(ClientError::OutcomeUnknown { why: PARENTS.to_owned() });
-        }
-        replies.clear();
-        let mut retry = Retry::new(limits.within);
-        let ended = loop {
-            let ended = self.see_through(writer, limits, replies, |writer, sent_before| {
-                let posted = match first.take() {
-                    Some(First::Posted(posted)) => posted,
-                    Some(First::Answered) => return Ok(()),
-                    Some(First::Failed(failed)) => return Err(failed),
-                    None => {
-                        self.revive(connection, limits.deadline).map_err(Sending::Never)?;
-                        Self::send_along(connection, writer, &ahead, sent_before, limits, &*self.clock)?
-                    }
-                };
-                let part = limits.part(&*self.clock);
-                connection.wait(posted, &mut writer.reply, part).map_err(Sending::of)
-            });
-            let refilled = match ended {
-                Ok(()) => break Ok(()),
-                Err(Failed::Call(error)) => break Err(error),
-                Err(Failed::OtherTable) => self
-                    .before_refilling(limits, &mut retry)
-                    .and_then(|()| self.refill(writer, &mut ahead, limits.within)),
-            };
-            if let Err(error) = refilled {
-                break Err(error);
-            }
-        };
-        ended?;
-        if kind == WriteKind::Delete {
-            self.forget(key.borrow());
-        }
-        replies.pop().ok_or_else(no_reply)
-    }
-
-    /// As [`settle`](Self::settle), if the reply is there; else `None`, and the change stays in
-    /// flight.
-    pub(crate) fn settle_if_answered(
-        &self,
-        lane: &mut Lane<K, T>,
-    ) -> Option<Result<WriteReply, ClientError>> {
-        let Lane { connection, writer, flight, .. } = lane;
-        let first = &mut flight.as_mut()?.first;
-        if let Some(First::Posted(posted)) = first.take_if(|first| matches!(first, First::Posted(_))) {
-            *first = Some(match connection.poll(posted, &mut writer.reply) {
-                Ok(None) => First::Answered,
-                Ok(Some(posted)) => {
-                    *first = Some(First::Posted(posted));
-                    return None;
-                }
-                Err(error) => First::Failed(Sending::of(error)),
-            });
-        }
-        Some(self.settle(lane))
-    }
-
-    /// Posts the writer's request, after what goes ahead of it.
-    fn send_along(
-        connection: &T::Connection,
-        writer: &mut Writer,
-        ahead: &Ahead<'_>,
-        sent_before: bool,
-        limits: Limits,
-        clock: &dyn Clock,
-    ) -> Result<Posted, Sending> {
-        writer.send_ahead::<K>(ahead, connection, limits, clock)?;
-        connection.post(writer.encode::<K>(sent_before), limits.deadline).map_err(Sending::of)
-    }
-
-    /// Reconnects a lane that has lost its memory node.
-    fn revive(&self, connection: &mut T::Connection, deadline: Deadline) -> Result<(), FabricError> {
-        if !connection.is_alive() {
-            self.tally.reconnects.add(1);
-            *connection = self.connector.connect(deadline)?;
-        }
-        Ok(())
-    }
 }

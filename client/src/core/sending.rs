@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use fpcache::message::{ErrorCode, Refusal, decode_reply};
+use fpcache::message::{ErrorCode, MessageError, Refusal, decode_reply};
 use fpcache_fabric::{ErrorKind as FabricErrorKind, FabricError};
 
 use crate::error::ClientError;
@@ -46,6 +46,11 @@ pub(super) const OTHER_TABLE: &str =
 /// The error for a request that was sent, and perhaps executed.
 pub(super) fn unknown(why: &dyn Display) -> Failed {
     Failed::Call(ClientError::OutcomeUnknown { why: why.to_string() })
+}
+
+/// A reply that does not say how its one change ended.
+pub(crate) fn no_reply() -> ClientError {
+    MessageError::Malformed("no reply to a change".into()).into()
 }
 
 /// Whether a request was answered by the table it was for.

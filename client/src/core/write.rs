@@ -17,12 +17,13 @@ use fpcache::table_view::OpenError;
 use fpcache_fabric::{Connection, Deadline, FabricError};
 
 use super::ahead::Ahead;
+use super::creating::is_of_another_attempt;
 use super::fits::{misfit, sent};
 use super::recover::Retry;
-use super::sending::{Failed, OTHER_TABLE, Sending, is_passing, of_its_table, unknown};
+use super::sending::{Failed, OTHER_TABLE, Sending, is_passing, no_reply, of_its_table, unknown};
 use super::writer::{Limits, Writer};
 use super::{Connector, Core, Held};
-use crate::empty::{first_parameters, is_of_another_attempt};
+use crate::empty::first_parameters;
 use crate::error::ClientError;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
@@ -365,11 +366,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             cache.remove(&probe, hint);
         }
     }
-}
-
-/// A reply that does not say how its one change ended.
-pub(crate) fn no_reply() -> ClientError {
-    MessageError::Malformed("no reply to a change".into()).into()
 }
 
 /// Where the hot cache believes the record to lie.

@@ -1,0 +1,35 @@
+//! What a core connects with, and what its readers hold of a connection.
+
+use std::sync::Arc;
+
+use fpcache_fabric::{Clock, Connection, Deadline, FabricError, SystemClock, random_bits};
+
+use crate::session::ReaderContext;
+
+/// Makes connections of one kind.
+pub(crate) trait Connector: Send + Sync + 'static {
+    type Connection: Connection;
+
+    fn connect(&self, deadline: Deadline) -> Result<Self::Connection, FabricError>;
+
+    /// The clock of deadlines and pauses.
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(SystemClock)
+    }
+
+    /// A number that no other client of the memory node has, in whichever process, under which
+    /// changes are sent.
+    fn identity(&self) -> Result<u64, FabricError> {
+        random_bits()
+    }
+}
+
+/// The endpoints of a connector's connections.
+pub(crate) type EndpointOf<T> = <<T as Connector>::Connection as Connection>::Endpoint;
+
+/// The contexts of a connector's connections.
+pub(crate) type ContextOf<K, T> = ReaderContext<K, <T as Connector>::Connection>;
+
+/// What one reader holds of a client: nothing before its first call, nor while it waits for another
+/// table.
+pub(crate) type Held<K, T> = Option<ContextOf<K, T>>;
