@@ -1,8 +1,24 @@
-//! Answers of a group lookup, in reusable buffers.
+//! What lookups answer: of one key its outcome and cost, of a group all answers in reusable buffers.
 
-use fpcache::read::Outcomes;
+use fpcache::plan::Plan;
+use fpcache::read::{Cost, Outcome, Outcomes};
 
-use crate::read::Found;
+/// The outcome of a lookup, and its cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The record's version, `None` if the key is absent.
+    pub version: Option<u32>,
+    /// The plan that gave the answer.
+    pub plan: Plan,
+    /// What it cost.
+    pub cost: Cost,
+}
+
+impl From<&Outcome> for Found {
+    fn from(outcome: &Outcome) -> Self {
+        Self { version: outcome.version, plan: outcome.plan, cost: outcome.cost }
+    }
+}
 
 /// Answers of [`Client::multi_get_into`](crate::Client::multi_get_into), in the order of its keys.
 #[derive(Clone, Debug, Default)]

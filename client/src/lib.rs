@@ -125,7 +125,7 @@ mod url;
 mod waiting;
 mod write;
 
-pub use answers::Answers;
+pub use answers::{Answers, Found};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
     AsyncByteClient, AsyncClient, AsyncConfig, AsyncCounters, AsyncTableClient, ScanStream,
@@ -157,7 +157,6 @@ pub use key::{AsKey, KeyRef};
 pub use load::{Load, Loaded};
 pub use pipeline::{Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket};
 pub use pool::nodes::{NewTable, Nodes};
-pub use read::Found;
 pub use reader::{ByteReader, Reader};
 pub use session::TableStats;
 pub use tables::{CreateOptions, TableList, Tables};

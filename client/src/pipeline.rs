@@ -9,14 +9,13 @@ use fpcache::layout::RecordToken;
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply};
 use fpcache::read::Cost;
 
-use crate::answers::Answers;
+use crate::answers::{Answers, Found};
 #[cfg(doc)]
 use crate::client::Client;
 use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::lanes::Lanes;
-use crate::read::Found;
 use crate::write::outcome;
 
 /// The most writes that one pipeline has in flight.

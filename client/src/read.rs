@@ -3,37 +3,19 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::plan::Plan;
 use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
 
-use crate::answers::Answers;
+use crate::answers::{Answers, Found};
 #[cfg(doc)]
 use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient, with_core};
 use crate::error::ClientError;
 use crate::key::AsKey;
 
-/// The outcome of a lookup, and its cost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// The record's version, `None` if the key is absent.
-    pub version: Option<u32>,
-    /// The plan that gave the answer.
-    pub plan: Plan,
-    /// What it cost.
-    pub cost: Cost,
-}
-
-impl From<&Outcome> for Found {
-    fn from(outcome: &Outcome) -> Self {
-        Self { version: outcome.version, plan: outcome.plan, cost: outcome.cost }
-    }
-}
-
 impl<K: BuildKeys> TableClient<K> {
     /// The value of `key`, or `None` if it is absent. One or two dependent round trips, depending
-    /// on the [`Plan`], and one more for an external value; see the [crate](crate#cost) for rarer
-    /// costs. [`get_into`](Self::get_into) avoids the allocation.
+    /// on the [`Plan`](crate::Plan), and one more for an external value; see the
+    /// [crate](crate#cost) for rarer costs. [`get_into`](Self::get_into) avoids the allocation.
     ///
     /// # Errors
     /// The memory node is down and did not return in time, it has no such table, or the record was

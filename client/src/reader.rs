@@ -10,14 +10,14 @@ use std::time::Duration;
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
 
-use crate::answers::Answers;
+use crate::answers::{Answers, Found};
 use crate::client::Record;
 use crate::core::{Connector, Core, Held};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::mapped::MappedNode;
 use crate::pool::{Pool, PoolHeld};
-use crate::read::{Found, end_of_prefix};
+use crate::read::end_of_prefix;
 use crate::remote::RemoteNode;
 
 /// Reads a table from one thread at a time, with its own endpoint, buffers and view of the table,
