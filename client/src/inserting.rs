@@ -6,11 +6,11 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::TableParameters;
 use fpcache::message::{ErrorCode, Refusal, WriteReply, WriteStatus};
 
+use crate::changes::{Changes, outcome};
 use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::key::KeyRef;
 use crate::load::Loaded;
-use crate::write::{Changes, outcome};
 
 /// Bytes of records that are kept until they are sent; one more record may come on top.
 const KEPT_BYTES: usize = 1 << 20;

@@ -92,6 +92,7 @@ mod access;
 mod answers;
 #[cfg(feature = "tokio")]
 mod asynchronous;
+mod changes;
 mod client;
 mod config;
 mod connect;
@@ -130,6 +131,7 @@ pub use answers::{Answers, Found};
 pub use asynchronous::{
     AsyncByteClient, AsyncClient, AsyncConfig, AsyncCounters, AsyncTableClient, ScanStream,
 };
+pub use changes::{Changes, CompareAndSet};
 pub use client::{ByteClient, Client, Record, TableClient};
 pub use config::ClientConfig;
 pub use counters::Counters;
@@ -162,7 +164,6 @@ pub use session::TableStats;
 pub use tables::{CreateOptions, TableList, Tables};
 pub use url::{Url, UrlError};
 pub use waiting::{wait_for_node, wait_for_node_as};
-pub use write::{Changes, CompareAndSet};
 
 /// The snippets of the documents compile, and run where they need no memory node.
 #[cfg(all(doctest, feature = "embedded"))]

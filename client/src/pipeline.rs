@@ -10,13 +10,13 @@ use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply};
 use fpcache::read::Cost;
 
 use crate::answers::{Answers, Found};
+use crate::changes::outcome;
 #[cfg(doc)]
 use crate::client::Client;
 use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::lanes::Lanes;
-use crate::write::outcome;
 
 /// The most writes that one pipeline has in flight.
 pub const MAX_IN_FLIGHT: usize = 64;

@@ -13,9 +13,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use super::group::To;
 use super::write::unknown;
 use super::{OTHERS, runtime_has_ended};
+use crate::changes::Changes;
 use crate::client::{TableClient, Transport};
 use crate::error::{ClientError, ErrorKind};
-use crate::write::Changes;
 
 /// Calls whose changes are sent together, at most. A request may be shorter than they are.
 const TOGETHER: usize = 256;

@@ -11,9 +11,9 @@ use tokio::sync::oneshot::{self, Receiver};
 
 use super::changes::{divide, in_part, what_to_tell};
 use super::{AsyncTableClient, OTHERS, within};
+use crate::changes::{Changes, CompareAndSet, outcome};
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::write::{Changes, CompareAndSet, outcome};
 
 impl<K: BuildKeys> AsyncTableClient<K> {
     /// Makes a record; `false` if there is one already. As [`TableClient::insert`](crate::TableClient::insert); tasks that change records at the same time share

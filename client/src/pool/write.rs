@@ -7,10 +7,10 @@ use fpcache::message::{WriteOperation, WriteReply};
 
 use super::range::{Direct, Ranges};
 use super::{Pool, Tries};
+#[cfg(feature = "tokio")]
+use crate::changes::Changes;
 use crate::core::misfit;
 use crate::error::ClientError;
-#[cfg(feature = "tokio")]
-use crate::write::Changes;
 
 /// How a change ended.
 pub(crate) type Ended = Result<WriteReply, ClientError>;

@@ -1,0 +1,161 @@
+//! Batches of changes, and what replies to changes say.
+
+use fpcache::key_space::{BuildKeys, U64Keys};
+use fpcache::layout::RecordToken;
+use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
+
+use crate::error::ClientError;
+use crate::key::AsKey;
+#[cfg(feature = "tokio")]
+use crate::key::KeyRef;
+
+/// A batch of changes, applied in order and each on its own.
+#[derive(Clone, Debug)]
+pub struct Changes<K: BuildKeys = U64Keys> {
+    operations: Vec<Change<K>>,
+    /// Bytes of keys that have any.
+    keys: Vec<u8>,
+    values: Vec<u8>,
+}
+
+/// A change, and the end of its value among all values.
+#[derive(Clone, Copy, Debug)]
+struct Change<K: BuildKeys> {
+    kind: WriteKind,
+    key: K::Kept,
+    expected: RecordToken,
+    end: usize,
+}
+
+impl<K: BuildKeys> Default for Changes<K> {
+    fn default() -> Self {
+        Self { operations: Vec::new(), keys: Vec::new(), values: Vec::new() }
+    }
+}
+
+impl Changes {
+    /// An empty batch for integer keys; [`Changes::default`] is one for any keys.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+impl<K: BuildKeys> Changes<K> {
+    /// Adds an insert, which fails if the record exists.
+    pub fn insert(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
+        self.push(WriteKind::Insert, key, value)
+    }
+
+    /// Adds a put, which inserts the record or replaces its value.
+    pub fn put(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
+        self.push(WriteKind::Put, key, value)
+    }
+
+    /// Adds an update, which fails if the record does not exist.
+    pub fn update(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
+        self.push(WriteKind::Update, key, value)
+    }
+
+    /// Adds a delete, which fails if the record does not exist.
+    pub fn delete(&mut self, key: impl AsKey<K>) -> &mut Self {
+        self.push(WriteKind::Delete, key, &[])
+    }
+
+    /// Adds a compare-and-set, which replaces the value if the record still has this token.
+    pub fn compare_and_set(&mut self, key: impl AsKey<K>, expected: RecordToken, value: &[u8]) -> &mut Self {
+        self.push(WriteKind::CompareAndSet, key, value);
+        if let Some(change) = self.operations.last_mut() {
+            change.expected = expected;
+        }
+        self
+    }
+
+    fn push(&mut self, kind: WriteKind, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
+        let key = K::keep(key.as_key(), &mut self.keys);
+        self.values.extend_from_slice(value);
+        self.operations.push(Change { kind, key, expected: RecordToken::default(), end: self.values.len() });
+        self
+    }
+
+    /// The number of changes.
+    pub fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.operations.is_empty()
+    }
+
+    /// The key of the first change.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn first_key(&self) -> Option<&K::Key> {
+        self.operations.first().map(|change| K::kept(&change.key, &self.keys))
+    }
+
+    pub(crate) fn operations(&self) -> impl Iterator<Item = WriteOperation<'_, &K::Key>> + Clone {
+        let starts = std::iter::once(0).chain(self.operations.iter().map(|change| change.end));
+        self.operations.iter().zip(starts).map(|(change, start)| WriteOperation {
+            kind: change.kind,
+            key: K::kept(&change.key, &self.keys),
+            hint: None,
+            expected: change.expected,
+            value: Sent::Here(&self.values[start..change.end]),
+        })
+    }
+
+    /// The changes at these positions, in their order.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn only(&self, places: &[usize]) -> Self {
+        let mut some = Self::default();
+        for at in places {
+            let Change { kind, key, expected, end } = &self.operations[*at];
+            let start = at.checked_sub(1).map_or(0, |before| self.operations[before].end);
+            some.push(*kind, KeyRef::<K>(K::kept(key, &self.keys)), &self.values[start..*end]);
+            if let Some(change) = some.operations.last_mut() {
+                change.expected = *expected;
+            }
+        }
+        some
+    }
+
+    /// Empties the list.
+    pub fn clear(&mut self) {
+        self.operations.clear();
+        self.keys.clear();
+        self.values.clear();
+    }
+}
+
+/// The outcome of a compare-and-set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CompareAndSet {
+    /// The value was replaced; the record's new token.
+    Done(RecordToken),
+    /// The record has changed; its current token.
+    Differs(RecordToken),
+    /// There is no record.
+    Absent,
+}
+
+impl CompareAndSet {
+    /// The outcome in a reply, such as that of a [`Completed`](crate::Completed); `None` if it is
+    /// not a reply to a compare-and-set.
+    pub fn of(reply: &WriteReply) -> Option<Self> {
+        match (reply.status, reply.token) {
+            (WriteStatus::Absent, _) => Some(Self::Absent),
+            (WriteStatus::Done, Some(token)) => Some(Self::Done(token)),
+            (_, Some(token)) => Some(Self::Differs(token)),
+            (_, None) => None,
+        }
+    }
+}
+
+/// The error for a reply that says that nothing was changed.
+pub(crate) fn outcome<K: BuildKeys>(key: &K::Key, reply: WriteReply) -> Result<WriteReply, ClientError> {
+    match reply.status {
+        WriteStatus::NoRoom => Err(ClientError::NoRoom { key: K::show(key), node: None }),
+        WriteStatus::NotDurable => Err(ClientError::NotDurable { key: K::show(key), node: None }),
+        _ => Ok(reply),
+    }
+}
