@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
-use fpcache::layout::{RecordShape, RecordToken, TableParameters};
+use fpcache::layout::{RecordShape, RecordToken};
 use fpcache::message::{ErrorCode, NodeStats, Refusal, Request, SocketStats, WriteOperation, WriteReply};
 use fpcache::plan::Expected;
 use fpcache::read::Outcome;
@@ -18,10 +18,8 @@ use crate::counters::Counters;
 use crate::empty::first_parameters;
 use crate::error::ClientError;
 use crate::lanes::{Lanes, OpenLanes};
-use crate::load::Load;
 use crate::mapped::MappedNode;
 use crate::pool::{Pool, PoolLanes, RangeClient};
-use crate::reader::{Place, Places, PoolPlace, Reader};
 use crate::remote::RemoteNode;
 use crate::session::TableStats;
 
@@ -97,19 +95,6 @@ macro_rules! with_direct {
 pub(crate) use with_direct;
 
 impl<K: BuildKeys> TableClient<K> {
-    /// A reader for one thread: the same lookups and scans without the cost of finding the thread's
-    /// buffers, and some more. Cheap: its resources are created by its first call.
-    pub fn reader(&self) -> Reader<K> {
-        let places = match &self.transport {
-            Transport::Mapped(core) => Places::Mapped(Place::new(core)),
-            Transport::Remote(core) => Places::Remote(Place::new(core)),
-            Transport::Pool(pool) => Places::Pool(PoolPlace::new(pool)),
-            #[cfg(feature = "sim")]
-            Transport::Simulated(core) => Places::Simulated(Place::new(core)),
-        };
-        Reader::new(places, self.deadline)
-    }
-
     /// The same client with another deadline: `client.with_deadline(limit).get(key)`.
     #[must_use]
     pub fn with_deadline(&self, deadline: Duration) -> Self {
@@ -206,36 +191,6 @@ impl<K: BuildKeys> TableClient<K> {
     /// The memory node is down, or of another release.
     pub fn key_kind(&self) -> Result<Option<KeyKind>, ClientError> {
         with_core!(self, core => core.key_kind(self.deadline))
-    }
-
-    /// Begins a load into an empty table. With `expected_keys`, the memory node can refuse early
-    /// what does not fit; 0 if unknown.
-    ///
-    /// If the table has parameters already, from [`create`](Self::create) or from records that were
-    /// deleted since, the records are inserted one by one: they are visible as they are sent, and
-    /// take some more memory.
-    ///
-    /// # Errors
-    /// The table holds records, or is empty and has other parameters
-    /// ([`OtherParameters`](ClientError::OtherParameters)); another client is loading; the records
-    /// cannot fit.
-    pub fn load(&self, parameters: TableParameters, expected_keys: u64) -> Result<Load<'_, K>, ClientError> {
-        Load::begin(self, parameters, expected_keys, &K::Encoders::default())
-    }
-
-    /// As [`load`](Self::load), with a sorted sample of the keys to train the models on: ten
-    /// thousand from all over the data suffice. Byte strings need more models without one; integer
-    /// keys do not need one.
-    ///
-    /// # Errors
-    /// As for [`load`](Self::load).
-    pub fn load_like<'k>(
-        &self,
-        parameters: TableParameters,
-        expected_keys: u64,
-        sample: impl IntoIterator<Item = &'k K::Key>,
-    ) -> Result<Load<'_, K>, ClientError> {
-        Load::begin(self, parameters, expected_keys, &K::train(sample, expected_keys))
     }
 
     /// The memory node's name: its URL, or `embedded`.

@@ -10,7 +10,6 @@ use crate::changes::{Changes, outcome};
 use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::key::KeyRef;
-use crate::load::Loaded;
 
 /// Bytes of records that are kept until they are sent; one more record may come on top.
 const KEPT_BYTES: usize = 1 << 20;
@@ -65,10 +64,10 @@ impl<K: BuildKeys> Inserting<K> {
         if self.bytes >= KEPT_BYTES { self.send(client, creation) } else { Ok(()) }
     }
 
-    /// Sends what is left.
-    pub(crate) fn finish(&mut self, client: &TableClient<K>, creation: u64) -> Result<Loaded, ClientError> {
+    /// Sends what is left, and says how many records were inserted.
+    pub(crate) fn finish(&mut self, client: &TableClient<K>, creation: u64) -> Result<u64, ClientError> {
         self.send(client, creation)?;
-        Ok(Loaded { keys: self.sent, segments: client.stats()?.segments })
+        Ok(self.sent)
     }
 
     fn send(&mut self, client: &TableClient<K>, creation: u64) -> Result<(), ClientError> {

@@ -50,8 +50,40 @@ pub struct Loaded {
     pub segments: u64,
 }
 
+impl<K: BuildKeys> TableClient<K> {
+    /// Begins a load into an empty table. With `expected_keys`, the memory node can refuse early
+    /// what does not fit; 0 if unknown.
+    ///
+    /// If the table has parameters already, from [`create`](Self::create) or from records that were
+    /// deleted since, the records are inserted one by one: they are visible as they are sent, and
+    /// take some more memory.
+    ///
+    /// # Errors
+    /// The table holds records, or is empty and has other parameters
+    /// ([`OtherParameters`](ClientError::OtherParameters)); another client is loading; the records
+    /// cannot fit.
+    pub fn load(&self, parameters: TableParameters, expected_keys: u64) -> Result<Load<'_, K>, ClientError> {
+        Load::begin(self, parameters, expected_keys, &K::Encoders::default())
+    }
+
+    /// As [`load`](Self::load), with a sorted sample of the keys to train the models on: ten
+    /// thousand from all over the data suffice. Byte strings need more models without one; integer
+    /// keys do not need one.
+    ///
+    /// # Errors
+    /// As for [`load`](Self::load).
+    pub fn load_like<'k>(
+        &self,
+        parameters: TableParameters,
+        expected_keys: u64,
+        sample: impl IntoIterator<Item = &'k K::Key>,
+    ) -> Result<Load<'_, K>, ClientError> {
+        Load::begin(self, parameters, expected_keys, &K::train(sample, expected_keys))
+    }
+}
+
 impl<'c, K: BuildKeys> Load<'c, K> {
-    pub(crate) fn begin(
+    fn begin(
         client: &'c TableClient<K>,
         parameters: TableParameters,
         expected_keys: u64,
@@ -201,7 +233,8 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             return Ok(all);
         }
         if let Some(inserting) = &mut self.inserting {
-            return inserting.finish(&self.client, self.creation);
+            let keys = inserting.finish(&self.client, self.creation)?;
+            return Ok(Loaded { keys, segments: self.client.stats()?.segments });
         }
         self.flush()?;
         let loaded = self.request(&Request::LoadCommit, |body| match body.as_chunks::<8>().0 {

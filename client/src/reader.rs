@@ -11,7 +11,7 @@ use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
 
 use crate::answers::{Answers, Found};
-use crate::client::Record;
+use crate::client::{Record, TableClient, Transport};
 use crate::core::{Connector, Core, Held};
 use crate::error::ClientError;
 use crate::key::AsKey;
@@ -108,11 +108,22 @@ macro_rules! with_place {
 }
 pub(crate) use with_place;
 
-impl<K: BuildKeys> Reader<K> {
-    pub(crate) fn new(places: Places<K>, deadline: Duration) -> Self {
-        Self { places, deadline, _one_thread: PhantomData }
+impl<K: BuildKeys> TableClient<K> {
+    /// A reader for one thread: the same lookups and scans without the cost of finding the thread's
+    /// buffers, and some more. Cheap: its resources are created by its first call.
+    pub fn reader(&self) -> Reader<K> {
+        let places = match &self.transport {
+            Transport::Mapped(core) => Places::Mapped(Place::new(core)),
+            Transport::Remote(core) => Places::Remote(Place::new(core)),
+            Transport::Pool(pool) => Places::Pool(PoolPlace::new(pool)),
+            #[cfg(feature = "sim")]
+            Transport::Simulated(core) => Places::Simulated(Place::new(core)),
+        };
+        Reader { places, deadline: self.deadline, _one_thread: PhantomData }
     }
+}
 
+impl<K: BuildKeys> Reader<K> {
     /// Sets the deadline of calls, which is the client's by default.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
