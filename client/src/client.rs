@@ -19,7 +19,8 @@ use crate::empty::first_parameters;
 use crate::error::ClientError;
 use crate::lanes::{Lanes, OpenLanes};
 use crate::mapped::MappedNode;
-use crate::pool::{Pool, PoolLanes, RangeClient};
+use crate::pool::Pool;
+use crate::pool::lanes::PoolLanes;
 use crate::remote::RemoteNode;
 use crate::session::TableStats;
 
@@ -106,10 +107,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// The memory node is gone.
     pub fn stats(&self) -> Result<NodeStats, ClientError> {
-        if let Transport::Pool(pool) = &self.transport {
-            return pool.stats(self.deadline);
-        }
-        self.request(&Request::Stats, None, |_, body| Ok(NodeStats::decode(body)?))
+        with_core!(self, core => core.stats(self.deadline))
     }
 
     /// Statistics of the memory node's sockets, for all tables: one request to its processor.
@@ -263,15 +261,6 @@ impl<K: BuildKeys> TableClient<K> {
             core => Ok(Box::new(OpenLanes::open(core, count, self.deadline)?)),
             pool => Ok(Box::new(PoolLanes::open(pool, count)))
         )
-    }
-
-    /// The ranges, if the table is over several memory nodes: a client for each, and the key at
-    /// which the range ends.
-    pub(crate) fn ranges(&self) -> Result<Vec<RangeClient<K>>, ClientError> {
-        match &self.transport {
-            Transport::Pool(pool) => pool.clients(self.deadline),
-            _ => Ok(Vec::new()),
-        }
     }
 
     /// An error of changing a key, with the memory node if there are several.

@@ -28,7 +28,7 @@ use crossbeam::utils::CachePadded;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::matching::Matcher;
-use fpcache::message::{Request, decode_reply};
+use fpcache::message::{NodeStats, Request, decode_reply};
 use fpcache::plan::Expected;
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, ForkFlag};
@@ -120,6 +120,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Opens this client's connections.
     pub(crate) fn connector(&self) -> &T {
         &self.connector
+    }
+
+    /// The memory node's counters.
+    pub(crate) fn stats(&self, within: Duration) -> Result<NodeStats, ClientError> {
+        self.call(&Request::Stats, None, within, |_, body| Ok(NodeStats::decode(body)?))
     }
 
     /// The table as this compute node has it.

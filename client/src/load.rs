@@ -2,16 +2,17 @@
 
 use std::borrow::{Borrow, Cow};
 
-use fpcache::key_space::{BuildKeys, U64Keys};
+use fpcache::key_space::{BuildKeys, KeySpace, U64Keys};
 use fpcache::layout::{TableParameters, ValuePlace};
 use fpcache::message::keys::{put_record, record_bytes};
 use fpcache::message::{Chunk, ErrorCode, MAX_AHEAD_BYTES, MessageError, Piece, Refusal, Request, Sent};
 
-use crate::client::TableClient;
+use crate::client::{TableClient, Transport};
 use crate::core::check_record;
 use crate::error::ClientError;
 use crate::inserting::Inserting;
 use crate::key::{AsKey, KeyRef};
+use crate::pool::Direct;
 
 /// A load in progress: records in ascending key order, sent in chunks that fill a request.
 ///
@@ -89,7 +90,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         expected_keys: u64,
         encoders: &K::Encoders,
     ) -> Result<Self, ClientError> {
-        let ranges = client.ranges()?;
+        let ranges = clients_of_ranges(client)?;
         if ranges.is_empty() {
             return Self::begin_one(Cow::Borrowed(client), parameters, expected_keys, encoders);
         }
@@ -269,6 +270,23 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         self.records.clear();
         Ok(())
     }
+}
+
+/// A client of one range, with the key that the range ends before.
+type RangeClient<K> = (Option<<K as KeySpace>::Owned>, TableClient<K>);
+
+/// A client of each range; none if the table is on one memory node.
+fn clients_of_ranges<K: BuildKeys>(client: &TableClient<K>) -> Result<Vec<RangeClient<K>>, ClientError> {
+    let Transport::Pool(pool) = &client.transport else { return Ok(Vec::new()) };
+    let deadline = client.deadline();
+    let clients = pool.connected(deadline)?.into_iter().map(|range| {
+        let transport = match range.core {
+            Direct::Mapped(core) => Transport::Mapped(core),
+            Direct::Remote(core) => Transport::Remote(core),
+        };
+        (range.end, TableClient::of(transport, &range.node, deadline))
+    });
+    Ok(clients.collect())
 }
 
 /// Says of a load that was refused that the memory node may be for keys of another kind.

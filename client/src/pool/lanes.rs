@@ -7,11 +7,12 @@ use fpcache::TableName;
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
 
-use super::{Pool, Tries};
+use super::Pool;
+use super::range::with_core_of;
+use super::tries::Tries;
 use crate::core::no_reply;
 use crate::error::ClientError;
 use crate::lanes::{Lanes, OpenLanes};
-use crate::pool::Direct;
 
 /// Lanes by number, each of which leads to any of the memory nodes: to each over a connection that
 /// is made when it is first needed. Writes of one key go to one memory node, so that their order is
@@ -73,10 +74,8 @@ impl<K: BuildKeys> Lanes<K> for PoolLanes<K> {
             let way = match lane.ways.iter().position(|way| way.table == table) {
                 Some(way) => Ok(way),
                 None => ranges.core(index, &pool.config, left).and_then(|core| {
-                    let open: Box<dyn Lanes<K>> = match core {
-                        Direct::Mapped(core) => Box::new(OpenLanes::open(core, 1, left)?),
-                        Direct::Remote(core) => Box::new(OpenLanes::open(core, 1, left)?),
-                    };
+                    let open: Box<dyn Lanes<K>> =
+                        with_core_of!(core, core => Box::new(OpenLanes::open(core, 1, left)?));
                     // Those to tables that were dropped are of no use any more.
                     lane.ways.retain(|way| ranges.has(&way.table));
                     lane.opened += 1;

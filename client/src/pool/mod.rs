@@ -10,13 +10,14 @@
 //! | `maps` | the maps that memory nodes publish, and which of them counts |
 //! | `range` | the ranges of a map, each connected or not |
 //! | `read`, `ordered`, `write` | the calls |
+//! | `tries` | how long a call goes on with maps that change |
 //! | `renewing` | going on with a newer map |
 //! | `stats` | statistics of all memory nodes |
 //! | `lanes` | writes in flight |
 //! | `nodes` | creating and dropping such tables |
 //! | `making` | the protocol for that |
 
-mod lanes;
+pub(crate) mod lanes;
 mod making;
 mod maps;
 pub(crate) mod nodes;
@@ -27,6 +28,7 @@ mod range;
 mod read;
 mod renewing;
 mod stats;
+mod tries;
 mod write;
 
 use std::cell::RefCell;
@@ -35,7 +37,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use crossbeam::utils::CachePadded;
-use fpcache::key_space::{BuildKeys, KeyKind, KeySpace};
+use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::RecordShape;
 use fpcache::map::RangeMap;
 use fpcache::matching::Matcher;
@@ -43,17 +45,15 @@ use fpcache::message::ErrorCode;
 use fpcache::read::Outcomes;
 use thread_local::ThreadLocal;
 
-use crate::client::TableClient;
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::leave::{Leave, when_thread_ends};
 use crate::turn::Turn;
 use crate::url::Url;
-pub(crate) use lanes::PoolLanes;
 use maps::{Answered, Chosen, choose, fetch_all};
+use range::{Connected, DirectHeld, Range, with_core_of};
 pub(crate) use range::{Direct, Ranges};
-use range::{DirectHeld, Spot};
-use renewing::{ENOUGH_FOR_A_MAP, Fruitless, NoNewer, Tries};
+use tries::{ENOUGH_FOR_A_MAP, Fruitless, Tries};
 
 /// What all handles of a client of a table over several memory nodes share.
 pub(crate) struct Pool<K: BuildKeys> {
@@ -87,9 +87,6 @@ impl<K: BuildKeys> Default for PoolHeld<K> {
         Self { ranges: None, held: Vec::new(), assigned: Vec::new(), answers: Outcomes::default() }
     }
 }
-
-/// A client of one range, with the key that the range ends before.
-pub(crate) type RangeClient<K> = (Option<<K as KeySpace>::Owned>, TableClient<K>);
 
 impl<K: BuildKeys> Pool<K> {
     /// A client of the table that the settings name, if one of these memory nodes publishes a map
@@ -214,45 +211,34 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Of each range what `of` says, in the order of keys.
+    /// Of each range what `of` says of it and its core, in the time that is left, in the order of
+    /// keys.
     fn each<R>(
         &self,
         within: Duration,
-        mut of: impl FnMut(&TableClient<K>) -> Result<R, ClientError>,
+        mut of: impl FnMut(&Range<K>, &Direct<K>, Duration) -> Result<R, ClientError>,
     ) -> Result<Vec<R>, ClientError> {
-        Ok(self.each_with_end(within, |_, client| of(client))?.1)
-    }
-
-    /// As [`each`](Self::each), with the key that a range ends before; and the ranges that were
-    /// asked.
-    fn each_with_end<R>(
-        &self,
-        within: Duration,
-        mut of: impl FnMut(&Option<K::Owned>, &TableClient<K>) -> Result<R, ClientError>,
-    ) -> Result<(Arc<Ranges<K>>, Vec<R>), ClientError> {
         let mut tries = Tries::begun(within);
         loop {
             let ranges = self.ranges();
             let asked: Result<Vec<R>, _> = (0..ranges.ranges.len())
                 .map(|index| {
-                    let client = ranges.client(index, &self.config, tries.left());
-                    let asked = client.and_then(|client| of(&ranges.ranges[index].end, &client));
+                    let left = tries.left();
+                    let core = ranges.core(index, &self.config, left);
+                    let asked = core.and_then(|core| of(&ranges.ranges[index], core, left));
                     asked.map_err(|error| (index, error))
                 })
                 .collect();
             match asked {
-                Ok(all) => return Ok((ranges, all)),
+                Ok(all) => return Ok(all),
                 Err((index, error)) => self.get_over(&ranges, index, error, &mut tries)?,
             }
         }
     }
 
-    /// A client of each range, in the order of keys, with the key that its range ends before.
-    pub(crate) fn clients(&self, within: Duration) -> Result<Vec<RangeClient<K>>, ClientError> {
-        let with_end = |end: &Option<K::Owned>, client: &TableClient<K>| {
-            Ok((end.clone(), client.clone().with_deadline(within)))
-        };
-        Ok(self.each_with_end(within, with_end)?.1)
+    /// All ranges, connected, in the order of keys.
+    pub(crate) fn connected(&self, within: Duration) -> Result<Vec<Connected<K>>, ClientError> {
+        self.each(within, |range, core, _| Ok(range.with(core)))
     }
 
     /// How records lie in slots: in all ranges alike that have parameters, so that it is as the
@@ -290,10 +276,7 @@ impl<K: BuildKeys> Pool<K> {
         index: usize,
         within: Duration,
     ) -> Result<RecordShape, ClientError> {
-        match ranges.core(index, &self.config, within)? {
-            Direct::Mapped(core) => core.shape(within),
-            Direct::Remote(core) => core.shape(within),
-        }
+        with_core_of!(ranges.core(index, &self.config, within)?, core => core.shape(within))
     }
 
     /// What the keys of the table are.

@@ -7,7 +7,8 @@ use fpcache::key_space::BuildKeys;
 use fpcache::read::Scan;
 
 use super::range::on_range;
-use super::{Pool, PoolHeld, Tries};
+use super::tries::Tries;
+use super::{Pool, PoolHeld};
 use crate::error::ClientError;
 
 impl<K: BuildKeys> Pool<K> {

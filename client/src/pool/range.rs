@@ -8,21 +8,16 @@ use fpcache::TableName;
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::BuildKeys;
 use fpcache::map::{RangeMap, key_of_bytes};
-use fpcache::message::{ErrorCode, Refusal};
 use fpcache::plan::FabricCosts;
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
-use super::making;
-use super::{NoNewer, PoolHeld};
 use crate::access::token_for;
-use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::core::{Core, Held};
 use crate::counters::Counters;
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use crate::remote::RemoteNode;
-use crate::tables::Tables;
 use crate::turn::Turn;
 use crate::url::Url;
 
@@ -30,6 +25,24 @@ use crate::url::Url;
 pub(crate) enum Direct<K: BuildKeys> {
     Mapped(Arc<Core<K, MappedNode>>),
     Remote(Arc<Core<K, RemoteNode>>),
+}
+
+impl<K: BuildKeys> Clone for Direct<K> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Mapped(core) => Self::Mapped(Arc::clone(core)),
+            Self::Remote(core) => Self::Remote(Arc::clone(core)),
+        }
+    }
+}
+
+/// A range that is connected.
+pub(crate) struct Connected<K: BuildKeys> {
+    /// The key that the range ends before.
+    pub(crate) end: Option<K::Owned>,
+    /// The URL of its memory node.
+    pub(crate) node: String,
+    pub(crate) core: Direct<K>,
 }
 
 /// What a reader holds of a range's core.
@@ -46,12 +59,23 @@ pub(super) enum Spot<'h, K: BuildKeys> {
     Remote(&'h Arc<Core<K, RemoteNode>>, &'h mut Held<K, RemoteNode>),
 }
 
+/// Runs an expression with the core of a range.
+macro_rules! with_core_of {
+    ($direct:expr, $core:ident => $body:expr) => {
+        match $direct {
+            $crate::pool::range::Direct::Mapped($core) => $body,
+            $crate::pool::range::Direct::Remote($core) => $body,
+        }
+    };
+}
+pub(super) use with_core_of;
+
 /// Runs an expression with the core of a range and what the reader holds of it.
 macro_rules! on_range {
     ($pool:expr, $ranges:expr, $held:expr, $index:expr, $within:expr, ($core:ident, $own:ident) => $body:expr) => {
-        match $ranges.spot($held, $index, &$pool.config, $within) {
-            Ok($crate::pool::Spot::Mapped($core, $own)) => $body,
-            Ok($crate::pool::Spot::Remote($core, $own)) => $body,
+        match $ranges.spot(&mut $held.held[$index], $index, &$pool.config, $within) {
+            Ok($crate::pool::range::Spot::Mapped($core, $own)) => $body,
+            Ok($crate::pool::range::Spot::Remote($core, $own)) => $body,
             Err(error) => Err(error),
         }
     };
@@ -64,7 +88,7 @@ pub(crate) struct Range<K: BuildKeys> {
     pub(super) end: Option<K::Owned>,
     pub(super) url: Url,
     /// The name of its table, which is never given to other keys.
-    table: TableName,
+    pub(super) table: TableName,
     core: OnceLock<Direct<K>>,
     connecting: Turn,
 }
@@ -116,17 +140,6 @@ impl<K: BuildKeys> Ranges<K> {
     /// A range's core, and what a reader holds of it.
     #[inline]
     pub(super) fn spot<'h>(
-        &'h self,
-        held: &'h mut PoolHeld<K>,
-        index: usize,
-        config: &ClientConfig,
-        within: Duration,
-    ) -> Result<Spot<'h, K>, ClientError> {
-        self.spot_of(&mut held.held[index], index, config, within)
-    }
-
-    #[inline]
-    pub(super) fn spot_of<'h>(
         &'h self,
         held: &'h mut DirectHeld<K>,
         index: usize,
@@ -195,20 +208,6 @@ impl<K: BuildKeys> Ranges<K> {
         Ok(range.core.get_or_init(|| core))
     }
 
-    /// A client of one range.
-    pub(super) fn client(
-        &self,
-        index: usize,
-        config: &ClientConfig,
-        within: Duration,
-    ) -> Result<TableClient<K>, ClientError> {
-        let transport = match self.core(index, config, within)? {
-            Direct::Mapped(core) => Transport::Mapped(Arc::clone(core)),
-            Direct::Remote(core) => Transport::Remote(Arc::clone(core)),
-        };
-        Ok(TableClient::of(transport, &self.ranges[index].url.to_string(), within))
-    }
-
     /// The error of a range's call, with the memory node's name.
     #[cold]
     pub(crate) fn named(&self, index: usize, error: ClientError) -> ClientError {
@@ -247,66 +246,27 @@ impl<K: BuildKeys> Ranges<K> {
     pub(super) fn table(&self, index: usize) -> TableName {
         self.ranges[index].table
     }
-
-    /// The error for a range that its memory node does not have, though the map says so, by what is
-    /// known of the others.
-    #[cold]
-    pub(super) fn lost(
-        &self,
-        index: usize,
-        error: ClientError,
-        config: &ClientConfig,
-        found: &NoNewer,
-        within: Duration,
-    ) -> ClientError {
-        let ClientError::NoSuchTable { .. } = error else { return self.named(index, error) };
-        let (range, name) = (&self.ranges[index], self.map.name);
-        let (node, table) = (range.url.to_string(), range.table.to_string());
-        let listed = token_for(&range.url, config.token)
-            .and_then(|token| Tables::at(range.url.clone(), token, within).map_err(ClientError::from))
-            .and_then(|tables| tables.find(&range.table));
-        match listed {
-            Ok(Some(info)) if info.is_closed() => return ClientError::TableClosed { address: node, table },
-            // It was on its way.
-            Ok(Some(_)) => {
-                return Refusal::new(ErrorCode::Busy, format!("{node}: `{table}` is there again")).into();
-            }
-            Ok(None) => {}
-            Err(error) => return error.at(&node),
-        }
-        if found.with_it.iter().any(|other| *other != node) {
-            return making::lost(&self.map, &node);
-        }
-        let why = match &found.silent {
-            Some(silent) => format!(
-                "the memory node {node} has no range of the table `{name}`: it was dropped, or {node} has lost it; {silent}, which may \
-                 know, does not answer"
-            ),
-            None => format!("there is no table `{name}` over several memory nodes any more: it was dropped"),
-        };
-        ClientError::NoSuchTable { why }
-    }
 }
 
 impl<K: BuildKeys> Range<K> {
+    /// The range with its core.
+    pub(super) fn with(&self, core: &Direct<K>) -> Connected<K> {
+        Connected { end: self.end.clone(), node: self.url.to_string(), core: core.clone() }
+    }
+
     /// Its core, if it has been connected.
     pub(super) fn connected(&self) -> Option<&Direct<K>> {
         self.core.get()
     }
 
     pub(super) fn clear_cache(&self) {
-        match self.core.get() {
-            Some(Direct::Mapped(core)) => core.clear_cache(),
-            Some(Direct::Remote(core)) => core.clear_cache(),
-            None => {}
+        if let Some(connected) = self.connected() {
+            with_core_of!(connected, core => core.clear_cache());
         }
     }
 
     pub(super) fn counters(&self) -> Option<Counters> {
-        match self.core.get()? {
-            Direct::Mapped(core) => Some(core.counters()),
-            Direct::Remote(core) => Some(core.counters()),
-        }
+        Some(with_core_of!(self.connected()?, core => core.counters()))
     }
 
     pub(super) fn huge_bytes(&self) -> Option<u64> {

@@ -7,7 +7,8 @@ use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted, look_up_all};
 
 use super::range::{DirectHeld, Ranges, Spot, on_range};
-use super::{Pool, PoolHeld, Tries};
+use super::tries::Tries;
+use super::{Pool, PoolHeld};
 use crate::core::EndpointOf;
 use crate::error::ClientError;
 use crate::remote::RemoteNode;
@@ -139,7 +140,7 @@ impl<K: BuildKeys> Pool<K> {
                 continue;
             }
             let left = tries.left();
-            match ranges.spot_of(own, index, &self.config, left) {
+            match ranges.spot(own, index, &self.config, left) {
                 Ok(Spot::Remote(core, own)) => {
                     let begun = core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
                         let Buffers { endpoint, lookup, .. } = buffers;
@@ -165,7 +166,7 @@ impl<K: BuildKeys> Pool<K> {
         // wait for.
         for index in in_place {
             let left = tries.left();
-            let looked = match ranges.spot_of(&mut held.held[index], index, &self.config, left) {
+            let looked = match ranges.spot(&mut held.held[index], index, &self.config, left) {
                 Ok(Spot::Mapped(core, own)) => {
                     core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
                         let Buffers { endpoint, lookup, .. } = buffers;

@@ -6,33 +6,18 @@ use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::map::{MapState, RangeMap};
+use fpcache::message::{ErrorCode, Refusal};
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
 use super::maps::{self, Answered, Chosen, choose, fetch_all};
-use super::{Pool, Ranges};
+use super::range::Ranges;
+use super::tries::{Fruitless, NoNewer, Tries};
+use super::{Pool, making};
+use crate::access::token_for;
+use crate::config::ClientConfig;
 use crate::error::ClientError;
+use crate::tables::Tables;
 use crate::url::Url;
-
-/// How often a call continues with a newer map before it gives up.
-const MAPS: u32 = 8;
-
-/// What was found when there was no newer map.
-#[derive(Clone, Debug)]
-pub(super) struct Fruitless {
-    /// The number of the map that was in use, and when its memory nodes began to be asked.
-    number: u64,
-    begun: Instant,
-    found: NoNewer,
-}
-
-/// What memory nodes said of a table of which there was no newer map.
-#[derive(Clone, Debug)]
-pub(super) struct NoNewer {
-    /// The memory nodes that have ranges of the same table still, and have it for whole.
-    pub(super) with_it: Vec<String>,
-    /// One that could not be asked.
-    pub(super) silent: Option<String>,
-}
 
 /// What a look for a newer map has found.
 pub(super) enum Renewed {
@@ -40,36 +25,8 @@ pub(super) enum Renewed {
     Not(NoNewer),
 }
 
-/// Within this time, or four times that of the slowest answer, memory nodes tell the map of a table
-/// that another one has told. A first packet that is lost is sent again after a second: one that is
-/// away may have the map of a table that was dropped since, which those who answer late know.
-pub(super) const ENOUGH_FOR_A_MAP: Duration = Duration::from_millis(1500);
-
 /// The least time between two searches for a newer map that find none, of all threads.
 const BETWEEN_LOOKS: Duration = Duration::from_millis(100);
-
-/// A call's patience with maps that change.
-pub(super) struct Tries {
-    within: Duration,
-    started: Option<Instant>,
-    maps: u32,
-}
-
-impl Tries {
-    pub(super) fn new(within: Duration) -> Self {
-        Self { within, started: None, maps: 0 }
-    }
-
-    /// Of a call that asks several memory nodes: its time begins now.
-    pub(super) fn begun(within: Duration) -> Self {
-        Self { within, started: Some(Instant::now()), maps: 0 }
-    }
-
-    /// What is left of the call's time, which begins with its first failure.
-    pub(super) fn left(&self) -> Duration {
-        self.started.map_or(self.within, |started| self.within.saturating_sub(started.elapsed()))
-    }
-}
 
 impl<K: BuildKeys> Pool<K> {
     /// Prepares a retry after a range's call failed: finds a newer map, if the range is not where
@@ -83,12 +40,10 @@ impl<K: BuildKeys> Pool<K> {
         tries: &mut Tries,
     ) -> Result<(), ClientError> {
         let failed = Instant::now();
-        tries.started.get_or_insert(failed);
-        let is_gone = Self::is_gone(&error);
-        tries.maps += 1;
+        let has_tries = tries.go_on(failed);
         // The creator of a table means the ranges that it created, and no others of its name.
         let is_final = ranges.map.state != MapState::Whole;
-        if !is_gone || is_final || tries.maps > MAPS || tries.left().is_zero() {
+        if !Self::is_gone(&error) || is_final || !has_tries {
             return Err(ranges.named(index, error));
         }
         match self.renew(ranges, failed, tries)? {
@@ -155,6 +110,47 @@ impl<K: BuildKeys> Pool<K> {
     fn fruitless(&self) -> MutexGuard<'_, Option<Fruitless>> {
         // Replaced in one assignment.
         self.fruitless.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: BuildKeys> Ranges<K> {
+    /// The error for a range that its memory node does not have, though the map says so, by what is
+    /// known of the others.
+    #[cold]
+    fn lost(
+        &self,
+        index: usize,
+        error: ClientError,
+        config: &ClientConfig,
+        found: &NoNewer,
+        within: Duration,
+    ) -> ClientError {
+        let ClientError::NoSuchTable { .. } = error else { return self.named(index, error) };
+        let (range, name) = (&self.ranges[index], self.map.name);
+        let (node, table) = (range.url.to_string(), range.table.to_string());
+        let listed = token_for(&range.url, config.token)
+            .and_then(|token| Tables::at(range.url.clone(), token, within).map_err(ClientError::from))
+            .and_then(|tables| tables.find(&range.table));
+        match listed {
+            Ok(Some(info)) if info.is_closed() => return ClientError::TableClosed { address: node, table },
+            // It was on its way.
+            Ok(Some(_)) => {
+                return Refusal::new(ErrorCode::Busy, format!("{node}: `{table}` is there again")).into();
+            }
+            Ok(None) => {}
+            Err(error) => return error.at(&node),
+        }
+        if found.with_it.iter().any(|other| *other != node) {
+            return making::lost(&self.map, &node);
+        }
+        let why = match &found.silent {
+            Some(silent) => format!(
+                "the memory node {node} has no range of the table `{name}`: it was dropped, or {node} has lost it; {silent}, which may \
+                 know, does not answer"
+            ),
+            None => format!("there is no table `{name}` over several memory nodes any more: it was dropped"),
+        };
+        ClientError::NoSuchTable { why }
     }
 }
 

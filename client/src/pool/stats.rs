@@ -8,7 +8,7 @@ use fpcache::message::NodeStats;
 use fpcache::plan::Expected;
 
 use super::Pool;
-use crate::client::TableClient;
+use super::range::with_core_of;
 use crate::counters::Counters;
 use crate::error::ClientError;
 use crate::session::TableStats;
@@ -16,16 +16,17 @@ use crate::session::TableStats;
 impl<K: BuildKeys> Pool<K> {
     /// The memory nodes' counters, together.
     pub(crate) fn stats(&self, within: Duration) -> Result<NodeStats, ClientError> {
-        let all = self.each(within, TableClient::stats)?;
+        let all = self.each(within, |_, core, left| with_core_of!(core, core => core.stats(left)))?;
         Ok(all.into_iter().reduce(|a, b| sum(&a, &b)).unwrap_or_default())
     }
 
     /// The table as this compute node has it.
     pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
-        let all = self.each(within, |client| match client.table() {
-            Err(error) if error.is_of_empty_table() => Ok(None),
-            table => table.map(Some),
-        })?;
+        let all =
+            self.each(within, |_, core, left| match with_core_of!(core, core => core.table_stats(left)) {
+                Err(error) if error.is_of_empty_table() => Ok(None),
+                table => table.map(Some),
+            })?;
         let add = |mut a: TableStats, b: TableStats| {
             a.model_bytes += b.model_bytes;
             a.group_bytes += b.group_bytes;
@@ -43,10 +44,14 @@ impl<K: BuildKeys> Pool<K> {
 
     /// The expected cost of a call with this many keys of one range: that of the slowest range.
     pub(crate) fn expected(&self, keys: usize, within: Duration) -> Result<Expected, ClientError> {
-        let all = self.each(within, |client| match client.expected(keys) {
-            Err(error) if error.is_of_empty_table() => Ok(None),
-            expected => expected.map(Some),
-        })?;
+        let all =
+            self.each(
+                within,
+                |_, core, left| match with_core_of!(core, core => core.expected(keys, left)) {
+                    Err(error) if error.is_of_empty_table() => Ok(None),
+                    expected => expected.map(Some),
+                },
+            )?;
         let longest = all.into_iter().flatten().max_by(|a, b| a.round_trip.total_cmp(&b.round_trip));
         longest.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
     }
@@ -67,7 +72,8 @@ impl<K: BuildKeys> Pool<K> {
             a.conflicts += b.conflicts;
             a
         };
-        Ok(self.each(within, TableClient::cache_stats)?.into_iter().flatten().reduce(add))
+        let all = self.each(within, |_, core, left| with_core_of!(core, core => core.cache_stats(left)))?;
+        Ok(all.into_iter().flatten().reduce(add))
     }
 
     /// Empties the hot caches.

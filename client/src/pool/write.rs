@@ -5,8 +5,9 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
 
-use super::range::{Direct, Ranges};
-use super::{Pool, Tries};
+use super::Pool;
+use super::range::{Ranges, with_core_of};
+use super::tries::Tries;
 #[cfg(feature = "tokio")]
 use crate::changes::Changes;
 use crate::core::misfit;
@@ -26,10 +27,8 @@ impl<K: BuildKeys> Pool<K> {
         loop {
             let ranges = self.ranges();
             let (index, left) = (ranges.index_of(operation.key), tries.left());
-            let written = ranges.core(index, &self.config, left).and_then(|core| match core {
-                Direct::Mapped(core) => core.write_one(operation, left),
-                Direct::Remote(core) => core.write_one(operation, left),
-            });
+            let core = ranges.core(index, &self.config, left);
+            let written = core.and_then(|core| with_core_of!(core, core => core.write_one(operation, left)));
             match written {
                 Err(error) => self.get_over_write(&ranges, index, error, &mut tries)?,
                 written => return written,
@@ -117,10 +116,10 @@ impl<K: BuildKeys> Pool<K> {
             let places: Vec<usize> = (next..operations.len()).filter(of_range).collect();
             let wanted = places.iter().map(|at| operations[*at]);
             let mut done = Vec::with_capacity(places.len());
-            let written = ranges.core(index, &self.config, left).and_then(|core| match core {
-                Direct::Mapped(core) => core.write(wanted.clone(), None, left, &mut done),
-                Direct::Remote(core) => core.write(wanted.clone(), None, left, &mut done),
-            });
+            let core = ranges.core(index, &self.config, left);
+            let written = core.and_then(
+                |core| with_core_of!(core, core => core.write(wanted.clone(), None, left, &mut done)),
+            );
             let made = done.len();
             for (at, reply) in places.iter().copied().zip(done) {
                 all[at] = Some(Ok(reply));
@@ -159,10 +158,7 @@ impl<K: BuildKeys> Pool<K> {
 impl<K: BuildKeys> Ranges<K> {
     /// Whether this thread's last request for changes to a range was sent and not answered.
     fn may_have_arrived(&self, index: usize) -> bool {
-        match self.ranges[index].connected() {
-            Some(Direct::Mapped(core)) => core.may_have_arrived(),
-            Some(Direct::Remote(core)) => core.may_have_arrived(),
-            None => false,
-        }
+        let connected = self.ranges[index].connected();
+        connected.is_some_and(|core| with_core_of!(core, core => core.may_have_arrived()))
     }
 }

@@ -1,0 +1,60 @@
+//! How long calls go on with maps that change, and what they remember of looks that found none.
+
+use std::time::{Duration, Instant};
+
+/// How often a call continues with a newer map before it gives up.
+const MAPS: u32 = 8;
+
+/// Within this time, or four times that of the slowest answer, memory nodes tell the map of a table
+/// that another one has told. A first packet that is lost is sent again after a second: one that is
+/// away may have the map of a table that was dropped since, which those who answer late know.
+pub(super) const ENOUGH_FOR_A_MAP: Duration = Duration::from_millis(1500);
+
+/// A call's patience with maps that change.
+pub(super) struct Tries {
+    within: Duration,
+    started: Option<Instant>,
+    maps: u32,
+}
+
+impl Tries {
+    pub(super) fn new(within: Duration) -> Self {
+        Self { within, started: None, maps: 0 }
+    }
+
+    /// Of a call that asks several memory nodes: its time begins now.
+    pub(super) fn begun(within: Duration) -> Self {
+        Self { within, started: Some(Instant::now()), maps: 0 }
+    }
+
+    /// Counts a failure, after which the call goes on with a newer map; `false` if it has done so
+    /// often enough, or its time is over.
+    pub(super) fn go_on(&mut self, failed: Instant) -> bool {
+        self.started.get_or_insert(failed);
+        self.maps += 1;
+        self.maps <= MAPS && !self.left().is_zero()
+    }
+
+    /// What is left of the call's time, which begins with its first failure.
+    pub(super) fn left(&self) -> Duration {
+        self.started.map_or(self.within, |started| self.within.saturating_sub(started.elapsed()))
+    }
+}
+
+/// What was found when there was no newer map.
+#[derive(Clone, Debug)]
+pub(super) struct Fruitless {
+    /// The number of the map that was in use, and when its memory nodes began to be asked.
+    pub(super) number: u64,
+    pub(super) begun: Instant,
+    pub(super) found: NoNewer,
+}
+
+/// What memory nodes said of a table of which there was no newer map.
+#[derive(Clone, Debug)]
+pub(super) struct NoNewer {
+    /// The memory nodes that have ranges of the same table still, and have it for whole.
+    pub(super) with_it: Vec<String>,
+    /// One that could not be asked.
+    pub(super) silent: Option<String>,
+}
