@@ -24,7 +24,7 @@ const MOST_ASKED: usize = 4 * MAX_NODES;
 const MADE: u32 = 1;
 
 /// Asks memory nodes, each by its URL.
-pub(super) trait Ask {
+pub(crate) trait Ask {
     /// The map that a memory node publishes of the table.
     fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError>;
 
@@ -37,11 +37,11 @@ pub(super) trait Ask {
 }
 
 /// Maps that were found, each with the memory node that has it.
-pub(super) type Found = Vec<(String, RangeMap)>;
+pub(crate) type Found = Vec<(String, RangeMap)>;
 
 /// A table that was begun.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Begun {
+pub(crate) enum Begun {
     /// Its ranges were created, but it is not visible yet.
     Made(RangeMap),
     /// It was there, as it was to be, and is whole everywhere.
@@ -57,7 +57,7 @@ enum Step {
 
 /// The maps of these memory nodes, and of all that those maps name. Maps that lead on and on are an
 /// error.
-pub(super) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientError> {
+pub(crate) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientError> {
     let (mut asked, mut found, mut next) = (nodes.to_vec(), Vec::new(), 0);
     while let Some(node) = asked.get(next).cloned() {
         next += 1;
@@ -79,7 +79,7 @@ pub(super) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientEr
 /// Makes the ranges of a table, of which `with` gives the map for a creation number, at these
 /// memory nodes. What somebody left half made or half dropped is cleared away; a table that is
 /// whole never is. What a failed attempt has made is taken back.
-pub(super) fn begin(
+pub(crate) fn begin(
     ask: &impl Ask,
     nodes: &[String],
     with: impl Fn(u64) -> Result<RangeMap, MapError>,
@@ -181,7 +181,7 @@ impl<A: Ask> Beginning<'_, A> {
 
 /// Makes a table whole of which all ranges were made. It is there once its first range says so,
 /// whatever becomes of this call.
-pub(super) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError> {
+pub(crate) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError> {
     let prepared = made.next(MapState::Making)?;
     for map in [&prepared, &prepared.next(MapState::Whole)?] {
         for range in &map.ranges {
@@ -204,7 +204,7 @@ pub(super) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError>
 
 /// Tells the remaining ranges of a whole table that it is whole, if its creator did not get that
 /// far.
-pub(super) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Result<(), ClientError> {
+pub(crate) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Result<(), ClientError> {
     for range in &whole.ranges {
         let has_it = |(node, map): &(String, RangeMap)| *node == range.node && map.version >= whole.version;
         if found.iter().any(has_it) {
@@ -223,7 +223,7 @@ pub(super) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Resul
 
 /// Takes back what a failed attempt has made, as far as its memory nodes can be reached. Nobody has
 /// been told to take it for whole.
-pub(super) fn undo(ask: &impl Ask, made: &RangeMap) {
+pub(crate) fn undo(ask: &impl Ask, made: &RangeMap) {
     let Ok(dropping) = made.next(MapState::Dropping) else { return };
     for range in &made.ranges {
         // Each may be given up by itself: its maker makes none of them whole any more.
@@ -238,7 +238,7 @@ pub(super) fn undo(ask: &impl Ask, made: &RangeMap) {
 
 /// Drops a table: all that exists of it, and all that is half created or half dropped under its
 /// name. `nodes` are all of its memory nodes.
-pub(super) fn drop_all(ask: &impl Ask, nodes: &[String]) -> Result<(), ClientError> {
+pub(crate) fn drop_all(ask: &impl Ask, nodes: &[String]) -> Result<(), ClientError> {
     'look: for _ in 0..LOOKS {
         let found = survey(ask, nodes)?;
         let groups = groups_of(&found)?;

@@ -13,7 +13,7 @@ use crate::url::Url;
 
 /// The map that counts, of those found.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Chosen {
+pub(crate) enum Chosen {
     /// This one: newer than what is known.
     Whole(RangeMap),
     /// There is one, of a table being created or dropped.
@@ -65,7 +65,7 @@ fn fetch(url: &Url, config: &ClientConfig, within: Duration) -> Result<Answered,
 /// Chooses among maps of one table, each with the memory node that publishes it. One of another
 /// creation than the `known` one is taken only if nobody has that any more. What is left of one
 /// that is only being made hides no other.
-pub(super) fn choose(found: &[(String, RangeMap)], known: Option<&RangeMap>) -> Result<Chosen, ClientError> {
+pub(crate) fn choose(found: &[(String, RangeMap)], known: Option<&RangeMap>) -> Result<Chosen, ClientError> {
     let is_made = |map: &RangeMap| map.state != MapState::Making;
     let has_made = found.iter().any(|(_, map)| is_made(map));
     let of_made = |map: &RangeMap| found.iter().any(|(_, o)| o.creation == map.creation && is_made(o));

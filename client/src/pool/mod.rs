@@ -14,13 +14,11 @@
 //! | `renewing` | going on with a newer map |
 //! | `stats` | statistics of all memory nodes |
 //! | `lanes` | writes in flight |
-//! | `nodes` | creating and dropping such tables |
-//! | `making` | the protocol for that |
+//! | `making` | the protocol of creating and dropping such tables, for [`Nodes`](crate::Nodes) |
 
 pub(crate) mod lanes;
-mod making;
-mod maps;
-pub(crate) mod nodes;
+pub(crate) mod making;
+pub(crate) mod maps;
 mod ordered;
 #[cfg(feature = "tokio")]
 mod part;

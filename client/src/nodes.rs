@@ -1,6 +1,6 @@
 //! Creating and dropping tables over several memory nodes.
 //!
-//! The protocol is in [`making`](super::making).
+//! The protocol is in [`making`].
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use fpcache::map::{MAX_NODES, MapState, RangeMap, ordered_bytes};
 use fpcache::message::{ErrorCode, RangeRequest, Refusal, TableInfo};
 use fpcache_fabric::tcp::Token;
 
-use super::Pool;
-use super::making::{self, Ask, Begun};
-use super::maps::{Chosen, choose};
 use crate::access::token_for;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
+use crate::pool::Pool;
+use crate::pool::making::{self, Ask, Begun};
+use crate::pool::maps::{Chosen, choose};
 use crate::tables::{CreateOptions, Tables};
 use crate::url::{Url, parse_list};
 
