@@ -11,8 +11,7 @@ use fpcache_fabric::FabricError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::group::To;
-use super::write::unknown;
-use super::{OTHERS, runtime_has_ended};
+use super::unanswered::{OTHERS, runtime_has_ended, unknown};
 use crate::changes::Changes;
 use crate::client::{TableClient, Transport};
 use crate::error::{ClientError, ErrorKind};

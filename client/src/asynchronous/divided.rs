@@ -13,11 +13,13 @@ use fpcache::read::Side;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::Receiver;
 
+use super::config::AsyncConfig;
+use super::counters::Counts;
 use super::group::{Answer, Keys, Kind, Part, To};
-use super::queue::Counts;
-use super::read::IN_PLACE;
+use super::threads::Threads;
+use super::unanswered::runtime_has_ended;
+use super::way::{IN_PLACE, Way};
 use super::worker::Workers;
-use super::{AsyncConfig, AsyncTableClient, Way, runtime_has_ended};
 use crate::client::Record;
 use crate::error::ClientError;
 use crate::pool::{Direct, Pool, Ranges};
@@ -70,7 +72,7 @@ impl<K: BuildKeys> Divided<K> {
     /// Has one key read.
     pub(super) async fn ask<R>(
         &self,
-        client: &AsyncTableClient<K>,
+        threads: &Threads<K>,
         (kind, key): (Kind, K::Owned),
         until: Instant,
         answer: impl Fn(To<R>) -> Answer<K>,
@@ -78,31 +80,31 @@ impl<K: BuildKeys> Divided<K> {
         let ways = self.ways();
         let index = ways.ranges.index_of(key.borrow());
         let again = Keys::One(key.clone());
-        match ways.ask(client, index, (kind, Keys::One(key)), until, &answer).await {
+        match ways.ask(threads, index, (kind, Keys::One(key)), until, &answer).await {
             Some(answered) => answered,
-            None => client.ask_by_blocking((kind, again), until, answer).await,
+            None => threads.ask((kind, again), until, answer).await,
         }
     }
 
     /// Has keys read, of all ranges at once.
     pub(super) async fn ask_all<R>(
         &self,
-        client: &AsyncTableClient<K>,
+        threads: &Threads<K>,
         (kind, keys): (Kind, Vec<K::Owned>),
         until: Instant,
         answer: impl Fn(To<Vec<R>>) -> Answer<K>,
     ) -> Result<Vec<R>, ClientError> {
         let ways = self.ways();
-        match ways.ask_all(client, (kind, &keys), until, &answer).await {
+        match ways.ask_all(threads, (kind, &keys), until, &answer).await {
             Some(answered) => answered,
-            None => client.ask_by_blocking((kind, Keys::Many(keys)), until, answer).await,
+            None => threads.ask((kind, Keys::Many(keys)), until, answer).await,
         }
     }
 
     /// The record nearest to a key, in its range or in the next one that has any.
     pub(super) async fn nearest(
         &self,
-        client: &AsyncTableClient<K>,
+        threads: &Threads<K>,
         (side, key): (Side, K::Owned),
         until: Instant,
     ) -> Result<Option<Record<K>>, ClientError> {
@@ -110,10 +112,10 @@ impl<K: BuildKeys> Divided<K> {
         let (kind, mut index) = (Kind::Nearest(side), ways.ranges.index_of(key.borrow()));
         let mut from = key.clone();
         loop {
-            match ways.ask(client, index, (kind, Keys::One(from)), until, &Answer::Nearest).await {
+            match ways.ask(threads, index, (kind, Keys::One(from)), until, &Answer::Nearest).await {
                 Some(Ok(None)) => {}
                 Some(answered) => return answered,
-                None => return client.ask_by_blocking((kind, Keys::One(key)), until, Answer::Nearest).await,
+                None => return threads.ask((kind, Keys::One(key)), until, Answer::Nearest).await,
             }
             // Beyond the key's own range all records of a range are on the side that is asked for.
             (index, from) = match side {
@@ -127,15 +129,15 @@ impl<K: BuildKeys> Divided<K> {
     /// The records nearest to keys, in the order of these.
     pub(super) async fn all_nearest(
         &self,
-        client: &AsyncTableClient<K>,
+        threads: &Threads<K>,
         (side, keys): (Side, Vec<K::Owned>),
         until: Instant,
     ) -> Result<Vec<Option<Record<K>>>, ClientError> {
         let own = (Kind::Nearest(side), keys.clone());
-        let mut nearest = self.ask_all(client, own, until, Answer::AllNearest).await?;
+        let mut nearest = self.ask_all(threads, own, until, Answer::AllNearest).await?;
         for (nearest, key) in nearest.iter_mut().zip(keys) {
             if nearest.is_none() {
-                *nearest = self.nearest(client, (side, key), until).await?;
+                *nearest = self.nearest(threads, (side, key), until).await?;
             }
         }
         Ok(nearest)
@@ -144,7 +146,7 @@ impl<K: BuildKeys> Divided<K> {
     /// The first part of a scan, which ends with the range of its start at the latest.
     pub(super) async fn scan_part(
         &self,
-        client: &AsyncTableClient<K>,
+        threads: &Threads<K>,
         (from, end): (K::Owned, Option<K::Owned>),
         limit: usize,
         until: Instant,
@@ -156,12 +158,12 @@ impl<K: BuildKeys> Divided<K> {
         let until_key = own_end.clone().or_else(|| end.clone());
         let answer = |to| Answer::Scanned(until_key.clone(), limit, to);
         let keys = Keys::One(from.clone());
-        match ways.ask(client, index, (Kind::Scan, keys), until, &answer).await {
+        match ways.ask(threads, index, (Kind::Scan, keys), until, &answer).await {
             // One that is full goes on within the range, if there is another key.
             Some(part) => part.map(|Part { records, next }| Part { records, next: next.or(own_end) }),
             None => {
                 let answer = |to| Answer::Scanned(end.clone(), limit, to);
-                client.ask_by_blocking((Kind::Scan, Keys::One(from)), until, answer).await
+                threads.ask((Kind::Scan, Keys::One(from)), until, answer).await
             }
         }
     }
@@ -190,13 +192,13 @@ impl<K: BuildKeys> Ways<K> {
     /// Has keys of one range read. `None` if that has to be asked otherwise.
     async fn ask<R>(
         &self,
-        client: &AsyncTableClient<K>,
+        threads: &Threads<K>,
         index: usize,
         asked: (Kind, Keys<K::Owned>),
         until: Instant,
         answer: &impl Fn(To<R>) -> Answer<K>,
     ) -> Option<Result<R, ClientError>> {
-        let begun = client.begin(self.way(index)?, asked, until, answer);
+        let begun = self.way(index)?.begin(threads, asked, until, answer);
         let answered = match begun.answered().await {
             Ok(answered) => answered.await.unwrap_or_else(|_| Err(runtime_has_ended())),
             Err(error) => Err(error),
@@ -207,7 +209,7 @@ impl<K: BuildKeys> Ways<K> {
     /// As [`ask`](Self::ask), of keys of any ranges, in their order.
     async fn ask_all<R>(
         &self,
-        client: &AsyncTableClient<K>,
+        threads: &Threads<K>,
         (kind, keys): (Kind, &[K::Owned]),
         until: Instant,
         answer: &impl Fn(To<Vec<R>>) -> Answer<K>,
@@ -223,7 +225,7 @@ impl<K: BuildKeys> Ways<K> {
             if part.len() > IN_PLACE && matches!(way, Way::InPlace(_)) {
                 return None;
             }
-            match client.begin(way, (kind, Keys::Many(part)), until, answer).answered().await {
+            match way.begin(threads, (kind, Keys::Many(part)), until, answer).answered().await {
                 Ok(answered) => asked.push((index, answered)),
                 Err(error) => return self.settle(index, Err(error)),
             }

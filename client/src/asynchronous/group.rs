@@ -12,7 +12,7 @@ use fpcache::table::Table;
 use fpcache_fabric::{Endpoint, FabricError};
 use tokio::sync::oneshot;
 
-use super::OTHERS;
+use super::unanswered::OTHERS;
 use crate::client::Record;
 use crate::error::ClientError;
 use crate::session::Buffers;

@@ -1,15 +1,15 @@
 //! Where tasks' reads wait for a worker.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::read::Side;
 use tokio::sync::{Notify, Semaphore};
 
+use super::counters::Counts;
 use super::group::{Asked, Group, Kind};
-use super::{AsyncCounters, runtime_has_ended};
+use super::unanswered::runtime_has_ended;
 use crate::error::ClientError;
 
 /// The kinds of reads, each in a row of its own.
@@ -29,27 +29,6 @@ pub(super) struct Queue<K: BuildKeys> {
     keys: usize,
     ready: Notify,
     counts: Arc<Counts>,
-}
-
-/// What all queues of a client count, those too that are gone with their map.
-#[derive(Default)]
-pub(super) struct Counts {
-    calls: AtomicU64,
-    groups: AtomicU64,
-    doorbells: AtomicU64,
-    handed_over: AtomicU64,
-}
-
-impl Counts {
-    pub(super) fn counters(&self) -> AsyncCounters {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        AsyncCounters {
-            calls: of(&self.calls),
-            groups: of(&self.groups),
-            doorbells: of(&self.doorbells),
-            handed_over: of(&self.handed_over),
-        }
-    }
 }
 
 struct Waiting<K: BuildKeys> {
@@ -160,8 +139,7 @@ impl<K: BuildKeys> Queue<K> {
             self.ready.notify_one();
         }
         self.room.add_permits(keys);
-        self.counts.calls.fetch_add(group.asked.len() as u64, Ordering::Relaxed);
-        self.counts.groups.fetch_add(1, Ordering::Relaxed);
+        self.counts.count_group(group.asked.len());
         Taken::Group(group)
     }
 
@@ -170,12 +148,9 @@ impl<K: BuildKeys> Queue<K> {
         self.lock().scans -= 1;
     }
 
-    pub(super) fn count_doorbell(&self) {
-        self.counts.doorbells.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn count_handed_over(&self) {
-        self.counts.handed_over.fetch_add(1, Ordering::Relaxed);
+    /// What this and the client's other queues count.
+    pub(super) fn counts(&self) -> &Counts {
+        &self.counts
     }
 
     /// Has the workers end, and whoever waits told.

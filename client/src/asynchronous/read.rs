@@ -1,26 +1,22 @@
 //! Reads that are awaited.
 
 use std::borrow::Borrow;
-use std::pin::{Pin, pin};
-use std::sync::Arc;
-use std::time::Instant;
+use std::pin::pin;
 
 use fpcache::key_space::{BuildKeys, ByteKeys};
 use fpcache::layout::RecordToken;
 use fpcache::read::{Outcome, Side, contains, look_up};
 use fpcache_fabric::FabricError;
-use tokio::sync::oneshot;
 use tokio::task::consume_budget;
 
-use super::group::{Answer, Asked, Group, Keys, Kind, Part, To};
+use super::client::{AsyncByteClient, AsyncTableClient, Route};
+use super::group::{Answer, Keys, Kind, Part, To};
 use super::scan::ScanStream;
-use super::{AsyncByteClient, AsyncTableClient, OTHERS, Way, runtime_has_ended, within};
+use super::unanswered::{OTHERS, in_time, within};
+use super::way::{IN_PLACE, Way};
 use crate::client::Record;
 use crate::error::ClientError;
 use crate::key::{AsKey, KeyRef};
-
-/// Keys that a task looks up in place before others have their turn.
-pub(super) const IN_PLACE: usize = 256;
 
 impl<K: BuildKeys> AsyncTableClient<K> {
     /// The value of `key`, `None` if it is absent. Costs what [`TableClient::get`](crate::TableClient::get) does; tasks that ask at the same time over
@@ -29,7 +25,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
-        if let Way::InPlace(core) = &self.shared.way {
+        if let Route::One(Way::InPlace(core)) = &self.shared.route {
             consume_budget().await;
             let take = |_: &Outcome, value: Option<&[u8]>| value.map(<[u8]>::to_vec);
             let found = core.at_once(|buffers, table| {
@@ -47,7 +43,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get).
     pub async fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        if let Way::InPlace(core) = &self.shared.way {
+        if let Route::One(Way::InPlace(core)) = &self.shared.route {
             consume_budget().await;
             let take = |outcome: &Outcome| outcome.version.is_some();
             let found = core.at_once(|buffers, table| {
@@ -155,7 +151,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         let (start, end) = (start.as_key().to_owned(), end.as_key().to_owned());
         let client = self.client.clone();
         let count = move || client.count(KeyRef::<K>(start.borrow()), KeyRef::<K>(end.borrow()));
-        let counted = within(self.until(), pin!(self.on_a_blocking_thread(count))).await;
+        let counted = within(self.until(), pin!(self.shared.threads.run(count))).await;
         counted.unwrap_or_else(|_| Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()))?
     }
 
@@ -165,22 +161,24 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         key: &K::Key,
         answer: impl Fn(To<R>) -> Answer<K>,
     ) -> Result<R, ClientError> {
-        let (key, until) = (key.to_owned(), self.until());
-        match &self.shared.way {
+        let (key, until, threads) = (key.to_owned(), self.until(), &self.shared.threads);
+        match &self.shared.route {
             // On the heap, so that the future of a call to one memory node stays small.
-            Way::Divided(divided) => {
-                in_time(until, Box::pin(divided.ask(self, (kind, key), until, answer)).as_mut()).await
+            Route::Divided(divided) => {
+                in_time(until, Box::pin(divided.ask(threads, (kind, key), until, answer)).as_mut()).await
             }
-            way => in_time(until, pin!(self.ask_by(way, (kind, Keys::One(key)), until, answer))).await,
+            Route::One(way) => {
+                in_time(until, pin!(way.ask(threads, (kind, Keys::One(key)), until, answer))).await
+            }
         }
     }
 
     async fn nearest(&self, side: Side, key: &K::Key) -> Result<Option<Record<K>>, ClientError> {
-        let Way::Divided(divided) = &self.shared.way else {
+        let Route::Divided(divided) = &self.shared.route else {
             return self.ask(Kind::Nearest(side), key, Answer::Nearest).await;
         };
-        let until = self.until();
-        in_time(until, Box::pin(divided.nearest(self, (side, key.to_owned()), until)).as_mut()).await
+        let (until, threads) = (self.until(), &self.shared.threads);
+        in_time(until, Box::pin(divided.nearest(threads, (side, key.to_owned()), until)).as_mut()).await
     }
 
     async fn all_nearest(
@@ -188,11 +186,11 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         side: Side,
         keys: Vec<K::Owned>,
     ) -> Result<Vec<Option<Record<K>>>, ClientError> {
-        let Way::Divided(divided) = &self.shared.way else {
+        let Route::Divided(divided) = &self.shared.route else {
             return self.ask_all(Kind::Nearest(side), keys, Answer::AllNearest).await;
         };
-        let until = self.until();
-        in_time(until, Box::pin(divided.all_nearest(self, (side, keys), until)).as_mut()).await
+        let (until, threads) = (self.until(), &self.shared.threads);
+        in_time(until, Box::pin(divided.all_nearest(threads, (side, keys), until)).as_mut()).await
     }
 
     async fn ask_all<R>(
@@ -201,20 +199,20 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         keys: Vec<K::Owned>,
         answer: impl Fn(To<Vec<R>>) -> Answer<K>,
     ) -> Result<Vec<R>, ClientError> {
-        let until = self.until();
-        match &self.shared.way {
-            Way::Divided(divided) => {
-                in_time(until, Box::pin(divided.ask_all(self, (kind, keys), until, answer)).as_mut()).await
+        let (until, threads) = (self.until(), &self.shared.threads);
+        match &self.shared.route {
+            Route::Divided(divided) => {
+                in_time(until, Box::pin(divided.ask_all(threads, (kind, keys), until, answer)).as_mut()).await
             }
-            way if keys.len() <= IN_PLACE || !matches!(way, Way::InPlace(_)) => {
-                in_time(until, pin!(self.ask_by(way, (kind, Keys::Many(keys)), until, answer))).await
+            Route::One(way) if keys.len() <= IN_PLACE || !matches!(way, Way::InPlace(_)) => {
+                in_time(until, pin!(way.ask(threads, (kind, Keys::Many(keys)), until, answer))).await
             }
-            way => {
+            Route::One(way) => {
                 // A piece at a time, so that others have their turns.
                 let mut all = Vec::with_capacity(keys.len());
                 for piece in keys.chunks(IN_PLACE) {
                     let (asked, until) = ((kind, Keys::Many(piece.to_vec())), self.until());
-                    all.extend(in_time(until, pin!(self.ask_by(way, asked, until, &answer))).await?);
+                    all.extend(in_time(until, pin!(way.ask(threads, asked, until, &answer))).await?);
                 }
                 Ok(all)
             }
@@ -227,89 +225,16 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         (from, end): (K::Owned, Option<K::Owned>),
         limit: usize,
     ) -> Result<Part<K>, ClientError> {
-        let until = self.until();
-        match &self.shared.way {
-            Way::Divided(divided) => {
-                in_time(until, Box::pin(divided.scan_part(self, (from, end), limit, until)).as_mut()).await
+        let (until, threads) = (self.until(), &self.shared.threads);
+        match &self.shared.route {
+            Route::Divided(divided) => {
+                in_time(until, Box::pin(divided.scan_part(threads, (from, end), limit, until)).as_mut()).await
             }
-            way => {
+            Route::One(way) => {
                 let answer = |to| Answer::Scanned(end.clone(), limit, to);
-                in_time(until, pin!(self.ask_by(way, (Kind::Scan, Keys::One(from)), until, answer))).await
+                in_time(until, pin!(way.ask(threads, (Kind::Scan, Keys::One(from)), until, answer))).await
             }
         }
-    }
-
-    /// Has keys read in one way, and waits for the answer.
-    async fn ask_by<R>(
-        &self,
-        way: &Way<K>,
-        asked: (Kind, Keys<K::Owned>),
-        until: Instant,
-        answer: impl Fn(To<R>) -> Answer<K>,
-    ) -> Result<R, ClientError> {
-        let answered = self.begin(way, asked, until, answer).answered().await?;
-        answered.await.map_err(|_| runtime_has_ended())?
-    }
-
-    /// Asks for keys in one way.
-    pub(super) fn begin<'a, R>(
-        &'a self,
-        way: &'a Way<K>,
-        (kind, keys): (Kind, Keys<K::Owned>),
-        until: Instant,
-        answer: impl Fn(To<R>) -> Answer<K>,
-    ) -> Begun<'a, R> {
-        let (to, answered) = oneshot::channel();
-        let asked = Asked { keys, answer: answer(to), until };
-        let reading: Option<Reading<'a>> = match way {
-            Way::Grouped(workers) => {
-                let pushed = workers.queue().push_at_once(kind, asked);
-                let to_come = |asked| Box::pin(workers.queue().push(kind, asked)) as Reading<'a>;
-                pushed.err().map(to_come)
-            }
-            Way::InPlace(core) => Some(Box::pin(async move {
-                consume_budget().await;
-                let mut group = Group::of(kind, asked);
-                match core.at_once(|buffers, table| group.read_in_place(buffers, table)) {
-                    Some(()) => Ok(()),
-                    None => self.read_on_a_blocking_thread(group).await,
-                }
-            })),
-            _ => Some(Box::pin(self.read_on_a_blocking_thread(Group::of(kind, asked)))),
-        };
-        Begun { answered, reading }
-    }
-
-    /// Has keys read as the client for threads does.
-    pub(super) async fn ask_by_blocking<R>(
-        &self,
-        (kind, keys): (Kind, Keys<K::Owned>),
-        until: Instant,
-        answer: impl Fn(To<R>) -> Answer<K>,
-    ) -> Result<R, ClientError> {
-        let (to, answered) = oneshot::channel();
-        let asked = Asked { keys, answer: answer(to), until };
-        self.read_on_a_blocking_thread(Group::of(kind, asked)).await?;
-        answered.await.map_err(|_| runtime_has_ended())?
-    }
-
-    /// Has a group read as the client for threads does.
-    async fn read_on_a_blocking_thread(&self, group: Group<K>) -> Result<(), ClientError> {
-        let client = self.client.clone();
-        self.on_a_blocking_thread(move || group.read_by(&client)).await
-    }
-
-    /// Runs what may block on one of the runtime's threads for that, of which few are taken at a time.
-    async fn on_a_blocking_thread<R: Send + 'static>(
-        &self,
-        run: impl FnOnce() -> R + Send + 'static,
-    ) -> Result<R, ClientError> {
-        let turn = Arc::clone(&self.shared.blocking).acquire_owned().await;
-        let ran = tokio::task::spawn_blocking(move || {
-            let _turn = turn;
-            run()
-        });
-        ran.await.map_err(|_| runtime_has_ended())
     }
 }
 
@@ -319,36 +244,6 @@ impl AsyncByteClient {
         let prefix = prefix.as_ref();
         ScanStream::new(self, prefix.to_owned(), crate::read::end_of_prefix(prefix), limit)
     }
-}
-
-/// A read that was asked for.
-pub(super) struct Begun<'a, R> {
-    answered: oneshot::Receiver<Result<R, ClientError>>,
-    /// What must end first, unless a worker already has the read. It is on the heap because it is rare
-    /// over sockets, and the futures of common reads stay small without it.
-    reading: Option<Reading<'a>>,
-}
-
-impl<R> Begun<'_, R> {
-    /// What receives the answer, once the read is made or a worker has it.
-    pub(super) async fn answered(self) -> Result<oneshot::Receiver<Result<R, ClientError>>, ClientError> {
-        if let Some(reading) = self.reading {
-            reading.await?;
-        }
-        Ok(self.answered)
-    }
-}
-
-/// Makes a read, or waits until a worker's queue has room for it.
-type Reading<'a> = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send + 'a>>;
-
-/// The answer of a call, or an error if it does not come by its deadline.
-async fn in_time<R>(
-    until: Instant,
-    call: Pin<&mut impl Future<Output = Result<R, ClientError>>>,
-) -> Result<R, ClientError> {
-    let passed = FabricError::DeadlinePassed { waiting_for: OTHERS };
-    within(until, call).await.unwrap_or_else(|_| Err(passed.into()))
 }
 
 fn owned<K: BuildKeys>(keys: &[impl AsKey<K>]) -> Vec<K::Owned> {

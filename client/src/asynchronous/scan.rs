@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 use fpcache::key_space::BuildKeys;
 use futures_core::Stream;
 
-use super::AsyncTableClient;
+use super::client::AsyncTableClient;
 use super::group::Part;
 use crate::client::Record;
 use crate::error::ClientError;

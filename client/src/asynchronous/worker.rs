@@ -9,10 +9,12 @@ use fpcache_fabric::Endpoint;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
+use super::config::AsyncConfig;
+use super::counters::Counts;
 use super::drive::Socket;
 use super::group::{Group, Kind, Part};
-use super::queue::{Counts, Queue};
-use super::{AsyncConfig, runtime_has_ended};
+use super::queue::Queue;
+use super::unanswered::runtime_has_ended;
 use crate::core::{Core, Held};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
@@ -90,7 +92,7 @@ impl<K: BuildKeys> Worker<K> {
 
     /// Makes the reads of a group as readers of threads do, on a thread that may block, and gets the worker ready for the next one.
     async fn get_over(&mut self, mut group: Group<K>) {
-        self.queue.count_handed_over();
+        self.queue.counts().count_handed_over();
         self.socket.forget();
         let (core, mut held) = (Arc::clone(&self.core), self.held.take());
         let read = tokio::task::spawn_blocking(move || {
@@ -118,7 +120,7 @@ async fn read<K: BuildKeys>(
     let ReaderContext { table, buffers, .. } = context;
     let Buffers { endpoint, lookup, scan, nearest, .. } = buffers;
     let (view, until) = (table.view(), group.until());
-    let count = || queue.count_doorbell();
+    let count = || queue.counts().count_doorbell();
     match group.kind {
         Kind::Value | Kind::Presence => {
             let ways = table.ways(endpoint);

@@ -10,7 +10,8 @@ use fpcache_fabric::FabricError;
 use tokio::sync::oneshot::{self, Receiver};
 
 use super::changes::{divide, in_part, what_to_tell};
-use super::{AsyncTableClient, OTHERS, within};
+use super::client::AsyncTableClient;
+use super::unanswered::{OTHERS, unknown, within};
 use crate::changes::{Changes, CompareAndSet, outcome};
 use crate::error::ClientError;
 use crate::key::AsKey;
@@ -143,9 +144,4 @@ async fn in_order(count: usize, answers: Vec<(Vec<usize>, Replies)>) -> Result<V
         Some(error) if made > 0 => Err(in_part(made, count, &error)),
         Some(error) => Err(error),
     }
-}
-
-/// The error of a change of which nobody knows how it ended.
-pub(super) fn unknown(why: &str) -> ClientError {
-    ClientError::OutcomeUnknown { why: why.to_owned() }
 }

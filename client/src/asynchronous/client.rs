@@ -1,0 +1,169 @@
+//! The handle of tasks on a table.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
+use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
+
+use super::changes::ChangeQueue;
+use super::config::AsyncConfig;
+use super::counters::{AsyncCounters, Counts};
+use super::divided::Divided;
+use super::threads::Threads;
+use super::unanswered::runtime_has_ended;
+use super::way::Way;
+use super::worker::Workers;
+use crate::client::{TableClient, Transport};
+use crate::config::ClientConfig;
+use crate::error::ClientError;
+
+/// A handle on a memory node's table for tasks of a [tokio] runtime, as [`TableClient`] is one for threads. Clones are cheap and share
+/// everything; any number of tasks may use one at once, and should: over sockets their reads share doorbell batches.
+///
+/// Made inside a runtime whose drivers of I/O and time are enabled, and used while that one runs. No call blocks a thread of
+/// the runtime; one of its threads for blocking calls is taken, by few calls at a time, to connect, to fetch the table, and to get
+/// over whatever a [`TableClient`] gets over.
+///
+/// ```
+/// # #[cfg(feature = "embedded")]
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), fpcache_client::ClientError> {
+/// use fpcache_client::{AsyncClient, Client};
+///
+/// // `AsyncClient::connect("tcp://127.0.0.1:7400").await` reaches a memory node outside.
+/// let client = AsyncClient::of(Client::embedded(16 << 20)?);
+/// client.put(20, &400u64.to_le_bytes()).await?;
+/// assert_eq!(client.get(20).await?, Some(400u64.to_le_bytes().to_vec()));
+/// let mut records = client.scan(0, usize::MAX);
+/// while let Some(record) = records.next().await {
+///     let (key, value) = record?;
+///     println!("{key}: {value:?}");
+/// }
+/// # Ok(()) }
+/// # #[cfg(not(feature = "embedded"))]
+/// # fn main() {}
+/// ```
+///
+/// *Dropped futures.* A read that is dropped is forgotten; its buffers are not the task's. A change that is dropped may
+/// take effect or not, never twice, and not after one that was begun later through the same handle or its clones and that is the same
+/// memory node's, unless the table is made anew meanwhile: each has them sent in the order in which they were asked for.
+///
+/// *Deadlines* are those of the [`TableClient`], from the moment of asking on.
+///
+/// A child that is forked from this process has no threads of the runtime, and makes a client of its own.
+pub struct AsyncTableClient<K: BuildKeys> {
+    pub(super) client: TableClient<K>,
+    pub(super) shared: Arc<Shared<K>>,
+}
+
+/// An asynchronous client of a table whose keys are `u64`s.
+pub type AsyncClient = AsyncTableClient<U64Keys>;
+
+/// An asynchronous client of a table whose keys are byte strings.
+pub type AsyncByteClient = AsyncTableClient<ByteKeys>;
+
+/// What all clones have together.
+pub(super) struct Shared<K: BuildKeys> {
+    pub(super) route: Route<K>,
+    counts: Arc<Counts>,
+    pub(super) changes: ChangeQueue<K>,
+    pub(super) threads: Threads<K>,
+}
+
+/// By what route reads go.
+pub(super) enum Route<K: BuildKeys> {
+    /// To the one memory node of the table.
+    One(Way<K>),
+    /// Of each range by its own way.
+    Divided(Divided<K>),
+}
+
+impl<K: BuildKeys> Clone for AsyncTableClient<K> {
+    fn clone(&self) -> Self {
+        Self { client: self.client.clone(), shared: Arc::clone(&self.shared) }
+    }
+}
+
+impl<K: BuildKeys> AsyncTableClient<K> {
+    /// Connects to the memory node at `url`, for its table `default`.
+    ///
+    /// # Errors
+    /// As for [`TableClient::connect`].
+    pub async fn connect(url: &str) -> Result<Self, ClientError> {
+        Self::connect_with(url, ClientConfig::default()).await
+    }
+
+    /// Connects with settings, to the table that they name, whose keys are of the kind of this client.
+    ///
+    /// # Errors
+    /// As for [`TableClient::connect_with`].
+    pub async fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
+        let url = url.to_owned();
+        let opened = tokio::task::spawn_blocking(move || TableClient::connect_with(&url, config));
+        Ok(Self::of(opened.await.map_err(|_| runtime_has_ended())??))
+    }
+
+    /// A client for tasks that shares connection and table with one for threads.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn of(client: TableClient<K>) -> Self {
+        Self::of_with(client, AsyncConfig::default())
+    }
+
+    /// As [`of`](Self::of), with settings.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn of_with(client: TableClient<K>, config: AsyncConfig) -> Self {
+        let counts = Arc::<Counts>::default();
+        let route = match &client.transport {
+            Transport::Mapped(core) => Route::One(Way::InPlace(Arc::clone(core))),
+            Transport::Remote(core) => {
+                Route::One(Way::Grouped(Workers::new(core, config, &Handle::current(), &counts)))
+            }
+            Transport::Pool(pool) => {
+                Route::Divided(Divided::new(Arc::clone(pool), config, Handle::current(), &counts))
+            }
+            #[cfg(feature = "sim")]
+            Transport::Simulated(_) => Route::One(Way::Blocking),
+        };
+        let changes = ChangeQueue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS));
+        let shared = Shared { route, counts, changes, threads: Threads::new(client.clone()) };
+        Self { client, shared: Arc::new(shared) }
+    }
+
+    /// The client for threads that this one shares everything with: for what has no asynchronous call, on a thread that may
+    /// block.
+    pub fn client(&self) -> &TableClient<K> {
+        &self.client
+    }
+
+    /// The same client with another deadline of calls.
+    #[must_use]
+    pub fn with_deadline(&self, deadline: Duration) -> Self {
+        Self { client: self.client.with_deadline(deadline), shared: Arc::clone(&self.shared) }
+    }
+
+    /// What calls over sockets came to; all zero where memory is mapped. Of a table over several memory nodes, of all of them, and also
+    /// of those that had it before it was made anew.
+    pub fn async_counters(&self) -> AsyncCounters {
+        self.shared.counts.counters()
+    }
+
+    /// By when a call that begins now must end.
+    pub(super) fn until(&self) -> Instant {
+        let now = Instant::now();
+        // A century is as good as for ever.
+        now.checked_add(self.client.deadline()).unwrap_or(now + Duration::from_secs(3 << 30))
+    }
+}
+
+impl<K: BuildKeys> fmt::Debug for AsyncTableClient<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AsyncClient").field("client", &self.client).finish_non_exhaustive()
+    }
+}

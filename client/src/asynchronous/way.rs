@@ -1,0 +1,95 @@
+//! How reads of one memory node are made: by the task itself, or by workers over sockets.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use fpcache::key_space::BuildKeys;
+use tokio::sync::oneshot;
+use tokio::task::consume_budget;
+
+use super::group::{Answer, Asked, Group, Keys, Kind, To};
+use super::threads::Threads;
+use super::unanswered::runtime_has_ended;
+use super::worker::Workers;
+use crate::core::Core;
+use crate::error::ClientError;
+use crate::mapped::MappedNode;
+
+/// Keys that a task looks up in place before others have their turn.
+pub(super) const IN_PLACE: usize = 256;
+
+/// How reads of one memory node are made.
+pub(super) enum Way<K: BuildKeys> {
+    InPlace(Arc<Core<K, MappedNode>>),
+    Grouped(Workers<K>),
+    /// By threads that may block.
+    #[cfg(feature = "sim")]
+    Blocking,
+}
+
+impl<K: BuildKeys> Way<K> {
+    /// Has keys read, and waits for the answer.
+    pub(super) async fn ask<R>(
+        &self,
+        threads: &Threads<K>,
+        asked: (Kind, Keys<K::Owned>),
+        until: Instant,
+        answer: impl Fn(To<R>) -> Answer<K>,
+    ) -> Result<R, ClientError> {
+        let answered = self.begin(threads, asked, until, answer).answered().await?;
+        answered.await.map_err(|_| runtime_has_ended())?
+    }
+
+    /// Asks for keys.
+    pub(super) fn begin<'a, R>(
+        &'a self,
+        threads: &'a Threads<K>,
+        (kind, keys): (Kind, Keys<K::Owned>),
+        until: Instant,
+        answer: impl Fn(To<R>) -> Answer<K>,
+    ) -> Begun<'a, R> {
+        let (to, answered) = oneshot::channel();
+        let asked = Asked { keys, answer: answer(to), until };
+        let reading: Option<Reading<'a>> = match self {
+            Self::Grouped(workers) => {
+                let pushed = workers.queue().push_at_once(kind, asked);
+                let to_come = |asked| Box::pin(workers.queue().push(kind, asked)) as Reading<'a>;
+                pushed.err().map(to_come)
+            }
+            Self::InPlace(core) => Some(Box::pin(async move {
+                consume_budget().await;
+                let mut group = Group::of(kind, asked);
+                match core.at_once(|buffers, table| group.read_in_place(buffers, table)) {
+                    Some(()) => Ok(()),
+                    None => threads.read(group).await,
+                }
+            })),
+            #[cfg(feature = "sim")]
+            Self::Blocking => Some(Box::pin(threads.read(Group::of(kind, asked)))),
+        };
+        Begun { answered, reading }
+    }
+}
+
+/// A read that was asked for.
+pub(super) struct Begun<'a, R> {
+    answered: oneshot::Receiver<Result<R, ClientError>>,
+    /// What must end first, unless a worker already has the read. It is on the heap because it is rare
+    /// over sockets, and the futures of common reads stay small without it.
+    reading: Option<Reading<'a>>,
+}
+
+impl<R> Begun<'_, R> {
+    /// What receives the answer, once the read is made or a worker has it.
+    pub(super) async fn answered(self) -> Result<oneshot::Receiver<Result<R, ClientError>>, ClientError> {
+        if let Some(reading) = self.reading {
+            reading.await?;
+        }
+        Ok(self.answered)
+    }
+}
+
+/// Makes a read, or waits until a worker's queue has room for it.
+type Reading<'a> = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send + 'a>>;
