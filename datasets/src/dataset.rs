@@ -3,10 +3,10 @@
 use crate::error::DatasetError;
 use crate::options::{Duplicates, OpenOptions};
 use crate::progress::Progress;
-use crate::sosd::width::HEADER_BYTES;
 use crate::spec::{Spec, SpecKind};
 use crate::stream::{KeyStream, Source};
 use crate::values::Values;
+use crate::width::HEADER_BYTES;
 
 /// Keys handled between two reports of progress.
 const STEP: usize = 1 << 18;

@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::bytes::key::MAX_KEY_BYTES;
-use crate::sosd::width::Width;
 use crate::spec::KeyKind;
+use crate::width::Width;
 
 /// Coarse classes of [`DatasetError`], for callers that decide by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -47,6 +47,7 @@ pub mod time;
 mod value;
 mod values;
 pub mod verify;
+mod width;
 
 pub use bytes::{ByteDataset, ByteKeys, KeyArena, MAX_KEY_BYTES, Unsorted};
 pub use dataset::Dataset;

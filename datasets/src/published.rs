@@ -1,6 +1,6 @@
 //! The published SOSD files: names, sizes, checksums and URLs.
 
-use crate::sosd::width::Width;
+use crate::width::Width;
 
 /// A published file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

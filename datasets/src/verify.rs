@@ -6,7 +6,7 @@ use crate::error::DatasetError;
 use crate::progress::Progress;
 use crate::published::{PublishedFile, by_name};
 use crate::sosd::SosdReader;
-use crate::sosd::width::content_name;
+use crate::width::content_name;
 
 /// Keys read between two reports of progress.
 const STEP: usize = 1 << 18;

@@ -15,7 +15,7 @@ pub(crate) use output::Output;
 pub(crate) use zst::ZstdReader;
 
 use crate::error::DatasetError;
-use crate::sosd::width::is_compressed;
+use crate::width::is_compressed;
 
 /// Bytes of the file buffered ahead of the decoder.
 const FILE_BUFFER: usize = 1 << 17;

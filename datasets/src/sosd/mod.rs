@@ -3,16 +3,15 @@
 //! format. A further `.zst` means a zstd-compressed file, decompressed while reading.
 
 mod reader;
-pub(crate) mod width;
 mod writer;
 
 use std::path::Path;
 
 pub use reader::SosdReader;
-pub use width::{HEADER_BYTES, Width, content_name, is_compressed};
 pub use writer::SosdWriter;
 
 use crate::error::DatasetError;
+pub use crate::width::{HEADER_BYTES, Width, content_name, is_compressed};
 
 impl Width {
     /// The width that a file's name gives, a `.zst` at its end left aside.

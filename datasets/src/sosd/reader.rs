@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use zerocopy::IntoBytes;
 
-use super::width::{HEADER_BYTES, Width};
 use crate::content::Content;
 use crate::error::DatasetError;
+use crate::width::{HEADER_BYTES, Width};
 
 /// Keys read per step: small enough to stay in cache between reading and checking.
 const STEP: usize = 1 << 15;

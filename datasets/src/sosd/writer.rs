@@ -3,9 +3,9 @@
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 
-use super::width::{HEADER_BYTES, Width};
 use crate::content::Output;
 use crate::error::DatasetError;
+use crate::width::{HEADER_BYTES, Width};
 
 /// Keys encoded per write.
 const STEP: usize = 1 << 15;

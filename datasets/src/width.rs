@@ -24,7 +24,7 @@ impl Width {
         }
     }
 
-    pub(super) fn other(self) -> Self {
+    pub(crate) fn other(self) -> Self {
         match self {
             Self::U32 => Self::U64,
             Self::U64 => Self::U32,
