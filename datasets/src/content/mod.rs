@@ -1,6 +1,7 @@
 //! The content of files: decompressed, counted and, on request, hashed; and output files that
 //! appear only when complete.
 
+mod encoding;
 mod output;
 mod zst;
 
@@ -11,6 +12,7 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use md5::{Digest, Md5};
 
+use encoding::Encoding;
 pub(crate) use output::Output;
 pub(crate) use zst::ZstdReader;
 
@@ -19,43 +21,6 @@ use crate::width::is_compressed;
 
 /// Bytes of the file buffered ahead of the decoder.
 const FILE_BUFFER: usize = 1 << 17;
-
-/// How a file's content is stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Encoding {
-    Plain,
-    Gzip,
-    Zstd,
-}
-
-impl Encoding {
-    /// What the name's last suffix says.
-    pub(crate) fn of_name(path: &Path) -> Self {
-        match path.extension().and_then(|extension| extension.to_str()) {
-            Some("gz") => Self::Gzip,
-            Some("zst") => Self::Zstd,
-            _ => Self::Plain,
-        }
-    }
-
-    /// What the first bytes say: gzip with its only method (RFC 1952, §2.3), or a zstd frame,
-    /// skippable or not (RFC 8878, §3.1).
-    fn of_content(start: &[u8]) -> Self {
-        match start {
-            [0x1F, 0x8B, 0x08, ..] => Self::Gzip,
-            [0x28, 0xB5, 0x2F, 0xFD, ..] | [0x50..=0x5F, 0x2A, 0x4D, 0x18, ..] => Self::Zstd,
-            _ => Self::Plain,
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Plain => "plain",
-            Self::Gzip => "gzip",
-            Self::Zstd => "zstd",
-        }
-    }
-}
 
 /// A file's content, read once from its start.
 pub(crate) struct Content {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
-use super::Encoding;
+use super::encoding::Encoding;
 use crate::error::DatasetError;
 
 /// A file in the making: a temporary one beside the final name, which it takes in
