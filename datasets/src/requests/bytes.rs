@@ -1,6 +1,8 @@
 //! Lookups of byte strings, and byte strings that no data set holds.
 
-use super::{ABSENT, RequestOptions, draw_each, negative_share};
+use super::distribution::Distribution;
+use super::draw::{ABSENT, RequestOptions, draw_each, negative_share};
+use super::sosd;
 use crate::bytes::{ByteDataset, ByteKeys, KeyArena, MAX_KEY_BYTES};
 use crate::random::Random;
 
@@ -37,7 +39,7 @@ impl ByteRequests {
 pub fn generate_bytes(dataset: &ByteDataset, options: &RequestOptions) -> ByteRequests {
     let keys = dataset.keys();
     let crowded = match options.distribution {
-        super::Distribution::Sosd => dataset.crowded(super::sosd::MOST_EQUAL),
+        Distribution::Sosd => dataset.crowded(sosd::MOST_EQUAL),
         _ => Vec::new(),
     };
     let absent = AbsentKeys::new(keys);
