@@ -9,8 +9,9 @@ use fpcache_datasets::published::by_name;
 use fpcache_datasets::sosd::{HEADER_BYTES, SosdWriter, Width, content_name};
 use fpcache_datasets::{ByteKeys, DatasetError, Duplicates, KeyKind, KeyStream, OpenOptions, Progress, Spec};
 
+use super::outcome::{Failure, Outcome, announce};
 use super::progress::Bar;
-use super::{Failure, Outcome, SourceArgs, announce};
+use super::source::SourceArgs;
 
 /// Keys generated between two writes.
 const STEP: usize = 1 << 18;

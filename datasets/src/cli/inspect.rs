@@ -1,6 +1,7 @@
 //! `inspect`
 
 mod bytes;
+mod segments;
 
 use std::fmt::Write;
 use std::path::Path;
@@ -10,11 +11,12 @@ use fpcache_datasets::bytes::inspect::inspect_bytes;
 use fpcache_datasets::count::human;
 use fpcache_datasets::inspect::{Inspection, inspect};
 use fpcache_datasets::{KeyKind, ParseSpecError, Spec, SpecKind};
-use serde::ser::SerializeMap;
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 
+use super::outcome::{Failure, Outcome, announce};
 use super::progress::Bar;
-use super::{Failure, Outcome, SourceArgs, announce};
+use super::source::SourceArgs;
+use segments::by_epsilon;
 
 #[derive(Args)]
 pub(super) struct Inspect {
@@ -55,14 +57,6 @@ struct Report<'a> {
     #[serde(serialize_with = "by_epsilon")]
     segments: &'a [(u32, u64)],
     notes: &'a [String],
-}
-
-pub(super) fn by_epsilon<S: Serializer>(segments: &&[(u32, u64)], serializer: S) -> Result<S::Ok, S::Error> {
-    let mut map = serializer.serialize_map(Some(segments.len()))?;
-    for (epsilon, count) in *segments {
-        map.serialize_entry(&epsilon.to_string(), count)?;
-    }
-    map.end()
 }
 
 impl Inspect {

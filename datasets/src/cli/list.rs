@@ -10,7 +10,7 @@ use fpcache_datasets::published::{PUBLISHED, PublishedFile};
 use fpcache_datasets::sosd::HEADER_BYTES;
 use serde::Serialize;
 
-use super::{Failure, Outcome};
+use super::outcome::{Failure, Outcome};
 
 #[derive(Args)]
 pub(super) struct List {

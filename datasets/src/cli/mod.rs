@@ -3,18 +3,16 @@
 mod generate;
 mod inspect;
 mod list;
+mod outcome;
 mod progress;
+mod source;
 mod verify;
 
 use std::error::Error;
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand};
-use fpcache_datasets::{OpenOptions, Unsorted};
-
-use progress::Bar;
+use clap::{Parser, Subcommand};
 
 /// Key sets for FPCache: what there is, and making, looking at and checking it.
 ///
@@ -67,50 +65,6 @@ enum Command {
     Verify(verify::Verify),
 }
 
-/// What every command that reads data sets takes.
-#[derive(Args)]
-struct SourceArgs {
-    /// Seed of generators and samples.
-    #[arg(long, default_value_t = 42)]
-    seed: u64,
-    /// Folder with published files.
-    #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
-    data_dir: Option<PathBuf>,
-    /// Length of every key, for ycsb (at least 23) and binary.
-    #[arg(long, value_name = "BYTES")]
-    key_bytes: Option<usize>,
-    /// What to do with a file of unsorted lines: sort or refuse.
-    #[arg(long, value_name = "POLICY", default_value_t)]
-    unsorted: Unsorted,
-}
-
-impl SourceArgs {
-    fn options<'a>(&self, bar: &'a Bar) -> OpenOptions<'a> {
-        OpenOptions {
-            seed: self.seed,
-            duplicates: None,
-            unsorted: self.unsorted,
-            key_bytes: self.key_bytes,
-            data_dir: self.data_dir.clone(),
-            progress: Some(bar),
-        }
-    }
-}
-
-/// What a command has to say, and whether all was well.
-struct Outcome {
-    text: String,
-    success: bool,
-}
-
-impl From<String> for Outcome {
-    fn from(text: String) -> Self {
-        Self { text, success: true }
-    }
-}
-
-type Failure = Box<dyn Error>;
-
 pub(crate) fn run(cli: &Cli) -> ExitCode {
     let outcome = match &cli.command {
         Command::List(list) => list.run(),
@@ -132,8 +86,4 @@ pub(crate) fn run(cli: &Cli) -> ExitCode {
 fn report(error: &dyn Error) -> ExitCode {
     eprintln!("error: {error}");
     ExitCode::from(2)
-}
-
-fn announce(notes: &[String]) {
-    notes.iter().for_each(|note| eprintln!("note: {note}"));
 }

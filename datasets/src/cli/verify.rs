@@ -8,8 +8,8 @@ use fpcache_datasets::bytes;
 use fpcache_datasets::count::human;
 use fpcache_datasets::verify::verify;
 
+use super::outcome::{Failure, Outcome};
 use super::progress::Bar;
-use super::{Failure, Outcome};
 
 #[derive(Args)]
 pub(super) struct Verify {

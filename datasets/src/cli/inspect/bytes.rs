@@ -6,8 +6,8 @@ use fpcache_datasets::bytes::inspect::ByteInspection;
 use fpcache_datasets::count::{human, human_bytes};
 use serde::Serialize;
 
-use super::super::Failure;
-use super::by_epsilon;
+use super::super::outcome::Failure;
+use super::segments::by_epsilon;
 
 /// The JSON object; segments in the order of the ε asked for.
 #[derive(Serialize)]
