@@ -180,7 +180,7 @@ fn an_outcome_that_nobody_tells_is_unknown<K: TestKeys>() {
     // The memory node has forgotten who asks.
     let client = setup.hurried();
     client.put(K::key(4), &v(4)).unwrap();
-    setup.script([Act::Late(Duration::from_millis(150)), Act::Refuse(ErrorCode::Forgotten)]);
+    setup.script([Act::Late(Duration::from_millis(250)), Act::Refuse(ErrorCode::Forgotten)]);
     let error = client.put(K::key(1), &v(2)).unwrap_err();
     assert!(matches!(error, ClientError::OutcomeUnknown { .. }) && !error.is_retryable(), "{error}");
     // Later requests have later numbers.
