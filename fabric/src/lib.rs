@@ -10,7 +10,8 @@
 //! | [`memory`] | memory that another process may change; with the verbs in [`rdma`] the only `unsafe` of the crate |
 //! | [`verbs`] | areas, addresses, batches and where their results land |
 //! | [`endpoint`] | the queue pair: run, post, poll, wait |
-//! | [`connection`] | what a compute node holds of a memory node, and what a memory node serves |
+//! | [`connection`] | what a compute node holds of a memory node |
+//! | [`service`], [`serving`] | what a memory node does for its clients, and the loop in which it does |
 //! | `answers`, `region_reader` | what the threads that serve sockets answer about a region, and what they read it with |
 //! | [`region`] | regions by name: what clients ask for and get |
 //! | [`ring`] | the bytes of the request ring |
@@ -64,6 +65,7 @@ mod mapped;
 pub mod memory;
 pub mod meter;
 mod node_memory;
+mod one_region;
 pub mod process;
 mod random;
 pub mod rdma;
@@ -74,6 +76,8 @@ pub mod ring;
 mod room_queue;
 mod rpc;
 mod server;
+pub mod service;
+pub mod serving;
 pub mod shm;
 #[cfg(feature = "sim")]
 pub mod sim;
@@ -84,9 +88,7 @@ mod watch;
 
 pub use answers::{Answered, Answers, ThreadMemory};
 pub use clock::{Clock, Deadline, SystemClock};
-pub use connection::{
-    ClientId, Connection, Handled, Posted, SHORT_BODY, Service, Serving, StopHandle, Waker, Work,
-};
+pub use connection::{Connection, Posted};
 pub use descriptors::Descriptors;
 pub use endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 pub use error::{ErrorKind, FabricError};
@@ -98,10 +100,13 @@ pub use memory::{
 };
 pub use meter::{Meter, MeterSnapshot};
 pub use node_memory::NodeMemory;
+pub use one_region::OneRegion;
 pub use random::random_bits;
 pub use rdma::RdmaError;
-pub use region::{Export, OneRegion, RegionName};
+pub use region::{Export, RegionName};
 pub use region_reader::{Another, BackedInPlace, RegionReader};
+pub use service::{ClientId, Handled, SHORT_BODY, Service, Waker, Work};
+pub use serving::{Serving, StopHandle};
 pub use spin::Spin;
 pub use tcp::{TcpAddress, TcpConnection, TcpEndpoint};
 pub use verbs::{ANSWERS, AreaId, Batch, CHANGED, Landing, REGION, RINGS, RemoteAddr, Request};

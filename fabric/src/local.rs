@@ -13,13 +13,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::bell::Bell;
 use crate::clock::{Clock, SystemClock};
-use crate::connection::{ClientId, Service, Serving, StopHandle};
 use crate::error::FabricError;
 use crate::mapped::{Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
 use crate::region::RegionName;
 use crate::ring::{RingLayout, RingOptions};
 use crate::server::{self, Acceptor, Session};
+use crate::service::{ClientId, Service};
+use crate::serving::{Serving, StopHandle};
 
 /// How an in-process memory node is set up.
 #[derive(Clone, Debug)]

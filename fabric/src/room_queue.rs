@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::connection::{ClientId, Service};
+use crate::service::{ClientId, Service};
 
 /// A place among those who wait: for which room, and after whom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -61,7 +61,7 @@ impl RoomQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::{Handled, SHORT_BODY};
+    use crate::service::{Handled, SHORT_BODY};
     use std::collections::HashSet;
 
     /// Clients below ten have one room, the others another.

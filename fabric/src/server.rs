@@ -14,7 +14,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::bell::{Bell, HUNG_UP, timespec};
-use crate::connection::{ClientId, Handled, SHORT_BODY, Service, StopHandle, Waker, Work};
 use crate::descriptors::Taken;
 use crate::error::FabricError;
 use crate::memory::{AccessError, SharedMemory};
@@ -23,6 +22,8 @@ use crate::ring::{
     BODIES, CLIENT_SLEEPS, DAMAGED, REPLY_CHECKSUM, REPLY_STATUS, REPLY_TAG, REPLY_TOO_LONG,
     REQUEST_CHECKSUM, REQUEST_TAG, RingLayout, SERVED, SERVER_SLEEPS, checksum, len_of, sequence_of, tag,
 };
+use crate::service::{ClientId, Handled, SHORT_BODY, Service, Waker, Work};
+use crate::serving::StopHandle;
 use crate::spin::Spin;
 use crate::tcp::Desk;
 use long_bodies::{LongBodies, RingPages};

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::connection::{ClientId, Handled, Service, Waker, Work};
+use crate::service::{ClientId, Handled, Service, Waker, Work};
 
 /// Replies to give now.
 type Ready = VecDeque<(ClientId, Vec<u8>)>;

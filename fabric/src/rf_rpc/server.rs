@@ -15,10 +15,10 @@ use super::layout::{
 use super::messages::{FETCH, FORGOTTEN, FULL, HERE, Message, NO_SUCH_BATCH, Place, UNKNOWN};
 use super::mode::Mode;
 use crate::clock::Clock;
-use crate::connection::{ClientId, Handled};
 use crate::error::FabricError;
 use crate::memory::{AccessError, MemoryError};
 use crate::node_memory::NodeMemory;
+use crate::service::{ClientId, Handled};
 use crate::verbs::AreaId;
 use batches::{Sealed, read_request};
 use slot::{Slot, kept};

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::server::{Server, ServerOptions};
 use crate::clock::Clock;
-use crate::connection::{ClientId, Handled, Service, Work};
 use crate::error::FabricError;
 use crate::node_memory::NodeMemory;
+use crate::service::{ClientId, Handled, Service, Work};
 
 /// How long the service looks at its buffers without a break after a request has come.
 const AWAKE: Duration = Duration::from_millis(1);

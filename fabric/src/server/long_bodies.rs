@@ -2,10 +2,10 @@
 //! mapped.
 
 use super::Session;
-use crate::connection::{SHORT_BODY, Service};
 use crate::memory::AccessError;
 use crate::ring::BODIES;
 use crate::room_queue::{RoomQueue, Ticket};
+use crate::service::{SHORT_BODY, Service};
 
 /// Bytes of long bodies that stay mapped, of all rings together. Mapping them anew takes a tenth of the time of a copy.
 const MOST_MAPPED: usize = 16 << 20;

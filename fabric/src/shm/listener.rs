@@ -24,13 +24,14 @@ use super::socket_file::{
     ListenError, Passage, PathLock, listener, open_socket, prepare_directory, remove_stale,
 };
 use crate::bell::Bell;
-use crate::connection::{ClientId, Service, Serving, StopHandle};
 use crate::descriptors::{Descriptors, Taken};
 use crate::error::FabricError;
 use crate::memory::{Access, HugePages, SharedMemory};
 use crate::region::{Export, RegionName};
 use crate::ring::{RingLayout, RingOptions};
 use crate::server::{self, Acceptor, Session};
+use crate::service::{ClientId, Service};
+use crate::serving::{Serving, StopHandle};
 
 /// Clients that have connected but not greeted yet; where more come, those of the user that has the most give way.
 const MAX_GREETING: usize = 64;

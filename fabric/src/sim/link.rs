@@ -10,8 +10,8 @@ use super::memory::Reply;
 use super::node::Item;
 use super::state::{Outcome, State, Waiter};
 use super::trace::What;
-use crate::connection::ClientId;
 use crate::error::FabricError;
+use crate::service::ClientId;
 
 /// The scheduler's part of a connection.
 #[derive(Debug)]

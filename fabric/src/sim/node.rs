@@ -17,8 +17,8 @@ use super::room::Room;
 use super::state::{State, Stop};
 use super::trace::What;
 use crate::answers::{Answers, ThreadMemory};
-use crate::connection::{ClientId, Handled, Service, Work};
 use crate::memory::{MemoryError, SharedMemory};
+use crate::service::{ClientId, Handled, Service, Work};
 
 /// How far a memory node's stores may lie behind when it goes on all the same.
 const RUN_AHEAD: usize = 256;

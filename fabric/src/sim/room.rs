@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::state::State;
 use super::trace::What;
-use crate::connection::{ClientId, Handled, SHORT_BODY, Service};
 use crate::room_queue::{RoomQueue, Ticket};
+use crate::service::{ClientId, Handled, SHORT_BODY, Service};
 
 /// A request that waits for room.
 #[derive(Debug)]

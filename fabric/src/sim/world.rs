@@ -19,9 +19,9 @@ use super::report::{FailureKind, RunFailure, RunReport};
 use super::state::{OUTSIDE, Slot, State, Status, Stop, Time};
 use super::trace::What;
 use crate::clock::Deadline;
-use crate::connection::Service;
 use crate::error::FabricError;
 use crate::memory::{MemoryError, SharedMemory};
+use crate::service::Service;
 
 /// How far ahead of the machine's clock virtual time begins unless the options say otherwise.
 const AHEAD: Duration = Duration::from_secs(3600);

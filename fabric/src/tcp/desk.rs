@@ -13,11 +13,11 @@ use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, TOKEN
 use super::node::{Client, End, Entry, PeerKey, Shared, ToDesk, ToThread};
 use super::socket::Origin;
 use super::token::Rights;
-use crate::connection::{ClientId, Handled, SHORT_BODY, Service};
 use crate::error::FabricError;
 use crate::random::random_bits;
 use crate::region::{Export, RegionName};
 use crate::room_queue::{RoomQueue, Ticket};
+use crate::service::{ClientId, Handled, SHORT_BODY, Service};
 use crate::shm::PROTOCOL_VERSION;
 
 /// Numbers of clients over sockets begin here, above those of any clients over request rings.

@@ -21,12 +21,13 @@ use super::node::{Listening, Shared};
 use super::socket;
 use super::tls::{ServerSide, TlsError, TlsServing, TlsTrust};
 use super::token::TokenSet;
-use crate::connection::{Service, Serving, StopHandle};
 use crate::descriptors::Descriptors;
 use crate::error::FabricError;
 use crate::memory::SharedMemory;
 use crate::rdma::NodeCard;
 use crate::server::{self, NoRings};
+use crate::service::Service;
+use crate::serving::{Serving, StopHandle};
 use crate::shm::{ListenError, PathLock, os, remove_stale};
 
 /// Connections that the kernel holds for a listening socket.

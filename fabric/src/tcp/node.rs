@@ -20,11 +20,11 @@ use super::socket::Origin;
 use super::stream::Stream;
 use super::tls::ServerSide;
 use super::token::{Rights, Token, TokenSet};
-use crate::connection::ClientId;
 use crate::descriptors::Taken;
 use crate::error::FabricError;
 use crate::rdma::NodeCard;
 use crate::region::RegionName;
+use crate::service::ClientId;
 
 /// Reports of hang-ups that wait for the service, at most: more are counted and not told.
 const MAX_REPORTS: usize = 64;

@@ -4,12 +4,12 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::Received;
-use crate::connection::Handled;
 use crate::memory::AccessError;
 use crate::node_memory::NodeMemory;
 use crate::rf_rpc::layout::{HEAD, Shape};
 use crate::rf_rpc::messages::HERE;
 use crate::rf_rpc::mode::Mode;
+use crate::service::Handled;
 
 /// A request that was taken and not answered.
 #[derive(Clone, Copy, Debug)]

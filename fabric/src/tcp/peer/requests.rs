@@ -3,9 +3,9 @@
 use std::sync::atomic::Ordering;
 
 use super::{Arriving, KEEP, Peer, Pumped, Tools};
-use crate::connection::SHORT_BODY;
 use crate::rdma::wire::NOT_SERVED;
 use crate::rdma::{PeerQueuePair, ServedAreas};
+use crate::service::SHORT_BODY;
 use crate::tcp::areas::{Areas, Output};
 use crate::tcp::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED, checksum,
