@@ -201,3 +201,10 @@ pub trait Endpoint {
     /// This endpoint's counts.
     fn meter(&self) -> &Meter;
 }
+
+/// Endpoints that are made of one another, over the same areas, on any thread.
+pub trait Another: Endpoint + Send + Sync + 'static {
+    /// Another endpoint over the same areas, with counts of its own. Costs one small allocation.
+    #[must_use]
+    fn another(&self) -> Self;
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::clock::{Deadline, SystemClock};
-use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket};
+use crate::endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket};
 use crate::error::FabricError;
 use crate::in_place::InPlace;
 use crate::mapped::{Area, Link, MappedEndpoint};
@@ -12,13 +12,6 @@ use crate::memory::{Access, SharedMemory, Words};
 use crate::meter::Meter;
 use crate::region::Export;
 use crate::verbs::{AreaId, Batch, REGION, RemoteAddr, Request};
-
-/// Endpoints that are made of one another, over the same areas, on any thread.
-pub trait Another: Endpoint + Send + Sync + 'static {
-    /// Another endpoint over the same areas, with counts of its own. Costs one small allocation.
-    #[must_use]
-    fn another(&self) -> Self;
-}
 
 /// An endpoint that reads a region in the process of its memory node, and changes nothing: memory that is mapped there, or that of
 /// a simulated memory node.

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use super::in_place::MappedInPlace;
 use crate::clock::{Clock, Deadline};
-use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
+use crate::endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 use crate::error::FabricError;
 use crate::memory::{Access, AccessError, ForkFlag, MemoryError, SharedMemory};
 use crate::meter::Meter;
-use crate::region_reader::Another;
 use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, Posted, RemoteAddr, Tally, Verb};
 
 /// Batches one endpoint keeps in flight.

@@ -12,10 +12,9 @@ use super::flight::{QueuePair, fault};
 use super::in_place::SimInPlace;
 use super::state::{Outcome, State, Wait, Waiter, Watch};
 use crate::clock::Deadline;
-use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
+use crate::endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
 use crate::error::FabricError;
 use crate::meter::Meter;
-use crate::region_reader::Another;
 use crate::verbs::{AreaId, Batch, Landing, RemoteAddr, Tally};
 
 /// Batches one endpoint keeps in flight.
