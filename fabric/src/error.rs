@@ -4,6 +4,10 @@ use std::io;
 use std::sync::Arc;
 
 use crate::memory::MemoryError;
+use crate::rdma::error::RdmaError;
+use crate::shm::AddressError;
+use crate::tcp::TlsError;
+use crate::tcp::address::error::TcpAddressError;
 use crate::verbs::AreaId;
 
 /// What a caller can do about an error.
@@ -230,16 +234,16 @@ pub enum FabricError {
     ThreadPanicked,
     /// The address cannot be used.
     #[error("{0}")]
-    Address(#[from] crate::shm::AddressError),
+    Address(#[from] AddressError),
     /// The address over TCP cannot be used.
     #[error("{0}")]
-    TcpAddress(Box<crate::tcp::TcpAddressError>),
+    TcpAddress(Box<TcpAddressError>),
     /// There is no TLS where it was asked for.
     #[error(transparent)]
-    Tls(Box<crate::tcp::TlsError>),
+    Tls(Box<TlsError>),
     /// A network card refused something.
     #[error("{0}")]
-    Rdma(Arc<crate::rdma::RdmaError>),
+    Rdma(Arc<RdmaError>),
     /// Memory could not be had or mapped.
     #[error(transparent)]
     Memory(Arc<MemoryError>),
@@ -253,14 +257,14 @@ pub enum FabricError {
     },
 }
 
-impl From<crate::rdma::RdmaError> for FabricError {
-    fn from(error: crate::rdma::RdmaError) -> Self {
+impl From<RdmaError> for FabricError {
+    fn from(error: RdmaError) -> Self {
         Self::Rdma(Arc::new(error))
     }
 }
 
-impl From<crate::tcp::TlsError> for FabricError {
-    fn from(error: crate::tcp::TlsError) -> Self {
+impl From<TlsError> for FabricError {
+    fn from(error: TlsError) -> Self {
         Self::Tls(Box::new(error))
     }
 }

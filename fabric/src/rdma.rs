@@ -28,7 +28,7 @@ mod completion;
 #[cfg(feature = "rdma")]
 #[allow(unsafe_code)]
 mod device;
-mod error;
+pub(crate) mod error;
 #[cfg(feature = "rdma")]
 #[allow(unsafe_code)]
 mod events;

@@ -20,7 +20,7 @@
 //!
 //! The bytes are drawn in `tcp/handshake.rs` and `tcp/frame.rs`.
 
-mod address;
+pub(crate) mod address;
 #[cfg(test)]
 mod any_bytes;
 mod areas;
@@ -49,7 +49,8 @@ mod stream;
 mod tls;
 mod token;
 
-pub use address::{TcpAddress, TcpAddressError};
+pub use address::TcpAddress;
+pub use address::error::TcpAddressError;
 pub use client::{ConnectOptions, TcpConnection, connect};
 pub use counters::{HangUp, SocketCounters, SocketStats};
 pub(crate) use desk::Desk;

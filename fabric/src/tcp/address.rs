@@ -1,5 +1,7 @@
 //! Addresses of memory nodes on other machines, and of sockets that behave alike.
 
+pub(crate) mod error;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -11,13 +13,12 @@ use super::tls::TlsTrust;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::rdma::{CardChoice, DEFAULT_PORT};
+use error::{MAX_PATH, TcpAddressError};
 
 const TCP: &str = "tcp://";
 const TCPS: &str = "tcps://";
 const RDMA: &str = "rdma://";
 const UNIX: &str = "tcp+unix://";
-/// What `sockaddr_un` takes, without the closing zero.
-const MAX_PATH: usize = 107;
 
 /// `tcp://HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets, or
 /// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket (`tcp+unix://UID@/path.sock` if the memory node is
@@ -61,37 +62,6 @@ impl fmt::Display for Target {
             Self::Unix(path) => path.display().fmt(f),
         }
     }
-}
-
-/// An address that cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum TcpAddressError {
-    /// Not of the form expected.
-    #[error(
-        "`{text}` is not an address over TCP; write tcp://HOST:PORT, for example tcp://127.0.0.1:7400 or tcp://[::1]:7400, \
-         or tcps://HOST:PORT[?ca=FILE], or tcp+unix:///absolute/path.sock, or rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]"
-    )]
-    Malformed {
-        /// What was given.
-        text: String,
-    },
-    /// The socket file's path is longer than the operating system takes.
-    #[error("socket path {path} has {len} bytes, the system takes {MAX_PATH}; choose a shorter path")]
-    TooLong {
-        /// The path.
-        path: String,
-        /// Its length in bytes.
-        len: usize,
-    },
-    /// Nobody knows the host.
-    #[error("the host of {address} cannot be found: {why}; correct the name, or write its address")]
-    UnknownHost {
-        /// The address asked for.
-        address: String,
-        /// What the resolver said.
-        why: String,
-    },
 }
 
 impl TcpAddress {

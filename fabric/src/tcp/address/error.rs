@@ -1,0 +1,35 @@
+//! What can be wrong with an address over TCP.
+
+/// What `sockaddr_un` takes, without the closing zero.
+pub(super) const MAX_PATH: usize = 107;
+
+/// An address that cannot be used.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TcpAddressError {
+    /// Not of the form expected.
+    #[error(
+        "`{text}` is not an address over TCP; write tcp://HOST:PORT, for example tcp://127.0.0.1:7400 or tcp://[::1]:7400, \
+         or tcps://HOST:PORT[?ca=FILE], or tcp+unix:///absolute/path.sock, or rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]"
+    )]
+    Malformed {
+        /// What was given.
+        text: String,
+    },
+    /// The socket file's path is longer than the operating system takes.
+    #[error("socket path {path} has {len} bytes, the system takes {MAX_PATH}; choose a shorter path")]
+    TooLong {
+        /// The path.
+        path: String,
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// Nobody knows the host.
+    #[error("the host of {address} cannot be found: {why}; correct the name, or write its address")]
+    UnknownHost {
+        /// The address asked for.
+        address: String,
+        /// What the resolver said.
+        why: String,
+    },
+}
