@@ -1,6 +1,5 @@
 //! Memory in a file with a name, which outlives the process that writes it.
 
-use std::fmt;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -309,24 +308,6 @@ fn text(path: &Path) -> String {
 
 fn file(path: &Path, doing: &'static str) -> impl Fn(Errno) -> MemoryError {
     move |errno| MemoryError::File { doing, path: text(path), source: errno.into() }
-}
-
-/// What helps against an error of a file.
-pub(super) struct FileRemedy<'e>(pub(super) &'e std::io::Error);
-
-impl fmt::Display for FileRemedy<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match Errno::from_io_error(self.0) {
-            Some(Errno::ACCESS | Errno::PERM) => {
-                "give this user the right to read and write it and its directory, or run as its owner"
-            }
-            Some(Errno::NOENT | Errno::NOTDIR) => "create it, its directory included, or correct the path",
-            Some(Errno::ROFS) => "choose a directory on a file system that is mounted for writing",
-            Some(Errno::LOOP) => "the path names a symbolic link: name the file itself",
-            Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
-            _ => "check the file system it lies on",
-        })
-    }
 }
 
 #[cfg(test)]

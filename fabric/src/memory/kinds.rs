@@ -1,6 +1,9 @@
 //! Rights, page sizes and errors of mapped memory.
 
+use std::fmt;
 use std::io;
+
+use rustix::io::Errno;
 
 /// What may be done with a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -147,7 +150,7 @@ pub enum MemoryError {
         what: &'static str,
     },
     /// The operating system refused something about a file.
-    #[error("{doing} {path} failed: {source}; {}", super::file::FileRemedy(source))]
+    #[error("{doing} {path} failed: {source}; {}", FileRemedy(source))]
     File {
         /// What was being done.
         doing: &'static str,
@@ -168,4 +171,22 @@ pub enum MemoryError {
         /// The operating system's reason.
         source: io::Error,
     },
+}
+
+/// What helps against an error of a file.
+struct FileRemedy<'e>(&'e io::Error);
+
+impl fmt::Display for FileRemedy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match Errno::from_io_error(self.0) {
+            Some(Errno::ACCESS | Errno::PERM) => {
+                "give this user the right to read and write it and its directory, or run as its owner"
+            }
+            Some(Errno::NOENT | Errno::NOTDIR) => "create it, its directory included, or correct the path",
+            Some(Errno::ROFS) => "choose a directory on a file system that is mounted for writing",
+            Some(Errno::LOOP) => "the path names a symbolic link: name the file itself",
+            Some(Errno::MFILE | Errno::NFILE) => "raise the limit of open files (ulimit -n)",
+            _ => "check the file system it lies on",
+        })
+    }
 }
