@@ -1,6 +1,7 @@
 //! The server's side: which requests have come, and where their results go.
 
 mod batches;
+mod received;
 mod slot;
 
 use std::collections::VecDeque;
@@ -9,9 +10,7 @@ use std::time::{Duration, Instant};
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::layout::{
-    DAMAGED, ENTRY_MAX, Entry, Head, SERVED, Shape, TOO_LONG, first_sequence, is_newer, take_entry,
-};
+use super::layout::{DAMAGED, ENTRY_MAX, Head, SERVED, Shape, TOO_LONG, first_sequence, is_newer};
 use super::messages::{FETCH, FORGOTTEN, FULL, HERE, Message, NO_SUCH_BATCH, Place, UNKNOWN};
 use super::mode::Mode;
 use crate::clock::Clock;
@@ -21,6 +20,7 @@ use crate::node_memory::NodeMemory;
 use crate::service::{ClientId, Handled};
 use crate::verbs::AreaId;
 use batches::{Sealed, read_request};
+pub use received::{CallId, Received};
 use slot::{Slot, kept};
 
 /// How often a request whose checksum does not hold is looked at before it counts as damaged.
@@ -59,43 +59,6 @@ impl Default for ServerOptions {
             seed: 0,
             max_results: (1 << 20) - 64,
         }
-    }
-}
-
-/// Names a request batch that was received, for its results.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct CallId {
-    channel: usize,
-    /// Which of the clients that had the channel.
-    opened: u64,
-    slot: u16,
-    sequence: u32,
-}
-
-/// A request batch.
-#[derive(Debug)]
-pub struct Received {
-    /// For [`Server::send`].
-    pub id: CallId,
-    /// Whose it is.
-    pub client: ClientId,
-    /// Which RPC it calls.
-    pub rpc: u16,
-    /// The batch size that its client has been tuned to.
-    pub batch_size: u16,
-    /// Whether its client waits for a server reply.
-    pub mode: Mode,
-    payload: Vec<u8>,
-}
-
-impl Received {
-    /// The requests, in order. Of a batch whose entries are not what its length says, those up to the fault.
-    pub fn requests(&self) -> impl Iterator<Item = &[u8]> {
-        let mut rest = &self.payload[..];
-        std::iter::from_fn(move || match take_entry(&mut rest)? {
-            Entry::Short(entry) => Some(entry),
-            Entry::Long(_) => None,
-        })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::Received;
+use super::received::Received;
 use crate::memory::AccessError;
 use crate::node_memory::NodeMemory;
 use crate::rf_rpc::layout::{HEAD, Shape};
