@@ -1,11 +1,15 @@
 //! What the backends over mapped memory share: the endpoint, and the connection it comes from.
 
+mod areas;
 mod connection;
 mod endpoint;
 mod in_place;
+mod link;
 
+pub(crate) use areas::Area;
 pub use connection::MappedConnection;
 pub(crate) use connection::Parts;
 pub use endpoint::MappedEndpoint;
-pub(crate) use endpoint::{Anchor, Area, Link, SPIN};
+pub(crate) use endpoint::{Anchor, SPIN};
 pub use in_place::MappedInPlace;
+pub(crate) use link::Link;

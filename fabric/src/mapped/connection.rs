@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::endpoint::{Anchor, Area, Link, MappedEndpoint, will_read};
+use super::areas::{Area, will_read};
+use super::endpoint::{Anchor, MappedEndpoint};
+use super::link::Link;
 use crate::bell::Bell;
 use crate::clock::{Clock, Deadline};
 use crate::connection::{Connection, Posted};

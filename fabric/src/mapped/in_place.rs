@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::endpoint::{Area, MappedEndpoint, PREFETCH_PER_READ, fault};
+use super::areas::{Area, PREFETCH_PER_READ, Reach, fault};
 use crate::error::FabricError;
 use crate::in_place::{AROUND, InPlace};
 use crate::memory::{OutOfBounds, Words};
@@ -13,14 +13,14 @@ use crate::verbs::AreaId;
 #[derive(Debug)]
 pub struct MappedInPlace<'a> {
     pub(super) area: &'a Area,
-    pub(super) endpoint: &'a MappedEndpoint,
+    pub(super) reach: &'a Reach,
 }
 
 impl MappedInPlace<'_> {
     /// The area's number.
     #[cold]
     fn id(&self) -> AreaId {
-        let at = self.endpoint.areas.iter().position(|area| std::ptr::eq(area, self.area));
+        let at = self.reach.areas.iter().position(|area| std::ptr::eq(area, self.area));
         // There are fewer than 2^16, and the area is one of them.
         AreaId(at.unwrap_or_default() as u16)
     }
@@ -77,7 +77,7 @@ impl InPlace for MappedInPlace<'_> {
 
     #[inline(always)]
     fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
-        let MappedEndpoint { meter, link, .. } = self.endpoint;
+        let Reach { meter, link, .. } = self.reach;
         meter.record_reads(round_trips, reads, bytes);
         if link.is_alive() { Ok(()) } else { Err(link.disconnected()) }
     }

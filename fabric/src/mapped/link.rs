@@ -1,0 +1,45 @@
+//! Whether a memory node is still there.
+
+use std::sync::Arc;
+
+use crate::error::FabricError;
+use crate::memory::{ForkFlag, MemoryError};
+
+/// Whether the memory node still serves a connection, and what it is called. To a forked child every connection of its parent is
+/// cut: ring and socket are the parent's.
+#[derive(Debug)]
+pub(crate) struct Link {
+    alive: ForkFlag,
+    peer: Arc<str>,
+}
+
+impl Link {
+    /// # Errors
+    /// If the operating system has no page of memory.
+    pub(crate) fn new(peer: &str) -> Result<Self, MemoryError> {
+        Ok(Self { alive: ForkFlag::raised()?, peer: peer.into() })
+    }
+
+    #[inline]
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive.is_raised()
+    }
+
+    /// Whether it is that of the process from which this one was forked.
+    pub(crate) fn is_inherited(&self) -> bool {
+        self.alive.is_inherited()
+    }
+
+    pub(crate) fn cut(&self) {
+        self.alive.lower();
+    }
+
+    pub(crate) fn peer(&self) -> &Arc<str> {
+        &self.peer
+    }
+
+    #[cold]
+    pub(crate) fn disconnected(&self) -> FabricError {
+        FabricError::Disconnected { peer: Arc::clone(&self.peer) }
+    }
+}
