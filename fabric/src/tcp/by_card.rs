@@ -1,23 +1,16 @@
 //! Reading by a network card, where an endpoint's address asks for that, and by its socket where that cannot be.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::client::Session;
+use super::card::SharedCard;
+use super::client::session::Session;
 use crate::clock::Deadline;
 use crate::error::FabricError;
-use crate::rdma::{ClientCard, Miss, RdmaError, Reader, Tallies, Waiting};
+use crate::rdma::{Miss, RdmaError, Reader, Waiting};
 use crate::verbs::{Batch, RemoteAddr};
 
 /// How long no queue pair is made after one broke: at first, and in the end.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
-
-/// What the endpoints of a connection share of a network card.
-#[derive(Clone, Debug)]
-pub(super) struct SharedCard {
-    pub(super) card: Arc<ClientCard>,
-    pub(super) tallies: Arc<Tallies>,
-}
 
 /// What became of a batch.
 #[derive(Debug)]

@@ -1,4 +1,6 @@
-//! The socket over which a client's network card and the memory node's are introduced to each other.
+//! A client's network card, and the socket over which it and the memory node's are introduced to each other.
+
+use std::sync::Arc;
 
 use super::frame::{HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED};
 use super::socket::{Moved, Ready, wait};
@@ -6,7 +8,14 @@ use super::stream::Stream;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::rdma::wire::{MAX_ANSWER_BYTES, NOT_SERVED};
-use crate::rdma::{Introduction, RdmaError};
+use crate::rdma::{ClientCard, Introduction, RdmaError, Tallies};
+
+/// What the endpoints of a connection share of a network card.
+#[derive(Clone, Debug)]
+pub(super) struct SharedCard {
+    pub(super) card: Arc<ClientCard>,
+    pub(super) tallies: Arc<Tallies>,
+}
 
 /// A socket that joined a client, and on which nothing else is asked. While it lives so does the memory node's end of the queue pair.
 #[derive(Debug)]

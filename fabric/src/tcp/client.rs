@@ -1,23 +1,18 @@
 //! The client's side: connecting, and the connection.
 
 mod greeting;
+pub(super) mod session;
 
-use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::address::{Target, TcpAddress};
-use super::by_card::SharedCard;
 use super::calls::Caller;
-use super::card::CardSocket;
-use super::channel::Channel;
+use super::card::SharedCard;
 use super::endpoint::TcpEndpoint;
-use super::frame::Limits;
-use super::handshake::{Membership, Welcome};
 use super::round_trip::RoundTrip;
 use super::socket::reach;
-use super::stream::Stream;
 use super::tls::ClientSide;
 use super::token::Token;
 use crate::bell::Bell;
@@ -32,9 +27,7 @@ use crate::rpc::SharedCaller;
 use crate::shm::PROTOCOL_VERSION;
 use crate::watch::Watch;
 use greeting::Greeting;
-
-/// Sockets that endpoints have left, at most.
-const MAX_KEPT: usize = 16;
+use session::{Session, begin};
 
 /// How to connect.
 #[derive(Clone, Debug)]
@@ -138,104 +131,6 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         incarnation: welcome.incarnation,
         creation: welcome.creation,
     })
-}
-
-/// A socket with what is under the protocol.
-fn begin(socket: OwnedFd, address: &TcpAddress, tls: Option<&ClientSide>) -> Result<Stream, FabricError> {
-    let session = tls.zip(address.host()).map(|(tls, host)| tls.session(host)).transpose()?;
-    Ok(Stream::new(socket, session))
-}
-
-/// What a connection and its endpoints share.
-#[derive(Debug)]
-pub(super) struct Session {
-    address: TcpAddress,
-    /// Where the first socket is connected to: the others must come to the same memory node.
-    target: Target,
-    pub(super) link: Arc<Link>,
-    pub(super) clock: Arc<dyn Clock>,
-    pub(super) patience: Duration,
-    pub(super) spin: Duration,
-    token: Option<Token>,
-    tls: Option<ClientSide>,
-    membership: Membership,
-    pub(super) limits: Limits,
-    pub(super) region_len: u64,
-    pub(super) scratch_len: u64,
-    pub(super) watched: Option<u64>,
-    /// Whether the memory node may answer questions: until it has said that nobody does.
-    pub(super) answers: AtomicBool,
-    /// What round trips take of short batches over sockets.
-    pub(super) round_trip: RoundTrip,
-    /// The network card that reads, where the address asks for one.
-    pub(super) card: Option<SharedCard>,
-    kept: Mutex<Vec<Channel>>,
-    /// Hangs up when the last endpoint has gone.
-    _watch: Watch,
-}
-
-impl Session {
-    /// A socket for an endpoint: one that another endpoint has left, or a new one.
-    pub(super) fn channel(&self, patience: Duration) -> Result<Channel, FabricError> {
-        let kept = self.kept().pop();
-        if let Some(mut channel) = kept {
-            // What another endpoint was told is older than what this one reads.
-            channel.watched = None;
-            return Ok(channel);
-        }
-        let (stream, welcome) = self.join(patience)?;
-        Ok(Channel::new(stream, welcome.limits))
-    }
-
-    /// A new socket for the network cards of an endpoint.
-    pub(super) fn card_socket(&self, patience: Duration) -> Result<CardSocket, FabricError> {
-        let (stream, _) = self.join(patience)?;
-        Ok(CardSocket::new(stream, self.address.to_string()))
-    }
-
-    /// A new socket that has joined the client.
-    fn join(&self, patience: Duration) -> Result<(Stream, Welcome), FabricError> {
-        let deadline = Deadline::after(self.patience.min(patience));
-        let reached = reach(&self.address, std::slice::from_ref(&self.target), deadline);
-        if let Err(FabricError::NoMemoryNode { .. }) = reached {
-            // Also if the memory node lives and its socket file does not: nobody can read there over this connection any more.
-            self.link.cut();
-        }
-        let (socket, _) = reached?;
-        let mut stream = begin(socket, &self.address, self.tls.as_ref())?;
-        let greeting = Greeting {
-            address: &self.address,
-            name: &RegionName::default(),
-            join: Some(self.membership),
-            token: self.token,
-            version: PROTOCOL_VERSION,
-            deadline,
-        };
-        match greeting.exchange(&mut stream) {
-            Ok(welcome) => Ok((stream, welcome)),
-            Err(error) => {
-                if let FabricError::Disconnected { .. } = error {
-                    self.link.cut();
-                }
-                Err(error)
-            }
-        }
-    }
-
-    /// Keeps a socket for the next endpoint, if nothing is under way over it.
-    pub(super) fn keep(&self, channel: Channel) {
-        if channel.is_idle() && self.link.is_alive() {
-            let mut kept = self.kept();
-            if kept.len() < MAX_KEPT {
-                kept.push(channel);
-            }
-        }
-    }
-
-    fn kept(&self) -> MutexGuard<'_, Vec<Channel>> {
-        // Held for a push or a pop.
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 /// A connection to a memory node over TCP or a unix socket. Its requests go over the socket that it came with, and each of its

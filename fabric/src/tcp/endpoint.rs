@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::by_card::CardReader;
 use super::channel::{Channel, Landed};
-use super::client::Session;
+use super::client::session::Session;
 use super::socket::{Ready, wait};
 use crate::clock::Deadline;
 use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};

@@ -2,7 +2,7 @@
 
 use crate::error::FabricError;
 use crate::tcp::areas::SCRATCH;
-use crate::tcp::client::Session;
+use crate::tcp::client::session::Session;
 use crate::tcp::frame::{MAX_QUESTION_BYTES, MAX_STRIDE, QUESTION_SUM_BYTES};
 use crate::verbs::{AreaId, Batch, Posted, REGION, RemoteAddr, Verb};
 
