@@ -6,24 +6,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::address::{Target, TcpAddress};
-use super::counters::SocketCounters;
 use super::desk::Desk;
 use super::frame::Limits;
 use super::io_thread::IoThread;
 use super::newcomers::Newcomers;
 use super::node::{Listening, Shared};
+use super::options::ListenOptions;
 use super::socket;
+use super::stats::SocketCounters;
 use super::tls::{ServerSide, TlsError, TlsServing, TlsTrust};
 use super::token::TokenSet;
-use crate::descriptors::Descriptors;
 use crate::error::FabricError;
-use crate::memory::SharedMemory;
 use crate::rdma::NodeCard;
 use crate::server::{self, NoRings};
 use crate::service::Service;
@@ -34,89 +32,6 @@ use crate::shm::{ListenError, PathLock, os, remove_stale};
 const BACKLOG: i32 = 256;
 /// What the kernel may keep for a connection, each way; it doubles this for what it needs itself.
 const SOCKET_BUFFER: usize = 256 << 10;
-/// Bytes of a batch after its head: 4096 READs.
-const BATCH_BYTES: u32 = 64 << 10;
-/// Bytes of the reply to a batch.
-const REPLY_BYTES: u32 = 256 << 10;
-
-/// How a memory node serves sockets, and what it bears of its clients.
-#[derive(Clone, Debug)]
-pub struct ListenOptions {
-    /// Threads that serve READs. Default: the cores but one.
-    pub io_threads: usize,
-    /// How long a thread that has nothing to do goes on looking before it sleeps, while that pays off. Default 50 µs; zero
-    /// saves processor time and costs a wake-up for every batch.
-    pub spin: Duration,
-    /// Connections at once that were let in: a client has one, and one more for each of its threads. Default 1024. Those that
-    /// have not greeted or not proven their token do not count; there are a few of them at most.
-    pub max_connections: usize,
-    /// Longest request to the service in bytes. Default 1 MiB, at most 1 GiB.
-    pub request_bytes: u32,
-    /// Longest answer of the service in bytes. Default 1 MiB, at most 1 GiB.
-    pub reply_bytes: u32,
-    /// Bytes of requests to the service that may be under way, of all clients together, before the service has
-    /// room for them; others wait. Those to one region leave some to others. Default 16 MiB.
-    pub request_memory: usize,
-    /// How long a connection may take to greet. Default 2 s.
-    pub greeting_time: Duration,
-    /// How long a frame may take to arrive. Default 10 s.
-    pub frame_time: Duration,
-    /// How long replies may wait for their reader. Default 30 s.
-    pub read_time: Duration,
-    /// How long a client may do nothing over any of its connections; `None`: for ever. Default one hour. Peers that are gone
-    /// without a word are found out in about a minute whatever this is.
-    pub idle_time: Option<Duration>,
-    /// Over unix sockets: numeric ids of users that get in beside the owner of this process. Default: none.
-    pub allowed_users: Vec<u32>,
-    /// The tokens that let somebody in, and what with. Default: none.
-    pub tokens: TokenSet,
-    /// Whether a token is needed over the loopback interface too. Default: no.
-    pub require_token: bool,
-    /// What is shown at addresses `tcps://`, which need it. Default: nothing.
-    pub tls: Option<TlsServing>,
-    /// Memory that every client may read and change, as area 2. Default: none.
-    pub scratch: Option<Arc<SharedMemory>>,
-    /// Where each connection that is let in takes its descriptor; when none is left no more get in.
-    /// [`Listener::own_descriptors`] are needed beside it. Default: nobody counts.
-    pub descriptors: Arc<Descriptors>,
-}
-
-impl Default for ListenOptions {
-    fn default() -> Self {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self {
-            io_threads: cores.saturating_sub(1).max(1),
-            spin: Duration::from_micros(50),
-            max_connections: 1024,
-            request_bytes: 1 << 20,
-            reply_bytes: 1 << 20,
-            request_memory: 16 << 20,
-            greeting_time: Duration::from_secs(2),
-            frame_time: Duration::from_secs(10),
-            read_time: Duration::from_secs(30),
-            idle_time: Some(Duration::from_secs(3600)),
-            allowed_users: Vec::new(),
-            tokens: TokenSet::default(),
-            require_token: false,
-            tls: None,
-            scratch: None,
-            descriptors: Descriptors::unlimited(),
-        }
-    }
-}
-
-impl ListenOptions {
-    fn limits(&self) -> Limits {
-        let most = crate::verbs::MAX_REQUEST_BYTES as u32;
-        Limits {
-            batch_bytes: BATCH_BYTES,
-            reply_bytes: REPLY_BYTES,
-            call_request: self.request_bytes.min(most),
-            call_reply: self.reply_bytes.min(most),
-        }
-    }
-}
-
 /// The sockets of a memory node that is reached over TCP, or over unix sockets by the same protocol. Which regions there are
 /// is its [`Service`]'s to say. Dropping it closes them.
 #[derive(Debug)]
