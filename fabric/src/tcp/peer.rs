@@ -2,6 +2,7 @@
 
 mod entering;
 mod requests;
+mod stage;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use super::socket::{Moved, Origin};
 use super::stream::Stream;
 use crate::answers::ThreadMemory;
 use crate::rdma::PeerQueuePair;
-use entering::{Challenged, Held, Proven};
+use stage::Stage;
 
 /// Buffers of a connection above this size are given back when they are empty.
 const KEEP: usize = 4 << 10;
@@ -48,20 +49,6 @@ pub(super) enum Pumped {
     Starved,
     /// It is to be closed.
     Closed(End),
-}
-
-#[derive(Debug)]
-enum Stage {
-    /// Has not said all of its HELLO.
-    Greeting,
-    /// Is to prove that it knows a token.
-    Challenged(Box<Challenged>),
-    /// Is not let in, and not told so yet.
-    Held(Held),
-    /// Waits for the service to let it in; with a token if it has proven one.
-    Waiting(Option<Box<Proven>>),
-    /// Is served. Whether it is the socket that the client came with.
-    Open { client: Arc<Client>, is_first: bool },
 }
 
 /// A call whose bytes are arriving.

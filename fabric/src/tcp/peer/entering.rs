@@ -1,9 +1,9 @@
 //! A connection that is not let in yet: its greeting, and the proof that it knows a token.
 
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::{Peer, Pumped, Stage, Tools};
+use super::stage::{Challenged, Held, Proven, Stage};
+use super::{Peer, Pumped, Tools};
 use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
 use crate::tcp::attempts::HOLD;
@@ -14,30 +14,7 @@ use crate::tcp::handshake::{
 };
 use crate::tcp::node::{Client, End, Entry, ToDesk};
 use crate::tcp::socket::Moved;
-use crate::tcp::token::{NODE, Token, nonce};
-
-/// A connection that was asked to prove that it knows a token.
-#[derive(Debug)]
-pub(super) struct Challenged {
-    purpose: Purpose,
-    /// What both sides have said so far.
-    said: Vec<u8>,
-}
-
-/// What the memory node proves to a connection that has proven a token.
-#[derive(Debug)]
-pub(super) struct Proven {
-    token: Token,
-    /// What both sides have said up to WELCOME.
-    said: Vec<u8>,
-}
-
-/// A refusal that is held back.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
-    pub(super) until: Instant,
-    status: u32,
-}
+use crate::tcp::token::{NODE, nonce};
 
 impl Peer {
     /// Receives what has come, but no more than one byte beyond so many in all; whether there was something.
