@@ -114,17 +114,18 @@ impl Session {
         let asked = self.ring.load_acquire(REQUEST_TAG)?;
         let (len, is_new) = (len_of(asked), asked != self.taken && self.owed.is_none());
         let is_possible = len <= self.layout.request_capacity();
-        if is_new && is_possible && len > SHORT_BODY && !bodies.admits(self, len, service) {
+        if is_new && is_possible && len > SHORT_BODY && !bodies.admits(&mut self.pages, self.id, len, service)
+        {
             return Ok(Found::Nothing);
         }
         if self.pages.waits() {
-            bodies.stop_waiting(self);
+            bodies.stop_waiting(&mut self.pages);
         }
         if !is_new {
             return Ok(Found::Nothing);
         }
         self.taken = asked;
-        bodies.begin(self)?;
+        self.pages.begin(&self.ring, &self.layout)?;
         let Buffers { request, reply } = buffers;
         reply.clear();
         let mut status = DAMAGED;
@@ -142,7 +143,7 @@ impl Session {
             self.answer(sequence_of(asked), status, reply)?;
         }
         if request.len() > SHORT_BODY || reply.len() > SHORT_BODY {
-            bodies.passed(self, request.len(), reply.len());
+            bodies.passed(&mut self.pages, &self.ring, request.len(), reply.len());
         }
         request.shrink_to(KEEP_BUFFER);
         reply.shrink_to(KEEP_BUFFER);
@@ -154,7 +155,7 @@ impl Session {
         if let Some(sequence) = self.owed.take() {
             self.answer(sequence, SERVED, reply)?;
             if reply.len() > SHORT_BODY {
-                bodies.passed(self, 0, reply.len());
+                bodies.passed(&mut self.pages, &self.ring, 0, reply.len());
             }
         }
         Ok(())
@@ -263,7 +264,7 @@ impl<S: Service> Sessions<'_, S> {
 
     fn close(&mut self, index: usize) {
         let mut session = self.open.remove(index);
-        self.bodies.closed(&mut session);
+        self.bodies.closed(&mut session.pages);
         session.bell.hang_up();
         self.service.disconnected(session.id);
     }
