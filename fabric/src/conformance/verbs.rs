@@ -248,7 +248,10 @@ pub fn bad_requests_are_refused<F: Fixture>(fixture: &F) {
         batch.read(RemoteAddr { area: AreaId(999), offset: 0 }, 8);
     });
     assert!(matches!(error, FabricError::NoSuchArea { area: AreaId(999) }), "{error}");
+    too_long_requests_are_refused(&mut endpoint);
+}
 
+fn too_long_requests_are_refused(endpoint: &mut impl Endpoint) {
     let mut batch = Batch::new();
     batch.read(RemoteAddr::region(0), MAX_REQUEST_BYTES + 1);
     assert!(matches!(endpoint.run(&mut batch).unwrap_err(), FabricError::TooLong { .. }));

@@ -78,21 +78,11 @@ impl Peer {
         let limits = client.welcome.limits;
         let (mut at, mut replied) = (0, 0);
         loop {
-            if let Some(arriving) = &mut self.arriving {
-                let more = (arriving.len - arriving.bytes.len()).min(have - at);
-                if arriving.len > SHORT_BODY && !arriving.charge.grow(more) {
-                    return Ok((at, Pumped::Starved));
+            if self.arriving.is_some() {
+                match self.take_arriving(client, &mut at, have, tools) {
+                    Some(pumped) => return Ok((at, pumped)),
+                    None => continue,
                 }
-                arriving.bytes.extend_from_slice(&tools.input[at..at + more]);
-                at += more;
-                if arriving.bytes.len() < arriving.len {
-                    return Ok((at, Pumped::Active));
-                }
-                self.partial_since = None;
-                if self.hand_over(client, tools) {
-                    return Ok((at, Pumped::Active));
-                }
-                continue;
             }
             let Some((head, behind)) = tools.input[at..have].split_first_chunk::<HEAD_BYTES>() else { break };
             let head = RequestHead::decode(head, &limits).map_err(End::Frame)?;
@@ -142,6 +132,28 @@ impl Peer {
             }
         }
         Ok((at, Pumped::Active))
+    }
+
+    /// Takes what has come of a call; `None` if frames behind it are to be looked at.
+    fn take_arriving(
+        &mut self,
+        client: &Client,
+        at: &mut usize,
+        have: usize,
+        tools: &mut Tools,
+    ) -> Option<Pumped> {
+        let arriving = self.arriving.as_mut()?;
+        let more = (arriving.len - arriving.bytes.len()).min(have - *at);
+        if arriving.len > SHORT_BODY && !arriving.charge.grow(more) {
+            return Some(Pumped::Starved);
+        }
+        arriving.bytes.extend_from_slice(&tools.input[*at..*at + more]);
+        *at += more;
+        if arriving.bytes.len() < arriving.len {
+            return Some(Pumped::Active);
+        }
+        self.partial_since = None;
+        self.hand_over(client, tools).then_some(Pumped::Active)
     }
 
     /// Gives a call that has arrived to the service; `false` if it was damaged and is answered.
