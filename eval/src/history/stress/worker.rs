@@ -6,7 +6,8 @@ use rand::Rng;
 use rand::distr::weighted::WeightedIndex;
 use rand::prelude::Distribution;
 
-use super::{Mix, StressError, StressOptions, StressProcess};
+use super::error::StressError;
+use super::options::{Mix, StressOptions, StressProcess};
 use crate::history::operation::{Call, Outcome};
 use crate::history::recorder::Recorder;
 use crate::history::store::{Answer, Failure, Store};
