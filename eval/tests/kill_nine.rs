@@ -14,240 +14,35 @@ mod by_cards;
 mod caller;
 #[path = "kill_nine/place.rs"]
 mod place;
+#[path = "kill_nine/rounds.rs"]
+mod rounds;
 #[allow(dead_code)]
 mod support;
+#[path = "kill_nine/tables.rs"]
+mod tables;
 
-use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use caller::Caller;
-use fpcache_client::{
-    ByteKeys, ClientConfig, CreateOptions, Grouping, KeyKind, KeySpace, Plan, PlanChoice, RecordToken,
-    TableClient, TableName, TableParameters, Tables, U64Keys,
-};
-use fpcache_eval::history::client::{ClientStore, every_way, every_way_over_sockets};
+use fpcache_client::{ByteKeys, Grouping, Plan, TableParameters, U64Keys};
+use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_eval::history::store::{Answer, Failure, Store};
-use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, check, nanoseconds_since};
-use fpcache_fabric::{Access, SharedMemory};
-use fpcache_memserver::durability::{FileDisk, SyncPolicy};
-use fpcache_memserver::store::{self, Background, Folders, Memories, Startup};
+use fpcache_eval::history::store::Store;
+use fpcache_memserver::durability::SyncPolicy;
 use place::{Node, Place, Reached};
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
-use rustix::process::{Pid, Signal, kill_process};
+use rounds::{Loss, Test};
+use tables::{KEYS, THREADS, connect, key, patient};
 
-const CAPACITY: u64 = 16 << 20;
-const THREADS: u32 = 4;
-const KEYS: u64 = 400;
-/// Places of the keys that are the queue of one caller, and how many of them it has there at a
-/// time.
-const QUEUE: u64 = 60;
-const LIVE: u64 = 6;
 /// Rounds of a test unless told otherwise.
 const KILLS: usize = 6;
 
 fn kills() -> usize {
     std::env::var("FPCACHE_KILLS").map_or(KILLS, |text| text.parse().unwrap())
-}
-
-fn key(place: u64) -> u64 {
-    place * 1_000
-}
-
-/// The keys of a caller's queue, after all others.
-fn queue(caller: u32) -> impl Iterator<Item = u64> {
-    let first = KEYS + u64::from(caller) * QUEUE;
-    (first..first + QUEUE).map(key)
-}
-
-/// The first table is the one that there is anyway.
-fn table_name(table: usize) -> TableName {
-    match table {
-        0 => TableName::default(),
-        other => format!("table-{other}").parse().unwrap(),
-    }
-}
-
-fn connect<K: NumberedKeys>(url: &str, config: ClientConfig) -> TableClient<K> {
-    TableClient::connect_with(url, config).unwrap()
-}
-
-fn patient() -> ClientConfig {
-    ClientConfig::default().with_deadline(Duration::from_secs(20))
-}
-
-/// What a kill leaves behind.
-#[derive(Clone, Copy, PartialEq)]
-enum Loss {
-    /// The process is gone.
-    Process,
-    /// The machine was started anew.
-    Machine,
-}
-
-/// Clients' threads over a memory node that is killed once per round.
-struct Test<K: NumberedKeys> {
-    place: Place,
-    node: Option<Node>,
-    /// How many tables its callers use, each an equal share of them.
-    tables: usize,
-    callers: Vec<Caller<K>>,
-    random: Xoshiro256PlusPlus,
-    operations: usize,
-    unknown: usize,
-    /// Operations that were answered by the tables of groups.
-    by_groups: usize,
-}
-
-const READER: u32 = 1_000;
-
-impl<K: NumberedKeys> Test<K> {
-    fn new(place: Place, seed: u64) -> Self {
-        Self::over(&[K::small_segments()], place, seed)
-    }
-
-    /// Over tables of these parameters.
-    fn over(parameters: &[TableParameters], place: Place, seed: u64) -> Self {
-        let node = place.start();
-        let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
-        let tables = parameters.len();
-        for (table, parameters) in parameters.iter().enumerate() {
-            if table > 0 {
-                let all = Tables::connect(&place.url()).unwrap();
-                all.create(&table_name(table), kind, CreateOptions { region_bytes: None }).unwrap();
-            }
-            let config = patient().with_table(table_name(table));
-            let keys: Vec<u64> = (0..KEYS).map(key).collect();
-            ClientStore::create_table_of(&connect::<K>(&place.url(), config), &keys, *parameters).unwrap();
-        }
-        let ways = match place.reached {
-            Reached::SharedMemory => every_way(patient(), 64 << 10),
-            _ => every_way_over_sockets(patient(), 64 << 10),
-        };
-        let by_groups = patient().with_plan(PlanChoice::Fixed(Plan::Groups));
-        let caller = |number: u32| {
-            let (mut name, mut config) = ways[(number as usize * 3 + seed as usize) % ways.len()].clone();
-            let table = number as usize % tables;
-            // One caller of each table at least.
-            if parameters[table].groups.is_some() && (number as usize) < tables {
-                (name, config) = ("groups".to_owned(), by_groups);
-            }
-            let config = config.with_table(table_name(table));
-            let store = ClientStore::new(connect(&place.url(), config));
-            let (store, name) = match number % 2 {
-                0 => (store, name),
-                _ => (store.with_reader(), format!("{name}, reader")),
-            };
-            Caller {
-                number,
-                name,
-                store,
-                random: Xoshiro256PlusPlus::seed_from_u64(seed << 8 | u64::from(number)),
-                written: 0,
-                tokens: HashMap::new(),
-                table,
-                inserted: 0,
-                deleted: 0,
-                first_failure: None,
-            }
-        };
-        let callers = (0..THREADS).map(caller).collect();
-        let random = Xoshiro256PlusPlus::seed_from_u64(!seed);
-        Self { place, node: Some(node), tables, callers, random, operations: 0, unknown: 0, by_groups: 0 }
-    }
-
-    /// Some time, short ones as likely as long ones.
-    fn nap(&mut self, longest_us: u64) {
-        let most = self.random.random_range(1..=longest_us);
-        thread::sleep(Duration::from_micros(self.random.random_range(0..=most)));
-    }
-
-    /// Kills the memory node, perhaps also its successors before they have begun, and starts
-    /// another: of a process that ended often as soon as it has the signal, while the kernel is
-    /// still taking it down.
-    fn kill(&mut self, loss: Loss) {
-        // Waited for at the end.
-        let mut ending = Vec::new();
-        let mut strike = |mut node: Node, at_once: bool| {
-            node.0.kill().unwrap();
-            if at_once { ending.push(node) } else { drop(node) }
-        };
-        let at_once = loss == Loss::Process && self.random.random_bool(0.6);
-        strike(self.node.take().unwrap(), at_once);
-        if loss == Loss::Machine {
-            // Until everybody has noticed: nobody reads the memory of a machine that is off.
-            thread::sleep(Duration::from_millis(200));
-            self.place.lose_memory();
-        }
-        while self.random.random_bool(0.4) {
-            let node = self.place.begin();
-            self.nap(30_000);
-            let at_once = self.random.random_bool(0.6);
-            strike(node, at_once);
-        }
-        self.node = Some(self.place.start());
-    }
-
-    fn run(&mut self, rounds: usize, loss: Loss) {
-        let instants = nanoseconds_since(Instant::now());
-        let mut initial = vec![BTreeMap::new(); self.tables];
-        let mut open: Vec<Vec<Operation>> = vec![Vec::new(); self.tables];
-        for round in 0..rounds {
-            let (is_over, met) = (AtomicBool::new(false), Barrier::new(THREADS as usize + 1));
-            let mut callers = std::mem::take(&mut self.callers);
-            let logs: Vec<_> = thread::scope(|scope| {
-                let running: Vec<_> = callers
-                    .iter_mut()
-                    .map(|caller| {
-                        let log = Recorder::new(caller.number, caller.name.clone(), instants.clone());
-                        let (is_over, met) = (&is_over, &met);
-                        scope.spawn(move || caller.run(met, is_over, log))
-                    })
-                    .collect();
-                met.wait();
-                self.nap(400_000 * self.place.patience());
-                self.kill(loss);
-                self.nap(100_000 * self.place.patience());
-                is_over.store(true, Ordering::Relaxed);
-                running.into_iter().map(|thread| thread.join().unwrap()).collect()
-            });
-            self.callers = callers;
-            // Each table has a history of its own.
-            for table in 0..self.tables {
-                let mut reader = Recorder::new(READER, "reader between rounds", instants.clone());
-                let users = || self.callers.iter().enumerate().filter(|(_, caller)| caller.table == table);
-                let mut of_table: Vec<_> = users().map(|(place, _)| logs[place].clone()).collect();
-                let user = users().map(|(place, _)| place).cycle().nth(round).unwrap();
-                let after = self.callers[user].read_all(&mut reader);
-                of_table.push(reader);
-                let before = std::mem::replace(&mut initial[table], after);
-                let history = History::merge(before, of_table).carry(std::mem::take(&mut open[table]));
-                let checked = check(&history).unwrap();
-                assert!(checked.is_linearizable(), "round {round}, table {table}: {checked:#?}");
-                self.operations += checked.operations;
-                let is_unknown = |operation: &&Operation| {
-                    operation.outcome == Outcome::Unknown && operation.call.writes() && operation.invoked > 0
-                };
-                self.unknown += history.operations().iter().filter(is_unknown).count();
-                let is_by_groups = |operation: &&Operation| operation.plan == Some(Plan::Groups);
-                self.by_groups += history.operations().iter().filter(is_by_groups).count();
-                open[table] = history.undecided_writes();
-            }
-        }
-    }
-
-    fn contents(&mut self) -> BTreeMap<u64, u64> {
-        self.callers[0].read_all(&mut Recorder::new(READER, "", || 0))
-    }
 }
 
 /// Kills over and over; then the last one's memory is looked through, and lost.

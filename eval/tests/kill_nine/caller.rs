@@ -1,6 +1,20 @@
 //! A client of the rounds: what it asks, and what it is told.
 
-use super::*;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fpcache_client::RecordToken;
+use fpcache_eval::history::client::ClientStore;
+use fpcache_eval::history::keys::NumberedKeys;
+use fpcache_eval::history::store::{Answer, Failure, Store};
+use fpcache_eval::history::{Call, Outcome, Recorder};
+use rand::Rng;
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+use super::tables::{KEYS, LIVE, QUEUE, THREADS, key, queue};
 
 /// A thread that calls.
 pub(super) struct Caller<K: NumberedKeys> {

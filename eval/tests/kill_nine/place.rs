@@ -1,6 +1,21 @@
 //! Where a memory node has its data and its region, and its process.
 
-use super::*;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Instant;
+
+use fpcache_client::KeySpace;
+use fpcache_eval::history::keys::NumberedKeys;
+use fpcache_fabric::{Access, SharedMemory};
+use fpcache_memserver::durability::{FileDisk, SyncPolicy};
+use fpcache_memserver::store::{self, Background, Folders, Memories, Startup};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::support;
+use super::tables::CAPACITY;
 
 /// Where a memory node listens and keeps its data.
 pub(super) struct Place {
