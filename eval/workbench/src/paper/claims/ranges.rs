@@ -2,7 +2,8 @@
 
 use fpcache::plan::Plan;
 
-use super::{C, Claim, Figure, Keys, Measure, SMALL, Says, Setting, own, with_epsilon, with_plan};
+use super::claim::{Claim, Figure, Keys, Measure, Says, Setting};
+use super::settings::{C, SMALL, own, with_epsilon, with_plan};
 use crate::experiment::SystemName::{self, Bloom, Cuckoo, FpCache, Range, Rolex};
 
 /// Windows of our segments.

@@ -1,6 +1,7 @@
 //! What the paper says of workload E.
 
-use super::{Claim, Measure, SCANS, Says, over, own};
+use super::claim::{Claim, Measure, Says};
+use super::settings::{SCANS, over, own};
 use crate::experiment::SystemName::{Chime, DmTree, FpCache, Rolex, Sherman, Smart};
 
 /// Of scans with inserts.

@@ -1,6 +1,7 @@
 //! What the paper says of latencies and of more threads, mostly in words.
 
-use super::{C, Claim, Keys, Measure, SMALL, Says, Setting, YCSB, own};
+use super::claim::{Claim, Keys, Measure, Says, Setting};
+use super::settings::{C, SMALL, YCSB, own};
 use crate::experiment::SystemName::{self, DmTree, FpCache, Rolex, Sherman, Smart};
 
 /// Of FPCache's own changes.
