@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
 
-use super::claims::C;
-use super::{Bench, Figure, KEYS, PaperError, each};
+use super::bench::{Bench, KEYS, each};
+use super::claims::{C, Figure};
+use super::error::PaperError;
 use crate::BuildError;
 use crate::bench::Operation;
 use crate::experiment::{Experiment, Parameters, Run, SystemName};

@@ -1,0 +1,240 @@
+//! Runs of systems in settings, and what they say of statements.
+
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use fpcache_datasets::requests::{Distribution, Growth, InsertOrder, RequestOptions, generate};
+use fpcache_datasets::{OpenOptions, Progress, Spec};
+
+use super::claims::{Claim, Keys, Mix, Setting};
+use super::error::PaperError;
+use super::row::ClaimRow;
+use crate::BuildError;
+use crate::bench::Operation;
+use crate::experiment::{Experiment, Run, SystemName};
+use crate::nic::{Hosts, NicSpec};
+use crate::scatter;
+
+/// Keys that the paper's tables have.
+pub(super) const KEYS: u64 = 60_000_000;
+
+/// How much is done, on what.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Keys of a table; budgets shrink with them.
+    pub keys: u64,
+    /// The cards.
+    pub nic: NicSpec,
+    /// Seeds keys and requests.
+    pub seed: u64,
+}
+
+/// What was measured of a system in a setting: with published parameters, and at its best.
+type Both = [Result<Run, BuildError>; 2];
+
+/// Runs that were made before, by the scale, the cards and the seed that this one has.
+pub trait Journal: Sync {
+    /// What a run gave, of its name; `None` if it was not made.
+    fn made(&self, name: &str) -> Option<Vec<Result<Run, BuildError>>>;
+
+    /// A run has been made.
+    fn keep(&self, name: &str, runs: &[Result<Run, BuildError>]);
+}
+
+/// Measures statements; runs that several share are made once.
+pub struct Bench<'p> {
+    pub(super) scale: Scale,
+    pub(super) threads: usize,
+    progress: Option<&'p dyn Progress>,
+    journal: Option<&'p dyn Journal>,
+    sets: Vec<(Keys, Arc<Vec<u64>>)>,
+    runs: Vec<(SystemName, Setting, Both)>,
+}
+
+impl<'p> Bench<'p> {
+    /// At this scale, with so many runs at a time: they have nothing in common, so that their number makes no difference to what
+    /// they give.
+    pub fn new(scale: Scale, threads: usize, progress: Option<&'p dyn Progress>) -> Self {
+        let (sets, runs) = (Vec::new(), Vec::new());
+        Self { scale, threads: threads.max(1), progress, journal: None, sets, runs }
+    }
+
+    /// The same with runs that were made before: they are not made again.
+    #[must_use]
+    pub fn with_journal(self, journal: Option<&'p dyn Journal>) -> Self {
+        Self { journal, ..self }
+    }
+
+    /// What a journal has of a run, or what is made of it now.
+    pub(super) fn once(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Vec<Result<Run, BuildError>>,
+    ) -> Vec<Result<Run, BuildError>> {
+        if let Some(made) = self.journal.and_then(|journal| journal.made(name)) {
+            return made;
+        }
+        let runs = make();
+        if let Some(journal) = self.journal {
+            journal.keep(name, &runs);
+        }
+        runs
+    }
+
+    /// Measures statements, in their order.
+    ///
+    /// # Errors
+    /// If their keys cannot be had.
+    pub fn measure(&mut self, claims: &[Claim]) -> Result<Vec<ClaimRow>, PaperError> {
+        self.prepare(claims)?;
+        Ok(claims.iter().filter_map(|claim| self.row(claim)).collect())
+    }
+
+    /// What the runs, which have been made, say of a statement.
+    fn row(&self, claim: &Claim) -> Option<ClaimRow> {
+        let ([this, this_best], [that, that_best]) = (self.both(claim.this)?, self.both(claim.that)?);
+        Some(ClaimRow::new(claim, [this, that], [this_best, that_best]))
+    }
+
+    fn both(&self, (system, setting): (SystemName, Setting)) -> Option<&Both> {
+        let found = self.runs.iter().find(|(s, of, _)| (*s, of.unnamed()) == (system, setting.unnamed()));
+        found.map(|(.., both)| both)
+    }
+
+    /// Makes the runs that statements need and that have not been made yet.
+    fn prepare(&mut self, claims: &[Claim]) -> Result<(), PaperError> {
+        let mut missing: Vec<(SystemName, Setting, Arc<Vec<u64>>)> = Vec::new();
+        for (system, setting) in claims.iter().flat_map(|claim| [claim.this, claim.that]) {
+            let is_same = |s: SystemName, of: &Setting| (s, of.unnamed()) == (system, setting.unnamed());
+            if self.both((system, setting)).is_none() && !missing.iter().any(|(s, of, _)| is_same(*s, of)) {
+                missing.push((system, setting, self.keys(setting.keys)?));
+            }
+        }
+        if let Some(progress) = self.progress {
+            progress.begin("measuring", missing.len() as u64);
+        }
+        let done = AtomicU64::new(0);
+        let made = each(self.threads, &missing, |(system, setting, keys)| {
+            let both = self.run_both(*system, setting, keys);
+            if let Some(progress) = self.progress {
+                progress.advance(done.fetch_add(1, Relaxed) + 1);
+            }
+            (*system, *setting, both)
+        });
+        self.runs.extend(made);
+        if let Some(progress) = self.progress {
+            progress.end();
+        }
+        Ok(())
+    }
+
+    pub(super) fn keys(&mut self, keys: Keys) -> Result<Arc<Vec<u64>>, PaperError> {
+        if let Some((_, set)) = self.sets.iter().find(|(of, _)| *of == keys) {
+            return Ok(Arc::clone(set));
+        }
+        let name = match keys {
+            Keys::Ycsb => "uniform",
+            Keys::Fb => "fb",
+            Keys::Wiki => "wiki",
+        };
+        let spec: Spec = format!("{name}:{}", self.scale.keys).parse()?;
+        let options =
+            OpenOptions { seed: self.scale.seed, progress: self.progress, ..OpenOptions::default() };
+        let set = Arc::new(spec.open(&options)?.into_keys());
+        self.sets.push((keys, Arc::clone(&set)));
+        Ok(set)
+    }
+
+    fn run_both(&self, system: SystemName, setting: &Setting, keys: &Arc<Vec<u64>>) -> Both {
+        let make = || {
+            let (keys, operations, warm) = operations(keys, setting, self.scale.seed);
+            self.experiment(setting, keys, &operations, warm).run_both(system)
+        };
+        let made = self.once(&format!("{} {:?}", system.name(), setting.unnamed()), || make().into());
+        // A journal that has another number has none.
+        made.try_into().unwrap_or_else(|_| make())
+    }
+
+    pub(super) fn experiment<'o>(
+        &self,
+        setting: &Setting,
+        keys: Arc<Vec<u64>>,
+        operations: &'o [Operation],
+        warm: u64,
+    ) -> Experiment<'o> {
+        let paper = Hosts::paper(self.scale.nic);
+        // Fewer threads leave some of their nodes with fewer than others.
+        let threads = setting.clients.div_ceil(paper.compute_nodes);
+        Experiment {
+            sizes: setting.sizes,
+            hosts: Hosts { threads, ..paper },
+            budget: setting.budget_mb * 1_000_000 * self.scale.keys / KEYS,
+            operations,
+            warm,
+            fixed: setting.fixed,
+            window: None,
+            keys,
+        }
+    }
+}
+
+/// Does something with each of these, so many at a time: the results, in their order.
+pub(super) fn each<T: Sync, R: Send>(threads: usize, all: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let (next, made) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(all.len())));
+    let work = || {
+        loop {
+            let number = next.fetch_add(1, Relaxed);
+            let Some(one) = all.get(number) else { break };
+            let result = make(one);
+            made.lock().unwrap_or_else(PoisonError::into_inner).push((number, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads.min(all.len()) {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
+    made.sort_unstable_by_key(|(number, _)| *number);
+    made.into_iter().map(|(_, result)| result).collect()
+}
+
+/// Most operations that fill caches.
+pub(super) const MOST: usize = 4_000_000;
+
+/// The keys that are loaded, as many operations as keys to fill caches, up to a bound, and half as many that are measured.
+fn operations(keys: &Arc<Vec<u64>>, setting: &Setting, seed: u64) -> (Arc<Vec<u64>>, Vec<Operation>, u64) {
+    /// Scans touch fifty records each.
+    const MOST_SCANS: usize = MOST / 8;
+    /// An update or an insert among so many.
+    const EVERY: usize = 20;
+    let scans = matches!(setting.mix, Mix::ScansAndUpdates | Mix::ScansAndInserts);
+    let warm = keys.len().clamp(10_000, if scans { MOST_SCANS } else { MOST });
+    let distribution = setting.theta.map_or(Distribution::Uniform, |theta| Distribution::Zipf { theta });
+    let lookups = warm + warm / 2;
+    let (loaded, inserts) = match setting.mix {
+        Mix::Inserts | Mix::ScansAndInserts => {
+            let growth = Growth::split(keys, lookups.div_ceil(EVERY), InsertOrder::Random, seed);
+            (Arc::new(growth.loaded), growth.inserts)
+        }
+        Mix::Reads | Mix::Updates | Mix::ScansAndUpdates => (Arc::clone(keys), Vec::new()),
+    };
+    let options = RequestOptions { lookups, distribution, negative: 0.0, seed, shift_every: None };
+    let of = |(i, key): (usize, &u64)| match setting.mix {
+        Mix::Updates | Mix::ScansAndUpdates if i % EVERY == 0 => {
+            Operation::Update { key: *key, value: i as u64 }
+        }
+        Mix::Inserts | Mix::ScansAndInserts if i % EVERY == 0 => match inserts.get(i / EVERY) {
+            Some(key) => Operation::Insert { key: *key, value: i as u64 },
+            None => Operation::Read { key: *key },
+        },
+        Mix::ScansAndUpdates | Mix::ScansAndInserts => {
+            Operation::Scan { key: *key, count: 1 + (scatter(scatter(i as u64) ^ seed) % 100) as u32 }
+        }
+        _ => Operation::Read { key: *key },
+    };
+    let operations = generate(&loaded, &options).keys.iter().enumerate().map(of).collect();
+    (loaded, operations, warm as u64)
+}
