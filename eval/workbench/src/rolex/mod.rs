@@ -1,6 +1,8 @@
 //! ROLEX: models over leaves in key order, read as ranges. See this folder's `README.md`.
 
+mod leaf;
 mod models;
+mod options;
 mod scan;
 mod training;
 
@@ -12,44 +14,16 @@ use crate::nic::{Picos, Target, Verb};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{BuildError, Sizes};
-use models::{Known, Model, Trained};
+use leaf::{CHUNK, HEAD, LOCK, TABLE_ENTRY, leaf_bytes, leaf_words, records, replaced};
+use models::{Known, MODEL_BYTES, Model, Trained};
+pub use options::Options;
 use training::Training;
 
-/// How ROLEX is set up.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Bytes a compute node may keep: models, and of leaf tables what is left.
-    pub budget: u64,
-    /// Error bound of the models.
-    pub epsilon: u32,
-    /// Entries of a leaf.
-    pub leaf_slots: usize,
-}
-
-impl Options {
-    /// The published ones: an error bound of 16 and leaves of 16.
-    pub fn published(budget: u64) -> Self {
-        Self { budget, epsilon: 16, leaf_slots: 16 }
-    }
-}
-
-/// Bytes of a model on a compute node.
-const MODEL_BYTES: u64 = 16;
-/// Bytes of a leaf's entry in the leaf table.
-const TABLE_ENTRY: usize = 8;
 /// Bytes of a leaf on a compute node: its entry in the leaf table, and as much of the synonym leaves' table; 1.0 byte per
 /// key, as published, with leaves half full.
 const CACHED_ENTRY: u64 = 16;
-/// Leaves whose table entries are fetched and kept together.
-const CHUNK: usize = 64;
-/// Words before a leaf's entries: how many are used, its synonym leaf, and which model it was of, once others have taken that one's
-/// place (its number and one).
-const HEAD: usize = 3;
 /// Synonym leaves of a model from which on it is to be trained anew: half of what its table has room for.
 const TRAINED_FROM: u64 = 128;
-/// The lock in a leaf's entry of the table.
-const LOCK: u64 = 1 << 63;
-
 /// Models, leaves, and what compute nodes know of them.
 #[derive(Debug)]
 pub struct Rolex {
@@ -352,25 +326,6 @@ fn chunks(models: &[Rc<Model>]) -> std::ops::Range<usize> {
         [one] => one.first_leaf / CHUNK..one.last_leaf() / CHUNK + 1,
         [] => 0..0,
     }
-}
-
-/// The model that a leaf was of, if others have taken its place.
-fn replaced(leaf: &[u64]) -> Option<usize> {
-    (leaf[2] as usize).checked_sub(1)
-}
-
-const fn leaf_words(slots: usize) -> usize {
-    HEAD + 2 * slots
-}
-
-/// A leaf's used entries.
-fn records(leaf: &[u64]) -> &[[u64; 2]] {
-    &leaf[HEAD..].as_chunks::<2>().0[..leaf[0] as usize]
-}
-
-/// Bytes of a leaf: its records.
-const fn leaf_bytes(sizes: Sizes, slots: usize) -> usize {
-    slots * (sizes.key + sizes.value)
 }
 
 impl Index for Rolex {

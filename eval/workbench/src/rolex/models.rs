@@ -4,9 +4,13 @@ use std::rc::Rc;
 
 use fpcache_index::{SegmentModel, SegmentOptions, Segmenter};
 
-use super::{CHUNK, HEAD, MODEL_BYTES, Options, TABLE_ENTRY, leaf_bytes, leaf_words};
+use super::leaf::{CHUNK, HEAD, TABLE_ENTRY, leaf_bytes, leaf_words};
+use super::options::Options;
 use crate::words::{Address, Memory};
 use crate::{BuildError, Sizes};
+
+/// Bytes of a model on a compute node.
+pub(super) const MODEL_BYTES: u64 = 16;
 
 /// A model, which stays what it is: training makes others of it.
 #[derive(Debug)]

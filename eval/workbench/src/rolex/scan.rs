@@ -2,8 +2,9 @@
 
 use std::rc::Rc;
 
+use super::leaf::{records, replaced};
 use super::models::Model;
-use super::{Rolex, Stage, Task, records, replaced};
+use super::{Rolex, Stage, Task};
 use crate::bench::{Answer, Operation};
 use crate::words::{Next, Turn};
 

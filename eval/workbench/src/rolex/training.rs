@@ -10,8 +10,9 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 
+use super::leaf::{HEAD, LOCK, leaf_words, records};
 use super::models::{Model, Trained};
-use super::{HEAD, LOCK, Options, leaf_words, records};
+use super::options::Options;
 use crate::Sizes;
 use crate::nic::{Picos, Target};
 use crate::words::{Address, Memory};
