@@ -19,10 +19,11 @@ use fpcache::table::Table;
 use fpcache::table_view::OpenError;
 use fpcache_fabric::{Endpoint, RemoteAddr, Request as Posted};
 
+use super::keys::{Numbered, put_value};
 use super::nodes::{Held, Node};
 use super::recorded::Recorded;
+use super::shared::Shared;
 use super::turns::turn;
-use super::{Numbered, Shared, put_value};
 use crate::bench::{Answer, Operation, Progress};
 use crate::nic::{Picos, Request, Target, Verb};
 

@@ -1,4 +1,4 @@
-//! Keys of every length, from the numbers that stand for them.
+//! Keys and values of every length, from the numbers that stand for them.
 
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyEncoders, U64Keys};
 use fpcache_index::strings::{KeyEncoder, Training};
@@ -48,4 +48,10 @@ impl Numbered for ByteKeys {
     fn encoders(sample: &[Vec<u8>]) -> KeyEncoders {
         KeyEncoders::of(KeyEncoder::train(sample.iter().map(Vec::as_slice), &Training::default()))
     }
+}
+
+/// A value of so many bytes that begins with this number.
+pub(super) fn put_value(number: u64, bytes: usize, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend(number.to_le_bytes().into_iter().cycle().take(bytes));
 }

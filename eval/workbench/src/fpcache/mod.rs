@@ -3,107 +3,26 @@
 mod client;
 mod keys;
 mod nodes;
+mod options;
 mod recorded;
 mod scan;
+mod shared;
 mod turns;
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::rc::Rc;
 
-use fpcache::cache::Variant;
-use fpcache::fingerprint::FingerprintWidth;
-use fpcache::layout::GroupChoice;
-use fpcache::plan::PlanChoice;
-use fpcache::table::TableOptions;
-
 pub use keys::Numbered;
+pub use options::Options;
 
 use self::client::Client;
 use self::nodes::{Held, Node, table_options};
-use self::turns::{Courses, Mail, taken};
+use self::shared::Shared;
+use self::turns::{Courses, taken};
 use crate::bench::{Answer, Footprint, Operation, Progress, System};
 use crate::nic::{Hosts, Picos, Request};
 use crate::{BuildError, Sizes};
-
-/// How FPCache is set up.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Options {
-    /// Bytes a compute node may keep.
-    pub budget: u64,
-    /// Error bound of the models.
-    pub epsilon: u32,
-    /// Width of fingerprints.
-    pub width: FingerprintWidth,
-    /// How lookups read that the hot cache does not answer.
-    pub plan: PlanChoice,
-    /// The form of groups that records are stored in, if they are.
-    pub groups: Option<GroupChoice>,
-    /// What an entry of the hot cache holds.
-    pub variant: Variant,
-    /// Share of slots that are filled.
-    pub fill: f64,
-    /// A core's time for a request: a put, or a lookup by the memory node.
-    pub put: Picos,
-}
-
-impl Options {
-    /// A core's time for a small put, with its request and reply: a memory node takes somewhat less than a million a second
-    /// from a core, as `fpcache-eval growth` measures.
-    pub const PUT: Picos = 1_000_000;
-
-    /// A core's time for each record that moves when a segment is replaced: 120 to 200 ns were measured for segments of
-    /// short records (`memserver`'s test of what steps take).
-    pub const RECORD_MOVED: Picos = 150_000;
-
-    /// The paper's (§4.1, §4.2): two-stage reads and fingerprints of 64 bits, of 8 bits for keys of 8 bytes.
-    pub fn published(budget: u64, sizes: Sizes) -> Self {
-        let width = if sizes.key == 8 { FingerprintWidth::Bits8 } else { FingerprintWidth::Bits64 };
-        Self {
-            budget,
-            epsilon: 16,
-            width,
-            plan: PlanChoice::Fixed(fpcache::plan::Plan::TwoStage),
-            groups: None,
-            variant: Variant::Fd,
-            fill: 0.85,
-            put: Self::PUT,
-        }
-    }
-}
-
-/// What clients share.
-struct Shared<K: Numbered> {
-    nodes: Vec<Node<K>>,
-    /// Tables of each compute node, one for each memory node.
-    tables: Vec<Vec<Held<K>>>,
-    mail: Vec<RefCell<Mail>>,
-    woken: RefCell<Vec<usize>>,
-    /// A core's time that the last call took besides what it said.
-    besides: Cell<Picos>,
-    options: TableOptions,
-    hosts: Hosts,
-    sizes: Sizes,
-    put: Picos,
-}
-
-impl<K: Numbered> Shared<K> {
-    /// The memory node that has a key.
-    fn node_of(&self, key: u64) -> usize {
-        self.nodes.partition_point(|node| node.first <= key).saturating_sub(1)
-    }
-
-    /// A client's table of a memory node.
-    fn held(&self, client: usize, node: usize) -> &Held<K> {
-        &self.tables[self.hosts.node_of(client)][node]
-    }
-}
-
-/// A value of so many bytes that begins with this number.
-fn put_value(number: u64, bytes: usize, out: &mut Vec<u8>) {
-    out.clear();
-    out.extend(number.to_le_bytes().into_iter().cycle().take(bytes));
-}
 
 /// FPCache with its clients.
 pub struct FpCache<K: Numbered> {

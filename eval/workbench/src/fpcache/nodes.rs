@@ -14,7 +14,8 @@ use fpcache_fabric::{
 };
 use fpcache_memserver::MemoryNode;
 
-use super::{Numbered, Options, put_value};
+use super::keys::{Numbered, put_value};
+use super::options::Options;
 use crate::nic::{Hosts, Picos};
 use crate::oracle::first_value;
 use crate::{BuildError, Sizes};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use fpcache::read::{ReadError, Scan};
 
-use super::Numbered;
 use super::client::Client;
+use super::keys::Numbered;
 use crate::bench::Answer;
 
 /// How often a scan that does not get on brings the table up to date: nobody answers scans but the table.

@@ -1,0 +1,38 @@
+//! What the clients of FPCache share.
+
+use std::cell::{Cell, RefCell};
+
+use fpcache::table::TableOptions;
+
+use super::keys::Numbered;
+use super::nodes::{Held, Node};
+use super::turns::Mail;
+use crate::Sizes;
+use crate::nic::{Hosts, Picos};
+
+/// What clients share.
+pub(super) struct Shared<K: Numbered> {
+    pub(super) nodes: Vec<Node<K>>,
+    /// Tables of each compute node, one for each memory node.
+    pub(super) tables: Vec<Vec<Held<K>>>,
+    pub(super) mail: Vec<RefCell<Mail>>,
+    pub(super) woken: RefCell<Vec<usize>>,
+    /// A core's time that the last call took besides what it said.
+    pub(super) besides: Cell<Picos>,
+    pub(super) options: TableOptions,
+    pub(super) hosts: Hosts,
+    pub(super) sizes: Sizes,
+    pub(super) put: Picos,
+}
+
+impl<K: Numbered> Shared<K> {
+    /// The memory node that has a key.
+    pub(super) fn node_of(&self, key: u64) -> usize {
+        self.nodes.partition_point(|node| node.first <= key).saturating_sub(1)
+    }
+
+    /// A client's table of a memory node.
+    pub(super) fn held(&self, client: usize, node: usize) -> &Held<K> {
+        &self.tables[self.hosts.node_of(client)][node]
+    }
+}
