@@ -6,21 +6,22 @@
 //! finds that it moved, and READs the descriptors of its successors.
 
 mod scan;
+mod scanning;
 mod store;
+mod task;
 
 use fpcache::key_space::{ByteKeys, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation};
 use fpcache_index::{Directory, SegmentOptions, Window};
 
-use self::scan::Scanning;
-use self::store::{
-    DESCRIPTOR_BYTES, LIVE, MOVED, Put, SLOT_WORDS, Segment, Store, Successors, from_descriptors,
-};
+use self::store::{LIVE, MOVED, Put, SLOT_WORDS, Segment, Store, Successors, from_descriptors};
+pub use self::task::Task;
+use self::task::{Stage, ask_successors};
 use crate::bench::{Answer, Operation};
 use crate::kept::Kept;
 use crate::nic::{Picos, Target, Verb};
-use crate::words::{Address, Index, Landed, Memory, Next, Turn};
+use crate::words::{Address, Index, Memory, Next, Turn};
 use crate::{BuildError, Sizes, scatter};
 
 /// Items that are in it, and few others.
@@ -110,33 +111,6 @@ pub struct Segmented<F> {
     nodes: Vec<Node<F>>,
     options: Options,
     put_bytes: usize,
-}
-
-/// An operation under way.
-#[derive(Debug, Default)]
-pub struct Task {
-    stage: Stage,
-    /// Slots that were READ, with where they lie.
-    runs: Vec<(Address, Landed)>,
-    scan: Scanning,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-enum Stage {
-    #[default]
-    Begin,
-    /// Other compute nodes are told of the key.
-    Told,
-    /// The slot of a hot entry.
-    Hot(Landed),
-    /// Slots of this segment.
-    Slots(Address),
-    /// Descriptors of what has replaced this segment.
-    Successors(Address, Landed),
-    /// Slots of a scan's segments.
-    Stretches,
-    /// A put, by one that took this segment for the key's.
-    Put(Address, Landed),
 }
 
 /// What a filter has of a key that may be anywhere in its window.
@@ -315,13 +289,6 @@ impl<F: Filter> Segmented<F> {
             Operation::Scan { .. } => self.ask_scan(task, turn),
         }
     }
-}
-
-/// Asks for the descriptors of what has replaced a segment.
-fn ask_successors(task: &mut Task, segment: Address, successors: Successors, turn: &mut Turn<'_>) -> Next {
-    let bytes = DESCRIPTOR_BYTES * successors.count;
-    task.stage = Stage::Successors(segment, turn.trip.read(successors.at, successors.words(), bytes));
-    Next::Trip
 }
 
 impl<F: Filter> Index for Segmented<F> {

@@ -2,76 +2,12 @@
 //!
 //! Slots are in order only to within windows: the keys of a stretch count whose whole windows lie in it, as in FPCache.
 
-use super::store::{LIVE, SLOT_WORDS, Segment, Successors};
-use super::{Filter, Segmented, Stage, Task, ask_successors};
-use crate::bench::{Answer, Operation};
-use crate::words::{Landed, Next, Turn};
-
-/// A scan under way.
-#[derive(Debug, Default)]
-pub(super) struct Scanning {
-    /// The least key that is not covered yet.
-    from: u64,
-    wanted: usize,
-    records: Vec<(u64, u64)>,
-    stretches: Vec<Stretch>,
-    /// Slots to read beyond the estimate, doubled while a stretch covers no key.
-    extra: u32,
-}
-
-/// Slots of a segment that were asked for.
-#[derive(Debug)]
-struct Stretch {
-    /// Where the segment's range begins, and that of the one after it.
-    lo: u64,
-    next: Option<u64>,
-    segment: Segment,
-    /// One past the last slot.
-    end: u32,
-    landed: Landed,
-}
-
-impl Scanning {
-    /// Begins, if the operation is a scan.
-    pub fn begin(&mut self, operation: Operation) {
-        if let Operation::Scan { key, count } = operation {
-            (self.from, self.wanted, self.extra) = (key, count as usize, 0);
-            self.records.clear();
-        }
-    }
-
-    /// The key that an operation is about: of a scan that has begun, the least that is not covered yet.
-    pub fn key_of(&self, operation: Operation) -> u64 {
-        match operation {
-            Operation::Scan { .. } if self.wanted > 0 => self.from,
-            _ => operation.key(),
-        }
-    }
-
-    /// Takes the wanted records of a stretch, and says whether the scan goes on with the segment after it.
-    fn take(&mut self, stretch: &Stretch, slots: &[[u64; SLOT_WORDS]]) -> bool {
-        let model = stretch.segment.model;
-        let (from, before, is_whole) = (self.from, self.records.len(), stretch.end == u32::from(model.cap));
-        let covered = |key: u64| key >= from && (is_whole || model.window(key).last < stretch.end);
-        let live = slots.iter().filter(|[what, key, _]| *what == LIVE && covered(*key));
-        self.records.extend(live.map(|[_, key, value]| (*key, *value)));
-        self.records[before..].sort_unstable();
-        let last = self.records[before..].last().map(|(last, _)| *last);
-        self.records.truncate(self.wanted);
-        match (is_whole, stretch.next, last) {
-            (true, Some(next), _) => self.from = next,
-            (true, None, _) => self.wanted = self.records.len(),
-            (false, _, Some(last)) => self.from = last.saturating_add(1),
-            // Not one key was covered: read further.
-            (false, _, None) => {
-                self.extra = self.extra.saturating_mul(2).max(64);
-                return false;
-            }
-        }
-        self.extra = 0;
-        is_whole
-    }
-}
+use super::scanning::Stretch;
+use super::store::{SLOT_WORDS, Successors};
+use super::task::{Stage, Task, ask_successors};
+use super::{Filter, Segmented};
+use crate::bench::Answer;
+use crate::words::{Next, Turn};
 
 impl<F: Filter> Segmented<F> {
     /// Asks for enough slots to hold the records that are still wanted.
