@@ -18,6 +18,7 @@
 //! | [`peers`] | FPCache beside Redis, Valkey, memcached and maps |
 //! | [`sweep`] | an experiment along one setting: points, results that survive an interrupt, the plot |
 //! | [`report`] | a page with the figures of a folder |
+//! | [`plot`] | line plots |
 //! | [`fields`] | JSON objects in the order of their fields |
 //! | [`data`] | data sets and lookups of keys of either kind |
 //! | [`systems`] | what is measured, behind one trait |
@@ -42,6 +43,7 @@ mod node;
 #[cfg(feature = "workbench")]
 mod paper;
 mod peers;
+mod plot;
 mod progress;
 mod quickstart;
 mod report;

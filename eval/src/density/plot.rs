@@ -3,7 +3,9 @@
 use fpcache_datasets::count::human;
 
 use super::row::{DensityRow, PUBLISHED};
-use crate::sweep::plot::{Axis, Figures, over_axes};
+use crate::plot::axes::Axis;
+use crate::plot::over_axes;
+use crate::plot::series::Figures;
 
 /// Shares that are no nearer to all than this are told apart.
 const FINEST: f64 = 1e-5;

@@ -2,17 +2,13 @@
 //! sheet replaces them, by attributes, for a dark one. Lines also differ by mark and dashes.
 
 use anyhow::anyhow;
-use plotters::coord::Shift;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
 use super::axis::Scale;
 use super::figure::{Axis, Body, Reading, Series};
-use crate::sweep::plot::{COLOURS, FAINT, GRID, INK, style};
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn<'a> = Result<(), DrawingAreaErrorKind<<SVGBackend<'a> as DrawingBackend>::ErrorType>>;
+use crate::plot::style::{Area, COLOURS, Drawn, FAINT, GRID, INK, style};
 
 /// Narrow enough that texts can be read where a page is 400 pixels wide.
 const WIDTH: i32 = 440;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use fpcache_datasets::KeySet;
-use fpcache_datasets::count::human;
+use fpcache_datasets::count::{human, human_bytes};
 use serde::{Deserialize, Serialize};
 
 use crate::data::{DataKeys, DataSet};
@@ -349,6 +349,19 @@ impl Row {
             Some(bytes) => bytes.to_string(),
             None => format!("1 to {}", self.value_bytes_max),
         }
+    }
+
+    /// The machine and the release in words.
+    pub fn place(&self) -> String {
+        let machine = &self.machine;
+        let mut parts = Vec::new();
+        parts.extend(machine.cpu.clone());
+        parts.extend(machine.cores.map(|cores| format!("{cores} cores")));
+        parts.extend(machine.memory_bytes.map(human_bytes));
+        let commit = self.commit.as_deref().and_then(|commit| commit.get(..8));
+        let commit = commit.map(|commit| format!(" ({commit})")).unwrap_or_default();
+        parts.push(format!("fpcache {}{commit}", self.version));
+        parts.join(", ")
     }
 
     /// Nanoseconds a thread spends on a lookup.

@@ -14,13 +14,14 @@ use crate::Verdict;
 use crate::cli::positive_count;
 use crate::data::DataKeys;
 use crate::machine::{Calibration, calibrate};
+use crate::plot::lines;
+use crate::plot::series::Figures;
 use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::options::RunArgs;
 use crate::run::report::{check_json, deliver, new_table, ratio_of};
 use crate::run::row::Row;
 use crate::run::{announce, measure};
-use crate::sweep::plot::{Figures, lines, place};
 use crate::systems::SystemName;
 
 /// Ends the help of `scale`.
@@ -218,7 +219,7 @@ fn plot(rows: &[Row]) -> anyhow::Result<String> {
                 row.threads
             ),
             format!("fastest of {} passes; bars reach to the slowest", row.rounds),
-            place(row),
+            row.place(),
         ],
     };
     lines(&headings, drawn, ("keys", "nanoseconds"), |keys| count::format(keys as u64))

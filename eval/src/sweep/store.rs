@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::fields::Fields;
 use crate::made::Recorded;
+use crate::plot::sheet::MARK;
 use crate::run::row::{PointTag, Row};
 use crate::sweep::plot;
 
@@ -54,7 +55,7 @@ impl Store {
         // goes.
         can_replace(&store.json)?;
         store.refuse_foreign(&store.csv(), "sweep.experiment", (!fresh).then_some(&*store.experiment))?;
-        store.refuse_foreign(&store.plot(), plot::MARK, None)?;
+        store.refuse_foreign(&store.plot(), MARK, None)?;
         Ok(store)
     }
 

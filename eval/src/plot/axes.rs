@@ -2,7 +2,7 @@
 
 use fpcache_datasets::count::human;
 
-use super::Series;
+use super::series::Series;
 
 /// Values along an axis and where they are marked.
 pub struct Axis {
@@ -34,7 +34,7 @@ impl Axis {
 }
 
 /// Ticks at the swept values.
-pub(super) fn x_axis(series: &[Series], by_factors: bool, show: impl Fn(f64) -> String) -> Axis {
+pub fn x_axis(series: &[Series], by_factors: bool, show: impl Fn(f64) -> String) -> Axis {
     let mut values: Vec<f64> = series.iter().flat_map(|line| line.points.iter().map(|f| f.x)).collect();
     values.sort_by(f64::total_cmp);
     values.dedup();
@@ -55,7 +55,7 @@ pub(super) fn x_axis(series: &[Series], by_factors: bool, show: impl Fn(f64) -> 
 }
 
 /// From 0, or with factors as steps where the fastest line would flatten the slowest.
-pub(super) fn rate_axis(series: &[Series]) -> Axis {
+pub fn rate_axis(series: &[Series]) -> Axis {
     const FLATTENED: f64 = 8.0;
     let figures = || series.iter().flat_map(|line| &line.points);
     let most = figures().map(|f| f.fastest).fold(1.0, f64::max);
@@ -94,7 +94,50 @@ fn rate_tick(rate: f64) -> (f64, String) {
     (rate, short)
 }
 
-pub(super) fn share_axis() -> Axis {
+/// Shares from 0 to 1.
+pub fn share_axis() -> Axis {
     let ticks = (0..=4).map(|i| (0.25 * f64::from(i), format!("{} %", 25 * i))).collect();
     Axis { low: 0.0, high: 1.0, is_logarithmic: false, ticks }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plot::series::Figures;
+    use crate::plot::style::COLOURS;
+
+    fn line(rates: &[f64]) -> Vec<Series> {
+        let figures = |(i, &rate): (usize, &f64)| Figures {
+            x: f64::from(1 << i),
+            rate,
+            slowest: rate,
+            fastest: rate,
+            hit_rate: None,
+        };
+        let points = rates.iter().enumerate().map(figures).collect();
+        vec![Series { label: "a".to_owned(), colour: COLOURS[0], is_hollow: false, points }]
+    }
+
+    #[test]
+    fn rates_of_one_size_begin_at_zero_and_others_are_factors_apart() {
+        let linear = rate_axis(&line(&[1.1e6, 2.3e6]));
+        assert!(!linear.is_logarithmic && linear.low == 0.0 && linear.high >= 2.3e6);
+        assert!(linear.ticks.len() <= 8, "{:?}", linear.ticks);
+        let factors = rate_axis(&line(&[3.1e5, 1.3e7]));
+        assert!(factors.is_logarithmic && factors.low <= 3.1e5 && factors.high >= 1.3e7);
+        assert_eq!(factors.ticks[0].1, "200 K");
+        let none = rate_axis(&line(&[0.0]));
+        assert!(none.high > none.low);
+    }
+
+    #[test]
+    fn values_lie_in_order_along_either_kind_of_axis() {
+        for by_factors in [true, false] {
+            for count in [1, 5] {
+                let axis = x_axis(&line(&vec![1.0; count]), by_factors, |value| value.to_string());
+                let shares: Vec<f64> = axis.ticks.iter().map(|(value, _)| axis.share(*value)).collect();
+                assert!(shares.is_sorted() && shares[0] > 0.0 && shares[count - 1] < 1.0, "{shares:?}");
+            }
+        }
+    }
 }
