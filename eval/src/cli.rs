@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use fpcache_datasets::{count, time};
+use fpcache_datasets::time;
 use fpcache_memserver::ListenAddress;
 
+use crate::counts::positive_count;
 use crate::density::{self, DensityArgs};
 use crate::explain::{self, ExplainArgs};
 use crate::fabric::{self, FabricArgs};
@@ -218,13 +219,6 @@ pub enum KeysArg {
     Bytes,
 }
 
-/// A whole number above 0, with decimal K, M and G.
-pub fn positive_count(text: &str) -> Result<u64, String> {
-    count::parse(text)
-        .filter(|&count| count > 0)
-        .ok_or_else(|| "write a whole number above 0, plain or with K, M or G, such as 2M".to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -239,13 +233,5 @@ mod tests {
         let cli = Cli::try_parse_from(["fpcache-eval"]).unwrap();
         let Command::Quickstart(arguments) = cli.command.unwrap_or_default() else { panic!("no quickstart") };
         assert_eq!((arguments.size, arguments.keys), (Size::Normal, None));
-    }
-
-    #[test]
-    fn counts_above_zero_are_taken() {
-        assert_eq!(positive_count("2M"), Ok(2_000_000));
-        for bad in ["0", "", "-1", "1.5", "0K"] {
-            assert!(positive_count(bad).unwrap_err().contains("2M"), "{bad}");
-        }
     }
 }

@@ -123,6 +123,11 @@ impl KeyLengths {
     }
 }
 
+/// Prints what a data set or a stream of lookups has to say.
+pub fn announce(notes: &[String]) {
+    notes.iter().for_each(|note| eprintln!("note: {note}"));
+}
+
 impl DataKeys for U64Keys {
     type Set = Dataset;
     type Drawn = Requests;

@@ -20,21 +20,26 @@
 //! | [`report`] | a page with the figures of a folder |
 //! | [`plot`] | line plots |
 //! | [`fields`] | JSON objects in the order of their fields |
+//! | [`counts`] | counts as options take them |
 //! | [`data`] | data sets and lookups of keys of either kind |
 //! | [`systems`] | what is measured, behind one trait |
 //! | [`node`] | a memory node as a second process of this program |
+//! | [`latency`] | latencies as rows of figures have them |
 //! | [`machine`] | what it ran on, and how fast that was during the run |
 //! | [`made`] | what made a row of figures: command, date, machine, build |
 //! | [`progress`] | progress bars |
+//! | [`verdict`] | whether every answer was right |
 #![forbid(unsafe_code)]
 
 mod cli;
+mod counts;
 mod data;
 mod density;
 mod explain;
 mod fabric;
 mod fields;
 mod growth;
+mod latency;
 mod machine;
 mod made;
 #[cfg(feature = "workbench")]
@@ -51,6 +56,7 @@ mod run;
 mod scale;
 mod sweep;
 mod systems;
+mod verdict;
 mod waits;
 mod ycsb;
 
@@ -62,6 +68,7 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 use tracing::level_filters::LevelFilter;
 
 use cli::{Cli, Command};
+use verdict::Verdict;
 
 /// Counts what is allocated: the only way to say how much memory a `BTreeMap` takes, and to show
 /// that measured loops allocate nothing. Costs a few atomic additions per allocation.
@@ -102,18 +109,5 @@ fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::from(FAILURE)
         }
-    }
-}
-
-/// Whether every answer was right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    AllRight,
-    WrongAnswers,
-}
-
-impl Verdict {
-    fn of(mismatches: u64) -> Self {
-        if mismatches == 0 { Self::AllRight } else { Self::WrongAnswers }
     }
 }

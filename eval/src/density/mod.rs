@@ -18,10 +18,10 @@ use fpcache_client::{GroupForm, TableParameters};
 use fpcache_datasets::{Dataset, KeyKind, OpenOptions, Spec};
 use fpcache_index::groups::Form;
 
-use crate::Verdict;
-use crate::cli::positive_count;
+use crate::counts::positive_count;
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
+use crate::verdict::Verdict;
 use measure::{Setting, measure};
 use row::DensityRow;
 

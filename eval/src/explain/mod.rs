@@ -18,11 +18,11 @@ use fpcache::tuning::{Candidate, Lookups, Split};
 use fpcache_client::{RecordShape, TableParameters};
 use fpcache_datasets::{KeyKind, OpenOptions, Spec};
 
-use crate::Verdict;
 use crate::density::FormName;
 use crate::density::measure::{Setting, measure};
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
+use crate::verdict::Verdict;
 use row::ExplainRow;
 
 /// Ends the help of `explain`.

@@ -10,9 +10,9 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 
-use crate::Verdict;
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
+use crate::verdict::Verdict;
 
 /// Ends the help of `fabric`.
 pub const EXAMPLES: &str = "Examples:

@@ -7,9 +7,9 @@ use serde::Serialize;
 
 use super::measure::WARM_UP;
 use super::{Task, Way};
+use crate::latency::Latency;
 use crate::machine::{COMMIT, Machine};
 use crate::run::report::{duration, new_table, rate};
-use crate::ycsb::row::Latency;
 
 /// What a task came to.
 pub struct Measured {

@@ -12,15 +12,14 @@ use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{Growth, InsertOrder, Mix, OperationKind, Workload};
 use fpcache_datasets::{KeyKind, KeySet};
 
-use crate::Verdict;
-use crate::data::{DataKeys, DataSet};
+use crate::data::{DataKeys, DataSet, announce};
 use crate::machine::{Calibration, calibrate};
 use crate::progress::Bar;
-use crate::run::announce;
 use crate::run::host::Host;
 use crate::run::options::RunArgs;
 use crate::run::report::{check_json, deliver};
 use crate::run::timeline::median;
+use crate::verdict::Verdict;
 use crate::ycsb::bench::{Bench, with_room};
 use crate::ycsb::node_counts::{NodeCounts, Reading};
 use crate::ycsb::pass::{Course, Done, End, Timing};

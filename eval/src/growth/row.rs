@@ -8,11 +8,11 @@ use serde::Serialize;
 use super::options::GrowthArgs;
 use super::{Measured, middle};
 use crate::data::{DataKeys, DataSet};
+use crate::latency::Latency;
 use crate::machine::{COMMIT, Calibration, Machine};
 use crate::run::report::{bytes_per_key, duration, new_table, none, rate, ratio_of};
 use crate::run::timeline::median;
 use crate::ycsb::node_counts::milliseconds;
-use crate::ycsb::row::Latency;
 
 /// One growth's figures. What does not apply is null.
 #[derive(Clone, Debug, Serialize)]

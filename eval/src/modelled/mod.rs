@@ -16,13 +16,12 @@ use fpcache_workbench::experiment::{self, Experiment, Fixed, Parameters};
 use fpcache_workbench::fpcache::Options;
 use fpcache_workbench::nic::{Hosts, NicSpec};
 
-use crate::Verdict;
-use crate::data::{DataKeys, KeyLengths};
+use crate::data::{DataKeys, KeyLengths, announce};
 use crate::progress::Bar;
-use crate::run::announce;
 use crate::run::options::RunArgs;
 use crate::run::report::{check_json, deliver};
 use crate::systems::SystemName;
+use crate::verdict::Verdict;
 use options::{check_memory, hosts, sizes, systems};
 use row::{Row, Tag, table};
 

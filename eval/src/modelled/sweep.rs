@@ -6,12 +6,12 @@ use fpcache_workbench::nic::NicSpec;
 use super::Modelled;
 use super::options::check_memory;
 use super::row::{Row, Tag, table};
-use crate::Verdict;
 use crate::progress::Bar;
 use crate::run::options::RunArgs;
 use crate::run::report::{check_json, deliver};
 use crate::sweep::options::SweepArgs;
 use crate::sweep::points::Over;
+use crate::verdict::Verdict;
 
 /// The card of a sweep without `--transport`.
 const CARD: NicSpec = NicSpec::CX6_100G;

@@ -9,9 +9,9 @@ use fpcache_workbench::nic::NicSpec;
 
 use super::Modelled;
 use super::row::{Row, Tag, table};
-use crate::Verdict;
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
+use crate::verdict::Verdict;
 use crate::ycsb::options::{YcsbArgs, refuse_lookups_only};
 
 /// Runs the workloads over a modelled card and reports them.

@@ -14,11 +14,11 @@ use fpcache_workbench::paper::{
 use serde::Serialize;
 
 use self::journal::Journal;
-use crate::Verdict;
-use crate::cli::positive_count;
+use crate::counts::positive_count;
 use crate::machine::{COMMIT, Machine, free_memory};
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver, new_table, none};
+use crate::verdict::Verdict;
 
 /// Ends the help of `paper`.
 pub const EXAMPLES: &str = "Examples:

@@ -13,7 +13,6 @@ use fpcache_datasets::count::human;
 pub use options::{EXAMPLES, PeerName, PeersArgs, WaitingName};
 pub use row::{Figures, PeerRow};
 
-use crate::Verdict;
 use crate::data::DataKeys;
 use crate::node::Node;
 use crate::progress::Bar;
@@ -29,6 +28,7 @@ use crate::systems::redis::{self, Resp};
 use crate::systems::server::{Server, version_of};
 use crate::systems::socket::{Address, SocketStore, Waiting};
 use crate::systems::tasks::Tasks;
+use crate::verdict::Verdict;
 
 /// Memory nodes that a table is divided among, beside one that has all of it.
 const DIVIDED_AMONG: u32 = 3;

@@ -6,7 +6,8 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::cli::{Cli, Command, positive_count};
+use crate::cli::{Cli, Command};
+use crate::counts::positive_count;
 use crate::run::options::RunArgs;
 use crate::systems::memcached::MAX_KEY_BYTES;
 

@@ -13,9 +13,8 @@ use fpcache_client::{Client, ClientConfig, Plan, PlanChoice, TableParameters, U6
 use fpcache_datasets::requests::{Distribution, RequestOptions};
 use fpcache_datasets::{Dataset, OpenOptions, Spec, SpecKind, count};
 
-use crate::Verdict;
 use crate::cli::{Cli, Command, QuickstartArgs, Size};
-use crate::data::{DataKeys, Stream};
+use crate::data::{DataKeys, Stream, announce};
 use crate::machine::calibrate;
 use crate::made::Recorded;
 use crate::node::{Node, capacity_for};
@@ -27,12 +26,13 @@ use crate::run::row::Row;
 use crate::run::store::{StoreArgs, TemporaryFolder};
 use crate::run::values::ValueBytes;
 use crate::run::verify::Verified;
-use crate::run::{BTREEMAP, HASHMAP, announce, build_map};
+use crate::run::{BTREEMAP, HASHMAP, build_map};
 use crate::sweep::Sweep;
 use crate::sweep::options::SweepArgs;
 use crate::sweep::store::Store;
 use crate::systems::Facts;
 use crate::systems::fpcache::{self, FpCache};
+use crate::verdict::Verdict;
 use page::TourRow;
 
 const SEED: u64 = 42;

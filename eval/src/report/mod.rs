@@ -15,8 +15,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail, ensure};
 use clap::Args;
 
-use crate::Verdict;
 use crate::run::report::say;
+use crate::verdict::Verdict;
 use figure::Figure;
 use kind::{KINDS, readable};
 use read::Found;

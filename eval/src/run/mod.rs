@@ -21,14 +21,14 @@ use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::{KeyKind, KeySet, count};
 use hashbrown::HashMap;
 
-use crate::Verdict;
-use crate::data::DataKeys;
+use crate::data::{DataKeys, announce};
 use crate::machine::{Calibration, Machine, calibrate};
 use crate::progress::Bar;
 use crate::systems::SystemName;
 use crate::systems::fpcache::FpCache;
 use crate::systems::jakiro::Jakiro;
 use crate::systems::maps::{CityHash, Index, Inline, Map, Packed, Shape, SideBySide};
+use crate::verdict::Verdict;
 use host::Host;
 use measure::Measurable;
 use options::RunArgs;
@@ -75,11 +75,6 @@ fn run_over<K: DataKeys>(arguments: &RunArgs) -> anyhow::Result<Verdict> {
 fn report(arguments: &RunArgs, rows: &[Row]) -> anyhow::Result<Verdict> {
     report::deliver(&report::table(rows), rows, arguments.json.as_deref())?;
     Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
-}
-
-/// Prints what a data set or a stream of requests has to say.
-pub fn announce(notes: &[String]) {
-    notes.iter().for_each(|note| eprintln!("note: {note}"));
 }
 
 /// Makes the systems one after another, then runs all passes.

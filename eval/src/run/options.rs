@@ -12,7 +12,7 @@ use fpcache_datasets::requests::{Distribution, RequestOptions};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted, time};
 use fpcache_memserver::capacity;
 
-use crate::cli::positive_count;
+use crate::counts::positive_count;
 use crate::data::{DataKeys, KeyLengths, Stream};
 use crate::machine::{Calibration, Machine};
 use crate::node::{NodeOptions, capacity_for};

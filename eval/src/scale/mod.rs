@@ -10,19 +10,19 @@ use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::count::{human, human_bytes};
 use fpcache_datasets::{KeyKind, KeySet, Spec, count};
 
-use crate::Verdict;
-use crate::cli::positive_count;
-use crate::data::DataKeys;
+use crate::counts::positive_count;
+use crate::data::{DataKeys, announce};
 use crate::machine::{Calibration, calibrate};
 use crate::plot::lines;
 use crate::plot::series::Figures;
 use crate::progress::Bar;
 use crate::run::host::Host;
+use crate::run::measure;
 use crate::run::options::RunArgs;
 use crate::run::report::{check_json, deliver, new_table, ratio_of};
 use crate::run::row::Row;
-use crate::run::{announce, measure};
 use crate::systems::SystemName;
+use crate::verdict::Verdict;
 
 /// Ends the help of `scale`.
 pub const EXAMPLES: &str = "Examples:

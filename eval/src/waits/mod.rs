@@ -13,13 +13,13 @@ use fpcache_client::{ClientConfig, Tables, U64Keys};
 use fpcache_datasets::count;
 use fpcache_memserver::durability::SyncPolicy;
 
-use crate::Verdict;
-use crate::cli::positive_count;
+use crate::counts::positive_count;
 use crate::machine::{Calibration, calibrate};
 use crate::node::Node;
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
 use crate::run::store::StoreArgs;
+use crate::verdict::Verdict;
 use loads::{Burden, LoadName};
 use probe::{Latencies, Probe};
 use row::WaitsRow;

@@ -6,10 +6,10 @@ use serde::Serialize;
 use super::WaitsArgs;
 use super::loads::{Done, LoadName};
 use super::probe::Latencies;
+use crate::latency::Latency;
 use crate::machine::{COMMIT, Calibration, Machine};
 use crate::run::report::{duration, new_table, none};
 use crate::run::store::StoreArgs;
-use crate::ycsb::row::Latency;
 
 /// The waits under one load.
 #[derive(Clone, Debug, Serialize)]

@@ -18,13 +18,12 @@ use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::requests::{Growth, Workload};
 use fpcache_datasets::{KeyKind, KeySet};
 
-use crate::Verdict;
-use crate::data::{DataKeys, DataSet};
+use crate::data::{DataKeys, DataSet, announce};
 use crate::machine::{Machine, calibrate};
 use crate::progress::Bar;
-use crate::run::announce;
 use crate::run::host::Host;
 use crate::run::report::{check_json, deliver};
+use crate::verdict::Verdict;
 use bench::{Bench, with_room};
 use node_counts::{NodeCounts, Reading};
 use options::YcsbArgs;

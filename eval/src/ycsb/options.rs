@@ -10,7 +10,7 @@ use fpcache_datasets::{count, time};
 
 use super::pass::{End, Timing};
 use super::schedule::Arrivals;
-use crate::cli::positive_count;
+use crate::counts::positive_count;
 use crate::run::options::RunArgs;
 
 /// Ends the help of `ycsb`.

@@ -6,7 +6,6 @@ use anyhow::Context;
 use fpcache::message::NodeStats;
 use fpcache_datasets::KeySet;
 use fpcache_datasets::requests::{OperationKind, Workload};
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::Measured;
@@ -15,46 +14,13 @@ use super::node_counts::milliseconds;
 use super::options::YcsbArgs;
 use super::pass::{Done, End};
 use crate::data::DataKeys;
+use crate::latency::Latency;
 use crate::run::measure::{Lookups, Pass, Workload as RunWorkload, new_histogram};
 use crate::run::passes::Measured as RunMeasured;
 use crate::run::row::{Row, Setting};
 use crate::run::timeline::median;
 use crate::run::verify::Verified;
 use crate::systems::System;
-
-/// Latencies of one kind of operation, in nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Latency {
-    /// How many were timed.
-    pub operations: u64,
-    /// Median.
-    pub p50_ns: u64,
-    /// 95th percentile.
-    pub p95_ns: u64,
-    /// 99th percentile.
-    pub p99_ns: u64,
-    /// 99.9th percentile.
-    pub p999_ns: u64,
-    /// 99.99th percentile.
-    pub p9999_ns: u64,
-    /// Longest.
-    pub max_ns: u64,
-}
-
-impl Latency {
-    /// Of a histogram of nanoseconds.
-    pub fn of(histogram: &Histogram<u64>) -> Self {
-        Self {
-            operations: histogram.len(),
-            p50_ns: histogram.value_at_quantile(0.5),
-            p95_ns: histogram.value_at_quantile(0.95),
-            p99_ns: histogram.value_at_quantile(0.99),
-            p999_ns: histogram.value_at_quantile(0.999),
-            p9999_ns: histogram.value_at_quantile(0.9999),
-            max_ns: histogram.max(),
-        }
-    }
-}
 
 /// One workload's figures. What does not apply is null.
 #[derive(Clone, Debug, Serialize)]

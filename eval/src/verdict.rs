@@ -1,0 +1,17 @@
+//! What a command comes to.
+
+/// Whether every answer was right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Every one, or none was asked for.
+    AllRight,
+    /// At least one was not.
+    WrongAnswers,
+}
+
+impl Verdict {
+    /// That of so many wrong answers.
+    pub fn of(mismatches: u64) -> Self {
+        if mismatches == 0 { Self::AllRight } else { Self::WrongAnswers }
+    }
+}
