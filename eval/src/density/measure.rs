@@ -8,7 +8,7 @@ use fpcache::tuning::{Counts, Marks};
 use fpcache_index::groups::Form;
 use fpcache_index::{Directory, PlacedSegment, SegmentOptions, Segmenter};
 
-use super::FormName;
+use super::form::FormName;
 use crate::machine::split_mix;
 
 /// What a compute node keeps of a segment beside its first key, in words: as `fpcache::models::Segment` of integers.

@@ -305,7 +305,7 @@ impl Store {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::density::FormName;
+    use crate::density::form::FormName;
     use fpcache_datasets::{OpenOptions, Spec};
 
     fn setting(slot_bytes: u64) -> Setting {

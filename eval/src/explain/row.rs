@@ -5,8 +5,8 @@ use fpcache_datasets::Dataset;
 use fpcache_datasets::count::human;
 use serde::Serialize;
 
-use super::ExplainArgs;
-use crate::density::FormName;
+use super::options::ExplainArgs;
+use crate::density::form::FormName;
 use crate::density::measure::Setting;
 use crate::machine::{COMMIT, Machine};
 use crate::run::report::new_table;

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use fpcache_fabric::rf_rpc::{Client, ClientOptions, Mode, Results};
-use fpcache_fabric::{AreaId, Batch, Clock, Connection, Deadline, Endpoint, Landing, REGION, RemoteAddr};
+use fpcache_fabric::{
+    AreaId, Batch, Clock, Connection, Deadline, Endpoint, Landing, MeterSnapshot, REGION, RemoteAddr,
+};
 use hdrhistogram::Histogram;
 
-use super::row::Measured;
-use super::{Task, Verb};
+use super::options::{Task, Verb};
 use crate::machine::split_mix;
 
 /// Bytes of the region that is READ.
@@ -41,6 +42,17 @@ pub struct Bench<C: Connection> {
     pub scratch: AreaId,
     pub took: Duration,
     pub state: u64,
+}
+
+/// What a task came to.
+pub struct Measured {
+    pub doorbells: Histogram<u64>,
+    pub seconds: f64,
+    pub cost: MeterSnapshot,
+    /// Of calls whose results were fetched: fetches in vain, and calls whose results were sent.
+    pub failed: u64,
+    pub replied: u64,
+    pub mismatches: u64,
 }
 
 /// Opens what a transport's rows need.

@@ -12,9 +12,9 @@ use fpcache_fabric::{
 };
 
 use super::measure::{REGION_BYTES, SCRATCH_BYTES, bench, word_at};
+use super::options::{FabricArgs, Way};
 use super::perftest::Perftest;
 use super::row::FabricRow;
-use super::{FabricArgs, Way};
 use crate::run::store::TemporaryFolder;
 
 /// The buffers of calls: the longest batch there may be, twice.

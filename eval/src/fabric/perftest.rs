@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use fpcache_fabric::rdma::{self, CardChoice};
 
-use super::{Task, Verb};
+use super::options::{Task, Verb};
 
 /// How long its client is started again while its server does not listen yet.
 const STARTS_WITHIN: Duration = Duration::from_secs(20);

@@ -1,26 +1,13 @@
 //! Results for one verb over one transport.
 
 use fpcache_datasets::count::human;
-use fpcache_fabric::MeterSnapshot;
-use hdrhistogram::Histogram;
 use serde::Serialize;
 
-use super::measure::WARM_UP;
-use super::{Task, Way};
+use super::measure::{Measured, WARM_UP};
+use super::options::{Task, Way};
 use crate::latency::Latency;
 use crate::machine::{COMMIT, Machine};
 use crate::run::report::{duration, new_table, rate};
-
-/// What a task came to.
-pub struct Measured {
-    pub doorbells: Histogram<u64>,
-    pub seconds: f64,
-    pub cost: MeterSnapshot,
-    /// Of calls whose results were fetched: fetches in vain, and calls whose results were sent.
-    pub failed: u64,
-    pub replied: u64,
-    pub mismatches: u64,
-}
 
 /// One verb over one transport.
 #[derive(Clone, Debug, Serialize)]

@@ -15,12 +15,9 @@ use fpcache_client::{
 use fpcache_fabric::shm::{ConnectOptions, connect};
 use fpcache_fabric::{Connection, Deadline, RegionName};
 
-use super::probe::Probing;
+use super::probe::{DEADLINE, Probing};
 use crate::machine::split_mix;
 use crate::node::capacity_for;
-
-/// How long a request may take.
-pub const DEADLINE: Duration = Duration::from_secs(60);
 
 /// Bytes of the long value.
 const VALUE_BYTES: usize = 16 << 20;

@@ -2,18 +2,17 @@
 //! One thread serves both.
 
 mod loads;
+mod options;
 mod probe;
 mod row;
 
-use std::path::PathBuf;
-
 use anyhow::Context;
-use clap::Args;
 use fpcache_client::{ClientConfig, Tables, U64Keys};
 use fpcache_datasets::count;
 use fpcache_memserver::durability::SyncPolicy;
 
-use crate::counts::positive_count;
+pub use options::{EXAMPLES, WaitsArgs};
+
 use crate::machine::{Calibration, calibrate};
 use crate::node::Node;
 use crate::progress::Bar;
@@ -21,56 +20,8 @@ use crate::run::report::{check_json, deliver};
 use crate::run::store::StoreArgs;
 use crate::verdict::Verdict;
 use loads::{Burden, LoadName};
-use probe::{Latencies, Probe};
+use probe::{DEADLINE, Latencies, Probe};
 use row::WaitsRow;
-
-/// Ends the help of `waits`.
-pub const EXAMPLES: &str = "Examples:
-  fpcache-eval waits
-  fpcache-eval waits --load idle,full,churn --keys 1M --json waits.json
-  fpcache-eval waits --load idle-synced,one-key --store-dir /var/tmp
-
-Each load has a memory node of its own, in a process of its own, with two tables: one that the load goes to, and one that gets \
-a put every 100 µs, whose latencies are reported while the load is under way. Puts that were due while one waited count as \
-having waited, too. What the machine itself does to such a put is the row `idle`, and `idle-synced` where each put waits for \
-the disk. The columns `own` leave out for how long the thread of the puts or that of the memory node could run and had no \
-processor, which on a busy machine is most of the rest.
-
-Exit code: 0 if the loads ran, 2 if one failed.";
-
-/// The options of `waits`.
-#[derive(Args, Clone, Debug)]
-pub struct WaitsArgs {
-    /// Loads on the other table, separated by commas [default: all]
-    #[arg(long = "load", value_enum, value_delimiter = ',')]
-    pub loads: Vec<LoadName>,
-
-    /// Keys of the table that is loaded, dropped or full, such as 4M
-    #[arg(long, default_value = "4M", value_parser = positive_count)]
-    pub keys: u64,
-
-    /// Approximate seconds of each load
-    #[arg(long, default_value_t = 3.0, value_parser = seconds)]
-    pub seconds: f64,
-
-    /// Microseconds between two puts
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub every_us: u64,
-
-    /// Folder for loads that use the disk, in a new folder within that is removed at the end
-    /// [default: the system's temporary folder]
-    #[arg(long, value_name = "FOLDER")]
-    pub store_dir: Option<PathBuf>,
-
-    /// Write the results to this file, `-` for standard output
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds = text.parse().ok().filter(|seconds| (0.01..=3600.0).contains(seconds));
-    seconds.ok_or_else(|| "write seconds from 0.01 to 3600, such as 3".to_owned())
-}
 
 /// Measures the waits under each load and reports them.
 ///
@@ -110,31 +61,9 @@ fn measure(
 
 fn under(arguments: &WaitsArgs, load: LoadName, node: &Node) -> anyhow::Result<(Latencies, loads::Done)> {
     let url = node.url();
-    let tables = Tables::connect_with(url, loads::DEADLINE)?;
+    let tables = Tables::connect_with(url, DEADLINE)?;
     let probe = Probe::new(url, node.process_id(), arguments.every_us)?;
-    let config = ClientConfig::default().with_table("busy".parse()?).with_deadline(loads::DEADLINE);
+    let config = ClientConfig::default().with_table("busy".parse()?).with_deadline(DEADLINE);
     let burden = Burden { url, tables: &tables, config, keys: arguments.keys, seconds: arguments.seconds };
     probe.beside(|probing| burden.run(load, probing))
-}
-
-#[cfg(test)]
-mod tests {
-    use crate::cli::{Cli, Command};
-
-    #[test]
-    fn loads_are_named_and_counted() {
-        let parse = |options: &str| {
-            let words = ["fpcache-eval", "waits"].into_iter().chain(options.split_whitespace());
-            match Cli::of(words).map_err(|error| error.to_string())?.command {
-                Some(Command::Waits(arguments)) => Ok(arguments),
-                other => Err(format!("{other:?}")),
-            }
-        };
-        let arguments = parse("--load idle,one-key --keys 1M --seconds 0.5").expect("good options");
-        assert_eq!((arguments.loads.len(), arguments.keys), (2, 1_000_000));
-        for (options, remedy) in [("--load busy", "one-key"), ("--keys 0", "2M"), ("--seconds 0", "0.01")] {
-            let error = parse(options).expect_err(options);
-            assert!(error.contains(remedy), "{options}: {error}");
-        }
-    }
 }

@@ -11,8 +11,8 @@ use fpcache_client::KeyKind;
 use fpcache_client::{Client, ClientConfig, TableClient, TableParameters, Tables, U64Keys};
 use hdrhistogram::Histogram;
 
-use super::loads::DEADLINE;
-
+/// How long a request may take.
+pub const DEADLINE: Duration = Duration::from_secs(60);
 /// Records of the table that gets the puts.
 const KEYS: u64 = 1000;
 

@@ -3,8 +3,8 @@
 use fpcache_datasets::count::human;
 use serde::Serialize;
 
-use super::WaitsArgs;
 use super::loads::{Done, LoadName};
+use super::options::WaitsArgs;
 use super::probe::Latencies;
 use crate::latency::Latency;
 use crate::machine::{COMMIT, Calibration, Machine};

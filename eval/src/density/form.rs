@@ -1,0 +1,61 @@
+//! The forms of tables that are measured.
+
+use clap::ValueEnum;
+use fpcache_client::{GroupForm, TableParameters};
+use fpcache_index::groups::Form;
+
+/// A form of tables, or none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum FormName {
+    /// No table: slots about the prediction
+    Line,
+    /// Groups of neighbours, each with a separator
+    Plain,
+    /// Groups that hashes choose within a block, as a memory node has them
+    Seeded,
+    /// The very slot, by pilots, as a memory node has them
+    Pilots,
+    /// Groups as a memory node has them
+    Groups,
+}
+
+impl FormName {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Line, Self::Plain, Self::Groups, Self::Seeded, Self::Pilots];
+
+    /// Of the table, if there is one.
+    pub fn form(self) -> Option<Form> {
+        match self {
+            Self::Line => None,
+            Self::Groups | Self::Plain => Some(Form::PLAIN),
+            Self::Seeded => Some(Form::SEEDED),
+            Self::Pilots => Some(Form::PILOTS),
+        }
+    }
+
+    /// That of memory nodes, if they have it and it is measured there.
+    pub fn built(self) -> Option<GroupForm> {
+        match self {
+            Self::Groups => Some(GroupForm::Plain),
+            Self::Seeded => Some(GroupForm::Seeded),
+            Self::Pilots => Some(GroupForm::Pilots),
+            Self::Line | Self::Plain => None,
+        }
+    }
+
+    /// Share of slots that hold keys, unless told.
+    pub fn default_fill(self) -> f64 {
+        self.built().map_or(TableParameters::default().fill, |_| TableParameters::FILL_OF_GROUPS)
+    }
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Line => "line",
+            Self::Plain => "plain",
+            Self::Seeded => "seeded",
+            Self::Pilots => "pilots",
+            Self::Groups => "groups",
+        }
+    }
+}
