@@ -7,6 +7,7 @@ pub mod html;
 pub mod kind;
 pub mod read;
 pub mod record;
+pub mod section;
 pub mod views;
 
 use std::fs;
@@ -17,10 +18,10 @@ use clap::Args;
 
 use crate::run::report::say;
 use crate::verdict::Verdict;
-use figure::Figure;
 use kind::{KINDS, readable};
 use read::Found;
 use record::Record;
+use section::Section;
 
 /// Ends the help of `report`.
 pub const EXAMPLES: &str = "Examples:
@@ -44,28 +45,6 @@ pub struct ReportArgs {
     /// The page; with -, standard output [default: DIR/report.html]
     #[arg(long, value_name = "FILE")]
     pub out: Option<PathBuf>,
-}
-
-/// Rows of one kind, and what is drawn of them.
-#[derive(Debug)]
-pub struct Section {
-    /// The number of their kind.
-    pub kind: usize,
-    /// The section's title, where it is not the kind's.
-    pub title: Option<String>,
-    /// The files they are from.
-    pub files: Vec<String>,
-    /// The rows.
-    pub rows: Vec<Record>,
-    /// The figures.
-    pub figures: Vec<Figure>,
-}
-
-impl Section {
-    fn new(kind: usize, file: String, rows: Vec<Record>) -> Self {
-        let figures = (KINDS[kind].figures)(&rows);
-        Self { kind, title: None, files: vec![file], rows, figures }
-    }
 }
 
 /// Writes the page.

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::Section;
 use super::kind::{KINDS, Kind};
 use super::record::Record;
+use super::section::Section;
 use crate::fields::Fields;
 
 /// A file of figures is smaller by far.
