@@ -18,13 +18,12 @@ use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::options::RunArgs;
 use crate::run::report::{check_json, deliver};
-use crate::run::timeline::median;
 use crate::verdict::Verdict;
 use crate::ycsb::bench::{Bench, with_room};
 use crate::ycsb::node_counts::{NodeCounts, Reading};
 use crate::ycsb::pass::{Course, Done, End, Timing};
 use options::GrowthArgs;
-use row::GrowthRow;
+use row::{GrowthRow, Measured};
 
 /// Runs the growths and reports them.
 ///
@@ -88,27 +87,6 @@ fn split<K: DataKeys>(
         growth.loaded.len()
     );
     Ok(growth)
-}
-
-/// What one growth was found to do.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// Lookups before the inserts.
-    pub before: Vec<Done>,
-    /// The inserts.
-    pub inserts: Done,
-    /// What the memory node did meanwhile.
-    pub counts: NodeCounts,
-    /// Lookups afterwards, which took turns with those in the fresh store.
-    pub after: Vec<Done>,
-    /// Lookups in a store that was loaded with all keys.
-    pub fresh: Vec<Done>,
-    /// The memory node's counters before, after, and those of the fresh one.
-    pub nodes: [NodeStats; 3],
-    /// Seconds that loading the fresh store took.
-    pub fresh_load_s: f64,
-    /// Records that were wrong in the end.
-    pub final_mismatches: u64,
 }
 
 fn grow<K: DataKeys>(
@@ -208,9 +186,4 @@ fn beside_fresh<'s, K: DataKeys>(
     }
     let node = Reading::of(&fresh.store.client)?.node;
     Ok((after, of_fresh, node, fresh.load_time().as_secs_f64()))
-}
-
-/// The median throughput of passes.
-pub fn middle(passes: &[Done]) -> f64 {
-    median(passes.iter().map(|pass| pass.ops_per_s)).unwrap_or_default()
 }

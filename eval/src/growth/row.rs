@@ -1,18 +1,40 @@
 //! Results of one `growth` run.
 
+use fpcache::message::NodeStats;
 use fpcache_datasets::KeySet;
 use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{InsertOrder, OperationKind};
 use serde::Serialize;
 
 use super::options::GrowthArgs;
-use super::{Measured, middle};
 use crate::data::{DataKeys, DataSet};
 use crate::latency::Latency;
 use crate::machine::{COMMIT, Calibration, Machine};
 use crate::run::report::{bytes_per_key, duration, new_table, none, rate, ratio_of};
 use crate::run::timeline::median;
-use crate::ycsb::node_counts::milliseconds;
+use crate::ycsb::node_counts::{NodeCounts, milliseconds};
+use crate::ycsb::pass::Done;
+
+/// What one growth was found to do.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Lookups before the inserts.
+    pub before: Vec<Done>,
+    /// The inserts.
+    pub inserts: Done,
+    /// What the memory node did meanwhile.
+    pub counts: NodeCounts,
+    /// Lookups afterwards, which took turns with those in the fresh store.
+    pub after: Vec<Done>,
+    /// Lookups in a store that was loaded with all keys.
+    pub fresh: Vec<Done>,
+    /// The memory node's counters before, after, and those of the fresh one.
+    pub nodes: [NodeStats; 3],
+    /// Seconds that loading the fresh store took.
+    pub fresh_load_s: f64,
+    /// Records that were wrong in the end.
+    pub final_mismatches: u64,
+}
 
 /// One growth's figures. What does not apply is null.
 #[derive(Clone, Debug, Serialize)]
@@ -156,6 +178,11 @@ impl GrowthRow {
             version: env!("CARGO_PKG_VERSION"),
         }
     }
+}
+
+/// The median throughput of passes.
+fn middle(passes: &[Done]) -> f64 {
+    median(passes.iter().map(|pass| pass.ops_per_s)).unwrap_or_default()
 }
 
 /// The rows as a table, under a title that says what was measured on what.

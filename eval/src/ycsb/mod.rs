@@ -25,10 +25,10 @@ use crate::run::host::Host;
 use crate::run::report::{check_json, deliver};
 use crate::verdict::Verdict;
 use bench::{Bench, with_room};
-use node_counts::{NodeCounts, Reading};
+use node_counts::Reading;
 use options::YcsbArgs;
-use pass::{Course, Done, Timing};
-use row::{Around, YcsbRow};
+use pass::{Course, Timing};
+use row::{Around, Measured, YcsbRow};
 
 /// Runs the workloads and reports them.
 ///
@@ -74,27 +74,6 @@ fn held_back<K: DataKeys>(arguments: &YcsbArgs, workloads: &[Workload], dataset:
         );
     }
     Growth::split(&dataset.numbers(), inserts, arguments.insert_order, arguments.run.seed)
-}
-
-/// What the passes of one workload found.
-#[derive(Clone, Debug, Default)]
-pub struct Measured {
-    /// Passes that count for throughput.
-    pub passes: Vec<Done>,
-    /// The pass whose latencies count; the last of those that count for throughput if these have
-    /// instants.
-    pub latency: Done,
-    /// What the memory node did in all of them.
-    pub counts: NodeCounts,
-    /// Operations of all of them.
-    pub operations: u64,
-}
-
-impl Measured {
-    fn add(&mut self, done: &Done, counts: NodeCounts) {
-        self.counts += counts;
-        self.operations += done.operations;
-    }
 }
 
 fn measure<K: DataKeys>(

@@ -8,9 +8,8 @@ use fpcache_datasets::KeySet;
 use fpcache_datasets::requests::{OperationKind, Workload};
 use serde::Serialize;
 
-use super::Measured;
 use super::bench::Bench;
-use super::node_counts::milliseconds;
+use super::node_counts::{NodeCounts, milliseconds};
 use super::options::YcsbArgs;
 use super::pass::{Done, End};
 use crate::data::DataKeys;
@@ -21,6 +20,28 @@ use crate::run::row::{Row, Setting};
 use crate::run::timeline::median;
 use crate::run::verify::Verified;
 use crate::systems::System;
+
+/// What the passes of one workload found.
+#[derive(Clone, Debug, Default)]
+pub struct Measured {
+    /// Passes that count for throughput.
+    pub passes: Vec<Done>,
+    /// The pass whose latencies count; the last of those that count for throughput if these have
+    /// instants.
+    pub latency: Done,
+    /// What the memory node did in all of them.
+    pub counts: NodeCounts,
+    /// Operations of all of them.
+    pub operations: u64,
+}
+
+impl Measured {
+    /// Counts a pass in.
+    pub(super) fn add(&mut self, done: &Done, counts: NodeCounts) {
+        self.counts += counts;
+        self.operations += done.operations;
+    }
+}
 
 /// One workload's figures. What does not apply is null.
 #[derive(Clone, Debug, Serialize)]
