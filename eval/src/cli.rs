@@ -1,22 +1,18 @@
 //! The command line.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::Duration;
 
-use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use fpcache_datasets::time;
-use fpcache_memserver::ListenAddress;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::counts::positive_count;
 use crate::density::{self, DensityArgs};
 use crate::explain::{self, ExplainArgs};
 use crate::fabric::{self, FabricArgs};
 use crate::growth::options::{self as growth_options, GrowthArgs};
+use crate::node::MemoryNodeArgs;
 use crate::peers::{self, PeersArgs};
+use crate::quickstart::options::QuickstartArgs;
 use crate::report::{self, ReportArgs};
 use crate::run::options::{self, RunArgs};
-use crate::run::store::StoreArgs;
 use crate::scale::{self, ScaleArgs};
 use crate::sweep::options::{self as sweep_options, SweepArgs};
 use crate::systems::jakiro::JakiroNodeArgs;
@@ -156,72 +152,10 @@ impl Default for Command {
     }
 }
 
-/// What the quickstart takes.
-#[derive(Args, Debug, Default)]
-pub struct QuickstartArgs {
-    /// Amount of work
-    #[arg(long, value_enum, default_value = "normal")]
-    pub size: Size,
-    /// Keys of the generated data sets, such as 16M [default: according to --size]
-    #[arg(long, value_parser = positive_count)]
-    pub keys: Option<u64>,
-    /// Lookups of every pass, such as 500K [default: according to --size]
-    #[arg(long, value_parser = positive_count)]
-    pub lookups: Option<u64>,
-    /// Folder for the page, its figures, and the plot of the cache sweep [default: only the page,
-    /// below target/]
-    #[arg(long, value_name = "FOLDER")]
-    pub out: Option<PathBuf>,
-}
-
-/// How much work the quickstart does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Size {
-    /// 200 K keys and 100 K lookups: a few seconds
-    Small,
-    /// 2 M keys and 300 K lookups: less than half a minute
-    #[default]
-    Normal,
-}
-
-/// What the memory node's process takes.
-#[derive(Args, Debug)]
-pub struct MemoryNodeArgs {
-    /// Addresses to listen at
-    #[arg(long, required = true)]
-    pub listen: Vec<ListenAddress>,
-    /// Bytes of the region
-    #[arg(long)]
-    pub capacity: u64,
-    /// Kind of its keys
-    #[arg(long, value_enum, default_value = "u64")]
-    pub keys: KeysArg,
-    /// Exit when the process of this id, the parent, does
-    #[arg(long, value_name = "PID")]
-    pub exit_with_parent: u32,
-    /// Where it keeps its data, if it is durable.
-    #[command(flatten)]
-    pub store: StoreArgs,
-    /// With --store-dir: folder for the region [default: the same]
-    #[arg(long, value_name = "FOLDER", requires = "store_dir")]
-    pub region_dir: Option<PathBuf>,
-    /// How long threads spin on sockets before they sleep
-    #[arg(long, value_name = "TIME", value_parser = time::parse)]
-    pub spin: Option<Duration>,
-}
-
-/// A kind of keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum KeysArg {
-    /// Integers of 64 bits
-    U64,
-    /// Byte strings
-    Bytes,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quickstart::options::Size;
 
     #[test]
     fn the_definitions_hold_together() {

@@ -2,20 +2,22 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::parent_id;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use clap::{Args, ValueEnum};
 use fpcache_client::{BuildKeys, KeyKind, TableParameters};
 use fpcache_datasets::count::human_bytes;
+use fpcache_datasets::time;
 use fpcache_memserver::daemon::raise_descriptor_limit;
-use fpcache_memserver::{Daemon, DaemonConfig};
+use fpcache_memserver::{Daemon, DaemonConfig, ListenAddress};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::cli::{KeysArg, MemoryNodeArgs};
-use crate::run::options::Transport;
 use crate::run::store::{StoreArgs, TemporaryFolder};
+use crate::run::transport::Transport;
 use crate::systems::server::free_port;
 
 const READY: &str = "ready";
@@ -160,6 +162,41 @@ fn address(way: Transport, ordinal: u32) -> anyhow::Result<String> {
         Transport::Shm | Transport::Local => format!("shm://{name}"),
         modelled => bail!("{}: a modelled card has no memory node of its own", modelled.as_str()),
     })
+}
+
+/// What the memory node's process takes.
+#[derive(Args, Debug)]
+pub struct MemoryNodeArgs {
+    /// Addresses to listen at
+    #[arg(long, required = true)]
+    pub listen: Vec<ListenAddress>,
+    /// Bytes of the region
+    #[arg(long)]
+    pub capacity: u64,
+    /// Kind of its keys
+    #[arg(long, value_enum, default_value = "u64")]
+    pub keys: KeysArg,
+    /// Exit when the process of this id, the parent, does
+    #[arg(long, value_name = "PID")]
+    pub exit_with_parent: u32,
+    /// Where it keeps its data, if it is durable.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// With --store-dir: folder for the region [default: the same]
+    #[arg(long, value_name = "FOLDER", requires = "store_dir")]
+    pub region_dir: Option<PathBuf>,
+    /// How long threads spin on sockets before they sleep
+    #[arg(long, value_name = "TIME", value_parser = time::parse)]
+    pub spin: Option<Duration>,
+}
+
+/// A kind of keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum KeysArg {
+    /// Integers of 64 bits
+    U64,
+    /// Byte strings
+    Bytes,
 }
 
 /// The memory node's side: serves until it is told to end or its parent is gone.

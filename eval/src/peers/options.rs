@@ -6,7 +6,6 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 
-use crate::cli::{Cli, Command};
 use crate::counts::positive_count;
 use crate::run::options::RunArgs;
 use crate::systems::memcached::MAX_KEY_BYTES;
@@ -129,21 +128,15 @@ impl PeersArgs {
     /// If the options are invalid.
     pub fn run(&self) -> anyhow::Result<RunArgs> {
         let words = [
-            "fpcache-eval".to_owned(),
-            "run".to_owned(),
             format!("--dataset=ycsb:{}", self.keys),
             format!("--key-bytes={}", self.key_bytes),
             format!("--value-bytes={}", self.value_bytes),
             format!("--seed={}", self.seed),
         ];
         let spin = (self.waiting == WaitingName::Asleep).then(|| "--spin=0s".to_owned());
-        let Some(Command::Run(run)) =
-            Cli::of(words.into_iter().chain(spin)).context("the options of FPCache's part")?.command
-        else {
-            anyhow::bail!("`run` is another command now: please report it");
-        };
+        let run = RunArgs::of(words.into_iter().chain(spin)).context("the options of FPCache's part")?;
         run.validate()?;
         ensure!(run.dataset.key_kind() == fpcache_datasets::KeyKind::Bytes, "ycsb has integer keys now");
-        Ok(*run)
+        Ok(run)
     }
 }

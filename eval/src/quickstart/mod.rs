@@ -1,6 +1,8 @@
 //! The quickstart: first steps; then, for three data sets, what a compute node keeps and what
 //! lookups cost; budgets for one of them; and times, compared with in-process maps.
 
+mod lines;
+pub mod options;
 mod page;
 mod steps;
 mod tables;
@@ -8,19 +10,19 @@ mod tables;
 use std::path::Path;
 use std::time::Instant;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use fpcache_client::{Client, ClientConfig, Plan, PlanChoice, TableParameters, U64Keys};
 use fpcache_datasets::requests::{Distribution, RequestOptions};
 use fpcache_datasets::{Dataset, OpenOptions, Spec, SpecKind, count};
 
-use crate::cli::{Cli, Command, QuickstartArgs, Size};
 use crate::data::{DataKeys, Stream, announce};
 use crate::machine::calibrate;
 use crate::made::Recorded;
 use crate::node::{Node, capacity_for};
 use crate::progress::Bar;
 use crate::run::host::Host;
-use crate::run::measure::{Lookups, Measurable, Workload, median, rounds};
+use crate::run::measure::{Lookups, Workload};
+use crate::run::measure::{Measurable, median, rounds};
 use crate::run::report::say;
 use crate::run::row::Row;
 use crate::run::store::{StoreArgs, TemporaryFolder};
@@ -33,6 +35,8 @@ use crate::sweep::store::Store;
 use crate::systems::Facts;
 use crate::systems::fpcache::{self, FpCache};
 use crate::verdict::Verdict;
+use lines::{Figures, GROUP, LINES, Line, Stop};
+use options::{QuickstartArgs, Size};
 use page::TourRow;
 
 const SEED: u64 = 42;
@@ -46,8 +50,6 @@ const LEAST_BUDGET: u64 = 64 << 10;
 /// size.
 const BUDGETS: [u64; 6] = [1, 4, 8, 16, 32, 64];
 const CALIBRATION_BUFFER: u64 = 64 << 20;
-/// Keys per group.
-const GROUP: usize = 32;
 
 /// Runs the quickstart.
 pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
@@ -87,7 +89,7 @@ pub fn quickstart(arguments: &QuickstartArgs) -> anyhow::Result<Verdict> {
         stops.push(tour.stop(&spec, ordinal as u32).with_context(|| format!("data set {spec}"))?);
     }
     say(&tables::times(&stops))?;
-    let page = page::write(&tour, arguments.out.as_deref())?;
+    let page = page::write(&tour.rows, &tour.budgets, arguments.out.as_deref())?;
     say(&closing(&tour, start.elapsed().as_secs_f64(), page.as_deref()))?;
     Ok(Verdict::of(tour.mismatches))
 }
@@ -126,38 +128,6 @@ struct Tour<'a> {
     rows: Vec<TourRow>,
     /// Those within budgets.
     budgets: Vec<Recorded<Row>>,
-}
-
-/// A line of the table: a system, asked one by one or in groups.
-struct Line {
-    label: &'static str,
-    system: usize,
-    batch: usize,
-}
-
-/// Systems by index: both plans, then the maps.
-const LINES: [Line; 6] = [
-    Line { label: "two-stage get", system: 0, batch: 1 },
-    Line { label: "range get", system: 1, batch: 1 },
-    Line { label: "hashmap get", system: 2, batch: 1 },
-    Line { label: "btreemap get", system: 3, batch: 1 },
-    Line { label: "two-stage, 32 keys", system: 0, batch: GROUP },
-    Line { label: "range, 32 keys", system: 1, batch: GROUP },
-];
-/// The line others are compared with.
-const REFERENCE: usize = 2;
-
-/// A line's figures.
-struct Figures {
-    ns: f64,
-    verified: Verified,
-}
-
-/// What is known of a data set after its stop.
-struct Stop {
-    name: String,
-    /// By line.
-    figures: Vec<Figures>,
 }
 
 impl Tour<'_> {
@@ -230,14 +200,10 @@ impl Tour<'_> {
         let budgets: Vec<String> = BUDGETS.iter().map(|factor| (least * factor).to_string()).collect();
         let budgets = budgets.join(",");
         let lookups = (self.lookups / 4).max(1).to_string();
-        let words =
-            ["fpcache-eval", "sweep", "--over", "cache", "--values", &budgets, "--variants", "fd,full"]
-                .into_iter()
-                .chain(["--dataset", dataset, "--dist", "zipf:0.99", "--lookups", &lookups, "--rounds", "2"]);
-        match Cli::of(words)?.command {
-            Some(Command::Sweep(arguments)) => Ok(*arguments),
-            other => bail!("the quickstart's own sweep was read as {other:?}: please report it"),
-        }
+        let words = ["--over", "cache", "--values", &budgets, "--variants", "fd,full", "--system", "fpcache"]
+            .into_iter()
+            .chain(["--dataset", dataset, "--dist", "zipf:0.99", "--lookups", &lookups, "--rounds", "2"]);
+        Ok(SweepArgs::of(words)?)
     }
 
     fn measure(
@@ -340,11 +306,5 @@ mod tests {
     fn the_shipped_data_set_has_the_keys_it_is_said_to_have() {
         let dataset = Spec::new(SpecKind::Ipv4, None).open(&OpenOptions::default()).unwrap();
         assert_eq!(dataset.len() as u64, IPV4_KEYS);
-    }
-
-    #[test]
-    fn the_reference_is_the_hashmap() {
-        assert_eq!((LINES[REFERENCE].label, LINES[REFERENCE].system), ("hashmap get", 2));
-        assert!(LINES.iter().all(|line| [1, GROUP].contains(&line.batch)));
     }
 }

@@ -7,11 +7,12 @@ use anyhow::Context;
 use fpcache_datasets::Dataset;
 use serde::Serialize;
 
-use super::{Figures, LINES, Tour};
+use super::lines::{Figures, LINES, Line};
 use crate::made::Recorded;
 use crate::report;
 use crate::report::read::Found;
 use crate::run::report::write_json;
+use crate::run::row::Row;
 use crate::systems::Facts;
 
 /// One way to look up keys of one data set.
@@ -47,7 +48,7 @@ impl TourRow {
     /// All lines of a data set.
     pub fn of(dataset: &Dataset, facts: &[Facts], figures: &[Figures]) -> Vec<Self> {
         let keys = dataset.len() as f64;
-        let row = |(line, figures): (&super::Line, &Figures)| {
+        let row = |(line, figures): (&Line, &Figures)| {
             let (facts, verified) = (&facts[line.system], &figures.verified);
             let per_lookup = |count: u64| count as f64 / verified.lookups.max(1) as f64;
             Self {
@@ -69,21 +70,26 @@ impl TourRow {
     }
 }
 
-/// Writes the page into `folder`, with the rows beside it, or else below the folder of this build;
-/// `None` if this program was not built where it lies.
+/// Writes the page of the tour's figures, and of those within budgets, into `folder`, with the rows
+/// beside it, or else below the folder of this build; `None` if this program was not built where it
+/// lies.
 ///
 /// # Errors
 /// If `folder` was asked for and cannot be written; else that is only said.
-pub fn write(tour: &Tour<'_>, folder: Option<&Path>) -> anyhow::Result<Option<PathBuf>> {
-    let rows = Recorded::now(&tour.rows);
+pub fn write(
+    tour: &[TourRow],
+    budgets: &[Recorded<Row>],
+    folder: Option<&Path>,
+) -> anyhow::Result<Option<PathBuf>> {
+    let rows = Recorded::now(tour);
     let mut found = Found::default();
     found.add("quickstart.json", &serde_json::to_string(&rows)?);
-    if !tour.budgets.is_empty() {
-        found.add("results.json", &serde_json::to_string(&tour.budgets)?);
+    if !budgets.is_empty() {
+        found.add("results.json", &serde_json::to_string(budgets)?);
     }
     let html = report::page("FPCache: the quickstart", found)?;
     if let Some(folder) = folder {
-        write_json(&tour.rows, &folder.join("quickstart.json"))?;
+        write_json(tour, &folder.join("quickstart.json"))?;
         let page = folder.join("report.html");
         report::write(&page, &html)?;
         return Ok(Some(page));

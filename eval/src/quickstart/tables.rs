@@ -3,10 +3,10 @@
 use fpcache_datasets::Dataset;
 use fpcache_datasets::count::{human, human_bytes};
 
-use super::{Figures, LINES, REFERENCE, Stop};
+use super::lines::{Figures, LINES, REFERENCE, Stop};
 use crate::run::report::{new_table, none, percent, ratio};
 use crate::run::row::Row;
-use crate::sweep::label;
+use crate::sweep::lines::label;
 use crate::sweep::points::Over;
 use crate::systems::Facts;
 

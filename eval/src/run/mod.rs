@@ -200,16 +200,12 @@ fn of_shape<K: DataKeys, S: Shape + 'static>(
 
 #[cfg(all(test, not(feature = "workbench")))]
 mod tests {
-    use crate::cli::{Cli, Command};
+    use super::*;
 
     #[test]
     fn modelled_cards_without_the_model_are_answered_with_how_to_get_it() {
-        let words =
-            "fpcache-eval run --dataset uniform:10K --system smart --transport nic:cx6-100g --clients 12";
-        let Some(Command::Run(arguments)) = Cli::of(words.split(' ')).expect("options").command else {
-            panic!("run")
-        };
-        let error = super::run(&arguments).expect_err("no model").to_string();
+        let words = "--dataset uniform:10K --system smart --transport nic:cx6-100g --clients 12";
+        let error = run(&RunArgs::of(words.split(' ')).expect("options")).expect_err("no model").to_string();
         assert!(error.contains("--features workbench"), "{error}");
     }
 }

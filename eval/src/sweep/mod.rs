@@ -1,5 +1,6 @@
 //! `sweep`: an experiment at several values of one setting.
 
+pub mod lines;
 pub mod options;
 pub mod plot;
 pub mod points;
@@ -22,8 +23,9 @@ use crate::run::values::ValueBytes;
 use crate::run::{BTREEMAP, HASHMAP, build_map, draw, values};
 use crate::systems::SystemName;
 use crate::verdict::Verdict;
+use lines::{Line, label};
 use options::SweepArgs;
-use points::{Line, Over, Point};
+use points::{Over, Point};
 use store::Store;
 
 /// Runs a sweep, or what is left of it, and reports it.
@@ -231,21 +233,6 @@ impl<'a, K: DataKeys> Sweep<'a, K> {
         }
         Ok(())
     }
-}
-
-/// What a row's line is called: its system, and what tells it from the others of that system.
-pub fn label(row: &Row, rows: &[Row]) -> String {
-    let mut label = row.system.clone();
-    let fields: [fn(&Row) -> Option<&str>; 3] =
-        [|row| row.plan.as_deref(), |row| row.variant.as_deref(), |row| row.policy.as_deref()];
-    for field in fields {
-        let others = || rows.iter().filter(|other| other.system == row.system);
-        if others().any(|other| field(other) != field(row)) {
-            label.push(' ');
-            label.push_str(field(row).unwrap_or("-"));
-        }
-    }
-    label
 }
 
 /// All points and lines as a table under a title.

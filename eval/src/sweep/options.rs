@@ -1,13 +1,15 @@
 //! Options of `sweep`.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use anyhow::ensure;
-use clap::{ArgMatches, Args, parser::ValueSource};
+use anyhow::{Context, ensure};
+use clap::{ArgMatches, Args, Command, FromArgMatches, parser::ValueSource};
 use fpcache_client::{PlanChoice, Policy, Variant};
 
 use crate::run::options::RunArgs;
-use crate::sweep::points::{Line, Over, Point};
+use crate::sweep::lines::Line;
+use crate::sweep::points::{Over, Point};
 use crate::systems::SystemName;
 
 /// Ends the help of `sweep`.
@@ -65,6 +67,19 @@ pub struct SweepArgs {
 }
 
 impl SweepArgs {
+    /// The options that these words give, as they would stand after `sweep` on a command line. They
+    /// name the systems, whose default there is not that of `run`.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn of(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
+        let command = Self::augment_args(Command::new("fpcache-eval sweep").no_binary_name(true));
+        let matches = command.try_get_matches_from(words)?;
+        let mut arguments = Self::from_arg_matches(&matches)?;
+        arguments.note_given(&matches);
+        Ok(arguments)
+    }
+
     /// Notes whether the swept option was given explicitly.
     pub fn note_given(&mut self, matches: &ArgMatches) {
         self.given_too = matches.value_source(self.over.option().id) == Some(ValueSource::CommandLine);
@@ -126,11 +141,22 @@ impl SweepArgs {
         );
         let mut points = Vec::with_capacity(self.values.len());
         for text in &self.values {
-            points.push(Point::new(self, text)?);
+            points.push(self.point(text)?);
         }
         points.sort_by(|a, b| a.value.total_cmp(&b.value));
         points.dedup_by(|a, b| a.value == b.value);
         Ok(points)
+    }
+
+    /// The point at a value as it was written.
+    ///
+    /// # Errors
+    /// Names the value and what is wrong with it.
+    fn point(&self, text: &str) -> anyhow::Result<Point> {
+        let mut run = self.run.clone();
+        let value = self.over.set(&mut run, text).with_context(|| format!("--values {text}"))?;
+        run.validate().with_context(|| format!("--values {text}"))?;
+        Ok(Point { value, run })
     }
 
     /// The lines: every combination of plans, variants and policies asked for.

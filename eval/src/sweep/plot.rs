@@ -10,7 +10,7 @@ use crate::plot::panel::{PANEL_HEIGHT, Panel};
 use crate::plot::series::{Figures, Series};
 use crate::plot::sheet::{BELOW, MARK, TOP, document, legend, titles};
 use crate::run::row::Row;
-use crate::sweep::label;
+use crate::sweep::lines::label;
 use crate::sweep::points::Over;
 
 /// Height of the panel of hit rates.

@@ -1,14 +1,13 @@
-//! The dimensions of a sweep: settings, the points along one, and the lines.
+//! The dimensions of a sweep: settings, and the points along one.
 
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
-use fpcache_client::{ClientConfig, PlanChoice, Policy, TableParameters, Variant, WidthChoice};
+use fpcache_client::{TableParameters, WidthChoice};
 use fpcache_datasets::count::human_bytes;
 
 use crate::run::cache::parse_budget;
 use crate::run::options::RunArgs;
 use crate::run::values::ValueBytes;
-use crate::sweep::options::SweepArgs;
 
 /// The settings that can be swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -208,43 +207,6 @@ pub struct Point {
     pub value: f64,
     /// All settings at this point.
     pub run: RunArgs,
-}
-
-impl Point {
-    /// The point of a sweep at a value as it was written.
-    ///
-    /// # Errors
-    /// Names the value and what is wrong with it.
-    pub fn new(sweep: &SweepArgs, text: &str) -> anyhow::Result<Self> {
-        let mut run = sweep.run.clone();
-        let value = sweep.over.set(&mut run, text).with_context(|| format!("--values {text}"))?;
-        run.validate().with_context(|| format!("--values {text}"))?;
-        Ok(Self { value, run })
-    }
-}
-
-/// One way of looking up beside others; `None` leaves the choice to the option of `run`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Line {
-    /// The plan.
-    pub plan: Option<PlanChoice>,
-    /// The variant of the hot cache.
-    pub variant: Option<Variant>,
-    /// The policy of the hot cache.
-    pub policy: Option<Policy>,
-}
-
-impl Line {
-    /// How a client of this line behaves at a point.
-    pub fn client_config(&self, run: &RunArgs) -> ClientConfig {
-        let mut config = run.client_config();
-        config.plan = self.plan.unwrap_or(config.plan);
-        if let Some(cache) = &mut config.cache {
-            cache.variant = self.variant.unwrap_or(cache.variant);
-            cache.policy = self.policy.unwrap_or(cache.policy);
-        }
-        config
-    }
 }
 
 #[cfg(test)]

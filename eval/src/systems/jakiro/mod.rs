@@ -28,7 +28,7 @@ use super::server::{Server, cpu_time, free_port};
 use super::{Facts, Reader, System, SystemName};
 use crate::data::{DataKeys, DataSet};
 use crate::progress::Bar;
-use crate::run::options::Transport;
+use crate::run::transport::Transport;
 use crate::run::values::ValueBytes;
 use channel::Channel;
 
