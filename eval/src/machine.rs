@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub const COMMIT: Option<&str> = option_env!("FPCACHE_COMMIT");
 
 /// The machine. What the operating system does not tell is `None`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's name.
     pub cpu: Option<String>,
@@ -46,7 +46,7 @@ fn field<'t>(text: &'t str, name: &str) -> Option<&'t str> {
 
 /// How fast memory was in the same run: figures of different runs, or machines, are compared by
 /// these.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 pub struct Calibration {
     /// Bytes of the buffer that was read.
     pub buffer_bytes: u64,

@@ -6,7 +6,6 @@
 //! disturbance of the machine affects them all and ratios within one run hold. Their order is in
 //! [`passes`](mod@crate::run::passes).
 
-use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -16,77 +15,16 @@ use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::INSTRUMENTED_SYSTEM;
 
-use crate::data::{DataKeys, Stream};
+use crate::data::DataKeys;
 use crate::progress::Bar;
-use crate::run::threads::{Threads, in_threads};
+use crate::run::threads::{Threads, in_threads, look_up};
 use crate::run::timeline::{Seen, TimelinePoint, together};
-use crate::run::values::ValueBytes;
 use crate::run::verify::{Verified, verify};
+use crate::run::workload::Workload;
 use crate::systems::{Facts, Reader, System};
 
 /// Longest latency that is told apart from longer ones.
 const MAX_LATENCY_NS: u64 = 60_000_000_000;
-
-/// What is looked up, and how.
-#[derive(Debug)]
-pub struct Workload<'a, 'k, K: DataKeys> {
-    /// The data.
-    pub dataset: &'a K::Set,
-    /// The lookups and what each must find.
-    pub lookups: Lookups<'a, 'k, K>,
-    /// Bytes of values.
-    pub values: ValueBytes,
-    /// Keys per call.
-    pub batch: usize,
-    /// Threads that look up at once, each its own part of the lookups.
-    pub threads: usize,
-    /// Lookups that the threads share out among themselves before they go on to the next so many:
-    /// `None` shares out all at once. Popular keys that move along the stream then move for all
-    /// threads at about the same time.
-    pub stretch: Option<usize>,
-    /// Keys to warm up with: `None` is each thread's own first ones. A hot cache must not meet keys
-    /// of the pass early.
-    pub warm_up: Option<&'a [K::View<'k>]>,
-    /// Whether every pass begins with an empty hot cache, and without a warm-up.
-    pub cold: bool,
-}
-
-impl<K: DataKeys> Clone for Workload<'_, '_, K> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-// Whether or not the data set itself can be copied.
-impl<K: DataKeys> Copy for Workload<'_, '_, K> {}
-
-/// Lookups of one pass, and the index into the data set's keys that each must find.
-#[derive(Clone, Copy, Debug)]
-pub struct Lookups<'a, 'k, K: DataKeys> {
-    /// The keys.
-    pub keys: &'a [K::View<'k>],
-    /// As [`Requests::expected`](fpcache_datasets::requests::Requests::expected).
-    pub expected: &'a [u64],
-}
-
-impl<'a, 'k, K: DataKeys> Lookups<'a, 'k, K> {
-    /// The whole stream.
-    pub fn all(stream: &'a Stream<'k, K>) -> Self {
-        Self { keys: &stream.keys, expected: stream.expected }
-    }
-
-    /// The `index`-th of `parts` parts of equal length.
-    pub fn part(stream: &'a Stream<'k, K>, index: usize, parts: usize) -> Self {
-        let length = stream.keys.len() / parts.max(1);
-        let range = index * length..(index + 1) * length;
-        Self { keys: &stream.keys[range.clone()], expected: &stream.expected[range] }
-    }
-
-    /// How many.
-    pub fn len(&self) -> usize {
-        self.keys.len()
-    }
-}
 
 /// A system on which the passes can be run, whatever its type.
 pub trait Measurable<K: DataKeys> {
@@ -212,6 +150,21 @@ pub struct Pass {
     pub server_cpu: Option<Duration>,
 }
 
+/// What the passes found of one system.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// Wrong answers, and costs.
+    pub verified: Verified,
+    /// Throughput passes; never empty.
+    pub passes: Vec<Pass>,
+    /// What the compute node kept after them, if it has a budget.
+    pub cache: Option<CacheStats>,
+    /// Latencies of calls, in nanoseconds.
+    pub latency: Histogram<u64>,
+    /// Throughput along the stream.
+    pub timeline: Option<Vec<TimelinePoint>>,
+}
+
 /// What a thread of a pass saw of counters that all share.
 struct Counted {
     allocations: u64,
@@ -232,29 +185,7 @@ impl Pass {
     }
 }
 
-/// The measured loop: nothing but lookups.
-#[inline]
-pub(super) fn look_up<K: DataKeys>(
-    reader: &mut impl Reader<K>,
-    keys: &[K::View<'_>],
-    batch: usize,
-) -> anyhow::Result<()> {
-    if batch == 1 {
-        for &key in keys {
-            black_box(reader.get(key)?);
-        }
-    } else {
-        for group in keys.chunks(batch) {
-            reader.get_many(group)?;
-            for i in 0..group.len() {
-                black_box(reader.answer(i));
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The same with a clock reading on either side of each call.
+/// Looks everything up with a clock reading on either side of each call.
 #[inline]
 fn record<K: DataKeys>(
     reader: &mut impl Reader<K>,

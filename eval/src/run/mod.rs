@@ -7,12 +7,14 @@ pub mod options;
 pub mod passes;
 pub mod report;
 pub mod row;
+pub mod setting;
 pub mod store;
 pub mod threads;
 pub mod timeline;
 pub mod transport;
 pub mod values;
 pub mod verify;
+pub mod workload;
 
 use std::collections::BTreeMap;
 

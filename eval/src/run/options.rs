@@ -21,12 +21,12 @@ use crate::machine::{Calibration, Machine};
 use crate::node::{NodeOptions, capacity_for};
 use crate::progress::Bar;
 use crate::run::cache::CacheArgs;
-use crate::run::measure::{Lookups, Workload};
 use crate::run::passes::{self, Passes};
-use crate::run::row::Setting;
+use crate::run::setting::Setting;
 use crate::run::store::StoreArgs;
 use crate::run::transport::Transport;
 use crate::run::values::ValueBytes;
+use crate::run::workload::{Lookups, Workload};
 use crate::systems::SystemName;
 
 /// Ends the help of `run`.

@@ -23,16 +23,15 @@
 //! stay.
 
 use anyhow::Context;
-use fpcache_client::CacheStats;
-use hdrhistogram::Histogram;
 
 use crate::data::{DataKeys, Stream};
 use crate::progress::Bar;
-use crate::run::measure::{Lookups, Measurable, Pass, Workload, rounds};
-use crate::run::row::{Row, Setting};
+use crate::run::measure::{Measurable, Measured, rounds};
+use crate::run::row::Row;
+use crate::run::setting::Setting;
 use crate::run::threads::WARM_UP;
-use crate::run::timeline::TimelinePoint;
 use crate::run::verify::Verified;
+use crate::run::workload::{Lookups, Workload};
 
 /// Most parts of a stream: further passes begin again with the first, whose keys have had time to
 /// go.
@@ -64,21 +63,6 @@ pub struct Passes<'a, 'k, K: DataKeys> {
     pub rounds: usize,
     /// Lookups per point of the timeline, if there is to be one.
     pub timeline: Option<usize>,
-}
-
-/// What the passes found of one system.
-#[derive(Clone, Debug)]
-pub struct Measured {
-    /// Wrong answers, and costs.
-    pub verified: Verified,
-    /// Throughput passes; never empty.
-    pub passes: Vec<Pass>,
-    /// What the compute node kept after them, if it has a budget.
-    pub cache: Option<CacheStats>,
-    /// Latencies of calls, in nanoseconds.
-    pub latency: Histogram<u64>,
-    /// Throughput along the stream.
-    pub timeline: Option<Vec<TimelinePoint>>,
 }
 
 impl<'a, 'k, K: DataKeys> Passes<'a, 'k, K> {

@@ -2,44 +2,23 @@
 
 use std::fmt;
 
+use fpcache_client::{CacheConfig, CacheStats};
 use fpcache_datasets::KeySet;
 use fpcache_datasets::count::{human, human_bytes};
+use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
 use crate::data::{DataKeys, DataSet};
-use crate::machine::{Calibration, Machine};
-use crate::run::measure::{Workload, median};
-use crate::run::passes::Measured;
+use crate::machine::{COMMIT, Calibration, Machine};
+use crate::run::measure::{Measured, Pass, median};
+use crate::run::setting::{PointTag, Setting};
 use crate::run::timeline::{Shift, TimelinePoint, shifts};
+use crate::run::verify::Verified;
+use crate::run::workload::Workload;
 use crate::systems::Facts;
 
-/// What all systems of an experiment share.
-#[derive(Clone, Debug)]
-pub struct Setting {
-    /// The distribution of lookups.
-    pub distribution: String,
-    /// Lookups after which the popular keys move.
-    pub shift_every: Option<u64>,
-    /// Share of lookups for absent keys that was asked for.
-    pub negative: f64,
-    /// Seed of data and lookups.
-    pub seed: u64,
-    /// Where the memory node was.
-    pub transport: &'static str,
-    /// How many memory nodes had the table together.
-    pub memory_nodes: u32,
-    /// When writes reached the memory node's disk; `None`: nothing was kept.
-    pub fsync: Option<String>,
-    /// The machine.
-    pub machine: Machine,
-    /// Its memory during the run.
-    pub calibration: Calibration,
-    /// Where in a sweep this is, if it is one.
-    pub sweep: Option<PointTag>,
-}
-
 /// One system's figures. What does not apply to a system is null.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
     /// The system.
     pub system: String,
@@ -211,101 +190,143 @@ impl Row {
         facts: &Facts,
         measured: &Measured,
     ) -> Self {
-        let Measured { verified, passes, latency, timeline, .. } = measured;
-        let dataset = workload.dataset;
-        let lengths = dataset.lengths();
-        let (keys, lookups) = (dataset.len() as u64, workload.lookups.len());
-        let per_key = |bytes: u64| bytes as f64 / keys as f64;
-        let per_op = |count: u64| count as f64 / lookups as f64;
-        let rates: Vec<f64> = passes.iter().map(|pass| pass.ops_per_s(lookups)).collect();
-        let middle = median(passes);
-        let table = facts.table;
-        let costs = verified.costs;
-        let (config, cache) = (facts.cache, measured.cache);
-        let model_bytes = cache.map(|c| c.model_bytes).or(facts.model_bytes);
-        let hits: Option<u64> = passes.iter().map(|pass| pass.hits).sum();
-        let shifts = timeline.as_ref().zip(setting.shift_every).map(|(points, every)| shifts(points, every));
+        let mut row = Self { system: name.to_owned(), ..Self::of_experiment(setting) };
+        row.add_workload(workload);
+        row.add_table(setting, facts);
+        row.add_costs(&measured.verified);
+        row.add_memory(facts, measured.cache);
+        if let Some(config) = facts.cache {
+            row.add_cache(&config, workload.cold);
+        }
+        row.add_throughput(&measured.passes);
+        row.add_latency(&measured.latency);
+        row.timeline.clone_from(&measured.timeline);
+        row.shifts = row.timeline.as_ref().zip(row.shift_every).map(|(points, every)| shifts(points, every));
+        row
+    }
+
+    /// A row with what all systems share, and nothing else.
+    fn of_experiment(setting: &Setting) -> Self {
         Self {
-            system: name.to_owned(),
-            dataset: dataset.name().to_owned(),
-            dataset_source: dataset.source().to_owned(),
             dist: setting.distribution.clone(),
             negative: setting.negative,
             shift_every: setting.shift_every,
-            keys,
-            key_space: K::NAME.to_owned(),
-            key_bytes: lengths.fixed().map(|bytes| bytes as u64),
-            key_bytes_min: lengths.least as u64,
-            key_bytes_max: lengths.most as u64,
-            key_bytes_mean: lengths.mean,
-            value_bytes: workload.values.fixed().map(u64::from),
-            value_bytes_max: workload.values.most().into(),
-            slot_bytes: table.map(|table| table.geometry().slot_bytes as u64),
-            lookups: lookups as u64,
-            batch: workload.batch as u64,
-            threads: workload.threads as u64,
-            rounds: passes.len() as u64,
-            transport: table.map(|_| setting.transport.to_owned()),
-            memory_nodes: table.map(|_| setting.memory_nodes),
-            fsync: table.and_then(|_| setting.fsync.clone()),
             seed: setting.seed,
-            epsilon: table.map(|t| t.epsilon),
-            fingerprint_bits: table.map(|t| t.width.bits()),
-            fill: table.map(|t| t.fill),
-            plan: facts.plan.map(|plan| plan.name().to_owned()),
-            cached_share: costs.map(|c| per_op(c.cached)),
-            two_stage_share: costs.map(|c| per_op(c.two_stage)),
-            range_share: costs.map(|c| per_op(c.range)),
-            speculative_share: costs.map(|c| per_op(c.speculative)),
-            groups_share: costs.map(|c| per_op(c.groups)),
-            at_node_share: costs.map(|c| per_op(c.at_node)),
-            cache_bytes_budget: config.map(|c| c.budget),
-            cache_bytes_used: cache.map(|c| c.used),
-            cache_bytes_per_entry: cache
-                .filter(|c| c.capacity > 0)
-                .map(|c| c.hot_bytes as f64 / c.capacity as f64),
-            cache_entries: cache.map(|c| c.entries),
-            cache_capacity: cache.map(|c| c.capacity),
-            hit_rate: hits.map(|hits| hits as f64 / (lookups * passes.len()).max(1) as f64),
-            policy: config.map(|c| c.policy.name().to_owned()),
-            variant: config.map(|c| c.variant.name().to_owned()),
-            on_conflict: config.map(|c| c.on_conflict.name().to_owned()),
-            cold: config.map(|_| workload.cold),
-            model_bytes,
-            model_bytes_per_key: model_bytes.map(per_key),
-            memory_node_bytes_per_key: facts.memory_node_bytes.map(per_key),
-            process_bytes_per_key: per_key(cache.map_or(facts.process_bytes, |c| c.used)),
-            segments: facts.segments,
-            rtts_per_op: costs.map(|c| per_op(c.round_trips)),
-            reads_per_op: costs.map(|c| per_op(c.reads)),
-            bytes_per_op: costs.map(|c| per_op(c.bytes)),
-            false_candidates_per_op: costs.map(|c| per_op(c.false_candidates)),
-            fallbacks_per_op: costs.map(|c| per_op(c.fallbacks)),
-            mismatches: verified.mismatches,
-            ops_per_s: middle.map_or(0.0, |pass| pass.ops_per_s(lookups)),
-            ops_per_s_min: rates.iter().copied().reduce(f64::min).unwrap_or_default(),
-            ops_per_s_max: rates.iter().copied().reduce(f64::max).unwrap_or_default(),
-            allocations_per_op: middle.map_or(0.0, |pass| per_op(pass.allocations)),
-            latency_of: match workload.batch {
-                1 => "get".to_owned(),
-                batch => format!("multi_get of {batch}"),
-            },
-            p50_ns: latency.value_at_quantile(0.5),
-            p95_ns: latency.value_at_quantile(0.95),
-            p99_ns: latency.value_at_quantile(0.99),
-            p999_ns: latency.value_at_quantile(0.999),
-            p9999_ns: latency.value_at_quantile(0.9999),
-            max_ns: latency.max(),
-            timeline: timeline.clone(),
-            shifts,
-            build_s: facts.build.as_secs_f64(),
-            load_s: facts.load.map(|load| load.as_secs_f64()),
             machine: setting.machine.clone(),
-            commit: crate::machine::COMMIT.map(str::to_owned),
+            commit: COMMIT.map(str::to_owned),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             calibration: setting.calibration,
             sweep: setting.sweep.clone(),
+            ..Self::default()
         }
+    }
+
+    /// The data, and how they are looked up.
+    fn add_workload<K: DataKeys>(&mut self, workload: &Workload<'_, '_, K>) {
+        let (dataset, lengths) = (workload.dataset, workload.dataset.lengths());
+        self.dataset = dataset.name().to_owned();
+        self.dataset_source = dataset.source().to_owned();
+        self.keys = dataset.len() as u64;
+        self.key_space = K::NAME.to_owned();
+        self.key_bytes = lengths.fixed().map(|bytes| bytes as u64);
+        self.key_bytes_min = lengths.least as u64;
+        self.key_bytes_max = lengths.most as u64;
+        self.key_bytes_mean = lengths.mean;
+        self.value_bytes = workload.values.fixed().map(u64::from);
+        self.value_bytes_max = workload.values.most().into();
+        self.lookups = workload.lookups.len() as u64;
+        self.batch = workload.batch as u64;
+        self.threads = workload.threads as u64;
+        self.latency_of = match workload.batch {
+            1 => "get".to_owned(),
+            batch => format!("multi_get of {batch}"),
+        };
+    }
+
+    /// The memory node's table, if there is one, and how long it took to get ready.
+    fn add_table(&mut self, setting: &Setting, facts: &Facts) {
+        if let Some(table) = facts.table {
+            self.slot_bytes = Some(table.geometry().slot_bytes as u64);
+            self.transport = Some(setting.transport.to_owned());
+            self.memory_nodes = Some(setting.memory_nodes);
+            self.fsync.clone_from(&setting.fsync);
+            self.epsilon = Some(table.epsilon);
+            self.fingerprint_bits = Some(table.width.bits());
+            self.fill = Some(table.fill);
+        }
+        self.plan = facts.plan.map(|plan| plan.name().to_owned());
+        self.segments = facts.segments;
+        self.build_s = facts.build.as_secs_f64();
+        self.load_s = facts.load.map(|load| load.as_secs_f64());
+    }
+
+    /// Wrong answers, and what lookups cost.
+    fn add_costs(&mut self, verified: &Verified) {
+        self.mismatches = verified.mismatches;
+        let Some(costs) = verified.costs else { return };
+        let lookups = self.lookups as f64;
+        let per_op = |count: u64| Some(count as f64 / lookups);
+        self.cached_share = per_op(costs.cached);
+        self.two_stage_share = per_op(costs.two_stage);
+        self.range_share = per_op(costs.range);
+        self.speculative_share = per_op(costs.speculative);
+        self.groups_share = per_op(costs.groups);
+        self.at_node_share = per_op(costs.at_node);
+        self.rtts_per_op = per_op(costs.round_trips);
+        self.reads_per_op = per_op(costs.reads);
+        self.bytes_per_op = per_op(costs.bytes);
+        self.false_candidates_per_op = per_op(costs.false_candidates);
+        self.fallbacks_per_op = per_op(costs.fallbacks);
+    }
+
+    /// Bytes at the memory node and in this process; within a budget, what is `kept` of it.
+    fn add_memory(&mut self, facts: &Facts, kept: Option<CacheStats>) {
+        let keys = self.keys as f64;
+        let per_key = |bytes: u64| bytes as f64 / keys;
+        self.model_bytes = kept.map(|kept| kept.model_bytes).or(facts.model_bytes);
+        self.model_bytes_per_key = self.model_bytes.map(per_key);
+        self.memory_node_bytes_per_key = facts.memory_node_bytes.map(per_key);
+        self.process_bytes_per_key = per_key(kept.map_or(facts.process_bytes, |kept| kept.used));
+        if let Some(kept) = kept {
+            self.cache_bytes_used = Some(kept.used);
+            self.cache_bytes_per_entry =
+                (kept.capacity > 0).then(|| kept.hot_bytes as f64 / kept.capacity as f64);
+            self.cache_entries = Some(kept.entries);
+            self.cache_capacity = Some(kept.capacity);
+        }
+    }
+
+    /// The budget of this process, and how it was to be used.
+    fn add_cache(&mut self, config: &CacheConfig, cold: bool) {
+        self.cache_bytes_budget = Some(config.budget);
+        self.policy = Some(config.policy.name().to_owned());
+        self.variant = Some(config.variant.name().to_owned());
+        self.on_conflict = Some(config.on_conflict.name().to_owned());
+        self.cold = Some(cold);
+    }
+
+    /// The passes that were timed as a whole.
+    fn add_throughput(&mut self, passes: &[Pass]) {
+        let lookups = self.lookups as usize;
+        let rates = || passes.iter().map(|pass| pass.ops_per_s(lookups));
+        self.rounds = passes.len() as u64;
+        if let Some(middle) = median(passes) {
+            self.ops_per_s = middle.ops_per_s(lookups);
+            self.allocations_per_op = middle.allocations as f64 / lookups as f64;
+        }
+        self.ops_per_s_min = rates().reduce(f64::min).unwrap_or_default();
+        self.ops_per_s_max = rates().reduce(f64::max).unwrap_or_default();
+        let hits: Option<u64> = passes.iter().map(|pass| pass.hits).sum();
+        self.hit_rate = hits.map(|hits| hits as f64 / (lookups * passes.len()).max(1) as f64);
+    }
+
+    fn add_latency(&mut self, latency: &Histogram<u64>) {
+        self.p50_ns = latency.value_at_quantile(0.5);
+        self.p95_ns = latency.value_at_quantile(0.95);
+        self.p99_ns = latency.value_at_quantile(0.99);
+        self.p999_ns = latency.value_at_quantile(0.999);
+        self.p9999_ns = latency.value_at_quantile(0.9999);
+        self.max_ns = latency.max();
     }
 
     /// What was looked up in words, such as `200 K keys, 8-byte values; 100 K lookups uniform, one
@@ -368,15 +389,4 @@ impl Row {
     pub fn ns_per_op(&self) -> f64 {
         self.threads as f64 * 1e9 / self.ops_per_s
     }
-}
-
-/// Where in a sweep a row belongs.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PointTag {
-    /// The setting that is swept.
-    pub over: String,
-    /// Its value; sizes in bytes.
-    pub value: f64,
-    /// All other settings that matter, in words: rows belong together exactly if these are equal.
-    pub experiment: String,
 }

@@ -1,5 +1,7 @@
-//! Threads that look up concurrently: their shares of the work, and their common start.
+//! Threads that look up concurrently: their shares of the work, their common start, and the loop
+//! that is measured.
 
+use std::hint::black_box;
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 
@@ -7,7 +9,7 @@ use anyhow::Context;
 use fpcache_client::KeySpace;
 
 use crate::data::DataKeys;
-use crate::run::measure::{Workload, look_up};
+use crate::run::workload::Workload;
 use crate::systems::{Reader, System};
 
 /// Lookups a thread does before each timed pass: they bring models and upper levels into the caches
@@ -97,6 +99,28 @@ fn warm_up<K: DataKeys>(
         left -= now;
         if left == 0 {
             break;
+        }
+    }
+    Ok(())
+}
+
+/// The measured loop: nothing but lookups.
+#[inline]
+pub(super) fn look_up<K: DataKeys>(
+    reader: &mut impl Reader<K>,
+    keys: &[K::View<'_>],
+    batch: usize,
+) -> anyhow::Result<()> {
+    if batch == 1 {
+        for &key in keys {
+            black_box(reader.get(key)?);
+        }
+    } else {
+        for group in keys.chunks(batch) {
+            reader.get_many(group)?;
+            for i in 0..group.len() {
+                black_box(reader.answer(i));
+            }
         }
     }
     Ok(())

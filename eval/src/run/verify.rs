@@ -9,8 +9,8 @@ use fpcache_datasets::{KeySet, Progress};
 
 use crate::data::DataKeys;
 use crate::progress::Bar;
-use crate::run::measure::Workload;
 use crate::run::values::ValueBytes;
+use crate::run::workload::Workload;
 use crate::systems::{Reader, System};
 
 /// What verification found.

@@ -17,8 +17,8 @@ use serde_json::Value;
 use crate::fields::Fields;
 use crate::made::Recorded;
 use crate::plot::sheet::MARK;
-use crate::run::row::PointTag;
 use crate::run::row::Row;
+use crate::run::setting::PointTag;
 use crate::sweep::plot;
 
 /// The results of an experiment.

@@ -15,9 +15,10 @@ use super::server::cpu_time_of;
 use super::{Facts, Reader, System};
 use crate::data::DataKeys;
 use crate::progress::Bar;
-use crate::run::measure::{Measurable, Pass, Workload, new_histogram, process_cpu};
+use crate::run::measure::{Measurable, Pass, new_histogram, process_cpu};
 use crate::run::timeline::TimelinePoint;
 use crate::run::verify::Verified;
+use crate::run::workload::Workload;
 
 /// A client of a memory node for the tasks of a runtime that has one thread. The keys of a call of
 /// a [`Workload`] are tasks.

@@ -14,11 +14,12 @@ use super::options::YcsbArgs;
 use super::pass::{Done, End};
 use crate::data::DataKeys;
 use crate::latency::Latency;
-use crate::run::measure::{Lookups, Pass, Workload as RunWorkload, new_histogram};
-use crate::run::passes::Measured as RunMeasured;
-use crate::run::row::{Row, Setting};
+use crate::run::measure::{Measured as RunMeasured, Pass, new_histogram};
+use crate::run::row::Row;
+use crate::run::setting::Setting;
 use crate::run::timeline::median;
 use crate::run::verify::Verified;
+use crate::run::workload::{Lookups, Workload as RunWorkload};
 use crate::systems::System;
 
 /// What the passes of one workload found.

@@ -1,4 +1,6 @@
 use super::*;
+use crate::run::values::ValueBytes;
+use crate::run::workload::Lookups;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fpcache_client::{Found, U64Keys};
