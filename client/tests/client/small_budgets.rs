@@ -1,6 +1,8 @@
 //! A budget below the directory's top level keeps nobody from writing: changes are made by the
 //! memory node.
 
+use std::time::Duration;
+
 use crate::common::{TestKeys, ThreadNode, scattered, value_in};
 use fpcache::table_view::OpenError;
 use fpcache_client::{CacheConfig, Changes, ClientConfig, ClientError, CompareAndSet, TableClient};
@@ -8,6 +10,7 @@ use fpcache_client::{CacheConfig, Changes, ClientConfig, ClientError, CompareAnd
 for_both_kinds_of_keys!(
     writes_go_on_where_lookups_say_that_the_budget_is_too_small,
     a_budget_that_a_table_outgrows_keeps_nobody_from_writing,
+    scans_alone_get_a_newer_directory_where_models_are_in_pages,
 );
 
 /// That reads say what is wrong, and how much would do.
@@ -89,4 +92,37 @@ fn a_budget_that_a_table_outgrows_keeps_nobody_from_writing<K: TestKeys>() {
     for (i, some) in keys.chunks(200).enumerate() {
         assert_eq!(rich.get(some[0].clone()).unwrap(), Some(value_in(&parameters.shape, i as u64, 1)));
     }
+}
+
+/// Nothing but what goes from key to key, which the memory node does for nobody: it is told that its directory is out of date.
+fn scans_alone_get_a_newer_directory_where_models_are_in_pages<K: TestKeys>() {
+    let node = ThreadNode::<K>::start(64 << 20);
+    let rich = node.client();
+    let parameters = fpcache_client::TableParameters { max_slots: 16, epsilon: 2, ..K::parameters() };
+    let mut all: Vec<u64> = (0..20_000).map(|i| i * 1_000).collect();
+    crate::common::load(&rich, parameters, all.iter().copied(), 0).unwrap();
+    let poor = with_budget(&node, 5 * K::PAGE_BYTES as u64).with_deadline(Duration::from_secs(20));
+    for round in 1..8u64 {
+        // So few that the log of changes is far from half used.
+        let new = (0..40).map(|i| i * 1_000 + round);
+        for number in new.clone() {
+            rich.put(K::key(number), &value_in(&parameters.shape, number, 0)).unwrap();
+        }
+        all.extend(new);
+        all.sort_unstable();
+        let expected: Vec<K::Owned> = all[..100].iter().map(|number| K::key(*number)).collect();
+        let (first, after) = (K::key(0), K::key(all[100]));
+        match round % 3 {
+            0 => {
+                let found = poor.scan(first, 100).unwrap();
+                assert!(found.iter().map(|(key, _)| key).eq(&expected), "{round}");
+            }
+            1 => assert_eq!(poor.count(first, after).unwrap(), 100, "{round}"),
+            _ => {
+                let floor = poor.floor(after).unwrap().map(|(key, _)| key);
+                assert_eq!(floor, Some(K::key(all[100])), "{round}");
+            }
+        }
+    }
+    assert!(poor.cache_stats().unwrap().unwrap().paged, "the models are too many for the budget");
 }

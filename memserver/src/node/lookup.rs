@@ -44,6 +44,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let too_long =
             || Refusal::new(ErrorCode::Invalid, "the result would exceed the maximum length of a reply");
         let is_new = !matches!(progress, Progress::Get { .. });
+        if let (true, NodeState::Serving(table)) = (is_new, &mut self.state) {
+            // A client that asks here has a directory too old for the change log. One that scans asks for no key, and for this alone.
+            table.want_checkpoint();
+        }
         let mut place = match progress {
             Progress::Get { at, left, body: before, room } => {
                 *body = before;
@@ -110,8 +114,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let Self { superblock, state: NodeState::Serving(table), .. } = self else {
             return Err(Self::no_table());
         };
-        // A client that asks here has a directory too old for the change log.
-        table.want_checkpoint();
         let found = table.segments.get(superblock, key).map_err(internal)?;
         let (status, value_bytes, token) = match &found {
             None => (ABSENT, 0, 0),
