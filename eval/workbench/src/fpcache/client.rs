@@ -271,6 +271,12 @@ impl<K: Numbered> Client<K> {
         looked_up(&self.reply)
     }
 
+    /// Has a memory node publish a newer directory, as a client does whose models lie in pages.
+    pub(super) async fn ask_for_directory(&mut self, node: usize) {
+        Message::Get(AskedKeys { count: 0, bytes: &[] }).encode::<K>(0, &mut self.request);
+        self.call(node, LOOKUP_REPLY).await;
+    }
+
     async fn write(&mut self, kind: WriteKind, key: u64, value: u64) -> Answer {
         put_value(value, self.shared.sizes.value, &mut self.value);
         self.requests += 1;

@@ -52,6 +52,7 @@ impl Numbered for ByteKeys {
 
 /// A value of so many bytes that begins with this number.
 pub(super) fn put_value(number: u64, bytes: usize, out: &mut Vec<u8>) {
-    out.clear();
-    out.extend(number.to_le_bytes().into_iter().cycle().take(bytes));
+    let number = number.to_le_bytes();
+    out.resize(bytes, 0);
+    out.chunks_mut(number.len()).for_each(|chunk| chunk.copy_from_slice(&number[..chunk.len()]));
 }

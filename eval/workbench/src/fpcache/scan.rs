@@ -66,7 +66,10 @@ impl<K: Numbered> Client<K> {
                     if stale > REFRESHES {
                         return Err(error.to_string());
                     }
-                    self.catch_up(node, version).await.map_err(|error| error.to_string())?;
+                    let has_newer = self.catch_up(node, version).await.map_err(|error| error.to_string())?;
+                    if !has_newer {
+                        self.ask_for_directory(node).await;
+                    }
                 }
                 Err(error) => return Err(error.to_string()),
             }

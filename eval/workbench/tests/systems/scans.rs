@@ -279,6 +279,23 @@ fn fpcache_misses_nothing_while_segments_are_replaced() {
     }
 }
 
+/// Lookups would tell the memory node that its directory is out of date, and many changes would have it write another one.
+#[test]
+fn fpcache_scans_get_on_without_lookups_where_models_are_in_pages() {
+    let (loaded, mut operations) = mixed(&keys(20_000));
+    let mut number = 0;
+    operations.retain(|operation| {
+        number += 1;
+        match operation {
+            Operation::Read { .. } => false,
+            Operation::Scan { .. } => true,
+            Operation::Update { .. } | Operation::Insert { .. } => number % 8 == 0,
+        }
+    });
+    let options = Options { epsilon: 4, ..Options::published(16 << 10, SMALL) };
+    fpcache::<U64Keys>(&hosts(), &loaded, &operations, (SMALL, &options));
+}
+
 #[test]
 fn scans_go_on_from_one_memory_node_to_the_next() {
     let hosts = Hosts { memory_nodes: 3, ..hosts() };
