@@ -116,6 +116,7 @@ impl<'a> Modelled<'a> {
             warm,
             fixed: self.fixed,
             window: None,
+            search: None,
         };
         let mut rows = Vec::new();
         for (at, system) in self.systems.iter().enumerate() {

@@ -221,8 +221,8 @@ fn table_of_hotspots(rows: &[Hotspots]) -> String {
         ]);
     }
     format!(
-        "figure 10: other keys become popular, workload C, 128/128 B, 100 MB; seconds are those of a table of 60 M keys: what a cache \
-         has to learn grows with the keys\n{table}\n"
+        "figure 10: other keys become popular, workload C, 128/128 B, 100 MB, over at most a million keys; seconds are those of a \
+         table of 60 M keys: what a cache has to learn grows with the keys\n{table}\n"
     )
 }
 

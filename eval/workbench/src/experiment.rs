@@ -70,6 +70,8 @@ pub struct Experiment<'a> {
     pub fixed: Fixed,
     /// Operations of a window, if the throughput of each is wanted.
     pub window: Option<u64>,
+    /// The smaller one by which parameters are compared; without it, it is this one's [first quarter](Self::shortened).
+    pub search: Option<&'a Self>,
 }
 
 /// What a system gave, and how it was set up.
@@ -263,6 +265,7 @@ fn fpcaches(experiment: &Experiment<'_>) -> Vec<Options> {
         (8, FingerprintWidth::Bits8, PlanChoice::Auto, paper.fill),
         (4, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::Range), paper.fill),
         (4, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::Range), 1.0),
+        (6, FingerprintWidth::Bits8, PlanChoice::Fixed(Plan::Range), 0.95),
     ]
     .map(|(epsilon, width, plan, fill)| Options {
         fill,
@@ -327,12 +330,14 @@ impl Experiment<'_> {
         published: impl FnOnce() -> Result<Run, BuildError>,
     ) -> Result<Run, BuildError> {
         let all = Candidate::of(name, Parameters::Best, self);
-        let search = self.shortened();
+        let search = self.search.map_or_else(|| self.shortened(), Clone::clone);
         let mut best = (0, 0.0);
         for (i, candidate) in all.iter().enumerate().filter(|_| all.len() > 1) {
             match (candidate.measure)(&search) {
-                Ok(measured) if measured.per_second > best.1 => best = (i, measured.per_second),
-                // What does not fit the budget is not the best.
+                Ok(measured) if measured.wrong == 0 && measured.per_second > best.1 => {
+                    best = (i, measured.per_second);
+                }
+                // What does not fit the budget, or answers wrongly, is not the best.
                 Ok(_) | Err(_) => {}
             }
         }
@@ -342,8 +347,9 @@ impl Experiment<'_> {
         }
     }
 
-    /// The same with the first quarter of the operations, by which candidates are compared.
-    fn shortened(&self) -> Self {
+    /// The same with the first quarter of the operations.
+    #[must_use]
+    pub fn shortened(&self) -> Self {
         const SHARE: usize = 4;
         let operations = &self.operations[..self.operations.len() / SHARE];
         Self { operations, warm: self.warm / SHARE as u64, window: None, ..self.clone() }

@@ -4,20 +4,21 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fpcache_datasets::requests::{Distribution, Growth, InsertOrder, RequestOptions, generate};
 use fpcache_datasets::{OpenOptions, Progress, Spec};
 
-use super::claims::{Claim, Keys, Mix, Setting};
+use super::claims::{Claim, Keys, Setting};
 use super::error::PaperError;
 use super::row::ClaimRow;
+use super::stage::{Stage, fewer};
 use crate::BuildError;
-use crate::bench::Operation;
 use crate::experiment::{Experiment, Run, SystemName};
 use crate::nic::{Hosts, NicSpec};
-use crate::scatter;
 
 /// Keys that the paper's tables have.
 pub(super) const KEYS: u64 = 60_000_000;
+
+/// About the keys of the table over which the parameters of systems are compared, with budgets and operations in proportion.
+const MOST_SEARCHED: usize = 200_000;
 
 /// How much is done, on what.
 #[derive(Clone, Copy, Debug)]
@@ -148,20 +149,27 @@ impl<'p> Bench<'p> {
 
     fn run_both(&self, system: SystemName, setting: &Setting, keys: &Arc<Vec<u64>>) -> Both {
         let make = || {
-            let (keys, operations, warm) = operations(keys, setting, self.scale.seed);
-            self.experiment(setting, keys, &operations, warm).run_both(system)
+            let few = self.few(setting, keys);
+            let search = few.as_ref().map(|stage| self.experiment(setting, stage, None).shortened());
+            let stage = Stage::new(keys, setting, self.scale.seed);
+            self.experiment(setting, &stage, search.as_ref()).run_both(system)
         };
         let made = self.once(&format!("{} {:?}", system.name(), setting.unnamed()), || make().into());
         // A journal that has another number has none.
         made.try_into().unwrap_or_else(|_| make())
     }
 
+    /// Over what parameters are compared, if there are so many keys that some of them will do.
+    pub(super) fn few(&self, setting: &Setting, keys: &[u64]) -> Option<Stage> {
+        let few = fewer(keys, MOST_SEARCHED)?;
+        Some(Stage::new(&few, setting, self.scale.seed))
+    }
+
     pub(super) fn experiment<'o>(
         &self,
         setting: &Setting,
-        keys: Arc<Vec<u64>>,
-        operations: &'o [Operation],
-        warm: u64,
+        stage: &'o Stage,
+        search: Option<&'o Experiment<'o>>,
     ) -> Experiment<'o> {
         let paper = Hosts::paper(self.scale.nic);
         // Fewer threads leave some of their nodes with fewer than others.
@@ -169,12 +177,13 @@ impl<'p> Bench<'p> {
         Experiment {
             sizes: setting.sizes,
             hosts: Hosts { threads, ..paper },
-            budget: setting.budget_mb * 1_000_000 * self.scale.keys / KEYS,
-            operations,
-            warm,
+            budget: setting.budget_mb * 1_000_000 * stage.keys / KEYS,
+            operations: &stage.operations,
+            warm: stage.warm,
             fixed: setting.fixed,
             window: None,
-            keys,
+            search,
+            keys: Arc::clone(&stage.loaded),
         }
     }
 }
@@ -199,42 +208,4 @@ pub(super) fn each<T: Sync, R: Send>(threads: usize, all: &[T], make: impl Fn(&T
     let mut made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
     made.sort_unstable_by_key(|(number, _)| *number);
     made.into_iter().map(|(_, result)| result).collect()
-}
-
-/// Most operations that fill caches.
-pub(super) const MOST: usize = 4_000_000;
-
-/// The keys that are loaded, as many operations as keys to fill caches, up to a bound, and half as many that are measured.
-fn operations(keys: &Arc<Vec<u64>>, setting: &Setting, seed: u64) -> (Arc<Vec<u64>>, Vec<Operation>, u64) {
-    /// Scans touch fifty records each.
-    const MOST_SCANS: usize = MOST / 8;
-    /// An update or an insert among so many.
-    const EVERY: usize = 20;
-    let scans = matches!(setting.mix, Mix::ScansAndUpdates | Mix::ScansAndInserts);
-    let warm = keys.len().clamp(10_000, if scans { MOST_SCANS } else { MOST });
-    let distribution = setting.theta.map_or(Distribution::Uniform, |theta| Distribution::Zipf { theta });
-    let lookups = warm + warm / 2;
-    let (loaded, inserts) = match setting.mix {
-        Mix::Inserts | Mix::ScansAndInserts => {
-            let growth = Growth::split(keys, lookups.div_ceil(EVERY), InsertOrder::Random, seed);
-            (Arc::new(growth.loaded), growth.inserts)
-        }
-        Mix::Reads | Mix::Updates | Mix::ScansAndUpdates => (Arc::clone(keys), Vec::new()),
-    };
-    let options = RequestOptions { lookups, distribution, negative: 0.0, seed, shift_every: None };
-    let of = |(i, key): (usize, &u64)| match setting.mix {
-        Mix::Updates | Mix::ScansAndUpdates if i % EVERY == 0 => {
-            Operation::Update { key: *key, value: i as u64 }
-        }
-        Mix::Inserts | Mix::ScansAndInserts if i % EVERY == 0 => match inserts.get(i / EVERY) {
-            Some(key) => Operation::Insert { key: *key, value: i as u64 },
-            None => Operation::Read { key: *key },
-        },
-        Mix::ScansAndUpdates | Mix::ScansAndInserts => {
-            Operation::Scan { key: *key, count: 1 + (scatter(scatter(i as u64) ^ seed) % 100) as u32 }
-        }
-        _ => Operation::Read { key: *key },
-    };
-    let operations = generate(&loaded, &options).keys.iter().enumerate().map(of).collect();
-    (loaded, operations, warm as u64)
 }

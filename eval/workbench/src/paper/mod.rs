@@ -6,6 +6,7 @@ mod error;
 mod filters;
 mod hotspots;
 mod row;
+mod stage;
 mod table_two;
 
 pub use bench::{Bench, Journal, Scale};
@@ -17,8 +18,8 @@ pub use row::ClaimRow;
 pub use table_two::{Entries, entries};
 
 use crate::experiment::SystemName;
-use bench::MOST;
 use error::ELSEWHERE;
+use stage::MOST;
 
 /// The statements of one figure, or all.
 ///
@@ -53,13 +54,17 @@ pub fn check_memory(
     };
     let series = figure.is_none_or(|figure| figure == Figure::Figure(10)).then(|| {
         // Its operations, and the keys they are made of.
-        needs((SystemName::FpCache, claims::C), 8 + 40 * hotspots::OPERATIONS_PER_KEY)
+        let beside = 8 + 40 * hotspots::OPERATIONS_PER_KEY;
+        needs(
+            (SystemName::FpCache, claims::C),
+            beside * scale.keys.min(hotspots::MOST_KEYS) / scale.keys.max(1),
+        )
     });
     let of_claims = claims.iter().flat_map(|claim| [needs(claim.this, BESIDE), needs(claim.that, BESIDE)]);
     let Some((each, system)) = of_claims.chain(series).max_by_key(|(bytes, _)| *bytes) else {
         return Ok(threads.max(1));
     };
-    let operations = OPERATION * MOST as u64 * 3 / 2;
+    let operations = OPERATION * MOST as u64;
     let all = each * scale.keys + operations.min(OPERATION * scale.keys * 3 / 2);
     match free / all.max(1) {
         0 => Err(PaperError::Memory {
