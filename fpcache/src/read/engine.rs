@@ -92,6 +92,12 @@ pub(super) struct Lists<K: KeySpace> {
 }
 
 impl<K: KeySpace> Lists<K> {
+    /// Lists with room for the copy of a window of usual length, so that none grows when a longer one than before is met.
+    pub(super) fn new() -> Self {
+        const WINDOW_WORDS: usize = 512;
+        Self { copy: Vec::with_capacity(WINDOW_WORDS), ..Self::default() }
+    }
+
     /// Bytes of memory that they keep, but for what lookups of a few keys need.
     pub(super) fn kept_bytes(&self) -> usize {
         self.copy.capacity() * 8

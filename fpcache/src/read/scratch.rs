@@ -42,7 +42,7 @@ impl<K: KeySpace> LookupScratch<K> {
     pub fn new(matcher: Matcher) -> Self {
         Self {
             matcher,
-            lists: Lists::default(),
+            lists: Lists::new(),
             record: Records::default(),
             group: GroupScratch {
                 keys: Vec::new(),
