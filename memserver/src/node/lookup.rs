@@ -44,7 +44,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let too_long =
             || Refusal::new(ErrorCode::Invalid, "the result would exceed the maximum length of a reply");
         let is_new = !matches!(progress, Progress::Get { .. });
-        if let (true, NodeState::Serving(table)) = (is_new, &mut self.state) {
+        if is_new && let NodeState::Serving(table) = &mut self.state {
             // A client that asks here has a directory too old for the change log. One that scans asks for no key, and for this alone.
             table.want_checkpoint();
         }
