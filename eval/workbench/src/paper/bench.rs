@@ -17,7 +17,8 @@ use crate::nic::{Hosts, NicSpec};
 /// Keys that the paper's tables have.
 pub(super) const KEYS: u64 = 60_000_000;
 
-/// About the keys of the table over which the parameters of systems are compared, with budgets and operations in proportion.
+/// Parameters of systems are compared over every few-th key of larger tables, so that there are this many up to twice as many, with budgets
+/// and operations in proportion.
 const MOST_SEARCHED: usize = 200_000;
 
 /// How much is done, on what.
