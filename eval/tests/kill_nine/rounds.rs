@@ -31,10 +31,13 @@ pub(super) enum Loss {
 pub(super) struct Test<K: NumberedKeys> {
     pub(super) place: Place,
     pub(super) node: Option<Node>,
-    /// How many tables its callers use, each an equal share of them.
-    tables: usize,
     pub(super) callers: Vec<Caller<K>>,
     random: Xoshiro256PlusPlus,
+    rounds: usize,
+    /// What each table held when the last round was over, and the writes of which that does not say
+    /// whether they were done.
+    contents: Vec<BTreeMap<u64, u64>>,
+    open: Vec<Vec<Operation>>,
     pub(super) operations: usize,
     /// Writes without an answer.
     pub(super) unknown: usize,
@@ -96,7 +99,20 @@ impl<K: NumberedKeys> Test<K> {
         };
         let callers = (0..THREADS).map(caller).collect();
         let random = Xoshiro256PlusPlus::seed_from_u64(!seed);
-        Self { place, node: Some(node), tables, callers, random, operations: 0, unknown: 0, by_groups: 0 }
+        let (contents, open) = (vec![BTreeMap::new(); tables], vec![Vec::new(); tables]);
+        let (rounds, operations, unknown, by_groups) = (0, 0, 0, 0);
+        Self {
+            place,
+            node: Some(node),
+            callers,
+            random,
+            rounds,
+            contents,
+            open,
+            operations,
+            unknown,
+            by_groups,
+        }
     }
 
     /// Some time, short ones as likely as long ones.
@@ -132,51 +148,72 @@ impl<K: NumberedKeys> Test<K> {
     }
 
     pub(super) fn run(&mut self, rounds: usize, loss: Loss) {
-        let instants = nanoseconds_since(Instant::now());
-        let mut initial = vec![BTreeMap::new(); self.tables];
-        let mut open: Vec<Vec<Operation>> = vec![Vec::new(); self.tables];
-        for round in 0..rounds {
-            let (is_over, met) = (AtomicBool::new(false), Barrier::new(THREADS as usize + 1));
-            let mut callers = std::mem::take(&mut self.callers);
-            let logs: Vec<_> = thread::scope(|scope| {
-                let running: Vec<_> = callers
-                    .iter_mut()
-                    .map(|caller| {
-                        let log = Recorder::new(caller.number, caller.name.clone(), instants.clone());
-                        let (is_over, met) = (&is_over, &met);
-                        scope.spawn(move || caller.run(met, is_over, log))
-                    })
-                    .collect();
-                met.wait();
-                self.nap(400_000 * self.place.patience());
-                self.kill(loss);
-                self.nap(100_000 * self.place.patience());
-                is_over.store(true, Ordering::Relaxed);
-                running.into_iter().map(|thread| thread.join().unwrap()).collect()
-            });
-            self.callers = callers;
-            // Each table has a history of its own.
-            for table in 0..self.tables {
-                let mut reader = Recorder::new(READER, "reader between rounds", instants.clone());
-                let users = || self.callers.iter().enumerate().filter(|(_, caller)| caller.table == table);
-                let mut of_table: Vec<_> = users().map(|(place, _)| logs[place].clone()).collect();
-                let user = users().map(|(place, _)| place).cycle().nth(round).unwrap();
-                let after = self.callers[user].read_all(&mut reader);
-                of_table.push(reader);
-                let before = std::mem::replace(&mut initial[table], after);
-                let history = History::merge(before, of_table).carry(std::mem::take(&mut open[table]));
-                let checked = check(&history).unwrap();
-                assert!(checked.is_linearizable(), "round {round}, table {table}: {checked:#?}");
-                self.operations += checked.operations;
-                let is_unknown = |operation: &&Operation| {
-                    operation.outcome == Outcome::Unknown && operation.call.writes() && operation.invoked > 0
-                };
-                self.unknown += history.operations().iter().filter(is_unknown).count();
-                let is_by_groups = |operation: &&Operation| operation.plan == Some(Plan::Groups);
-                self.by_groups += history.operations().iter().filter(is_by_groups).count();
-                open[table] = history.undecided_writes();
+        (0..rounds).for_each(|_| self.round(loss));
+    }
+
+    /// Further rounds until there was enough of what only time brings, at most these: a machine may
+    /// be slow.
+    pub(super) fn run_on(&mut self, most_rounds: usize, loss: Loss, enough: impl Fn(&Self) -> bool) {
+        for _ in 0..most_rounds {
+            if enough(self) {
+                break;
             }
+            self.round(loss);
         }
+    }
+
+    fn round(&mut self, loss: Loss) {
+        let instants = nanoseconds_since(Instant::now());
+        let logs = self.killed_amid_calls(loss, &instants);
+        // Each table has a history of its own.
+        for table in 0..self.contents.len() {
+            let mut reader = Recorder::new(READER, "reader between rounds", instants.clone());
+            let users: Vec<_> = (0..logs.len()).filter(|&place| self.callers[place].table == table).collect();
+            let mut of_table: Vec<_> = users.iter().map(|&place| logs[place].clone()).collect();
+            let after = self.callers[users[self.rounds % users.len()]].read_all(&mut reader);
+            of_table.push(reader);
+            let before = std::mem::replace(&mut self.contents[table], after);
+            let history = History::merge(before, of_table).carry(std::mem::take(&mut self.open[table]));
+            let checked = check(&history).unwrap();
+            assert!(checked.is_linearizable(), "round {}, table {table}: {checked:#?}", self.rounds);
+            self.operations += checked.operations;
+            let is_unknown = |operation: &&Operation| {
+                operation.outcome == Outcome::Unknown && operation.call.writes() && operation.invoked > 0
+            };
+            self.unknown += history.operations().iter().filter(is_unknown).count();
+            let is_by_groups = |operation: &&Operation| operation.plan == Some(Plan::Groups);
+            self.by_groups += history.operations().iter().filter(is_by_groups).count();
+            self.open[table] = history.undecided_writes();
+        }
+        self.rounds += 1;
+    }
+
+    /// What the callers saw of a round.
+    fn killed_amid_calls<C: Fn() -> u64 + Clone + Send + Sync>(
+        &mut self,
+        loss: Loss,
+        instants: &C,
+    ) -> Vec<Recorder<C>> {
+        let (is_over, met) = (AtomicBool::new(false), Barrier::new(THREADS as usize + 1));
+        let mut callers = std::mem::take(&mut self.callers);
+        let logs = thread::scope(|scope| {
+            let running: Vec<_> = callers
+                .iter_mut()
+                .map(|caller| {
+                    let log = Recorder::new(caller.number, caller.name.clone(), instants.clone());
+                    let (is_over, met) = (&is_over, &met);
+                    scope.spawn(move || caller.run(met, is_over, log))
+                })
+                .collect();
+            met.wait();
+            self.nap(400_000 * self.place.patience());
+            self.kill(loss);
+            self.nap(100_000 * self.place.patience());
+            is_over.store(true, Ordering::Relaxed);
+            running.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        self.callers = callers;
+        logs
     }
 
     pub(super) fn contents(&mut self) -> BTreeMap<u64, u64> {
