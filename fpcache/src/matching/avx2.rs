@@ -1,13 +1,30 @@
 //! Matching 32 bytes a step.
+//!
+//! Memory that others may change is loaded by one instruction of inline assembly a vector, which the
+//! compiler can neither repeat nor leave out: matching and looking for FROZEN see the same bytes.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::{Hits, portable};
+use fpcache_fabric::Words;
+
+use super::kernels::{Fingerprints, Kernels, WithKernels};
+use super::stride::VECTOR_WORDS;
+use super::{Hits, KeyHits, SlotStride, portable};
 use crate::fingerprint::FingerprintWidth;
+
+/// A slot word's state when it is frozen: both low bits.
+const FROZEN_STATE: i64 = 3;
+
+/// Words of a vector.
+const STEP_WORDS: usize = 4;
 
 /// Whether this processor runs the kernel.
 pub(super) fn supported() -> bool {
-    is_x86_feature_detected!("avx2") && is_x86_feature_detected!("popcnt") && is_x86_feature_detected!("bmi1")
+    is_x86_feature_detected!("avx2")
+        && is_x86_feature_detected!("bmi1")
+        && is_x86_feature_detected!("bmi2")
+        && is_x86_feature_detected!("popcnt")
 }
 
 /// See [`Matcher::find`](super::Matcher::find).
@@ -30,7 +47,7 @@ pub(super) fn hits(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits 
     unsafe { count(width, window, wanted) }
 }
 
-#[target_feature(enable = "avx2,popcnt,bmi1")]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn scan(width: FingerprintWidth, window: &[u8], wanted: u64, base: u32, found: &mut Vec<u32>) -> bool {
     let needle = broadcast(width, wanted);
     let w = width.bytes() as u32;
@@ -52,7 +69,7 @@ fn scan(width: FingerprintWidth, window: &[u8], wanted: u64, base: u32, found: &
 }
 
 /// Without a branch on what the window holds, so that the processor runs ahead while it is on its way.
-#[target_feature(enable = "avx2,popcnt,bmi1")]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn count(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
     let needle = broadcast(width, wanted);
     let w = width.bytes() as u32;
@@ -89,12 +106,215 @@ fn broadcast(width: FingerprintWidth, wanted: u64) -> __m256i {
 fn match_chunk(width: FingerprintWidth, chunk: &[u8; 32], needle: __m256i) -> (u32, u32) {
     // SAFETY: `chunk` is 32 readable bytes, and the load asks for no alignment.
     let v = unsafe { _mm256_loadu_si256(chunk.as_ptr().cast()) };
+    match width {
+        FingerprintWidth::Bits8 => match_vector::<1>(v, needle),
+        FingerprintWidth::Bits16 => match_vector::<2>(v, needle),
+        FingerprintWidth::Bits32 => match_vector::<4>(v, needle),
+        FingerprintWidth::Bits64 => match_vector::<8>(v, needle),
+    }
+}
+
+/// The same of a vector of fingerprints of `W` bytes.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn match_vector<const W: usize>(v: __m256i, needle: __m256i) -> (u32, u32) {
     let frozen = _mm256_set1_epi8(-1);
-    let (equal, frozen) = match width {
-        FingerprintWidth::Bits8 => (_mm256_cmpeq_epi8(v, needle), _mm256_cmpeq_epi8(v, frozen)),
-        FingerprintWidth::Bits16 => (_mm256_cmpeq_epi16(v, needle), _mm256_cmpeq_epi16(v, frozen)),
-        FingerprintWidth::Bits32 => (_mm256_cmpeq_epi32(v, needle), _mm256_cmpeq_epi32(v, frozen)),
-        FingerprintWidth::Bits64 => (_mm256_cmpeq_epi64(v, needle), _mm256_cmpeq_epi64(v, frozen)),
+    let (equal, frozen) = match W {
+        1 => (_mm256_cmpeq_epi8(v, needle), _mm256_cmpeq_epi8(v, frozen)),
+        2 => (_mm256_cmpeq_epi16(v, needle), _mm256_cmpeq_epi16(v, frozen)),
+        4 => (_mm256_cmpeq_epi32(v, needle), _mm256_cmpeq_epi32(v, frozen)),
+        _ => (_mm256_cmpeq_epi64(v, needle), _mm256_cmpeq_epi64(v, frozen)),
     };
     (_mm256_movemask_epi8(equal) as u32, _mm256_movemask_epi8(frozen) as u32)
+}
+
+/// Loads the first `count` words of four, and zeros for the others, which are not accessed.
+///
+/// # Safety
+/// They may be loaded.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load(at: *const u64, count: usize) -> __m256i {
+    const ONES_BEFORE_ZEROS: [i64; 2 * STEP_WORDS] = [-1, -1, -1, -1, 0, 0, 0, 0];
+    let v;
+    if count >= STEP_WORDS {
+        // SAFETY: one load of 32 bytes, for which the caller vouches; nothing else is touched. Racing stores are as sound as for
+        // relaxed loads of the words: processors do not tear an aligned 8-byte part of a move.
+        unsafe {
+            asm!("vmovdqu {v}, ymmword ptr [{at}]", v = out(ymm_reg) v, at = in(reg) at,
+                options(nostack, readonly, preserves_flags));
+        }
+        return v;
+    }
+    let masks = ONES_BEFORE_ZEROS[STEP_WORDS - count..].as_ptr().cast();
+    // SAFETY: `count` is less than four, so that four masks are left; the load asks for no alignment.
+    let mask = unsafe { _mm256_loadu_si256(masks) };
+    // SAFETY: as above; words that are masked off are not accessed.
+    unsafe {
+        asm!("vpmaskmovq {v}, {mask}, ymmword ptr [{at}]", v = out(ymm_reg) v, mask = in(ymm_reg) mask,
+            at = in(reg) at, options(nostack, readonly, preserves_flags));
+    }
+    v
+}
+
+/// Hands every vector of a window's fingerprints to `take`, as the bytes that match, those that are frozen, and where the vector
+/// begins, in bytes from the window's start, which may be before it. No branch depends on what the window holds.
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn for_each_vector<const W: usize>(
+    window: Fingerprints<'_>,
+    needle: __m256i,
+    mut take: impl FnMut(u32, u32, i32),
+) {
+    let words = window.words;
+    let first = (window.skip / 8).min(words.len());
+    // Less than 8: the window begins in the first word.
+    let skip = window.skip % 8;
+    let end = (skip + window.used / W * W).min((words.len() - first) * 8);
+    let (mut done, mut before) = (0, u32::MAX << skip);
+    while done < end {
+        let left = end - done;
+        // SAFETY: `left` bytes are there, and so are the whole words that they lie in.
+        let v = unsafe { load(words.as_ptr().add(first + done / 8), left.div_ceil(8)) };
+        let (equal, frozen) = match_vector::<W>(v, needle);
+        let inside = _bzhi_u32(before, left.min(32) as u32);
+        take(equal & inside, frozen & inside, done as i32 - skip as i32);
+        (done, before) = (done + 32, u32::MAX);
+    }
+}
+
+/// See [`Kernels::hits_in`].
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn count_in<const W: usize>(window: Fingerprints<'_>, needle: __m256i) -> Hits {
+    let (mut bytes, mut first, mut any_frozen) = (0, i32::MAX, 0);
+    for_each_vector::<W>(window, needle, |equal, frozen, at| {
+        any_frozen |= frozen;
+        bytes += equal.count_ones();
+        first = first.min(if equal == 0 { i32::MAX } else { at + equal.trailing_zeros() as i32 });
+    });
+    Hits { count: bytes / W as u32, first: first as u32 / W as u32, frozen: any_frozen != 0 }
+}
+
+/// See [`Kernels::find_in`].
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn scan_in<const W: usize>(
+    window: Fingerprints<'_>,
+    needle: __m256i,
+    base: u32,
+    found: &mut Vec<u32>,
+) -> bool {
+    let mut any_frozen = 0;
+    for_each_vector::<W>(window, needle, |mut equal, frozen, at| {
+        any_frozen |= frozen;
+        while equal != 0 {
+            let byte = equal.trailing_zeros();
+            found.push(base + (at + byte as i32) as u32 / W as u32);
+            // The mask has one bit per byte: clear all of this fingerprint's.
+            equal &= !(((1u64 << W) - 1) as u32).wrapping_shl(byte);
+        }
+    });
+    any_frozen != 0
+}
+
+/// See [`Kernels::key_hits_in`].
+#[inline]
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn key_hits_in(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
+    let (needle, frozen) = (_mm256_set1_epi64x(key as i64), _mm256_set1_epi64x(FROZEN_STATE));
+    let mut hits = KeyHits { word: u32::MAX, ..KeyHits::default() };
+    let (mut base, mut any_frozen) = (0, 0);
+    for &(firsts, seconds) in stride.masks() {
+        if base >= window.len() {
+            break;
+        }
+        let (mut shows, mut frozen_words) = (0, 0);
+        for half in [0, STEP_WORDS] {
+            let left = window.len().saturating_sub(base + half);
+            // SAFETY: so many words are left; without one, none is accessed.
+            let v = unsafe { load(window.as_ptr().wrapping_add(base + half), left) };
+            let equal = _mm256_cmpeq_epi64(v, needle);
+            let is_frozen = _mm256_cmpeq_epi64(_mm256_and_si256(v, frozen), frozen);
+            shows |= _mm256_movemask_pd(_mm256_castsi256_pd(equal)) << half;
+            frozen_words |= _mm256_movemask_pd(_mm256_castsi256_pd(is_frozen)) << half;
+        }
+        // Words that are not there are zeros, which may be the key.
+        let inside = _bzhi_u32(u32::MAX, (window.len() - base).min(VECTOR_WORDS) as u32);
+        let shows = shows as u32 & u32::from(seconds) & inside;
+        any_frozen |= frozen_words as u32 & u32::from(firsts);
+        hits.count += shows.count_ones();
+        // The slot begins one word before its key.
+        let word = if shows == 0 { u32::MAX } else { base as u32 + shows.trailing_zeros() - 1 };
+        hits.word = hits.word.min(word);
+        base += VECTOR_WORDS;
+    }
+    hits.frozen = hits.count == 0 && any_frozen != 0;
+    hits
+}
+
+/// See [`Matcher::key_hits`](super::Matcher::key_hits).
+pub(super) fn keys(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
+    debug_assert!(supported());
+    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen its features.
+    unsafe { key_hits_in(window.into(), stride, key) }
+}
+
+/// This module's kernels, on a processor that runs them.
+#[derive(Clone, Copy)]
+struct Here(());
+
+impl Kernels for Here {
+    #[inline(always)]
+    fn hits_in(self, window: Fingerprints<'_>, wanted: u64, _: &mut Vec<u64>) -> Hits {
+        // SAFETY: values of this type are made where `supported` has seen these features.
+        unsafe {
+            let needle = broadcast(window.width, wanted);
+            match window.width {
+                FingerprintWidth::Bits8 => count_in::<1>(window, needle),
+                FingerprintWidth::Bits16 => count_in::<2>(window, needle),
+                FingerprintWidth::Bits32 => count_in::<4>(window, needle),
+                FingerprintWidth::Bits64 => count_in::<8>(window, needle),
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn find_in(
+        self,
+        window: Fingerprints<'_>,
+        wanted: u64,
+        base: u32,
+        found: &mut Vec<u32>,
+        _: &mut Vec<u64>,
+    ) -> bool {
+        // SAFETY: as for `hits_in`.
+        unsafe {
+            let needle = broadcast(window.width, wanted);
+            match window.width {
+                FingerprintWidth::Bits8 => scan_in::<1>(window, needle, base, found),
+                FingerprintWidth::Bits16 => scan_in::<2>(window, needle, base, found),
+                FingerprintWidth::Bits32 => scan_in::<4>(window, needle, base, found),
+                FingerprintWidth::Bits64 => scan_in::<8>(window, needle, base, found),
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, _: &mut Vec<u64>) -> KeyHits {
+        // SAFETY: as for `hits_in`.
+        unsafe { key_hits_in(window, stride, key) }
+    }
+}
+
+/// Runs code that is compiled for these kernels.
+pub(super) fn run<W: WithKernels>(work: W) -> W::Output {
+    debug_assert!(supported());
+    // SAFETY: `Matcher` calls this only where `supported` has seen these features.
+    unsafe { run_here(work) }
+}
+
+#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
+fn run_here<W: WithKernels>(work: W) -> W::Output {
+    work.run(Here(()))
 }

@@ -49,14 +49,24 @@ type HitsKernel = fn(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hit
 type FindKernel =
     fn(width: FingerprintWidth, window: &[u8], wanted: u64, base: u32, found: &mut Vec<u32>) -> bool;
 
+/// Vectors that memory others may change is looked at by; without any, its words are copied first.
+#[derive(Clone, Copy, Debug)]
+enum Vectors {
+    None,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
 /// A matching kernel for this processor.
 #[derive(Clone, Copy, Debug)]
 pub struct Matcher {
     hits: HitsKernel,
     find: FindKernel,
     keys: KeyKernel,
-    /// Whether it looks at memory in place.
-    in_place: bool,
+    /// What looks at memory in place.
+    in_place: Vectors,
     name: &'static str,
 }
 
@@ -71,7 +81,7 @@ impl Matcher {
         hits: portable::hits,
         find: portable::find,
         keys: stride::portable,
-        in_place: false,
+        in_place: Vectors::None,
         name: "portable",
     };
 
@@ -85,8 +95,8 @@ impl Matcher {
                 kernels.push(Self {
                     hits: avx2::hits,
                     find: avx2::find,
-                    keys: stride::portable,
-                    in_place: false,
+                    keys: avx2::keys,
+                    in_place: Vectors::Avx2,
                     name: "avx2",
                 });
             }
@@ -95,7 +105,7 @@ impl Matcher {
                     hits: avx512::hits,
                     find: avx512::find,
                     keys: avx512::keys,
-                    in_place: true,
+                    in_place: Vectors::Avx512,
                     name: "avx512",
                 });
             }
@@ -111,11 +121,13 @@ impl Matcher {
     /// Runs code compiled for this matcher's kernels.
     #[inline(always)]
     pub(crate) fn run<W: WithKernels>(&self, work: W) -> W::Output {
-        #[cfg(target_arch = "x86_64")]
-        if self.in_place {
-            return avx512::run(work);
+        match self.in_place {
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx512 => avx512::run(work),
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2 => avx2::run(work),
+            Vectors::None => work.run(*self),
         }
-        work.run(*self)
     }
 
     /// How many fingerprints in `window` equal `wanted`, and where the first one is. Nearly always there is one at most,

@@ -4,7 +4,7 @@ use super::KeyHits;
 use crate::layout::{SlotState, SlotWord};
 
 /// Words of a 64-byte vector.
-const VECTOR_WORDS: usize = 8;
+pub(super) const VECTOR_WORDS: usize = 8;
 
 /// Where slots of one size begin in a run of them, as masks over vectors of eight words.
 #[derive(Clone, Debug)]
