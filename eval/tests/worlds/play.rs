@@ -78,11 +78,14 @@ fn instants(clock: SimClock) -> impl Fn() -> u64 + Clone + Send + 'static {
 pub fn any_way(random: &mut Random) -> (String, ClientConfig) {
     let base = ClientConfig::default().with_deadline(DEADLINE);
     let mut ways = every_way(base, 64 << 10);
-    // Models in pages: the least budget that a small table can do with.
-    let paged = CacheConfig::of(12 << 10);
-    ways.push(("paged".to_owned(), base.with_cache(paged)));
+    ways.push(("paged".to_owned(), paged()));
     let at = random.below(ways.len() as u64) as usize;
     ways.swap_remove(at)
+}
+
+/// Models in pages: the least budget that a small table can do with.
+pub fn paged() -> ClientConfig {
+    ClientConfig::default().with_deadline(DEADLINE).with_cache(CacheConfig::of(12 << 10))
 }
 
 /// A budget as tight for keys of this kind as the given one is for integers, of whose directories a

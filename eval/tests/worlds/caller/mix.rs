@@ -62,6 +62,8 @@ impl Mix {
         scan_back: 1,
         count: 1,
     };
+    /// Reads that look no key up: they ask for what lies around keys.
+    pub const AROUND: Self = Self { scan: 4, scan_back: 2, count: 2, nearest: 4, ..Self::NOTHING };
     /// Inserts and deletes, so that segments fill and are rebuilt.
     pub const CHURN: Self = Self { insert: 12, delete: 10, put: 2, batch: 2, ..Self::NOTHING };
     /// A queue, and reads beside it.
