@@ -150,7 +150,9 @@ struct Part {
 pub struct Trip {
     requests: Vec<Request>,
     parts: Vec<Part>,
+    /// Words that land, and operands; some lie beyond what is used.
     buffer: Vec<u64>,
+    used: usize,
 }
 
 /// Where in a trip's buffer words have landed.
@@ -172,7 +174,17 @@ impl Trip {
     fn clear(&mut self) {
         self.requests.clear();
         self.parts.clear();
-        self.buffer.clear();
+        self.used = 0;
+    }
+
+    /// Room for so many more words, in which earlier ones may stand.
+    fn room(&mut self, words: usize) -> &mut [u64] {
+        let first = self.used;
+        self.used += words;
+        if self.buffer.len() < self.used {
+            self.buffer.resize(self.used, 0);
+        }
+        &mut self.buffer[first..self.used]
     }
 
     /// Sends words to a node's processor, which [receives](Index::receive) them when they arrive: a call, or a WRITE into a ring
@@ -180,7 +192,7 @@ impl Trip {
     pub fn tell(&mut self, to: Target, verb: Verb, words: &[u64], bytes: usize) -> Landed {
         self.requests.push(Request { to, verb, bytes: bytes as u32 });
         let landed = self.part(Effect::Tell(to), 0, words.len());
-        self.buffer.extend_from_slice(words);
+        self.room(words.len()).copy_from_slice(words);
         landed
     }
 
@@ -189,7 +201,7 @@ impl Trip {
     }
 
     fn part(&mut self, effect: Effect, at: Address, words: usize) -> Landed {
-        let (first, request) = (self.buffer.len(), self.requests.len() - 1);
+        let (first, request) = (self.used, self.requests.len() - 1);
         self.parts.push(Part { request, effect, at, first, words });
         Landed { first, words }
     }
@@ -203,7 +215,7 @@ impl Trip {
     /// READs words with the last request: they are among its bytes.
     pub fn and_read(&mut self, at: Address, words: usize) -> Landed {
         let landed = self.part(Effect::Read, at, words);
-        self.buffer.resize(landed.first + words, 0);
+        self.room(words);
         landed
     }
 
@@ -216,14 +228,14 @@ impl Trip {
     /// WRITEs words with the last request: they are among its bytes.
     pub fn and_write(&mut self, at: Address, words: &[u64]) {
         self.part(Effect::Write, at, words.len());
-        self.buffer.extend_from_slice(words);
+        self.room(words.len()).copy_from_slice(words);
     }
 
     /// Adds one to a word; the old one lands.
     pub fn fetch_add(&mut self, at: Address) -> Landed {
         self.request(at, Verb::Atomic, 8);
         let landed = self.part(Effect::Add, at, 1);
-        self.buffer.push(0);
+        self.room(1);
         landed
     }
 
@@ -231,7 +243,7 @@ impl Trip {
     pub fn compare_swap(&mut self, at: Address, (expected, new): (u64, u64), mask: u64) -> Landed {
         self.request(at, Verb::Atomic, 8);
         let landed = self.part(Effect::CompareSwap, at, 1);
-        self.buffer.extend_from_slice(&[0, expected, new, mask]);
+        self.room(4).copy_from_slice(&[0, expected, new, mask]);
         landed
     }
 

@@ -11,17 +11,18 @@ pub(super) type Event = (u32, u32);
 /// Events in the order of their times; of one time, in that in which they were pushed.
 ///
 /// Nearly all come out of queues that serve in order, so that those of one queue are in order by themselves: each has a lane,
-/// and the next event is the least of the lanes' first ones. Others wait in a heap.
+/// and the next event is the least of the lanes' first ones, which a tournament finds. Others wait in a heap.
 #[derive(Debug)]
 pub(super) struct Events {
     lanes: Vec<VecDeque<(Order, Event)>>,
-    /// The first one's order of each lane, or [`NONE`].
-    first: Vec<Order>,
+    /// Of each lane its first one's order, or [`NONE`], in the latter half; before it, each is the lesser of the two at twice
+    /// its place.
+    least: Vec<Order>,
     others: BinaryHeap<Reverse<(Order, Event)>>,
     pushed: u32,
 }
 
-/// Time and number, in one comparison.
+/// Time, number and lane, in one comparison.
 type Order = u128;
 
 /// After all events.
@@ -30,20 +31,21 @@ const NONE: Order = Order::MAX;
 impl Events {
     /// None yet, with so many lanes.
     pub(super) fn new(lanes: usize) -> Self {
-        let (first, others) = (vec![NONE; lanes], BinaryHeap::new());
-        Self { lanes: vec![VecDeque::new(); lanes], first, others, pushed: 0 }
+        let lanes = lanes.next_power_of_two();
+        let (least, others) = (vec![NONE; 2 * lanes], BinaryHeap::new());
+        Self { lanes: vec![VecDeque::new(); lanes], least, others, pushed: 0 }
     }
 
     /// An event will happen that most likely is not before the last one of this lane.
     #[inline]
     pub(super) fn push(&mut self, lane: usize, at: Picos, event: Event) {
         self.pushed = self.pushed.wrapping_add(1);
-        let order = (Order::from(at) << 32) | Order::from(self.pushed);
+        let order = Order::from(at) << 64 | Order::from(self.pushed) << 32 | lane as Order;
         let events = &mut self.lanes[lane];
         match events.back() {
             Some((last, _)) if *last > order => return self.others.push(Reverse((order, event))),
             Some(_) => {}
-            None => self.first[lane] = order,
+            None => set_first(&mut self.least, lane, order),
         }
         events.push_back((order, event));
     }
@@ -51,18 +53,30 @@ impl Events {
     /// The next event and its time.
     #[inline]
     pub(super) fn pop(&mut self) -> Option<(Picos, Event)> {
-        let lanes = self.first.iter().copied().enumerate();
-        let (lane, order) = lanes.min_by_key(|(_, order)| *order).unwrap_or((0, NONE));
+        let order = self.least[1];
         let (order, event) = match self.others.peek() {
             Some(Reverse((other, _))) if *other < order => self.others.pop()?.0,
             _ => {
+                let lane = order as u32 as usize;
                 let events = self.lanes.get_mut(lane)?;
                 let next = events.pop_front()?;
-                self.first[lane] = events.front().map_or(NONE, |(order, _)| *order);
+                let first = events.front().map_or(NONE, |(order, _)| *order);
+                set_first(&mut self.least, lane, first);
                 next
             }
         };
-        Some(((order >> 32) as Picos, event))
+        Some(((order >> 64) as Picos, event))
+    }
+}
+
+/// Says what a lane's first event is now, and who wins from there on.
+#[inline]
+fn set_first(least: &mut [Order], lane: usize, first: Order) {
+    let mut at = least.len() / 2 + lane;
+    least[at] = first;
+    while at > 1 {
+        at /= 2;
+        least[at] = least[2 * at].min(least[2 * at + 1]);
     }
 }
 

@@ -38,7 +38,12 @@ pub struct Cache {
     order: VecDeque<u64>,
     /// Nodes of each depth.
     depths: [u32; 8],
+    /// Memory of copies that are gone, for the next ones.
+    spare: Vec<Rc<[u64]>>,
 }
+
+/// Copies whose memory is kept when they are gone: as many as there are sizes of nodes, and some.
+const SPARE: usize = 12;
 
 /// A node's place among the copies: fewer than 8 bytes lead to it, so that the last one is free.
 fn place(prefix: u64, depth: u32) -> u64 {
@@ -66,7 +71,7 @@ impl Cache {
     pub fn keep(&mut self, at: Address, words: &[u64]) -> Rc<[u64]> {
         let node = Node(words);
         let place = place(node.prefix(), node.depth());
-        let copy: Rc<[u64]> = words.into();
+        let copy = self.copy(words);
         let cached = Cached { at, words: Rc::clone(&copy) };
         self.used += cached.bytes();
         self.depths[node.depth() as usize] += 1;
@@ -79,10 +84,25 @@ impl Cache {
         {
             if let Some(old) = self.nodes.remove(&oldest) {
                 self.forget(oldest, &old);
+                if self.spare.len() < SPARE {
+                    self.spare.push(old.words);
+                }
             }
         }
         self.most = self.most.max(self.used);
         copy
+    }
+
+    /// A copy of words, in spare memory if some has their length and nobody else has it.
+    fn copy(&mut self, words: &[u64]) -> Rc<[u64]> {
+        if let Some(at) = self.spare.iter().position(|spare| spare.len() == words.len()) {
+            let mut spare = self.spare.swap_remove(at);
+            if let Some(room) = Rc::get_mut(&mut spare) {
+                room.copy_from_slice(words);
+                return spare;
+            }
+        }
+        words.into()
     }
 
     /// Forgets the copy of a node.

@@ -149,10 +149,17 @@ impl Node<'_> {
             let slot = Slot(slots[usize::from(byte)]);
             return slot.is_used().then_some((byte.into(), slot));
         }
-        // Used, and for this byte, in one comparison.
+        // Used, and for this byte, in one comparison; of several slots before there is a jump, nodes having multiples of four.
         let wanted = Slot::USED | u64::from(byte) << 48;
-        let found = slots.iter().position(|slot| slot & Slot::KIND == wanted)?;
-        Some((found, Slot(slots[found])))
+        for (first, some) in (0..).step_by(4).zip(slots.chunks(4)) {
+            let are_wanted = some.iter().map(|slot| slot & Slot::KIND == wanted);
+            let found = are_wanted.enumerate().fold(0, |found, (i, is)| found | u32::from(is) << i);
+            if found != 0 {
+                let found = first + found.trailing_zeros() as usize;
+                return Some((found, Slot(slots[found])));
+            }
+        }
+        None
     }
 
     /// The slot of the least byte from this one on.
