@@ -135,9 +135,8 @@ fn match_vector<const W: usize>(v: __m256i, needle: __m256i) -> (u32, u32) {
 #[inline]
 #[target_feature(enable = "avx2")]
 unsafe fn load(at: *const u64, count: usize) -> __m256i {
-    const ONES_BEFORE_ZEROS: [i64; 2 * STEP_WORDS] = [-1, -1, -1, -1, 0, 0, 0, 0];
-    let v;
     if count >= STEP_WORDS {
+        let v;
         // SAFETY: one load of 32 bytes, for which the caller vouches; nothing else is touched. Racing stores are as sound as for
         // relaxed loads of the words: processors do not tear an aligned 8-byte part of a move.
         unsafe {
@@ -146,15 +145,25 @@ unsafe fn load(at: *const u64, count: usize) -> __m256i {
         }
         return v;
     }
-    let masks = ONES_BEFORE_ZEROS[STEP_WORDS - count..].as_ptr().cast();
-    // SAFETY: `count` is less than four, so that four masks are left; the load asks for no alignment.
-    let mask = unsafe { _mm256_loadu_si256(masks) };
-    // SAFETY: as above; words that are masked off are not accessed.
-    unsafe {
-        asm!("vpmaskmovq {v}, {mask}, ymmword ptr [{at}]", v = out(ymm_reg) v, mask = in(ymm_reg) mask,
-            at = in(reg) at, options(nostack, readonly, preserves_flags));
+    // Not by a mask: whether words that are masked off may be nobody's is for each processor to say.
+    let (mut low, mut high) = (_mm_setzero_si128(), _mm_setzero_si128());
+    let pairs = count / 2;
+    if pairs > 0 {
+        // SAFETY: as above, of 16 bytes.
+        unsafe {
+            asm!("vmovdqu {v}, xmmword ptr [{at}]", v = out(xmm_reg) low, at = in(reg) at,
+                options(nostack, readonly, preserves_flags));
+        }
     }
-    v
+    if count % 2 > 0 {
+        let last = if pairs > 0 { &mut high } else { &mut low };
+        // SAFETY: as above, of 8 bytes: the words before them are fewer than `count`.
+        unsafe {
+            asm!("vmovq {v}, qword ptr [{at}]", v = out(xmm_reg) *last, at = in(reg) at.add(2 * pairs),
+                options(nostack, readonly, preserves_flags));
+        }
+    }
+    _mm256_set_m128i(high, low)
 }
 
 /// Hands every vector of a window's fingerprints to `take`, as the bytes that match, those that are frozen, and where the vector
@@ -166,13 +175,16 @@ fn for_each_vector<const W: usize>(
     needle: __m256i,
     mut take: impl FnMut(u32, u32, i32),
 ) {
+    // Fingerprints are lanes of the words they lie in.
+    debug_assert!(window.skip.is_multiple_of(W));
     let words = window.words;
     let first = (window.skip / 8).min(words.len());
     // Less than 8: the window begins in the first word.
     let skip = window.skip % 8;
-    let end = (skip + window.used / W * W).min((words.len() - first) * 8);
+    let room = ((words.len() - first) * 8).saturating_sub(skip);
+    let end = skip + window.used.min(room) / W * W;
     let (mut done, mut before) = (0, u32::MAX << skip);
-    while done < end {
+    while skip < end && done < end {
         let left = end - done;
         // SAFETY: `left` bytes are there, and so are the whole words that they lie in.
         let v = unsafe { load(words.as_ptr().add(first + done / 8), left.div_ceil(8)) };

@@ -10,7 +10,7 @@ use crate::fingerprint::FingerprintWidth;
 pub(crate) struct Fingerprints<'a> {
     /// The words.
     pub(crate) words: Words<'a>,
-    /// Bytes before the first fingerprint.
+    /// Bytes before the first fingerprint: those of whole ones.
     pub(crate) skip: usize,
     /// Bytes of the fingerprints.
     pub(crate) used: usize,

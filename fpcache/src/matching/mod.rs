@@ -137,8 +137,8 @@ impl Matcher {
         (self.hits)(width, window, wanted)
     }
 
-    /// How many of the slots in `window`, which begins with one, show `key` in the word after their first, and where the
-    /// first of them is. Without a branch on what the window holds. A trailing part shorter than a slot is ignored.
+    /// How many of the slots in `window`, which is whole ones, show `key` in the word after their first, and where the
+    /// first of them is. Without a branch on what the window holds.
     #[inline]
     pub fn key_hits(&self, window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
         (self.keys)(window, stride, key)
