@@ -249,11 +249,13 @@ impl Trip {
 
     /// What has landed.
     pub fn words(&self, landed: Landed) -> &[u64] {
+        debug_assert!(landed.first + landed.words <= self.used, "of another trip");
         &self.buffer[landed.first..landed.first + landed.words]
     }
 
     /// The first word that has.
     pub fn word(&self, landed: Landed) -> u64 {
+        debug_assert!(landed.first < self.used, "of another trip");
         self.buffer[landed.first]
     }
 

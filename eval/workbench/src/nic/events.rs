@@ -19,11 +19,14 @@ pub(super) struct Events {
     /// its place.
     least: Vec<Order>,
     others: BinaryHeap<Reverse<(Order, Event)>>,
-    pushed: u32,
+    pushed: u64,
 }
 
 /// Time, number and lane, in one comparison.
 type Order = u128;
+
+/// Bits of the lane: enough for two of every compute node.
+const LANE_BITS: u32 = 20;
 
 /// After all events.
 const NONE: Order = Order::MAX;
@@ -39,8 +42,8 @@ impl Events {
     /// An event will happen that most likely is not before the last one of this lane.
     #[inline]
     pub(super) fn push(&mut self, lane: usize, at: Picos, event: Event) {
-        self.pushed = self.pushed.wrapping_add(1);
-        let order = Order::from(at) << 64 | Order::from(self.pushed) << 32 | lane as Order;
+        self.pushed += 1;
+        let order = Order::from(at) << 64 | Order::from(self.pushed) << LANE_BITS | lane as Order;
         let events = &mut self.lanes[lane];
         match events.back() {
             Some((last, _)) if *last > order => return self.others.push(Reverse((order, event))),
@@ -57,7 +60,7 @@ impl Events {
         let (order, event) = match self.others.peek() {
             Some(Reverse((other, _))) if *other < order => self.others.pop()?.0,
             _ => {
-                let lane = order as u32 as usize;
+                let lane = order as usize & ((1 << LANE_BITS) - 1);
                 let events = self.lanes.get_mut(lane)?;
                 let next = events.pop_front()?;
                 let first = events.front().map_or(NONE, |(order, _)| *order);

@@ -84,9 +84,10 @@ impl Cache {
         {
             if let Some(old) = self.nodes.remove(&oldest) {
                 self.forget(oldest, &old);
-                if self.spare.len() < SPARE {
-                    self.spare.push(old.words);
+                if self.spare.len() == SPARE {
+                    self.spare.remove(0);
                 }
+                self.spare.push(old.words);
             }
         }
         self.most = self.most.max(self.used);
