@@ -331,7 +331,8 @@ impl World {
             Some(Stop::Panicked(..)) => FailureKind::Panicked,
             Some(Stop::NodePanicked(..)) => FailureKind::NodePanicked,
         };
-        let (text, trace) = state.last_words.clone().unwrap_or_default();
+        let now = || (state.describe_stop(), state.trace.to_string());
+        let (text, trace) = state.last_words.clone().unwrap_or_else(now);
         Err(RunFailure { kind, seed, text, trace })
     }
 
