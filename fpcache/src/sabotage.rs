@@ -44,13 +44,15 @@ pub enum Sabotage {
     GroupsPassFrozen,
     /// The memory node's threads that look keys up conclude absence without looking at the reuse sequence.
     AnswersUnproven,
+    /// The memory node takes a lookup of no key for no wish for a newer directory.
+    WishOfNoKey,
     /// The memory node accepts writes to new segments without a release after the freezing of the old ones.
     NoFenceAfterFreeze,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::NoChecksum,
         Self::Unguarded,
         Self::NoReuseCheck,
@@ -71,6 +73,7 @@ impl Sabotage {
         Self::MarkLost,
         Self::GroupsPassFrozen,
         Self::AnswersUnproven,
+        Self::WishOfNoKey,
         Self::NoFenceAfterFreeze,
     ];
 }

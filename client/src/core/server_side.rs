@@ -21,6 +21,9 @@ const FOUND: u8 = 0;
 const EXTERNAL: u8 = 1;
 const ABSENT: u8 = 2;
 
+/// The share of a call's time that is waited for the memory node to say that it has heard of a wish.
+const HEARD_WITHIN: u32 = 8;
+
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Looks one key up.
     #[cold]
@@ -55,8 +58,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let (mut request, mut reply) = (Vec::new(), Vec::new());
         let connection = Arc::clone(&self.session().connection);
         Request::Get(AskedKeys { count: 0, bytes: &[] }).encode::<K>(connection.creation(), &mut request);
-        // Whether it heard is seen by what the next attempt finds.
-        let _ = connection.call(&request, &mut reply, retry.deadline(&*self.clock));
+        // Whether it heard is seen by what the next attempt finds, also where its answer is late or
+        // lost: then it is asked again.
+        let soon = Deadline::after_on(&*self.clock, retry.within / HEARD_WITHIN);
+        let _ = connection.call(&request, &mut reply, soon.earlier(retry.deadline(&*self.clock)));
     }
 
     /// Looks a group of keys up.

@@ -12,6 +12,7 @@ use fpcache_memserver::durability::SyncPolicy;
 
 use crate::caller::{Mix, Part, Queue};
 use crate::node::{Durability, Ending};
+use crate::pages::in_pages;
 use crate::play::{DEADLINE, Play, Tally, any_way, play};
 use crate::{GROUPS, LEASES, STORM_OVER_MACHINES, any_sync, draw_without_queues as draw, neighbours};
 
@@ -160,6 +161,11 @@ fn readers_that_take_external_values_unseen_are_found() {
         let mix = Mix { update: 10, put: 5, delete: 2, ..Mix::NOTHING };
         Play { bytes: true, ..crowd(seed, mix, Duration::from_micros(10), 10) }
     });
+}
+
+#[test]
+fn a_memory_node_that_asked_for_no_key_makes_no_newer_directory_is_found() {
+    is_found(Sabotage::WishOfNoKey, Faults::WEATHER, in_pages);
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod caller;
 mod disk;
 mod flights;
 mod node;
+mod pages;
 mod play;
 mod prefix;
 
@@ -29,7 +30,7 @@ use fpcache_memserver::durability::SyncPolicy;
 
 use caller::{Mix, Part, Queue};
 use node::{Durability, Ending, NodeShape};
-use play::{Play, Tally, any_way, paged, play};
+use play::{Play, Tally, any_way, play};
 
 /// Distinct keys in ascending order: close together, far apart, or in groups.
 fn keys(random: &mut Random) -> Vec<u64> {
@@ -72,13 +73,6 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
     let mut of_leases = Random::new(seed ^ 0x1ea5_e001);
     if of_leases.below(4) == 0 {
         drawn.node.lease = LEASES[of_leases.below(LEASES.len() as u64) as usize];
-    }
-    let mut of_ranges = Random::new(seed ^ 0x0a20_0d5a);
-    if of_ranges.below(4) == 0
-        && let Some(part) = drawn.parts.last_mut()
-    {
-        *part =
-            Part { name: "paged, around keys".to_owned(), config: paged(), mix: Mix::AROUND, ..part.clone() };
     }
     match random.below(12) {
         0 => add_queues(&mut drawn, &mut random, false),

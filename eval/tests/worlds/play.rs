@@ -45,9 +45,10 @@ pub struct Tally {
     /// Floors and ceilings, and worlds with such whose history was ordered as a whole.
     pub neighbours: u64,
     pub whole: u64,
-    /// Processes that read by a reader of their own, scans that went down, and counts, each with an
-    /// answer.
+    /// Processes that read by a reader of their own, and such whose models lay in pages at their end.
     pub readers: u64,
+    pub paged: u64,
+    /// Scans that went down, and counts, each with an answer.
     pub scans_back: u64,
     pub counts: u64,
     /// Keys that were found absent by one READ of their group.
@@ -78,15 +79,13 @@ fn instants(clock: SimClock) -> impl Fn() -> u64 + Clone + Send + 'static {
 pub fn any_way(random: &mut Random) -> (String, ClientConfig) {
     let base = ClientConfig::default().with_deadline(DEADLINE);
     let mut ways = every_way(base, 64 << 10);
-    ways.push(("paged".to_owned(), paged()));
+    ways.push(("small budget".to_owned(), base.with_cache(CacheConfig::of(SMALL_BUDGET))));
     let at = random.below(ways.len() as u64) as usize;
     ways.swap_remove(at)
 }
 
-/// Models in pages: the least budget that a small table can do with.
-pub fn paged() -> ClientConfig {
-    ClientConfig::default().with_deadline(DEADLINE).with_cache(CacheConfig::of(12 << 10))
-}
+/// The least budget that a table of few segments can do with.
+pub const SMALL_BUDGET: u64 = 12 << 10;
 
 /// A budget as tight for keys of this kind as the given one is for integers, of whose directories a
 /// page takes 4 KiB.
@@ -118,7 +117,7 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     // Drawn apart, so that a seed's world is the same whoever reads by what.
     let mut random = Random::new(world.seed() ^ 0x04ea_de45);
     let mut readers = 0;
-    let working = Arc::new(AtomicUsize::new(play.parts.len()));
+    let (working, paged) = (Arc::new(AtomicUsize::new(play.parts.len())), Arc::new(AtomicUsize::new(0)));
     if play.node.answers {
         let (stage, working) = (stage.clone(), Arc::clone(&working));
         world.spawn("follower", move |mut process| stage.follow(&mut process, &working));
@@ -130,10 +129,13 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
         logs.push(Arc::clone(&log));
         let mut part = part.clone();
         part.config.cache = part.config.cache.map(fitting::<K>);
-        let ends = Ends(Arc::clone(&working));
+        let (ends, paged) = (Ends(Arc::clone(&working)), Arc::clone(&paged));
         world.spawn(&part.name.clone(), move |process| {
             let _ends = ends;
-            Caller::<K, _>::new(process, node, log, (u64::from(number), has_reader), part).run();
+            let mut caller = Caller::<K, _>::new(process, node, log, (u64::from(number), has_reader), part);
+            caller.run();
+            let stats = caller.client.cache_stats().ok().flatten();
+            paged.fetch_add(stats.is_some_and(|stats| stats.paged).into(), Ordering::Relaxed);
         });
     }
     world.run()?;
@@ -161,7 +163,17 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     let initial = play.node.loaded.iter().map(|key| (*key, first_value(*key)));
     let logs = logs.iter().map(|log| log.lock().unwrap_or_else(PoisonError::into_inner).clone());
     let history = History::merge(initial, logs);
-    let checked = check(&history)?;
+    judge(&history, tally)?;
+    let mut tally = tally.borrow_mut();
+    tally.add(play, &history, lives);
+    tally.readers += readers;
+    tally.paged += paged.load(Ordering::Relaxed) as u64;
+    Ok(())
+}
+
+/// Whether a history has an order: each key's, and that of all where it is about neighbours.
+fn judge(history: &History, tally: &RefCell<Tally>) -> Verdict {
+    let checked = check(history)?;
     if let Some(violation) = checked.violations.first() {
         return Err(format!("the history has no order: {violation}").into());
     }
@@ -172,7 +184,7 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     if neighbours > 0 && unknown <= MOST_UNKNOWN {
         let mut tally = tally.borrow_mut();
         tally.neighbours += neighbours;
-        match check_whole(&history) {
+        match check_whole(history) {
             Whole::Ordered { .. } => tally.whole += 1,
             Whole::Undecided => {}
             Whole::Disordered { operation } => {
@@ -181,9 +193,6 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
             }
         }
     }
-    let mut tally = tally.borrow_mut();
-    tally.add(play, &history, lives);
-    tally.readers += readers;
     Ok(())
 }
 
