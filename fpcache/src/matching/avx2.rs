@@ -155,7 +155,7 @@ unsafe fn load(at: *const u64, count: usize) -> __m256i {
                 options(nostack, readonly, preserves_flags));
         }
     }
-    if count % 2 > 0 {
+    if !count.is_multiple_of(2) {
         let last = if pairs > 0 { &mut high } else { &mut low };
         // SAFETY: as above, of 8 bytes: the words before them are fewer than `count`.
         unsafe {
