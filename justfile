@@ -16,8 +16,10 @@ fmt-check:
 # CI: lints.
 lint:
     cargo clippy --workspace --all-targets --features fpcache-eval/workbench --locked -- -D warnings
-    cargo clippy -p fpcache-client -p fpcache-datasets -p fpcache-memserver --no-default-features --locked -- \
+    cargo clippy -p fpcache-datasets -p fpcache-memserver --no-default-features --locked -- \
         -D warnings
+    cargo clippy -p fpcache-client --locked -- -D warnings
+    cargo clippy -p fpcache-client --all-targets --features sim --locked -- -D warnings
 
 # CI: documentation.
 docs:
