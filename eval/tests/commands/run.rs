@@ -186,8 +186,7 @@ fn both_transports_plans_and_batches_give_right_answers_at_the_known_costs() {
                 assert_eq!(number(row, "rtts_per_op"), round_trips, "{row}");
                 let call = if batch == 1 { "get" } else { "multi_get of 32" };
                 assert_eq!(row["latency_of"], call);
-                // Of all threads, as below.
-                assert!(number(row, "allocations_per_op") < 0.002, "{row}");
+                assert_eq!(number(row, "allocations_per_op"), 0.0, "{row}");
             }
         }
     }
@@ -255,8 +254,10 @@ fn readers_and_the_handle_that_threads_share_are_measured_side_by_side() {
         }
         for row in &rows {
             assert_eq!(row["mismatches"], 0, "{row}");
-            // Of all threads, those that watch connections too: one now and then is no lookup's.
-            assert!(number(row, "allocations_per_op") < 0.002, "{row}");
+            // Of several threads each may make one of its own, if it is the first time that it meets something rare.
+            let threads = number(row, "threads");
+            let most = if threads > 1.0 { threads / number(row, "lookups") } else { 0.0 };
+            assert!(number(row, "allocations_per_op") <= most, "{row}");
         }
     }
 }
