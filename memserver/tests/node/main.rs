@@ -17,6 +17,7 @@ mod layout_version;
 mod long_values;
 mod order_within_windows;
 mod paged_directory;
+mod presence;
 mod rebuild_plans;
 mod recovery;
 mod recovery_corners;

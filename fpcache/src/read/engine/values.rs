@@ -15,7 +15,7 @@ use crate::read::{ReadError, Wanted};
 const VALUE_BYTES: u64 = 64 << 20;
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
-    /// Asks for the value of a key whose slot was found.
+    /// Asks for the value of a key whose slot was found, if it is wanted: else the key is done.
     #[cold]
     pub(super) fn ask_value(
         &mut self,
@@ -24,6 +24,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         probe: &mut Probe,
         outcome: &mut Outcome,
     ) {
+        probe.stage = Stage::Done;
         match self.wanted {
             Wanted::Value => {}
             Wanted::Presence => return,
@@ -57,11 +58,11 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     ) -> Result<(), ReadError> {
         let Awaited { version, extent, asked } = &self.lists.values[place as usize];
         let (version, extent) = (*version, *extent);
-        probe.stage = Stage::Done;
         let Some(asked) = asked else {
             self.ask_value(version, extent, probe, outcome);
             return Ok(());
         };
+        probe.stage = Stage::Done;
         let words = self.source.words(asked)?;
         let count = words.len();
         let room = self.records.room(count);

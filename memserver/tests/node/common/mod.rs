@@ -18,7 +18,10 @@ use fpcache::layout::{
 use fpcache::matching::Matcher;
 use fpcache::models::Segment;
 use fpcache::plan::{Plan, PlanChoice};
-use fpcache::read::{Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, ScanScratch, drive, look_up};
+use fpcache::read::{
+    Cost, Lookup, LookupScratch, Outcome, ReadError, Scan, ScanScratch, Wanted, contains, drive, look_up,
+    look_up_all,
+};
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
 use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
@@ -278,6 +281,30 @@ impl<T: TestKeys> Reader<T> {
         self.run(keys)?;
         assert_eq!(self.lookup.outcomes().len(), keys.len());
         Ok(self.lookup.outcomes().map(|(o, value)| o.version.zip(value.map(<[u8]>::to_vec))).collect())
+    }
+
+    /// Whether a key is there, where it lies.
+    pub fn contains(&mut self, key: u64) -> Result<bool, ReadError> {
+        let key = T::key(key);
+        let Self { endpoint, table, lookup, .. } = self;
+        contains(endpoint, table, lookup, key.borrow(), |outcome| outcome.version.is_some())
+    }
+
+    /// The same for a group of keys.
+    pub fn contains_all(&mut self, keys: &[u64]) -> Result<Vec<bool>, ReadError> {
+        let keys: Vec<Key<T>> = keys.iter().map(|key| T::key(*key)).collect();
+        let keys = keys.iter().map(Borrow::borrow);
+        look_up_all(&mut self.endpoint, &self.table, &mut self.lookup, keys, Wanted::Presence)?;
+        Ok(self.lookup.outcomes().map(|(outcome, _)| outcome.version.is_some()).collect())
+    }
+
+    /// The same in batches, as over a network, into buffers that have not been used before.
+    pub fn contains_in_batches(&mut self, keys: &[u64]) -> Result<Vec<bool>, ReadError> {
+        let keys: Vec<Key<T>> = keys.iter().map(|key| T::key(*key)).collect();
+        let mut scratch = LookupScratch::new(Matcher::detect());
+        let lookup = Lookup::new(&self.table, &mut scratch, keys.iter().map(Borrow::borrow));
+        drive(&mut self.endpoint, &mut lookup.of(Wanted::Presence))?;
+        Ok(scratch.outcomes().map(|(outcome, _)| outcome.version.is_some()).collect())
     }
 
     fn run(&mut self, keys: &[u64]) -> Result<(), ReadError> {
