@@ -141,6 +141,29 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
         Ok((values.iter().map(|value| value.as_deref().map(Self::decode)).collect(), None))
     }
 
+    fn contains(&mut self, key: u64) -> Answer<bool> {
+        let key = K::key(key);
+        let key = KeyRef::<K>(key.borrow());
+        let is_there = match &mut self.reader {
+            Some(reader) => reader.contains(key),
+            None => self.client.contains(key),
+        };
+        is_there.map(|is_there| (is_there, None)).map_err(|error| failure(&error))
+    }
+
+    fn multi_contains(&mut self, keys: &[u64]) -> Answer<Vec<bool>> {
+        let keys: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
+        let keys: Vec<KeyRef<'_, K>> = keys.iter().map(|key| KeyRef(key.borrow())).collect();
+        let are_there = match &mut self.reader {
+            Some(reader) => {
+                let mut are_there = vec![false; keys.len()];
+                reader.multi_contains(&keys, &mut are_there).map(|_| are_there)
+            }
+            None => self.client.multi_contains(&keys),
+        };
+        are_there.map(|are_there| (are_there, None)).map_err(|error| failure(&error))
+    }
+
     fn get_versioned(&mut self, key: u64) -> Answer<Option<(u64, RecordToken)>> {
         let key = K::key(key);
         let record = self.client.get_versioned(KeyRef::<K>(key.borrow())).map_err(|error| failure(&error))?;

@@ -14,6 +14,8 @@ pub const NEVER: u64 = u64::MAX;
 pub enum Call {
     /// The key's value.
     Get,
+    /// Whether there is a record.
+    Contains,
     /// A record where there is none.
     Insert(u64),
     /// A record, whatever was there.
@@ -56,7 +58,7 @@ impl Call {
         match self {
             Self::Insert(value) | Self::Put(value) | Self::Update(value) => Some(value),
             Self::CompareAndSet { value, .. } => Some(value),
-            Self::Get | Self::Delete => None,
+            Self::Get | Self::Contains | Self::Delete => None,
             Self::Scan { .. } | Self::ScanBack { .. } | Self::Count { .. } | Self::Floor | Self::Ceiling => {
                 None
             }
@@ -65,7 +67,7 @@ impl Call {
 
     /// Whether the call may change a record.
     pub const fn writes(self) -> bool {
-        !self.is_by_order() && !matches!(self, Self::Get)
+        !self.is_by_order() && !matches!(self, Self::Get | Self::Contains)
     }
 
     /// Whether the call reads what lies about its key, by the order of keys.
@@ -85,9 +87,9 @@ pub enum Outcome {
     Refused,
     /// A get found this value.
     Found(u64),
-    /// A get, update, delete or compare-and-set found no record.
+    /// A get, contains, update, delete or compare-and-set found no record.
     Absent,
-    /// An insert found a record.
+    /// An insert or a contains found a record.
     Exists,
     /// A compare-and-set found another record than the one expected.
     Differs,
@@ -131,6 +133,7 @@ impl Operation {
         use Outcome::*;
         let fits = match self.call {
             Call::Get => matches!(self.outcome, Unknown | Refused | Found(_) | Absent),
+            Call::Contains => matches!(self.outcome, Unknown | Refused | Exists | Absent),
             Call::Insert(_) => matches!(self.outcome, Unknown | Refused | Done | Exists),
             Call::Put(_) => matches!(self.outcome, Unknown | Refused | Done),
             Call::Update(_) | Call::Delete => matches!(self.outcome, Unknown | Refused | Done | Absent),
@@ -158,6 +161,7 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Get => write!(f, "get"),
+            Self::Contains => write!(f, "contains"),
             Self::Insert(value) => write!(f, "insert {value}"),
             Self::Put(value) => write!(f, "put {value}"),
             Self::Update(value) => write!(f, "update to {value}"),

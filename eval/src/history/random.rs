@@ -23,7 +23,7 @@ pub struct Shape {
     pub keys: u64,
     /// Calls that begin.
     pub operations: usize,
-    /// Share of calls that are gets.
+    /// Share of calls that are gets, one in four of whether the key is there.
     pub gets: f64,
     /// Share of calls that are scans.
     pub scans: f64,
@@ -45,9 +45,9 @@ pub fn apply(model: &mut BTreeMap<u64, u64>, key: u64, call: Call) -> Outcome {
     let now = model.get(&key).copied();
     let (after, outcome) = match (call, now) {
         (Call::Get, Some(value)) => return Outcome::Found(value),
-        (Call::Insert(_), Some(_)) => return Outcome::Exists,
+        (Call::Contains | Call::Insert(_), Some(_)) => return Outcome::Exists,
         (Call::CompareAndSet { expected, .. }, Some(value)) if value != expected => return Outcome::Differs,
-        (Call::Get | Call::Update(_) | Call::Delete | Call::CompareAndSet { .. }, None) => {
+        (Call::Get | Call::Contains | Call::Update(_) | Call::Delete | Call::CompareAndSet { .. }, None) => {
             return Outcome::Absent;
         }
         (call, _) if call.is_by_order() => return Outcome::Refused,
@@ -155,6 +155,7 @@ impl<C: Fn() -> u64> Process<C> {
             return;
         }
         let call = match random.random_range(0..5) {
+            _ if sort < shape.scans + shape.gets / 4.0 => Call::Contains,
             _ if sort < shape.scans + shape.gets => Call::Get,
             0 => Call::Insert(value()),
             1 => Call::Put(value()),

@@ -56,15 +56,16 @@ impl Step {
         let (condition, effect) = match (operation.call, operation.outcome) {
             (_, Outcome::Refused) => return None,
             (Call::Get, Outcome::Found(value)) => (Condition::Exactly(value), Effect::Nothing),
-            (Call::Get | Call::Update(_) | Call::Delete | Call::CompareAndSet { .. }, Outcome::Absent) => {
-                (Condition::Absent, Effect::Nothing)
-            }
-            (Call::Insert(_), Outcome::Exists) => (Condition::Present, Effect::Nothing),
+            (
+                Call::Get | Call::Contains | Call::Update(_) | Call::Delete | Call::CompareAndSet { .. },
+                Outcome::Absent,
+            ) => (Condition::Absent, Effect::Nothing),
+            (Call::Contains | Call::Insert(_), Outcome::Exists) => (Condition::Present, Effect::Nothing),
             (Call::CompareAndSet { expected, .. }, Outcome::Differs) => {
                 (Condition::Unlike(expected), Effect::Nothing)
             }
-            (Call::Get | Call::Scan { .. } | Call::ScanBack { .. } | Call::Count { .. }, _) => return None,
-            (Call::Floor | Call::Ceiling, _) => return None,
+            (Call::Get | Call::Contains | Call::Floor | Call::Ceiling, _) => return None,
+            (Call::Scan { .. } | Call::ScanBack { .. } | Call::Count { .. }, _) => return None,
             (Call::Insert(value), _) => (Condition::Absent, Effect::Write(value)),
             (Call::Put(value), _) => (Condition::Any, Effect::Write(value)),
             (Call::Update(value), _) => (Condition::Present, Effect::Write(value)),

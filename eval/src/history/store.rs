@@ -41,6 +41,16 @@ pub trait Store: Send {
     /// The values of several keys, in their order, together.
     fn multi_get(&mut self, keys: &[u64]) -> Answer<Vec<Option<u64>>>;
 
+    /// Whether a key is there; where that is not asked for by itself, as its value.
+    fn contains(&mut self, key: u64) -> Answer<bool> {
+        self.get(key).map(|(value, plan)| (value.is_some(), plan))
+    }
+
+    /// The same of several keys, in their order, together.
+    fn multi_contains(&mut self, keys: &[u64]) -> Answer<Vec<bool>> {
+        self.multi_get(keys).map(|(values, plan)| (values.iter().map(Option::is_some).collect(), plan))
+    }
+
     /// The value of a key and the token of its record.
     fn get_versioned(&mut self, key: u64) -> Answer<Option<(u64, Self::Token)>>;
 

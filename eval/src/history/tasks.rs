@@ -59,6 +59,17 @@ impl<K: NumberedKeys> Store for TaskStore<K> {
         Ok((values.iter().map(|value| value.as_deref().map(ClientStore::<K>::decode)).collect(), plan))
     }
 
+    fn contains(&mut self, key: u64) -> Answer<bool> {
+        let key = K::key(key);
+        self.wait(self.client.contains(KeyRef::<K>(key.borrow())))
+    }
+
+    fn multi_contains(&mut self, keys: &[u64]) -> Answer<Vec<bool>> {
+        let keys: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
+        let keys: Vec<KeyRef<'_, K>> = keys.iter().map(|key| KeyRef(key.borrow())).collect();
+        self.wait(self.client.multi_contains(&keys))
+    }
+
     fn get_versioned(&mut self, key: u64) -> Answer<Option<(u64, RecordToken)>> {
         let key = K::key(key);
         let (record, plan) = self.wait(self.client.get_versioned(KeyRef::<K>(key.borrow())))?;

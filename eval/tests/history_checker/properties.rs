@@ -73,6 +73,7 @@ fn script_of(initial: &[bool], calls: &[Raw]) -> Script {
         let seen = if seen as usize >= calls.len() { 100 + key } else { seen };
         let call = match sort {
             0 | 1 => Call::Get,
+            7 => Call::Contains,
             2 => Call::Insert(value),
             3 => Call::Put(value),
             4 => Call::Update(value),
@@ -80,7 +81,8 @@ fn script_of(initial: &[bool], calls: &[Raw]) -> Script {
             _ => Call::CompareAndSet { expected: seen, value },
         };
         let outcome = match (call, outcome) {
-            (Call::Get, 0..2) => Outcome::Absent,
+            (Call::Get | Call::Contains, 0..2) => Outcome::Absent,
+            (Call::Contains, _) => Outcome::Exists,
             (Call::Get, _) => Outcome::Found(seen),
             (_, 0) => Outcome::Unknown,
             (Call::Insert(_), 1..3) => Outcome::Exists,
@@ -99,7 +101,7 @@ proptest! {
     #[test]
     fn the_checker_agrees_with_the_definition_on_anything(
         initial in proptest::collection::vec(any::<bool>(), 2),
-        calls in proptest::collection::vec((0u64..2, 0u8..7, 0u64..9, 0u8..6, 0u64..12, 0u64..9), 1..7),
+        calls in proptest::collection::vec((0u64..2, 0u8..8, 0u64..9, 0u8..6, 0u64..12, 0u64..9), 1..7),
     ) {
         agree(&script_of(&initial, &calls).history());
     }
@@ -107,7 +109,7 @@ proptest! {
     #[test]
     fn and_on_one_key(
         initial in any::<bool>(),
-        calls in proptest::collection::vec((0u64..1, 0u8..7, 0u64..8, 0u8..6, 0u64..12, 0u64..9), 3..8),
+        calls in proptest::collection::vec((0u64..1, 0u8..8, 0u64..8, 0u8..6, 0u64..12, 0u64..9), 3..8),
     ) {
         agree(&script_of(&[initial], &calls).history());
     }
@@ -123,6 +125,7 @@ fn another(history: &History, random: &mut impl RngCore) -> History {
     let outcome = match operation.call {
         _ if operation.returned == NEVER => return history.clone(),
         Call::Get => pick(&[Outcome::Absent, Outcome::Found(value)]),
+        Call::Contains => pick(&[Outcome::Absent, Outcome::Exists]),
         Call::Insert(_) => pick(&[Outcome::Exists, Outcome::Done]),
         Call::Put(_) => Outcome::Refused,
         Call::Update(_) | Call::Delete => pick(&[Outcome::Absent, Outcome::Done, Outcome::Refused]),

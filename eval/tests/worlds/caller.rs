@@ -1,5 +1,6 @@
 //! A client process: random calls, each recorded.
 
+mod lookups;
 mod mix;
 
 use std::borrow::Borrow;
@@ -170,54 +171,6 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         let made = make(&self.client, KeyRef(owned.borrow()));
         let (outcome, plan) = made.unwrap_or_else(|error| (failed(&error), None));
         lock(&self.log).returned(open, outcome, plan);
-    }
-
-    fn get(&mut self) {
-        let key = self.key();
-        self.get_key(key);
-    }
-
-    fn get_key(&mut self, key: u64) {
-        let mut reader = self.reader.take();
-        self.call(key, Call::Get, |client, key| {
-            let mut bytes = Vec::new();
-            let answer = match &mut reader {
-                Some(reader) => reader.get_into(key, &mut bytes)?,
-                None => client.get_into(key, &mut bytes)?,
-            };
-            Ok((found(answer.version.map(|_| ClientStore::<K>::decode(&bytes))), Some(answer.plan)))
-        });
-        self.reader = reader;
-    }
-
-    fn multi_get(&mut self) {
-        let keys: Vec<u64> = (0..self.process.random.between(2, 5)).map(|_| self.key()).collect();
-        let open: Vec<_> = keys.iter().map(|key| lock(&self.log).invoke(*key, Call::Get)).collect();
-        let owned: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
-        let keys: Vec<KeyRef<'_, K>> = owned.iter().map(|key| KeyRef(key.borrow())).collect();
-        let values = match &mut self.reader {
-            Some(reader) => reader.multi_get(&keys),
-            None => self.client.multi_get(&keys),
-        };
-        match values {
-            Ok(values) => {
-                for (open, value) in open.into_iter().zip(values) {
-                    let outcome = found(value.as_deref().map(ClientStore::<K>::decode));
-                    lock(&self.log).returned(open, outcome, None);
-                }
-            }
-            Err(error) => drop(failed(&error)),
-        }
-    }
-
-    fn get_versioned(&mut self) {
-        let key = self.key();
-        let mut seen = None;
-        self.call(key, Call::Get, |client, key| {
-            seen = client.get_versioned(key)?.map(|(value, token)| (ClientStore::<K>::decode(&value), token));
-            Ok((found(seen.map(|(value, _)| value)), None))
-        });
-        self.tokens.extend(seen.map(|seen| (key, seen)));
     }
 
     fn scan(&mut self) {

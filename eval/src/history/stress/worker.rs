@@ -165,13 +165,13 @@ impl<S: Store, R: Rng> Worker<S, R> {
                 Some((expected, _)) => Call::CompareAndSet { expected, value: self.value() },
                 None => Call::Get,
             },
+            Kind::Get if self.asks_for_presence() => Call::Contains,
             _ => Call::Get,
         };
         let store = &mut self.process.store;
         let done_or = |answer: Answer<bool>, otherwise| {
             answer.map(|(done, plan)| (if done { Outcome::Done } else { otherwise }, plan))
         };
-        let found = |value: Option<u64>| value.map_or(Outcome::Absent, Outcome::Found);
         let mut seen = None;
         let open = log.invoke(key, call);
         let answer = match (call, token) {
@@ -180,6 +180,7 @@ impl<S: Store, R: Rng> Worker<S, R> {
             (Call::Update(value), _) => done_or(store.update(key, value), Outcome::Absent),
             (Call::Delete, _) => done_or(store.delete(key), Outcome::Absent),
             (Call::CompareAndSet { value, .. }, Some((_, token))) => store.compare_and_set(key, token, value),
+            (Call::Contains, _) => store.contains(key).map(|(is_there, plan)| (presence(is_there), plan)),
             _ if matches!(kind, Kind::Get) => store.get(key).map(|(value, plan)| (found(value), plan)),
             _ => store.get_versioned(key).map(|(record, plan)| {
                 seen = record;
@@ -194,14 +195,27 @@ impl<S: Store, R: Rng> Worker<S, R> {
         outcome
     }
 
+    /// One read in four asks whether keys are there, and not for their values.
+    fn asks_for_presence(&mut self) -> bool {
+        self.process.random.random_ratio(1, 4)
+    }
+
     fn multi_get<C: Fn() -> u64>(&mut self, options: &StressOptions, log: &mut Recorder<C>) {
         let count = self.process.random.random_range(1..=options.group.max(1));
         let keys: Vec<u64> = (0..count).map(|_| self.key(options)).collect();
-        let open: Vec<_> = keys.iter().map(|key| log.invoke(*key, Call::Get)).collect();
-        match self.process.store.multi_get(&keys) {
-            Ok((values, plan)) => {
-                for (open, value) in open.into_iter().zip(values) {
-                    log.returned(open, value.map_or(Outcome::Absent, Outcome::Found), plan);
+        let call = if self.asks_for_presence() { Call::Contains } else { Call::Get };
+        let open: Vec<_> = keys.iter().map(|key| log.invoke(*key, call)).collect();
+        let store = &mut self.process.store;
+        let answer: Answer<Vec<Outcome>> = match call {
+            Call::Contains => store
+                .multi_contains(&keys)
+                .map(|(are_there, plan)| (are_there.into_iter().map(presence).collect(), plan)),
+            _ => store.multi_get(&keys).map(|(values, plan)| (values.into_iter().map(found).collect(), plan)),
+        };
+        match answer {
+            Ok((outcomes, plan)) => {
+                for (open, outcome) in open.into_iter().zip(outcomes) {
+                    log.returned(open, outcome, plan);
                 }
             }
             Err(failure) => {
@@ -269,4 +283,12 @@ impl<S: Store, R: Rng> Worker<S, R> {
         }
         Ok(all)
     }
+}
+
+fn found(value: Option<u64>) -> Outcome {
+    value.map_or(Outcome::Absent, Outcome::Found)
+}
+
+fn presence(is_there: bool) -> Outcome {
+    if is_there { Outcome::Exists } else { Outcome::Absent }
 }
