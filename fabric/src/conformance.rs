@@ -24,8 +24,8 @@ use std::time::Duration;
 pub use later::{a_waker_wakes_the_memory_node, replies_may_come_later, work_goes_on_between_requests};
 pub use memory::{landings_stay_put, loads_behind_follow_reads, the_meter_counts, waiting_for_a_change};
 pub use posted::{
-    posted_requests_leave_time_for_reads, requests_that_are_too_long_are_not_posted,
-    the_turn_of_a_posted_request_ends_with_its_reply,
+    a_request_that_is_not_posted_keeps_no_others_from_their_turn, posted_requests_leave_time_for_reads,
+    requests_that_are_too_long_are_not_posted, the_turn_of_a_posted_request_ends_with_its_reply,
 };
 pub use requests::{calls_carry_every_size, calls_from_many_threads_keep_apart, deadlines_and_late_replies};
 pub use service::TestService;
@@ -88,6 +88,7 @@ where
     posted_requests_leave_time_for_reads(&F::start());
     the_turn_of_a_posted_request_ends_with_its_reply(&F::start());
     requests_that_are_too_long_are_not_posted(&F::start());
+    a_request_that_is_not_posted_keeps_no_others_from_their_turn(&F::start());
     replies_may_come_later(&F::start());
     a_waker_wakes_the_memory_node(&F::start());
     work_goes_on_between_requests(&F::start());

@@ -234,7 +234,10 @@ impl SharedMemory {
     /// If the word lies past the end or is not aligned.
     #[inline]
     pub fn load_acquire(&self, offset: u64) -> Result<u64, AccessError> {
-        Ok(self.word(offset)?.load(Ordering::Acquire))
+        // Of memory that is mapped read-only nothing but relaxed loads is promised (`std::sync::atomic`).
+        let word = self.word(offset)?.load(Ordering::Relaxed);
+        std::sync::atomic::fence(Ordering::Acquire);
+        Ok(word)
     }
 
     /// Stores a word, relaxed.

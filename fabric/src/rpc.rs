@@ -252,9 +252,17 @@ impl<C: Calls> SharedCaller<C> {
         loop {
             if let Shared { caller: Some(caller), posted: posted @ None, .. } = &mut *state {
                 // Sending waits for nobody, so the lock may be held.
-                let number = caller.post(request)?;
-                *posted = Some(number);
-                return Ok(Posted::new(u64::from(number)));
+                return match caller.post(request) {
+                    Ok(number) => {
+                        *posted = Some(number);
+                        Ok(Posted::new(u64::from(number)))
+                    }
+                    // No turn was taken, and whoever waits next may have been passed over for it.
+                    Err(error) => {
+                        self.end(state);
+                        Err(error)
+                    }
+                };
             }
             state = self.sleep(state, deadline)?;
         }

@@ -119,3 +119,26 @@ pub fn requests_that_are_too_long_are_not_posted<F: Fixture>(fixture: &F) {
     connection.call(&[TestService::ECHO, 1], &mut reply, limit()).unwrap();
     assert_eq!(reply, [1]);
 }
+
+/// One that is refused while others wait for their turn as well passes over none of these: whoever waits next is woken all the same.
+pub fn a_request_that_is_not_posted_keeps_no_others_from_their_turn<F: Fixture>(fixture: &F) {
+    let connection = fixture.connection();
+    let posted = connection.post(&[TestService::SLEEP, 100, 1], limit()).unwrap();
+    std::thread::scope(|scope| {
+        let too_long = scope.spawn(|| connection.post(&vec![0; connection.max_request() + 1], limit()));
+        // It is the first that waits.
+        std::thread::sleep(Duration::from_millis(20));
+        let next = scope.spawn(|| {
+            let (mut reply, begun) = (Vec::new(), Instant::now());
+            connection.call(&[TestService::ECHO, 2], &mut reply, limit()).unwrap();
+            (reply, begun.elapsed())
+        });
+        std::thread::sleep(Duration::from_millis(20));
+        connection.wait(posted, &mut Vec::new(), limit()).unwrap();
+        let error = too_long.join().unwrap().unwrap_err();
+        assert!(matches!(error, FabricError::RequestTooLong { .. }), "{error}");
+        let (reply, waited) = next.join().unwrap();
+        assert_eq!(reply, [2]);
+        assert!(waited < Duration::from_secs(5), "as long as nobody had woken it: {waited:?}");
+    });
+}

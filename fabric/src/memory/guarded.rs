@@ -108,7 +108,9 @@ unsafe fn copy_again(src: *const u64, out: &mut [u64]) {
 unsafe fn try_record(src: *const u64, out: &mut [u64]) -> bool {
     // SAFETY: `src` has at least one word.
     let guard = unsafe { guard(src) };
-    let before = guard.load(Acquire);
+    // Of memory that is mapped read-only nothing but relaxed loads is promised.
+    let before = guard.load(Relaxed);
+    fence(Acquire);
     if out.len() < copy::CHUNK_WORDS {
         // SAFETY: `src` has as many words as `out`, so both have as many after the first.
         unsafe { copy::load_few_words(src.add(1), &mut out[1..]) };
