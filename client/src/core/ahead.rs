@@ -6,7 +6,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{MAX_AHEAD_BYTES, Piece, Request, decode_reply};
 use fpcache_fabric::{Clock, Connection};
 
-use super::sending::Sending;
+use super::sending::{Sending, send_for};
 use super::writer::{Limits, Writer};
 
 /// The values of one request's operations that go ahead of it, for as long as it may be sent again.
@@ -67,7 +67,8 @@ impl Writer {
         let Self { identity, requests, creation, request, reply, .. } = self;
         for piece in ahead.pieces(*identity, *requests, connection.max_request()) {
             Request::Value(piece).encode::<K>(*creation, request);
-            connection.call(request, reply, limits.part(clock)).map_err(Sending::of_ahead)?;
+            let part = || limits.part(clock);
+            send_for(connection, request, reply, limits.deadline, part).map_err(Sending::of_ahead)?;
             decode_reply(reply).map_err(Sending::of_refusal)?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 use fpcache::message::{ErrorCode, MessageError, Refusal, decode_reply};
-use fpcache_fabric::{ErrorKind as FabricErrorKind, FabricError};
+use fpcache_fabric::{Connection, Deadline, ErrorKind as FabricErrorKind, FabricError};
 
 use crate::error::ClientError;
 
@@ -46,6 +46,21 @@ pub(super) const OTHER_TABLE: &str =
 /// The error for a request that was sent, and perhaps executed.
 pub(super) fn unknown(why: &dyn Display) -> Failed {
     Failed::Call(ClientError::OutcomeUnknown { why: why.to_string() })
+}
+
+/// Sends a request that may be sent again, and waits for its reply until the end of the `part` of
+/// the call that begins with the sending. Its turn among the threads that share the connection is
+/// waited for until the call's deadline: nothing has been sent by then.
+pub(super) fn send_for(
+    connection: &impl Connection,
+    request: &[u8],
+    reply: &mut Vec<u8>,
+    deadline: Deadline,
+    part: impl FnOnce() -> Deadline,
+) -> Result<(), FabricError> {
+    reply.clear();
+    let posted = connection.post(request, deadline)?;
+    connection.wait(posted, reply, part())
 }
 
 /// A reply that does not say how its one change ended.

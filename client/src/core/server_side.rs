@@ -7,10 +7,11 @@ use fpcache::layout::{RecordToken, SegmentAddress, ValueExtent};
 use fpcache::message::keys::{key_bytes, put_key};
 use fpcache::message::{AskedKeys, MessageError, Request, decode_reply};
 use fpcache::read::{LookupScratch, Outcome, Outcomes, ReadError, fetch_value};
-use fpcache_fabric::{Connection, Deadline};
+use fpcache_fabric::{Connection, Deadline, FabricError};
 
 use super::fits::check_key;
 use super::recover::Retry;
+use super::sending::send_for;
 use super::{Connector, Core, Held};
 use crate::error::ClientError;
 
@@ -21,7 +22,8 @@ const FOUND: u8 = 0;
 const EXTERNAL: u8 = 1;
 const ABSENT: u8 = 2;
 
-/// The share of a call's time that is waited for the memory node to say that it has heard of a wish.
+/// The share of a call's time that is waited for the memory node's first answer, before it is asked
+/// again.
 const HEARD_WITHIN: u32 = 8;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
@@ -74,7 +76,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
         let mut answers = Vec::new();
-        self.ask_server(held, keys.clone(), retry.deadline(&*self.clock), |answer| answers.push(answer))?;
+        self.ask_server(held, keys.clone(), retry, |answer| answers.push(answer))?;
         let mut outcomes = Outcomes::default();
         for (key, answer) in keys.zip(answers) {
             let (version, value, reads) = self.whole(held, key, answer, retry)?;
@@ -88,8 +90,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Asks for one key.
     fn ask_one(&self, held: &mut Held<K, T>, key: &K::Key, retry: &mut Retry) -> Result<Answer, ClientError> {
         let mut answer = None;
-        let taken = |given| answer = Some(given);
-        self.ask_server(held, std::iter::once(key), retry.deadline(&*self.clock), taken)?;
+        self.ask_server(held, std::iter::once(key), retry, |given| answer = Some(given))?;
         answer.ok_or_else(|| cut_short().into())
     }
 
@@ -134,10 +135,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         &self,
         held: &mut Held<K, T>,
         keys: impl Iterator<Item = &'k K::Key>,
-        deadline: Deadline,
+        retry: &mut Retry,
         mut take: impl FnMut(Answer),
     ) -> Result<(), ClientError> {
-        let left = deadline.remaining(self.clock.now()).unwrap_or_default();
+        let left = retry.deadline(&*self.clock).remaining(self.clock.now()).unwrap_or_default();
         let (shape, creation) = self
             .with_table(held, left, |buffers, table| Ok((table.view().geometry().shape, buffers.creation)))?;
         let value_bytes = shape.value_bytes.unwrap_or(shape.room) as usize;
@@ -161,7 +162,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             // A request has far fewer keys than a u32 counts.
             let asked = AskedKeys { count: count as u32, bytes: &encoded };
             Request::Get(asked).encode::<K>(creation, &mut request);
-            connection.call(&request, &mut reply, deadline)?;
+            self.call_again(&connection, &request, &mut reply, retry)?;
             let mut answers = decode_reply(&reply)?;
             self.tally.server_side.add(count as u64);
             for _ in 0..count {
@@ -169,6 +170,29 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             }
         }
         Ok(())
+    }
+
+    /// Sends a request that may be served more than once until it is answered, and waits twice as
+    /// long each time: neither does one lost answer end the call, nor is a slow memory node asked
+    /// again and again.
+    fn call_again(
+        &self,
+        connection: &T::Connection,
+        request: &[u8],
+        reply: &mut Vec<u8>,
+        retry: &mut Retry,
+    ) -> Result<(), FabricError> {
+        let deadline = retry.deadline(&*self.clock);
+        let mut patience = retry.within / HEARD_WITHIN;
+        loop {
+            let part = || Deadline::after_on(&*self.clock, patience).earlier(deadline);
+            match send_for(connection, request, reply, deadline, part) {
+                Err(FabricError::DeadlinePassed { .. }) if !deadline.has_passed(self.clock.now()) => {
+                    patience = patience.saturating_mul(2);
+                }
+                answered => return answered,
+            }
+        }
     }
 }
 

@@ -8,13 +8,14 @@ use std::time::Instant;
 
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::U64Keys;
-use fpcache::layout::TableParameters;
-use fpcache::message::Chunk;
+use fpcache::layout::{RecordToken, TableParameters};
+use fpcache::message::{Chunk, Sent, WriteKind, WriteOperation};
 use fpcache::plan::PlanChoice;
 use fpcache::read::ReadError;
 use fpcache_fabric::local::LocalConnection;
 use fpcache_fabric::{AreaId, Posted};
 
+use super::recover::Retry;
 use super::*;
 use crate::embedded::EmbeddedNode;
 
@@ -386,4 +387,34 @@ fn what_is_read_by_parts_has_its_deadline_anew_with_each_part() {
     assert_eq!(read(true).expect("each part comes in time"), 6);
     let error = read(false).expect_err("nothing comes");
     assert!(matches!(error, ClientError::Deadline { .. }), "{error}");
+}
+
+#[test]
+fn whoever_waits_half_of_its_time_for_a_turn_is_still_served() {
+    const WITHIN: Duration = Duration::from_secs(2);
+    let setup = Setup::new();
+    look_up_one(&setup.core);
+    let connection = Arc::clone(&setup.core.session().connection);
+    let mut asked = Vec::new();
+    Request::Stats.encode::<U64Keys>(connection.creation(), &mut asked);
+    let posted = connection.post(&asked, Deadline::NONE).expect("its turn");
+    let (kind, key, expected) = (WriteKind::Put, &7, RecordToken::default());
+    let bytes = 8u64.to_le_bytes();
+    let value = Sent::Here(&bytes);
+    thread::scope(|scope| {
+        let put = scope.spawn(|| {
+            let change = WriteOperation { kind, key, hint: None, expected, value };
+            setup.core.write_one(change, WITHIN)
+        });
+        let has = |key: u64| {
+            let core = &setup.core;
+            move || core.here(|held| core.contains_server_side(held, &key, &mut Retry::new(WITHIN)))
+        };
+        let is_there = [scope.spawn(has(7)), scope.spawn(has(6))];
+        thread::sleep(WITHIN / 2);
+        connection.give_up(posted);
+        put.join().expect("no panic").expect("it was made");
+        let found = is_there.map(|asked| asked.join().expect("no panic").expect("an answer"));
+        assert_eq!(found, [true, false]);
+    });
 }

@@ -20,7 +20,7 @@ use super::ahead::Ahead;
 use super::creating::is_of_another_attempt;
 use super::fits::{misfit, sent};
 use super::recover::Retry;
-use super::sending::{Failed, OTHER_TABLE, Sending, is_passing, no_reply, of_its_table, unknown};
+use super::sending::{Failed, OTHER_TABLE, Sending, is_passing, no_reply, of_its_table, send_for, unknown};
 use super::writer::{Limits, Writer};
 use super::{Connector, Core, Held};
 use crate::empty::first_parameters;
@@ -278,8 +278,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let connection = self.living_connection(limits.deadline).map_err(Sending::Never)?;
             writer.send_ahead::<K>(ahead, &*connection, limits, &*self.clock)?;
             writer.encode::<K>(sent_before);
-            let part = limits.part(&*self.clock);
-            connection.call(&writer.request, &mut writer.reply, part).map_err(Sending::of)
+            let (Writer { request, reply, .. }, part) = (writer, || limits.part(&*self.clock));
+            send_for(&*connection, request, reply, limits.deadline, part).map_err(Sending::of)
         })
     }
 
