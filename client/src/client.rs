@@ -207,11 +207,22 @@ impl<K: BuildKeys> TableClient<K> {
         meant: Option<u64>,
         take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
+        self.request_within(self.deadline, request, meant, take)
+    }
+
+    /// As [`request`](Self::request), for one that may take longer than other calls.
+    pub(crate) fn request_within<R>(
+        &self,
+        within: Duration,
+        request: &Request<'_>,
+        meant: Option<u64>,
+        take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
         let to_ranges = || {
             let why = "such a request cannot be sent to a table over several memory nodes";
             Err(Refusal::new(ErrorCode::Invalid, why).into())
         };
-        with_direct!(self, core => core.call(request, meant, self.deadline, take), _pool => to_ranges())
+        with_direct!(self, core => core.call(request, meant, within, take), _pool => to_ranges())
     }
 
     /// Makes changes and appends the outcome of each; to the table with the creation number

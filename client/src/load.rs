@@ -1,6 +1,7 @@
 //! Loads through the memory node's request ring.
 
 use std::borrow::{Borrow, Cow};
+use std::time::Duration;
 
 use fpcache::key_space::{BuildKeys, KeySpace, U64Keys};
 use fpcache::layout::{TableParameters, ValuePlace};
@@ -13,6 +14,10 @@ use crate::error::ClientError;
 use crate::inserting::Inserting;
 use crate::key::{AsKey, KeyRef};
 use crate::pool::Direct;
+
+/// Bytes that a slow disk takes in a second: the end of a load is waited for that much longer than
+/// other calls.
+const DISK_RATE: u64 = 16 << 20;
 
 /// A load in progress: records in ascending key order, sent in chunks that fill a request.
 ///
@@ -29,6 +34,8 @@ pub struct Load<'c, K: BuildKeys = U64Keys> {
     /// Bytes of records that a request has room for.
     chunk_bytes: usize,
     sent: u64,
+    /// Their bytes, those of long values included.
+    bytes: u64,
     count: u32,
     records: Vec<u8>,
     /// Bytes of values that went ahead of the chunk that is being filled.
@@ -107,6 +114,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             parameters,
             chunk_bytes: 0,
             sent: 0,
+            bytes: 0,
             count: 0,
             records: Vec::new(),
             ahead: 0,
@@ -151,6 +159,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             parameters,
             chunk_bytes,
             sent: 0,
+            bytes: 0,
             count: 0,
             records: Vec::new(),
             ahead: 0,
@@ -220,6 +229,9 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     ///
     /// # Errors
     /// As for [`push`](Self::push); nothing is visible then, unless the records were inserted.
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown) if the memory node did not answer: either all
+    /// records are there or none. It is given the client's deadline and, because it may have to write
+    /// all of them to a disk first, a second more for each 16 MiB.
     ///
     /// In a table over several memory nodes, one range after another becomes visible. An error
     /// names the memory node; the ranges before it stay loaded.
@@ -238,14 +250,28 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             return Ok(Loaded { keys, segments: self.client.stats()?.segments });
         }
         self.flush()?;
-        let loaded = self.request(&Request::LoadCommit, |body| match body.as_chunks::<8>().0 {
+        let loaded = self.commit()?;
+        self.finished = true;
+        Ok(loaded)
+    }
+
+    /// Makes the records visible and, where the memory node keeps them in files, waits for these.
+    fn commit(&self) -> Result<Loaded, ClientError> {
+        let take = |_, body: &[u8]| match body.as_chunks::<8>().0 {
             [keys, segments, ..] => {
                 Ok(Loaded { keys: u64::from_le_bytes(*keys), segments: u64::from_le_bytes(*segments) })
             }
             _ => Err(MessageError::Malformed("the reply to a load is cut short".into()).into()),
-        })?;
-        self.finished = true;
-        Ok(loaded)
+        };
+        let within = self.client.deadline().saturating_add(Duration::from_secs(self.bytes / DISK_RATE));
+        let committed = self.client.request_within(within, &Request::LoadCommit, Some(self.creation), take);
+        committed.map_err(|error| match error {
+            ClientError::Fabric(error) => {
+                let why = format!("no answer to the end of a load, which may be there: {error}");
+                ClientError::OutcomeUnknown { why }
+            }
+            error => error,
+        })
     }
 
     /// Sends a request of this load: to the table in which it was begun, and to no other of its
@@ -265,6 +291,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         let chunk = Chunk { first: self.sent, count: self.count, records: &self.records };
         self.request(&Request::LoadChunk(chunk), |_| Ok(()))?;
         self.sent += u64::from(self.count);
+        self.bytes += (self.records.len() + self.ahead) as u64;
         self.count = 0;
         self.ahead = 0;
         self.records.clear();

@@ -234,7 +234,7 @@ fn report<K: Keys>(
 /// reaching the disk.
 fn may_be_loaded(error: &ClientError) -> bool {
     match error {
-        ClientError::Fabric(_) => true,
+        ClientError::Fabric(_) | ClientError::OutcomeUnknown { .. } => true,
         ClientError::Refused(refusal) => refusal.code == RefusalCode::NotDurable,
         _ => false,
     }
