@@ -198,10 +198,11 @@ impl DropTable {
     /// Removes a table over several memory nodes, or the ranges of some of them.
     fn drop_over(&self, nodes: &Nodes, here: bool, output: &mut Output) -> anyhow::Result<Outcome> {
         let name = &self.name;
-        if !self.yes && nodes.find(name)?.is_some() {
-            bail!(
-                "`{name}` is a table over several memory nodes, and its records cannot be restored: confirm with --yes"
-            );
+        // Whether memory nodes tell of their ranges or not: those that are closed do not.
+        if !self.yes {
+            let what =
+                if here { "what these memory nodes have of it" } else { "a table over several memory nodes" };
+            bail!("`{name}`: {what} cannot be restored once it is dropped: confirm with --yes");
         }
         match here {
             true => nodes.drop_here(name)?,
