@@ -3,6 +3,8 @@
 //! order.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "drop_and_create/remade.rs"]
+mod remade;
 #[path = "drop_and_create/watched.rs"]
 mod watched;
 
@@ -20,10 +22,11 @@ use fpcache_client::{
 };
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_eval::history::{Call, History, Outcome, Recorder, check, nanoseconds_since};
+use fpcache_eval::history::{History, check, nanoseconds_since};
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
 use fpcache_fabric::{ClientId, Export, Handled, Service, Serving, Waker, Work};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
+use remade::Remade;
 use watched::{Node, lock};
 
 /// Inserts of which each is made once: the value is its number, writer and count.
@@ -244,107 +247,20 @@ fn of_ten_million_inserts_none_takes_effect_in_two_tables_of_a_name() {
     no_insert_is_made_in_two_tables(10_000_000);
 }
 
-/// Puts and gets of few keys while the table is dropped, made anew and loaded. To a key, drop and
-/// creation together are a delete, since the new table can be read at once, and the load is a put.
+/// Puts and gets of few keys while the table is dropped, made anew and loaded.
 fn histories_have_an_order<K: NumberedKeys<Owned: AsKey<K>>>(kind: KeyKind, rounds: u64) {
-    const KEYS: u64 = 6;
-    const LIVES: u64 = 6;
     let node = Node::start();
-    let tables = node.tables();
+    let table = Remade::<K>::of(&node, kind);
     let instants = nanoseconds_since(Instant::now());
-    let values = AtomicU64::new(1);
-    let fresh = || (0..KEYS).map(|key| (key, values.fetch_add(1, Ordering::Relaxed))).collect::<Vec<_>>();
-    let create = || tables.create(&name(), kind, CreateOptions::default()).unwrap();
-    let load = |records: &[(u64, u64)]| {
-        let client = node.client::<K>();
-        let mut load = match client.load(K::small_segments(), 0) {
-            Ok(load) => load,
-            // The other records follow the writer's one by one.
-            Err(error) if writer_was_faster(&error) => {
-                let put = |(key, value): &(u64, u64)| client.put(K::key(*key), &bytes_of::<K>(*value));
-                return records.iter().for_each(|record| put(record).unwrap());
-            }
-            Err(error) => panic!("{error}"),
-        };
-        records.iter().for_each(|(key, value)| load.push(K::key(*key), &bytes_of::<K>(*value)).unwrap());
-        load.finish().unwrap();
-    };
-    let mut initial = fresh();
-    create();
-    load(&initial);
+    table.create();
     for round in 0..rounds {
-        let is_over = AtomicBool::new(false);
-        let logs = thread::scope(|scope| {
-            let (node, is_over, values, instants) = (&node, &is_over, &values, &instants);
-            let (tables, fresh, create, load) = (&tables, &fresh, &create, &load);
-            let callers: Vec<_> = (1..=4u32)
-                .map(|process| {
-                    scope.spawn(move || {
-                        let client = node.client::<K>();
-                        let mut log = Recorder::new(process, "client", instants.clone());
-                        for step in u64::from(process).. {
-                            if is_over.load(Ordering::Relaxed) {
-                                return log;
-                            }
-                            let key = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-                            let key = key % KEYS;
-                            if process % 2 == 0 {
-                                log.record(key, Call::Get, || match client.get(K::key(key)) {
-                                    Ok(Some(value)) => {
-                                        (Outcome::Found(ClientStore::<K>::decode(&value)), None)
-                                    }
-                                    Ok(None) => (Outcome::Absent, None),
-                                    Err(error) => {
-                                        assert!(is_between_tables(&error), "{error}");
-                                        (Outcome::Refused, None)
-                                    }
-                                });
-                            } else {
-                                let value = values.fetch_add(1, Ordering::Relaxed);
-                                log.record(key, Call::Put(value), || {
-                                    match client.put(K::key(key), &bytes_of::<K>(value)) {
-                                        Ok(()) => (Outcome::Done, None),
-                                        // Of a table that is gone it is not told what was made in
-                                        // it.
-                                        Err(_) => (Outcome::Unknown, None),
-                                    }
-                                });
-                            }
-                            thread::sleep(Duration::from_micros(20));
-                        }
-                        log
-                    })
-                })
-                .collect();
-            let dropper = scope.spawn(move || {
-                let mut log = Recorder::new(0, "drop", instants.clone());
-                for life in 0..LIVES {
-                    thread::sleep(Duration::from_millis(2 + (round + life) % 5));
-                    let records = fresh();
-                    let deletes: Vec<_> = (0..KEYS).map(|key| log.invoke(key, Call::Delete)).collect();
-                    tables.drop_table(&name()).unwrap();
-                    create();
-                    deletes.into_iter().for_each(|delete| log.returned(delete, Outcome::Done, None));
-                    let puts = records.iter().map(|(key, value)| log.invoke(*key, Call::Put(*value)));
-                    let puts: Vec<_> = puts.collect();
-                    load(&records);
-                    puts.into_iter().for_each(|put| log.returned(put, Outcome::Done, None));
-                }
-                log
-            });
-            let dropped = dropper.join();
-            is_over.store(true, Ordering::Relaxed);
-            let mut logs: Vec<_> = callers.into_iter().map(|caller| caller.join().unwrap()).collect();
-            logs.push(dropped.unwrap());
-            logs
-        });
-        let history = History::merge(initial, logs);
+        let initial = table.records();
+        table.load(&initial);
+        let history = History::merge(initial, table.logs(round, instants.clone()));
         let checked = check(&history).unwrap();
         assert!(checked.is_linearizable(), "{kind:?}, round {round}: {checked:#?}");
-        initial = fresh();
-        tables.drop_table(&name()).unwrap();
-        create();
-        load(&initial);
+        table.drop_table();
+        table.create();
     }
 }
 
