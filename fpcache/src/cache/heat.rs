@@ -4,9 +4,9 @@ use std::collections::TryReserveError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU16, AtomicU64};
 
+use super::collected::collected;
 use super::handle::CacheHandle;
-use super::hot_cache::CacheProbe;
-use super::shape::collected;
+use super::probe::CacheProbe;
 
 /// One access in so many is counted.
 const SAMPLING: u64 = 16;

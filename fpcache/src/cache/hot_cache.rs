@@ -4,33 +4,16 @@ use std::fmt;
 use std::num::NonZeroU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use fpcache_index::Window;
-
 use super::bucket::{BUCKET_BYTES, Bucket, WORDS};
+use super::collected::collected;
 use super::handle::{CacheHandle, CounterLines, Counts};
 use super::heat::SegmentHeat;
 use super::packing::Packing;
 use super::policy::{admits, after_hit, first_level, lowers};
-use super::shape::{NoCache, Shape, collected};
+use super::probe::CacheProbe;
+use super::shape::{NoCache, Shape};
 use super::variants::{D, Deltas, F, Fd, Full};
 use super::{Policy, Variant};
-
-/// What the read path knows of a key before it reads: all an entry is relative to.
-#[derive(Clone, Copy, Debug)]
-pub struct CacheProbe {
-    /// The key's 64-bit hash: the bucket comes from its high bits, tags from its low ones.
-    pub hash: u64,
-    /// The key's slot encoding as a word.
-    pub key: u64,
-    /// The slot the model predicts.
-    pub predicted: u32,
-    /// The slots in which the key can lie.
-    pub window: Window,
-    /// Offset of the segment's slot 0 in the region, in bytes.
-    pub slots: u64,
-    /// Bytes from one slot to the next.
-    pub slot_bytes: u32,
-}
 
 /// What an entry says of a key: a slot of its window, which may hold another key. Two words, so that it travels in
 /// registers.

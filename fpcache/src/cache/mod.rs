@@ -21,6 +21,7 @@
 //! cache line stays shared between processors; hits are counted in the [`CacheHandle`], a line of the thread's own.
 
 mod bucket;
+mod collected;
 mod config;
 mod handle;
 mod heat;
@@ -29,6 +30,7 @@ mod hot_cache;
 mod model;
 mod packing;
 mod policy;
+mod probe;
 mod shape;
 mod sync;
 mod variants;
@@ -37,5 +39,6 @@ pub use config::{
     CacheConfig, CacheStats, OnConflict, Policy, UnknownOnConflict, UnknownPolicy, UnknownVariant, Variant,
 };
 pub use handle::{CacheHandle, Counts};
-pub use hot_cache::{CacheProbe, CachedSlot, HotCache};
+pub use hot_cache::{CachedSlot, HotCache};
+pub use probe::CacheProbe;
 pub use shape::{NoCache, Shape};

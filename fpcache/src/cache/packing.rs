@@ -1,7 +1,7 @@
 //! What the words of a bucket mean: entries and their marks, whatever the variant.
 
 use super::bucket::WORDS;
-use super::hot_cache::CacheProbe;
+use super::probe::CacheProbe;
 
 /// Where in a bucket entries lie and what their bits mean: one type per variant. Every function is total: words may
 /// hold anything.

@@ -1,7 +1,5 @@
 //! How large a hot cache is, and why there may be none.
 
-use std::collections::TryReserveError;
-
 use bytesize::ByteSize;
 
 use super::heat::SegmentHeat;
@@ -68,12 +66,4 @@ pub enum NoCache {
         ByteSize(*.0).display().iec()
     )]
     Memory(u64),
-}
-
-/// As many values, where there is memory for exactly those.
-pub(super) fn collected<T>(count: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, TryReserveError> {
-    let mut all = Vec::new();
-    all.try_reserve_exact(count)?;
-    all.resize_with(count, value);
-    Ok(all.into_boxed_slice())
 }

@@ -16,8 +16,8 @@
 //! 8 bits of tag.
 
 use super::bucket::WORDS;
-use super::hot_cache::CacheProbe;
 use super::packing::Packing;
+use super::probe::CacheProbe;
 
 /// Deltas of a table: how far slots lie from where the model puts them.
 #[derive(Clone, Copy, Debug)]
