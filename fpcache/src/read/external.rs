@@ -3,22 +3,18 @@
 //! The slot vouches for the value's checksum and the checksum for the value, so that nothing else is asked of the bytes that
 //! arrive. If they are not the value, the record has changed since its slot was read, and is read again as one that was being
 //! written; what keeps failing ends in [`ReadError::Contended`]. Most tables have no such values: all of this is kept apart from
-//! the ways of those. What a lookup does about them is in the engine.
+//! the ways of those. What a lookup does about them is in the engine, what scans do in `scan/values.rs`.
 
 use fpcache_fabric::{Batch, Endpoint, REGION, RemoteAddr};
 use zerocopy::IntoBytes;
 
 use super::ReadError;
-use super::scan::{Progress, ScanScratch};
 use crate::key_space::KeySpace;
-use crate::layout::{Stored, ValueExtent};
+use crate::layout::ValueExtent;
 use crate::table_view::TableView;
 
-/// Most bytes of values that a group's keys ask for with one doorbell, and a scan's; a value that is longer comes alone.
+/// Most bytes of values that a group's keys ask for with one doorbell; a value that is longer comes alone.
 pub(super) const GROUP_BYTES: u64 = 64 << 20;
-const SCAN_BYTES: usize = 256 << 10;
-/// Bytes of values after which a scan stops, so that whoever scans takes them before there are more.
-const PAUSE_BYTES: usize = 16 << 20;
 /// Bytes that buffers keep from one long value to the next.
 const KEPT_BYTES: usize = 1 << 20;
 
@@ -93,119 +89,6 @@ pub fn fetch_value<'b, K: KeySpace, E: Endpoint>(
     let words = &mut buffer[..bytes / 8];
     endpoint.read_words(from, words)?;
     Ok(extents.value(extent, words.as_bytes()))
-}
-
-/// Where a scan has the value of a record.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// Where it starts in the arena, or the number of its extent.
-    pub(super) start: usize,
-    bytes: u32,
-    is_external: bool,
-}
-
-impl Place {
-    /// Puts a value into the arena, or its extent to the others.
-    #[inline]
-    pub(super) fn keep(value: &Stored<'_>, arena: &mut Vec<u8>, extents: &mut Vec<ValueExtent>) -> Self {
-        match value {
-            Stored::Here(value) => Self::of(value, arena),
-            Stored::External(extent) => {
-                extents.push(*extent);
-                Self { start: extents.len() - 1, bytes: extent.bytes, is_external: true }
-            }
-        }
-    }
-
-    #[inline]
-    fn of(value: &[u8], arena: &mut Vec<u8>) -> Self {
-        let start = arena.len();
-        arena.extend_from_slice(value);
-        // Values have at most 16 MiB.
-        Self { start, bytes: value.len() as u32, is_external: false }
-    }
-
-    /// The value; nothing of one that is outside.
-    #[inline]
-    pub(super) fn value(self, arena: &[u8]) -> &[u8] {
-        if self.is_external { &[] } else { &arena[self.start..][..self.bytes as usize] }
-    }
-
-    /// That of a record of which no more is wanted than its key.
-    pub(super) const NOT_WANTED: Self = Self { start: 0, bytes: 0, is_external: false };
-
-    #[inline]
-    pub(super) fn is_here(&self) -> bool {
-        !self.is_external
-    }
-}
-
-/// What became of asking for values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    /// They are on their way.
-    Posted,
-    /// There are enough for once.
-    Enough,
-    /// The first of them lies where none can: its slot is to be read again.
-    Impossible,
-}
-
-impl<K: KeySpace> ScanScratch<K> {
-    /// Asks for the next values that are missing, in order.
-    #[cold]
-    pub(super) fn ask_for_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> Asked {
-        let of_table = Extents::of(view);
-        let Self { batch, stretches, records, arena, extents, landings, .. } = self;
-        // Whoever goes on from where the scan stops must get on.
-        if progress.whole > 0 && arena.len() > PAUSE_BYTES {
-            return Asked::Enough;
-        }
-        batch.clear();
-        stretches.clear();
-        landings.clear();
-        let mut left = SCAN_BYTES;
-        for found in records[progress.whole..].iter().filter(|found| !found.value.is_here()) {
-            let Some((from, bytes)) = of_table.place(extents[found.value.start]) else { break };
-            if bytes > left && !landings.is_empty() {
-                break;
-            }
-            left = left.saturating_sub(bytes);
-            landings.push(batch.read(from, bytes));
-            progress.cost.reads += 1;
-            progress.cost.bytes += bytes as u64;
-        }
-        if landings.is_empty() {
-            return Asked::Impossible;
-        }
-        progress.cost.round_trips += 1;
-        Asked::Posted
-    }
-
-    /// Takes the values that arrived, in order. `false` if one is not what its slot said: the scan goes on from there.
-    #[cold]
-    pub(super) fn take_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> bool {
-        let of_table = Extents::of(view);
-        let Self { batch, records, arena, extents, landings, .. } = self;
-        let mut landings = landings.drain(..);
-        let mut is_proven = true;
-        for found in &mut records[progress.whole..] {
-            if !found.value.is_here() {
-                let Some(landing) = landings.next() else { break };
-                let value = of_table.value(extents[found.value.start], batch.bytes(landing));
-                let Some(value) = value else {
-                    is_proven = false;
-                    break;
-                };
-                found.value = Place::of(value, arena);
-                progress.attempts = 0;
-            }
-            progress.whole += 1;
-        }
-        drop(landings);
-        clear(batch);
-        is_proven
-    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,7 @@
 
 mod blocks;
 mod scratch;
+mod values;
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -29,9 +30,9 @@ use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 use blocks::{Cover, Cut, Slots};
 pub use scratch::ScanScratch;
 use scratch::Stretch;
-pub(super) use scratch::{Found, Progress};
+pub(super) use scratch::{Found, Place, Progress};
+pub(super) use values::Asked;
 
-use super::external::{Asked, Place};
 use super::verify::{Rules, SlotRead, classify};
 use super::{Cost, Operation, ReadError, Step};
 use crate::group_tables::{GroupTables, SegmentName};

@@ -10,8 +10,7 @@ use fpcache_fabric::{Batch, Landing};
 
 use super::place::{Coming, Found, Pages, Place};
 use crate::key_space::KeySpace;
-use crate::read::external::{Asked, Place as ValuePlace};
-use crate::read::scan::{Found as Kept, Progress, ROUND_BYTES, ScanScratch};
+use crate::read::scan::{Asked, Found as Kept, Place as ValuePlace, Progress, ROUND_BYTES, ScanScratch};
 use crate::read::verify::{Rules, SlotRead, classify};
 use crate::read::{Cost, Operation, ReadError, Step};
 use crate::table_view::TableView;

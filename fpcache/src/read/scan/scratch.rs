@@ -5,9 +5,8 @@ use fpcache_fabric::{Batch, Landing};
 
 use super::blocks::Cover;
 use crate::key_space::KeySpace;
-use crate::layout::ValueExtent;
+use crate::layout::{Stored, ValueExtent};
 use crate::models::Segment;
-use crate::read::external::Place;
 use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
 
 /// A stretch of one segment's slots that was asked for.
@@ -63,6 +62,55 @@ impl Progress {
 pub(in crate::read) struct Found<K: KeySpace> {
     pub(in crate::read) key: K::Kept,
     pub(in crate::read) value: Place,
+}
+
+/// Where a scan has the value of a record.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::read) struct Place {
+    /// Where it starts in the arena, or the number of its extent.
+    pub(super) start: usize,
+    bytes: u32,
+    is_external: bool,
+}
+
+impl Place {
+    /// Puts a value into the arena, or its extent to the others.
+    #[inline]
+    pub(in crate::read) fn keep(
+        value: &Stored<'_>,
+        arena: &mut Vec<u8>,
+        extents: &mut Vec<ValueExtent>,
+    ) -> Self {
+        match value {
+            Stored::Here(value) => Self::of(value, arena),
+            Stored::External(extent) => {
+                extents.push(*extent);
+                Self { start: extents.len() - 1, bytes: extent.bytes, is_external: true }
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn of(value: &[u8], arena: &mut Vec<u8>) -> Self {
+        let start = arena.len();
+        arena.extend_from_slice(value);
+        // Values have at most 16 MiB.
+        Self { start, bytes: value.len() as u32, is_external: false }
+    }
+
+    /// The value; nothing of one that is outside.
+    #[inline]
+    fn value(self, arena: &[u8]) -> &[u8] {
+        if self.is_external { &[] } else { &arena[self.start..][..self.bytes as usize] }
+    }
+
+    /// That of a record of which no more is wanted than its key.
+    pub(in crate::read) const NOT_WANTED: Self = Self { start: 0, bytes: 0, is_external: false };
+
+    #[inline]
+    pub(in crate::read) fn is_here(&self) -> bool {
+        !self.is_external
+    }
 }
 
 impl<K: KeySpace> Default for ScanScratch<K> {
