@@ -6,6 +6,7 @@
 //! runs an operation over an endpoint; a fabric with real latency can interleave many. A batch costs one dependent round
 //! trip however many requests it carries, which is how a group of keys is looked up at the price of one.
 
+mod asking;
 mod attempt;
 mod engine;
 mod external;

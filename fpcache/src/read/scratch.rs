@@ -2,8 +2,8 @@
 
 use fpcache_fabric::Batch;
 
+use super::asking::Asking;
 use super::engine::{Lists, Probe};
-use super::lookup::Asking;
 use super::outcome::{Outcome, Outcomes};
 use super::records::Records;
 use crate::cache::CacheHandle;

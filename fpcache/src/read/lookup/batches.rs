@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fpcache_fabric::{Batch, Landing};
 
-use super::at_node::{Answers, put_question};
+use super::question::{Answers, put_question};
 use crate::key_space::KeySpace;
 use crate::layout::Corrupt;
 use crate::matching::Matcher;

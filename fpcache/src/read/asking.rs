@@ -1,4 +1,4 @@
-//! Whether it is worth asking the memory node, by how questions went.
+//! Whether it is worth asking the memory node, by how questions went. Kept with the buffers of lookups in batches.
 
 /// Questions in vain in a row after which some lookups ask no more.
 const PATIENCE: u32 = 4;
@@ -14,7 +14,7 @@ const MOST_PASSED: u32 = 1024;
 /// there is one at all. A question is in vain if it has an answer for less than half of its keys: the round trip of the others is lost.
 /// One that is not makes all well.
 #[derive(Clone, Copy, Default, Debug)]
-pub(in crate::read) struct Asking {
+pub(super) struct Asking {
     /// Questions in a row that were in vain.
     in_vain: u32,
     /// Lookups that ask nothing yet.
@@ -23,14 +23,14 @@ pub(in crate::read) struct Asking {
 
 impl Asking {
     /// Whether the next lookup asks.
-    pub(in crate::read) fn may_ask(&mut self) -> bool {
+    pub(super) fn may_ask(&mut self) -> bool {
         let may = self.to_pass == 0;
         self.to_pass = self.to_pass.saturating_sub(1);
         may
     }
 
     /// A question about so many keys came back, of which these were answered.
-    pub(in crate::read) fn came_back(&mut self, answered: usize, keys: usize) {
+    pub(super) fn came_back(&mut self, answered: usize, keys: usize) {
         self.in_vain = if answered * 2 >= keys { 0 } else { self.in_vain.saturating_add(1) };
         self.to_pass = match self.in_vain.checked_sub(PATIENCE) {
             None => 0,
