@@ -1,7 +1,7 @@
 //! The pages that hold entries.
 
-use super::group::{Node, counted_bytes};
 use super::key::{DirectoryKey, Kind};
+use super::node::{Node, counted_bytes};
 use super::separators::{BLOCK, PAGE};
 use std::alloc::Layout;
 use std::sync::Arc;

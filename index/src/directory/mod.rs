@@ -5,6 +5,7 @@ mod group;
 mod iter;
 mod key;
 mod leaf;
+mod node;
 mod page;
 mod plain;
 mod separators;

@@ -1,8 +1,8 @@
 //! Pages of `u64` separators: the heads are the separators, and there is no text.
 
-use super::group::chunks;
 use super::key::Kind;
 use super::leaf::{LEAF, Leaf};
+use super::node::chunks;
 use super::separators::{BLOCK, Separators, count_not_above, step};
 use std::array;
 use std::sync::Arc;

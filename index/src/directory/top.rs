@@ -1,8 +1,9 @@
 //! What lies above the groups of a directory.
 
-use super::group::{Group, Node, change, chunks, counted_bytes, settle};
+use super::group::Group;
 use super::key::DirectoryKey;
 use super::leaf::{self, Leaf};
+use super::node::{Node, change, chunks, counted_bytes, settle};
 use super::separators::PAGE;
 use std::alloc::Layout;
 use std::array;

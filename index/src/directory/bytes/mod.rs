@@ -7,9 +7,9 @@ mod head;
 mod search;
 mod text;
 
-use super::group::counted_bytes;
 use super::key::Kind;
 use super::leaf::{LEAF, Leaf};
+use super::node::counted_bytes;
 use super::separators::{PAGE, Separators};
 use search::{Search, Trail};
 use std::sync::Arc;
