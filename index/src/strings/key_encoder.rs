@@ -19,8 +19,6 @@
 //! order-0 coding, as its shares are set; see `train` for the contexts chosen. A byte seen in training is a class of its
 //! own, and so is each run of unseen bytes between two of them, divided evenly.
 
-use super::train::{self, Training};
-
 /// Maps byte strings to coordinates that never decrease in lexicographic order.
 ///
 /// A table with a row of shares for each of a few contexts; the same numbers on every processor. Every byte string has a
@@ -110,25 +108,6 @@ impl KeyEncoder {
     /// The greatest coordinate of a key that has what its segment skips.
     pub const MAX_CODE: u64 = (1 << BITS) - 1;
 
-    /// The encoder that knows nothing of the keys: base-256 numbers, the end of a string a digit below all others.
-    pub fn plain() -> Self {
-        train::plain()
-    }
-
-    /// An encoder for keys like those of the sample.
-    ///
-    /// A sample of 50,000 keys drawn evenly does; order does not matter. An empty one gives [`Self::plain`]. 0.3 to
-    /// 1 µs per key of the sample, and a few hundred bytes of memory for the time.
-    pub fn train<'a>(sample: impl IntoIterator<Item = &'a [u8]>, training: &Training) -> Self {
-        train::train(sample.into_iter().collect(), training)
-    }
-
-    /// The encoder that numbers the bytes seen in the sample by rank, all with equal shares: what [`Self::train`] is to
-    /// be compared with.
-    pub fn ranks<'a>(sample: impl IntoIterator<Item = &'a [u8]>) -> Self {
-        train::uniform(&train::seen(sample))
-    }
-
     pub(super) fn from_table(classes: Classes, cells: Vec<Cell>) -> Self {
         Self { classes, cells: cells.into() }
     }
@@ -185,16 +164,13 @@ impl KeyEncoder {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-
-    fn every_other() -> KeyEncoder {
-        let mut seen = [false; 256];
-        (b'a'..=b'z').step_by(2).for_each(|byte| seen[usize::from(byte)] = true);
-        train::uniform(&seen)
-    }
+    use crate::strings::Training;
 
     #[test]
     fn bytes_seen_and_runs_of_others_are_classes() {
-        let classes = every_other().classes;
+        let mut seen = [false; 256];
+        (b'a'..=b'z').step_by(2).for_each(|byte| seen[usize::from(byte)] = true);
+        let classes = Classes::new(&seen);
         // 13 seen, 12 between, one run before and one after.
         assert_eq!(classes.count, 27);
         assert_eq!(

@@ -55,20 +55,36 @@ const SMOOTHING: f64 = 4.0;
 /// Weight of a class of bytes never seen, where that of a seen one is 1.
 const UNSEEN: f64 = 0.05;
 
-/// The encoder without training.
-pub(super) fn plain() -> KeyEncoder {
-    uniform(&[true; 256])
+impl KeyEncoder {
+    /// The encoder that knows nothing of the keys: base-256 numbers, the end of a string a digit below all others.
+    pub fn plain() -> Self {
+        uniform(&[true; 256])
+    }
+
+    /// An encoder for keys like those of the sample.
+    ///
+    /// A sample of 50,000 keys drawn evenly does; order does not matter. An empty one gives [`Self::plain`]. 0.3 to
+    /// 1 µs per key of the sample, and a few hundred bytes of memory for the time.
+    pub fn train<'a>(sample: impl IntoIterator<Item = &'a [u8]>, training: &Training) -> Self {
+        train(sample.into_iter().collect(), training)
+    }
+
+    /// The encoder that numbers the bytes seen in the sample by rank, all with equal shares: what [`Self::train`] is to
+    /// be compared with.
+    pub fn ranks<'a>(sample: impl IntoIterator<Item = &'a [u8]>) -> Self {
+        uniform(&seen(sample))
+    }
 }
 
 /// Which bytes are in the sample.
-pub(super) fn seen<'a>(sample: impl IntoIterator<Item = &'a [u8]>) -> [bool; 256] {
+fn seen<'a>(sample: impl IntoIterator<Item = &'a [u8]>) -> [bool; 256] {
     let mut seen = [false; 256];
     sample.into_iter().flatten().for_each(|byte| seen[usize::from(*byte)] = true);
     seen
 }
 
 /// Equal shares for all bytes seen and the end.
-pub(super) fn uniform(seen: &[bool; 256]) -> KeyEncoder {
+fn uniform(seen: &[bool; 256]) -> KeyEncoder {
     let classes = Classes::new(seen);
     let mut cells = Vec::with_capacity(classes.width());
     push_row(&mut cells, &equal_shares(&classes, seen));
@@ -76,7 +92,7 @@ pub(super) fn uniform(seen: &[bool; 256]) -> KeyEncoder {
 }
 
 /// The encoder for keys like the sample's.
-pub(super) fn train(mut sample: Vec<&[u8]>, training: &Training) -> KeyEncoder {
+fn train(mut sample: Vec<&[u8]>, training: &Training) -> KeyEncoder {
     if sample.len() > MAX_SAMPLE {
         let step = sample.len().div_ceil(MAX_SAMPLE);
         sample = sample.into_iter().step_by(step).collect();
@@ -84,7 +100,7 @@ pub(super) fn train(mut sample: Vec<&[u8]>, training: &Training) -> KeyEncoder {
     sample.sort_unstable();
     sample.dedup();
     if sample.is_empty() {
-        return plain();
+        return KeyEncoder::plain();
     }
     let seen = seen(sample.iter().copied());
     let classes = Classes::new(&seen);
