@@ -21,7 +21,6 @@ use super::error::TableOpenError;
 use super::folders::TablesFolder;
 use super::hosted::{self, HostedTable};
 use super::open::Opening;
-use super::ranges::Mapping;
 use crate::nice::stand_back;
 
 /// A table that is to be made.
@@ -114,6 +113,24 @@ impl Dropping {
             warn!("files of the dropped table `{name}` could not be removed: {error}");
         }
         Ok(())
+    }
+}
+
+/// A later map for a range, on its way to the disk.
+pub(super) struct Mapping {
+    pub(super) name: TableName,
+    pub(super) map: Arc<RangeMap>,
+    pub(super) folder: Option<Arc<TablesFolder>>,
+}
+
+impl Mapping {
+    /// Makes it last.
+    fn run(&self) -> Result<(), Refusal> {
+        let Some(folder) = &self.folder else { return Ok(()) };
+        folder.put_map(&self.name, &self.map).map_err(|error| {
+            let why = format!("the map of the range `{}` could not be written: {error}", self.name);
+            Refusal::new(ErrorCode::NotDurable, why)
+        })
     }
 }
 

@@ -13,9 +13,8 @@ use fpcache_fabric::{AccessError, ClientId, Export, Handled, HugePages, NodeMemo
 use tracing::error;
 
 use super::error::TableOpenError;
-use super::folders::TablesFolder;
 use super::hosted::HostedTable;
-use super::jobs::Job;
+use super::jobs::{Job, Mapping};
 use super::{Catalogue, NO_TABLE};
 
 /// The region of those who name no table: a superblock without one, and the maps of the tables that
@@ -64,24 +63,6 @@ impl Lobby {
         self.region.write_bytes(MAPS_OFFSET + HEAD as u64, maps)?;
         self.region.release();
         self.region.write_bytes(MAPS_OFFSET, head)
-    }
-}
-
-/// A later map for a range, on its way to the disk.
-pub(super) struct Mapping {
-    pub(super) name: TableName,
-    pub(super) map: Arc<RangeMap>,
-    folder: Option<Arc<TablesFolder>>,
-}
-
-impl Mapping {
-    /// Makes it last.
-    pub(super) fn run(&self) -> Result<(), Refusal> {
-        let Some(folder) = &self.folder else { return Ok(()) };
-        folder.put_map(&self.name, &self.map).map_err(|error| {
-            let why = format!("the map of the range `{}` could not be written: {error}", self.name);
-            Refusal::new(ErrorCode::NotDurable, why)
-        })
     }
 }
 
