@@ -1,11 +1,22 @@
-//! A cursor over the frames of a log file.
+//! A file of the log, and a cursor over its frames. For the reader of the log.
 
 use super::disk::{Disk, DiskError};
+use super::error::RecoveryError;
 use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, Fault, Frame};
-use super::log::{LogFile, RecoveryError};
 use super::lsn::Lsn;
 
 const WINDOW_BYTES: usize = 1 << 20;
+
+/// One file of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogFile {
+    /// Its name.
+    pub name: String,
+    /// Its first record's LSN.
+    pub first: Lsn,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
 
 /// A place in a file, and the bytes around it.
 #[derive(Debug)]

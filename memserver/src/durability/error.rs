@@ -1,4 +1,4 @@
-//! Errors of writing the log and of its staging ring.
+//! Errors of writing and reading the log, and of its staging ring.
 
 use fpcache_fabric::AccessError;
 
@@ -38,6 +38,83 @@ impl LogError {
     pub fn is_full(&self) -> bool {
         matches!(self, Self::Write { source, .. } if source.kind == DiskErrorKind::Full)
     }
+}
+
+/// A log that cannot be relied on.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RecoveryError {
+    /// A file could not be read, cut or synced.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// A file is not what was written.
+    #[error(
+        "log file {file} is damaged at offset {offset}, where record {lsn} should be: {why}; restore it from a copy, or \
+         move it and the log files behind it away to start from the snapshot and the files before alone (writes from \
+         LSN {lsn} on are lost then)"
+    )]
+    Damaged {
+        /// The file's name.
+        file: String,
+        /// Offset of the first bad byte's record.
+        offset: u64,
+        /// The record that should be there.
+        lsn: Lsn,
+        /// What is wrong.
+        why: String,
+    },
+    /// A file's header is not what was written.
+    #[error(
+        "log file {file} cannot be used: {why}; restore it from a copy, or move it and the log files behind it away to \
+         start from the snapshot and the files before alone (writes from LSN {lsn} on are lost then)"
+    )]
+    BadFile {
+        /// The file's name.
+        file: String,
+        /// The first record by the file's name.
+        lsn: Lsn,
+        /// What is wrong.
+        why: String,
+    },
+    /// Files are missing between two.
+    #[error(
+        "the log's records {from} to {to} are missing before file {file}; restore the missing file, or move {file} and \
+         the log files behind it away to start from the snapshot and the files before alone (writes from LSN {from} on \
+         are lost then)"
+    )]
+    Gap {
+        /// First missing record.
+        from: Lsn,
+        /// Last missing record.
+        to: Lsn,
+        /// The file after the gap.
+        file: String,
+    },
+    /// The files do not hold the record to begin with.
+    #[error(
+        "record {wanted} of the log is needed, but its files hold {first} to {last}; restore the missing log files, or \
+         the snapshot that belongs to these"
+    )]
+    OutOfReach {
+        /// The record asked for.
+        wanted: Lsn,
+        /// First record of the files.
+        first: Lsn,
+        /// Last record of the files.
+        last: Lsn,
+    },
+    /// The file belongs to another store.
+    #[error(
+        "log file {file} belongs to another store (lineage {found:016x}, not {expected:016x}); move it back there"
+    )]
+    Lineage {
+        /// The file's name.
+        file: String,
+        /// The lineage it names.
+        found: u64,
+        /// The lineage of the store.
+        expected: u64,
+    },
 }
 
 /// A staging ring that cannot be used.

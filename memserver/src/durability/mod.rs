@@ -29,7 +29,7 @@
 //! |---|---|
 //! | [`disk`], [`memory_disk`] | files on disk, and in memory with faults |
 //! | [`policy`] | when to sync |
-//! | [`error`] | errors of writing the log |
+//! | [`error`] | errors of writing and reading the log |
 //! | `frame` | the bytes of the log's files |
 //! | [`staging`], `ring` | the staging ring, the writer's end |
 //! | [`drain`], [`drain_thread`], `signals` | from the ring to files |
