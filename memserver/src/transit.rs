@@ -18,6 +18,8 @@ use fpcache_fabric::SHORT_BODY;
 
 /// Bytes of long requests that are kept at most, and of replies.
 const MOST: usize = 8 << 20;
+/// Bytes of the longest reply to a lookup: more than a client has room for.
+pub(crate) const MOST_REPLY: usize = 1 << 20;
 
 /// Bytes that are kept.
 #[derive(Debug, Default)]

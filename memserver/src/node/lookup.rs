@@ -12,10 +12,8 @@ use fpcache_fabric::{NodeMemory, SHORT_BODY};
 use crate::node::parked::{Progress, Until, cost};
 use crate::node::serving::{Answer, internal};
 use crate::node::{MemoryNode, NodeState};
-use crate::transit::Held;
+use crate::transit::{Held, MOST_REPLY};
 
-/// Bytes of the longest reply: more than a client has room for.
-pub(crate) const MOST_REPLY: usize = 1 << 20;
 /// Bytes of a reply to a key, without its value.
 const LEAST: usize = 16;
 /// Bytes by which the last record may exceed the longest reply.

@@ -19,8 +19,7 @@ use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::loader::ChunkPlace;
 use crate::node::MemoryNode;
-use crate::node::lookup::MOST_REPLY;
-use crate::transit::Held;
+use crate::transit::{Held, MOST_REPLY};
 
 /// The allowance of a turn, in nanoseconds.
 pub(crate) const QUANTUM: i64 = 300_000;
