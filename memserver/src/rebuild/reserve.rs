@@ -8,7 +8,8 @@
 
 use std::ops::Range;
 
-use super::plan::{Gathered, Limits, Room, RunOptions, SMALL};
+use super::gather::{Gathered, SMALL};
+use super::options::{Limits, Room, RunOptions};
 use super::runs::Run;
 
 /// Records that become segments of their own.

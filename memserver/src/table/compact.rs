@@ -19,7 +19,7 @@ use super::rebuilder::planned::Making;
 use super::room::Sparing;
 use super::segments::Segments;
 use super::segments::slots::Slots;
-use crate::rebuild::plan::{RUN_ENDED, SMALL};
+use crate::rebuild::gather::{RUN_ENDED, SMALL};
 use crate::recovery_area::MOST_REPLACED;
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;

@@ -1,0 +1,176 @@
+//! How segments are rebuilt: the options, and the limits that follow from them. For plans and the reserves in them.
+
+use fpcache_index::SegmentOptions;
+
+/// How segments are rebuilt.
+///
+/// The defaults are for ε 32. Slots copied per inserted key, while a store of 400,000 keys loaded
+/// at fill 0.85 doubles, and what it has then; `tests/growth_copies.rs` has the simulation:
+///
+/// | keys | copies | rebuilds per 1,000 | keys of a segment | window, slots | slots per key |
+/// |---|---|---|---|---|---|
+/// | uniform, at random | 4.4 | 3.0 | 930 | 64 | 1.23 |
+/// | fb, at random | 4.5 | 28.5 | 99 | 58 | 1.26 |
+/// | uniform, appended or descending | 1.0 | 0.6 | 1,500 | 43 | 1.18 |
+/// | fb, appended or descending | 1.3 | 12.7 | 117 | 55 | 1.18 |
+/// | uniform, in order between those loaded | 4.0 | 17.8 | 173 | 60 | 1.28 |
+/// | fb, in order between those loaded | 2.9 | 19.0 | 83 | 56 | 1.27 |
+/// | uniform, at random from the next 100 | 5.2 | 20.2 | 189 | 61 | 1.28 |
+///
+/// Freshly loaded, windows have 21 slots for uniform keys, 3,053 to a segment, and 54 for fb, 191
+/// to a segment. Runs between two loaded keys cost 0.9 to 1.2 copies, one or sixteen in turn, with
+/// updates among them or not; two uniform inserts to one of a run cost 2.8 to 3.9.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct RebuildOptions {
+    /// The table's ε, in slots: the ε of every rebuilt segment. Loaded segments may keep their true
+    /// one, often far narrower: their first rebuild comes soon and widens them (4.4 copies per key
+    /// either way). A lower ε here costs copies: with 100,000 uniform keys 4.5 at 32, 5.2 at 24,
+    /// 6.6 at 20 and 11 at 16; fb 4.5, 5.9, 10 and 23.
+    pub epsilon: u32,
+    /// Share of ε with which keys are cut into pieces. What is left is room in each window for keys
+    /// that crowd later: at 1 uniform keys cost 6.3 copies and fb 10.3; at 0.75, 4.8 and 4.9; at
+    /// 0.55, 4.2 and 4.5, but a fifth more segments.
+    pub fit: f64,
+    /// Share of a rebuilt segment's slots that hold keys. At 0.65 uniform keys cost 4.2 copies and
+    /// 1.38 slots, at 0.75 they cost 5.9 and 1.19.
+    pub fill: f64,
+    /// The same for keys that a run of ordered inserts left behind, and for the room ahead of it.
+    pub settled_fill: f64,
+    /// Most slots of a segment.
+    pub max_slots: u16,
+    /// Most bytes of a segment's slots, where that is less.
+    pub max_segment_bytes: usize,
+    /// Bytes of a slot and its fingerprint.
+    pub slot_bytes: usize,
+    /// Least slots of a segment, where ε reaches that far: a few keys alone do not fill theirs at
+    /// once.
+    pub least_slots: u16,
+    /// How ordered inserts are met.
+    pub runs: RunOptions,
+}
+
+impl RebuildOptions {
+    /// The same for records that are brought together because deletes left their segments half
+    /// empty: fuller, because nobody inserts there.
+    #[must_use]
+    pub fn compact(self) -> Self {
+        Self { fill: self.compact_fill(), ..self }
+    }
+
+    /// Share of the slots that hold keys when segments were brought together.
+    pub fn compact_fill(&self) -> f64 {
+        const OF_SETTLED: f64 = 0.9;
+        self.fill.max(self.settled_fill * OF_SETTLED)
+    }
+
+    /// ε of the cuts.
+    pub fn cut_epsilon(&self) -> u32 {
+        Limits::new(self).cut
+    }
+}
+
+impl Default for RebuildOptions {
+    /// ε 32 cut at 0.625 of it, fill 0.70, 0.85 where settled, 16 to 2,048 slots of 25 bytes, at
+    /// most 1 MiB.
+    fn default() -> Self {
+        Self {
+            epsilon: 32,
+            fit: 0.625,
+            fill: 0.70,
+            settled_fill: 0.85,
+            max_slots: 2048,
+            max_segment_bytes: 1 << 20,
+            slot_bytes: 25,
+            least_slots: 16,
+            runs: RunOptions::default(),
+        }
+    }
+}
+
+/// How ordered inserts are met.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunOptions {
+    /// Least records of a run. A window fills up with about 15 of them first; fewer than 8 are
+    /// often chance.
+    pub least: usize,
+    /// Slots kept ahead of a run, as a multiple of the run's records.
+    pub growth: usize,
+    /// The same for a run that passes through older keys, at most as many as it left between those
+    /// behind it.
+    pub growth_among_keys: usize,
+    /// Keys of a segment in the way of a run, which are copied when it gets there, or about a hot
+    /// spot.
+    pub keys_ahead: usize,
+}
+
+impl Default for RunOptions {
+    /// From 8 records on, a reserve of twice the run, of up to 16 times among older keys, and 96
+    /// keys ahead.
+    fn default() -> Self {
+        Self { least: 8, growth: 2, growth_among_keys: 16, keys_ahead: 96 }
+    }
+}
+
+/// How full and how long segments may be.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    fill: f64,
+    max_slots: u16,
+}
+
+impl Room {
+    /// Most keys of a segment: at least 1.
+    pub(super) fn max_keys(self) -> usize {
+        ((f64::from(self.max_slots) * self.fill) as usize).max(1)
+    }
+}
+
+/// The options, every one in range.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) epsilon: u16,
+    /// ε of the cuts, at most the one above.
+    pub(super) cut: u32,
+    pub(super) fill: f64,
+    pub(super) settled_fill: f64,
+    max_slots: u16,
+    pub(super) least_slots: u16,
+}
+
+impl Limits {
+    pub(super) fn new(options: &RebuildOptions) -> Self {
+        let epsilon = options.epsilon.min(u32::from(u16::MAX)) as u16;
+        // Casts saturate and take NaN to 0.
+        let cut = ((f64::from(epsilon) * options.fit) as u32).min(u32::from(epsilon));
+        let share = |share: f64| if share >= 0.2 { share.min(1.0) } else { 0.2 };
+        let in_bytes = options.max_segment_bytes / options.slot_bytes.max(1);
+        let max_slots = in_bytes.min(usize::from(options.max_slots)).max(usize::from(Self::LEAST_MAX)) as u16;
+        let least_slots = options.least_slots.min(epsilon.saturating_add(1)).clamp(1, max_slots);
+        let (fill, settled_fill) = (share(options.fill), share(options.settled_fill));
+        Self { epsilon, cut, fill, settled_fill, max_slots, least_slots }
+    }
+
+    /// Segments of this many slots hold a key at every fill above.
+    const LEAST_MAX: u16 = 8;
+
+    /// Segments as long as there may be.
+    pub(super) fn whole(&self, fill: f64) -> Room {
+        Room { fill, max_slots: self.max_slots }
+    }
+
+    /// Segments of at most about this many keys.
+    pub(super) fn of_keys(&self, keys: usize, fill: f64) -> Room {
+        let slots = (keys as f64 / fill) as u16;
+        Room { fill, max_slots: slots.clamp(Self::LEAST_MAX, self.max_slots) }
+    }
+
+    pub(super) fn options(&self, room: Room, epsilon: u32) -> SegmentOptions {
+        SegmentOptions {
+            epsilon,
+            least_epsilon: u32::from(self.epsilon),
+            fill: room.fill,
+            max_slots: room.max_slots,
+            spread: true,
+        }
+    }
+}
