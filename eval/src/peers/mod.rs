@@ -35,7 +35,7 @@ use crate::verdict::Verdict;
 const DIVIDED_AMONG: u32 = 3;
 /// Lookups that are drawn, and the most of a pass.
 const LOOKUPS: u64 = 4_000_000;
-/// Answers that are compared, of each way to ask.
+/// Answers that are compared, of each way to ask, or as many as there are keys.
 const COMPARED: usize = 50_000;
 /// Lookups from which the length of a pass is found.
 const TRIED: usize = 2_000;
@@ -315,9 +315,10 @@ fn measure<'a, 'k>(
         ..*workload
     };
     let (mut mismatches, mut counts) = (Vec::new(), Vec::new());
+    let [compared, tried] = [COMPARED, TRIED].map(|most| most.min(workload.dataset.len()).max(1));
     for peer in &peers {
-        mismatches.push(peer.system.verify(&of(peer, COMPARED), bar)?.mismatches);
-        counts.push(count_for(arguments.seconds, |count| {
+        mismatches.push(peer.system.verify(&of(peer, compared), bar)?.mismatches);
+        counts.push(count_for(tried, arguments.seconds, |count| {
             let begun = Instant::now();
             peer.system.throughput(&of(peer, count))?;
             Ok(begun.elapsed())
@@ -350,15 +351,19 @@ fn measure<'a, 'k>(
     Ok(made.rows.iter().map(with_figures).collect())
 }
 
-/// Lookups that take about so many seconds.
-fn count_for(seconds: f64, mut time: impl FnMut(usize) -> anyhow::Result<Duration>) -> anyhow::Result<usize> {
-    let mut count = TRIED;
+/// Lookups that take about so many seconds, but no fewer than are `tried` first.
+fn count_for(
+    tried: usize,
+    seconds: f64,
+    mut time: impl FnMut(usize) -> anyhow::Result<Duration>,
+) -> anyhow::Result<usize> {
+    let mut count = tried;
     loop {
         let took = time(count)?.as_secs_f64();
         // A short try says little: a longer one follows.
         if took > seconds / 8.0 || count >= LOOKUPS as usize {
             let wanted = count as f64 * seconds / took.max(1e-9);
-            return Ok((wanted as usize).clamp(TRIED, LOOKUPS as usize));
+            return Ok((wanted as usize).clamp(tried, LOOKUPS as usize));
         }
         count *= 4;
     }

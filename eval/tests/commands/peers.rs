@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::support::{memory_node_in, program, runs, stderr};
 use serde_json::Value;
 
-const OPTIONS: [&str; 9] = ["peers", "--keys", "20K", "--seconds", "0.02", "--rounds", "1", "--json", "-"];
+const OPTIONS: [&str; 9] = ["peers", "--keys", "2K", "--seconds", "0.02", "--rounds", "1", "--json", "-"];
 
 fn rows(path: Option<&Path>) -> Vec<Value> {
     let mut command = program();

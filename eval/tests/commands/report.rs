@@ -27,7 +27,7 @@ fn samples() -> tempfile::TempDir {
         format!("sweep {small} --over threads --values 1,2 --out threads"),
         "ycsb --dataset ipv4:5K --workload A --ops 1K --rounds 1 --rate 20K --calibration-buffer 1MiB --json a.json".to_owned(),
         "ycsb --dataset ipv4:5K --workload A --ops 1K --rounds 1 --rate 40K --calibration-buffer 1MiB --json b.json".to_owned(),
-        "peers --keys 5K --seconds 0.01 --rounds 1 --system fpcache,hashmap --json peers.json".to_owned(),
+        "peers --keys 1K --seconds 0.01 --rounds 1 --system fpcache,hashmap --json peers.json".to_owned(),
         "density --dataset ipv4:5K --epsilon 16,64 --json density.json".to_owned(),
         "waits --keys 10K --seconds 0.02 --every-us 500 --load idle --json waits.json".to_owned(),
         "fabric --transport shm --bytes 8,64 --batch 1 --seconds 0.005 --json fabric.json".to_owned(),

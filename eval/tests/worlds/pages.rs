@@ -63,7 +63,7 @@ fn clients_whose_models_lie_in_pages_read_whatever_memory_and_network_do() {
         [("weather", Faults::WEATHER, 12_000_000), ("storm over clients", STORM_OVER_CLIENTS, 13_000_000)]
     {
         let tally = RefCell::new(Tally::default());
-        explore(first..first + 40, &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
+        explore(first..first + 20, &SimOptions { faults, ..SimOptions::default() }, |world: &mut World| {
             play(world, &in_pages(world.seed()), &tally)
         });
         let tally = tally.into_inner();

@@ -169,7 +169,7 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
 fn the_end_of_the_machine_leaves_a_beginning_of_what_was_not_synced() {
     let lost = Cell::new(0);
     let explored = explore(
-        4_000_000..4_000_100,
+        4_000_000..4_000_050,
         &SimOptions { faults: Faults::WEATHER, ..SimOptions::default() },
         |world| a_beginning_is_left(world, &lost),
     );
