@@ -12,6 +12,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::read::Side;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::Receiver;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::config::AsyncConfig;
 use super::counters::Counts;
@@ -39,6 +40,8 @@ struct Ways<K: BuildKeys> {
     ranges: Arc<Ranges<K>>,
     /// Of each range, once it is connected.
     ways: Box<[OnceLock<Way<K>>]>,
+    /// Of each range the turn to connect it.
+    turns: Box<[Semaphore]>,
     config: AsyncConfig,
     /// That of the workers.
     runtime: Handle,
@@ -80,6 +83,7 @@ impl<K: BuildKeys> Divided<K> {
         let ways = self.ways();
         let index = ways.ranges.index_of(key.borrow());
         let again = Keys::One(key.clone());
+        let _turn = ways.turn(index).await;
         match ways.ask(threads, index, (kind, Keys::One(key)), until, &answer).await {
             Some(answered) => answered,
             None => threads.ask((kind, again), until, answer).await,
@@ -95,6 +99,7 @@ impl<K: BuildKeys> Divided<K> {
         answer: impl Fn(To<Vec<R>>) -> Answer<K>,
     ) -> Result<Vec<R>, ClientError> {
         let ways = self.ways();
+        let _turns = ways.turns(&keys).await;
         match ways.ask_all(threads, (kind, &keys), until, &answer).await {
             Some(answered) => answered,
             None => threads.ask((kind, Keys::Many(keys)), until, answer).await,
@@ -112,6 +117,7 @@ impl<K: BuildKeys> Divided<K> {
         let (kind, mut index) = (Kind::Nearest(side), ways.ranges.index_of(key.borrow()));
         let mut from = key.clone();
         loop {
+            let _turn = ways.turn(index).await;
             match ways.ask(threads, index, (kind, Keys::One(from)), until, &Answer::Nearest).await {
                 Some(Ok(None)) => {}
                 Some(answered) => return answered,
@@ -158,6 +164,7 @@ impl<K: BuildKeys> Divided<K> {
         let until_key = own_end.clone().or_else(|| end.clone());
         let answer = |to| Answer::Scanned(until_key.clone(), limit, to);
         let keys = Keys::One(from.clone());
+        let _turn = ways.turn(index).await;
         match ways.ask(threads, index, (Kind::Scan, keys), until, &answer).await {
             // One that is full goes on within the range, if there is another key.
             Some(part) => part.map(|Part { records, next }| Part { records, next: next.or(own_end) }),
@@ -172,7 +179,31 @@ impl<K: BuildKeys> Divided<K> {
 impl<K: BuildKeys> Ways<K> {
     fn to(ranges: Arc<Ranges<K>>, config: AsyncConfig, runtime: &Handle, counts: &Arc<Counts>) -> Self {
         let ways = (0..ranges.count()).map(|_| OnceLock::new()).collect();
-        Self { ranges, ways, config, runtime: runtime.clone(), counts: Arc::clone(counts) }
+        let turns = (0..ranges.count()).map(|_| Semaphore::new(1)).collect();
+        Self { ranges, ways, turns, config, runtime: runtime.clone(), counts: Arc::clone(counts) }
+    }
+
+    /// The turn to connect a range, to be held while that is tried: of those who want keys of a memory node that says nothing only one
+    /// waits on a thread, of which there are few. `None` if the range is connected by now.
+    async fn turn(&self, index: usize) -> Option<SemaphorePermit<'_>> {
+        if self.way(index).is_some() {
+            return None;
+        }
+        // Nobody closes it.
+        let turn = self.turns[index].acquire().await.ok();
+        turn.filter(|_| self.way(index).is_none())
+    }
+
+    /// The turns of all ranges that these lie in, in the order in which everybody takes them.
+    async fn turns(&self, keys: &[K::Owned]) -> Vec<SemaphorePermit<'_>> {
+        let mut turns = Vec::new();
+        let is_wanted = |index| keys.iter().any(|key| self.ranges.index_of(key.borrow()) == index);
+        for index in 0..self.ranges.count() {
+            if self.way(index).is_none() && is_wanted(index) {
+                turns.extend(self.turn(index).await);
+            }
+        }
+        turns
     }
 
     /// The way to a range, if it is connected.

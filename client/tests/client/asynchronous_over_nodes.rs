@@ -163,6 +163,37 @@ fn a_silent_memory_node_keeps_no_read_of_tasks_from_another() {
     });
 }
 
+/// Reads of the silent one had all threads for blocking calls, one to connect it and the others to wait for that.
+#[test]
+fn a_memory_node_that_is_silent_from_the_beginning_keeps_no_read_of_tasks_from_another() {
+    let WithSilent { client: _, address: _, is_silent, _nodes: nodes } = WithSilent::new();
+    one_thread().block_on(async {
+        is_silent.store(true, Ordering::SeqCst);
+        let config = config().with_deadline(SILENT_PATIENCE);
+        let client = AsyncClient::of(Client::connect_with(&nodes[0].url, config).unwrap());
+        let mut waiting = JoinSet::new();
+        for key in 50..100u64 {
+            let client = client.clone();
+            waiting.spawn(async move { client.get(key * 20).await });
+        }
+        // They have begun by then.
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let begun = Instant::now();
+        for key in 0..50u64 {
+            assert_eq!(client.get(key * 20).await.unwrap(), Some(key.to_le_bytes().to_vec()));
+            assert_eq!(client.floor(key * 20 + 1).await.unwrap().unwrap().0, key * 20);
+        }
+        let own = client.multi_get(&[0, 20, 40]).await.unwrap();
+        assert!(own.iter().all(Option::is_some));
+        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        for answered in waiting.join_all().await {
+            assert!(answered.unwrap_err().is_retryable());
+        }
+        is_silent.store(false, Ordering::SeqCst);
+        assert!(client.get(1_500).await.unwrap().is_some());
+    });
+}
+
 /// One thread sent those of all, and waited for the silent one first.
 #[test]
 fn a_silent_memory_node_keeps_no_change_of_tasks_from_another() {
