@@ -35,7 +35,10 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
         report.skipped.iter().map(|(name, why)| format!("{name} was not used: {why}")).collect();
     let (log, found) = LogReader::open(disk, snapshot.as_ref().map(SnapshotReader::lineage))?;
     let Some(mut snapshot) = snapshot else {
-        if found.last >= found.first && found.last > 0 {
+        // A load is in its snapshot alone: a log without entries says nothing of it. And a log begins
+        // later than with its first entry only where a snapshot has what came before.
+        let had_snapshot = !skipped.is_empty() || found.first > 1;
+        if had_snapshot || found.last >= found.first && found.last > 0 {
             let skipped = skipped.iter().map(|skipped| format!("; {skipped}")).collect();
             return Err(RecoverError::NoSnapshot { first: found.first, last: found.last, skipped });
         }

@@ -42,15 +42,15 @@ pub enum RecoverError {
     /// The disk fails.
     #[error(transparent)]
     Disk(#[from] durability::DiskError),
-    /// There is a log but no snapshot before it.
+    /// There was a snapshot that can no longer be read, or there is a log without one before it.
     #[error(
-        "the log holds entries {first} to {last}, but there is no intact snapshot before them{skipped}: restore the \
-         snapshot's file, or move the log's files away to start with an empty store"
+        "{}{skipped}: restore the snapshot's file, or move the files of log and snapshots away to start with an empty \
+         store", without_snapshot(*first, *last)
     )]
     NoSnapshot {
-        /// First entry of the log.
+        /// First entry of the log; 0 if it has no files.
         first: u64,
-        /// Last entry of the log.
+        /// Last entry of the log; less than `first`, or 0, if it has none.
         last: u64,
         /// Damaged snapshots, and what is wrong with them.
         skipped: String,
@@ -95,6 +95,15 @@ pub enum RecoverError {
     /// A thread cannot be started.
     #[error("starting a thread failed: {0}")]
     Thread(std::io::Error),
+}
+
+/// What there is where no snapshot is, in words.
+fn without_snapshot(first: u64, last: u64) -> String {
+    if last == 0 || last < first {
+        "the log holds no entries, and there is no intact snapshot".into()
+    } else {
+        format!("the log holds entries {first} to {last}, but there is no intact snapshot before them")
+    }
 }
 
 impl From<Corrupt> for RecoverError {

@@ -323,7 +323,51 @@ fn processes_that_end_within_values_leave_nothing_to_be_done_for_ever() {
     }
 }
 
+/// What was loaded and not written to afterwards is in the snapshot alone.
+fn a_load_whose_snapshot_cannot_be_read_does_not_come_back_empty<T: TestKeys>() {
+    const SNAPSHOT: &str = "snapshot-0000000000000001.fps";
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 10);
+    drop(node);
+    world.disk = world.disk.crash();
+    let middle = world.disk.len(SNAPSHOT).expect("the load's snapshot") as usize / 2;
+    let start = |world: &mut World| {
+        world.disk = world.disk.restart();
+        (world.region, world.recovery_area) = lost(&world.left);
+        let startup = startup(world.sync, 9);
+        restore(world.memories(), world.disk.clone(), &startup, Background::Inline, None)
+            .map(|(node, _): (Node<T>, Recovery)| node)
+            .map_err(|error| error.to_string())
+    };
+    world.disk.flip(SNAPSHOT, middle, 1).expect("a byte");
+    let error = start(&mut world).map(|node| node.stats().keys).expect_err("ten keys are missing");
+    for part in [SNAPSHOT, "damaged at offset", "restore", "the log holds no entries"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    world.disk.flip(SNAPSHOT, middle, 1).expect("a byte");
+    assert_eq!(start(&mut world).map(|node| node.stats().keys), Ok(10));
+    // Without any file of it, the log tells that there was one: it does not begin with entry 1.
+    let mut node = start(&mut world).expect("ten keys");
+    assert_eq!(put(&mut Writer::<T>::new(5), &mut node, 3), WriteStatus::Done);
+    drop(node);
+    let mut node = start(&mut world).expect("eleven keys");
+    node.begin_snapshot();
+    work(&mut node, 40);
+    drop(node);
+    world.disk = world.disk.restart();
+    for name in world.disk.list().expect("a folder") {
+        let is_later = name != "log-0000000000000001.fpl" && name.starts_with("log-");
+        if !is_later {
+            world.disk.remove(&name).expect("a file");
+        }
+    }
+    let error = start(&mut world).map(|node| node.stats().keys).expect_err("all keys are missing");
+    assert!(error.contains("no intact snapshot"), "{error}");
+}
+
 for_all_keys_and_long_values!(
+    a_load_whose_snapshot_cannot_be_read_does_not_come_back_empty,
     a_restart_on_a_full_disk_serves_reads,
     entries_that_the_disk_lost_are_made_up_for_by_the_next_process,
     what_an_unfinished_snapshot_left_is_removed_at_every_start,
