@@ -44,8 +44,8 @@ const CLIENT_BYTES: u64 = 16 + (MAX_OPERATIONS * WriteReply::BYTES) as u64;
 /// Whose recovery area this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Which start of the machine they were written in; memory that is no file does not survive
-    /// another.
+    /// Which start of the machine they were written in, or [`UNKNOWN_BOOT`](crate::store::UNKNOWN_BOOT),
+    /// with which no other process goes on; memory that is no file does not survive another start.
     pub(crate) boot: [u8; 16],
     /// Of the region, the recovery area, the log and the snapshots that belong together.
     pub(crate) lineage: u64,

@@ -31,7 +31,8 @@ pub struct Startup {
     pub sync: SyncPolicy,
     /// Bytes of the staging ring in the recovery area.
     pub ring_bytes: u64,
-    /// Names this start of the machine: memory that is no file does not survive another.
+    /// Names this start of the machine, or is [`UNKNOWN_BOOT`]: memory that is no file does not
+    /// survive another, and files may lack what was last stored.
     pub boot: [u8; 16],
     /// Differs from that of any earlier memory node its clients may have known.
     pub incarnation: u64,
@@ -251,12 +252,25 @@ fn wal<M: NodeMemory, D: Disk + Clone + 'static>(
     Ok(Wal::new(recovery_area, staging, sync, draining, snapshots).going_on_from(newest, since_snapshot))
 }
 
-/// Which start of the machine this is, as the kernel names it; zeros where it does not.
+/// Names no start of the machine: nobody can tell whether memory is of this one.
+pub const UNKNOWN_BOOT: [u8; 16] = [0; 16];
+
+/// Where the kernel names this start of the machine.
+pub(crate) const BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Which start of the machine this is, as the kernel names it; [`UNKNOWN_BOOT`] where it does not,
+/// or where a sandbox hides it.
 pub fn boot_id() -> [u8; 16] {
-    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    std::fs::read_to_string(BOOT_ID_FILE).map_or(UNKNOWN_BOOT, |text| boot_id_in(&text))
+}
+
+fn boot_id_in(text: &str) -> [u8; 16] {
+    let mut id = UNKNOWN_BOOT;
     let digits: Vec<u8> = text.bytes().filter_map(|b| char::from(b).to_digit(16)).map(|d| d as u8).collect();
-    let mut id = [0; 16];
-    id.iter_mut().zip(digits.as_chunks::<2>().0).for_each(|(byte, [high, low])| *byte = high << 4 | low);
+    // Of one that is cut short, others may have the same beginning.
+    if digits.len() == 2 * id.len() {
+        id.iter_mut().zip(digits.as_chunks::<2>().0).for_each(|(byte, [high, low])| *byte = high << 4 | low);
+    }
     id
 }
 
@@ -287,5 +301,20 @@ impl Folders {
     /// Log and snapshots.
     pub fn disk_folder(&self) -> &Path {
         &self.data
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_boot_id_is_read_whole_or_unknown() {
+        let id =
+            [0x20, 0xe1, 0xa6, 0x17, 0x5d, 0xc4, 0x4e, 0x0b, 0x9f, 0x3c, 0, 0x11, 0x22, 0x33, 0x44, 0xff];
+        assert_eq!(boot_id_in("20e1a617-5dc4-4e0b-9f3c-0011223344ff\n"), id);
+        for text in ["", "20e1a617-5dc4-4e0b-9f3c-0011223344", "unknown\n"] {
+            assert_eq!(boot_id_in(text), UNKNOWN_BOOT, "{text}");
+        }
     }
 }

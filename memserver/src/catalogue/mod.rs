@@ -47,6 +47,7 @@ use fpcache::message::{ErrorCode, Refusal, TableInfo};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::tcp::SocketCounters;
 use fpcache_fabric::{ClientId, Clock, Descriptors, HugePages, MemoryError, Pages, SystemClock, Waker};
+use tracing::warn;
 
 use crate::budget::Budget;
 use crate::dedup::KeptReplies;
@@ -54,7 +55,7 @@ use crate::durability::SyncPolicy;
 use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
-use crate::store::Folders;
+use crate::store::{self, Folders};
 use crate::transit::Transit;
 use answering::Follower;
 use client_tables::{ClientTable, ClientTables};
@@ -174,6 +175,13 @@ impl Catalogue {
     ) -> Result<Self, CatalogueError> {
         let (folders, sync) = config.durable.clone().unzip();
         let folder = folders.as_ref().map(TablesFolder::open).transpose()?.map(Arc::new);
+        if folder.is_some() && store::boot_id() == store::UNKNOWN_BOOT {
+            warn!(
+                "{} cannot be read: the next start will not go on with this memory, but read snapshots and log; let \
+                 this process read it (in a unit of systemd: ProcSubset=all)",
+                store::BOOT_ID_FILE
+            );
+        }
         let incarnation = new_incarnation();
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let mut catalogue = Self {

@@ -23,6 +23,7 @@ use crate::durability::{Disk, LogReader, Lsn, Staging};
 use crate::lease::Lease;
 use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
+use crate::store::{BOOT_ID_FILE, UNKNOWN_BOOT};
 use crate::superblock_writer::SuperblockWriter;
 use crate::table::error::TableError;
 use crate::table::room::aside::Separators;
@@ -53,6 +54,18 @@ pub(crate) fn examine<M: NodeMemory>(
 ) -> Result<Identity, String> {
     let identity = recovery_area.identity().map_err(|e| e.to_string())?;
     let identity = identity.ok_or("its recovery area was never finished")?;
+    if boot == UNKNOWN_BOOT {
+        // Two that are unknown may differ, and after a power failure files lack what was last stored.
+        return Err(format!(
+            "whether the machine has been started anew since cannot be told, as {BOOT_ID_FILE} cannot be read: let \
+             this process read it (in a unit of systemd: ProcSubset=all)"
+        ));
+    }
+    if identity.boot == UNKNOWN_BOOT {
+        return Err(format!(
+            "the previous process could not read {BOOT_ID_FILE}, so the machine may have been started anew since"
+        ));
+    }
     if identity.boot != boot {
         return Err("the machine has been started anew since".into());
     }

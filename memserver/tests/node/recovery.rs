@@ -8,15 +8,15 @@ use std::time::Duration;
 use crate::common::keys::TestKeys;
 use crate::common::requests::{Writer, value};
 use crate::common::world::{
-    Mortal, Node, REGION, RING, World, contents, load, load_with, loaded, parameters, startup,
+    Mortal, Node, REGION, RING, World, contents, load, load_with, loaded, lost, parameters, startup,
 };
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{ErrorCode, WriteKind, WriteStatus};
 use fpcache_fabric::{Service, Work};
-use fpcache_memserver::Origin;
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::{Startup, can_resume, recovery_area_bytes};
+use fpcache_memserver::store::{Background, Startup, UNKNOWN_BOOT, can_resume, recovery_area_bytes, restore};
+use fpcache_memserver::{Origin, Recovery};
 
 /// A write and how it is to end, drawn from a number.
 fn draw<T: TestKeys>(n: u64) -> (WriteKind, u64, Vec<u8>) {
@@ -228,6 +228,34 @@ fn memory_of_another_start_of_the_machine_is_not_gone_on_with<T: TestKeys>() {
     assert_eq!(can_resume(&world.memories(), &startup(SyncPolicy::Always, 9)), Ok(()));
 }
 
+/// It was the same one as soon as two processes could not read it.
+fn memory_of_an_unknown_start_of_the_machine_is_not_gone_on_with<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let unknown = |life| Startup { boot: UNKNOWN_BOOT, ..startup(SyncPolicy::Always, life) };
+    let begun = restore(world.memories(), world.disk.clone(), &unknown(1), Background::Inline, None);
+    let (mut node, _): (Node<T>, Recovery) = begun.expect("an empty store");
+    load::<T>(&mut node, 10);
+    let (mut writer, new) = (Writer::<T>::new(5), value::<T>(3, 7, 8));
+    assert_eq!(
+        writer.one(&mut node, WriteKind::Put, 3, RecordToken::default(), &new).status,
+        WriteStatus::Done
+    );
+    drop(node);
+    let known = startup(SyncPolicy::Always, 2);
+    let before = can_resume(&world.memories(), &known);
+    let why = can_resume(&world.memories(), &unknown(2)).expect_err("it may be another start");
+    assert!(why.contains("boot_id") && why.contains("ProcSubset=all"), "{why}");
+    assert!(before.is_err_and(|why| why.contains("the previous process could not read")));
+    // What was acknowledged is on the disk, and the start says why it took that.
+    (world.region, world.recovery_area) = lost(&world.left);
+    world.disk = world.disk.crash();
+    let begun = restore(world.memories(), world.disk.clone(), &unknown(2), Background::Inline, Some(why));
+    let (mut node, recovery): (Node<T>, Recovery) = begun.expect("a snapshot and the log");
+    assert_eq!(node.stats().keys, 11);
+    assert_eq!(writer.get(&mut node, 3).map(|(value, _)| value), Some(new));
+    assert!(recovery.to_string().contains("ProcSubset=all"), "{recovery}");
+}
+
 fn a_full_disk_refuses_writes_with_a_reason_and_reads_go_on<T: TestKeys>() {
     let mut world = World::new(SyncPolicy::Always, 1);
     let (mut node, _) = world.begin::<T>();
@@ -261,5 +289,6 @@ for_all_keys_and_long_values!(
     the_process_may_end_at_any_store_of_giving_room_back,
     the_end_of_the_machine_undoes_nothing_that_was_synced,
     memory_of_another_start_of_the_machine_is_not_gone_on_with,
+    memory_of_an_unknown_start_of_the_machine_is_not_gone_on_with,
     a_full_disk_refuses_writes_with_a_reason_and_reads_go_on,
 );
