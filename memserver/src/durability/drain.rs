@@ -323,8 +323,10 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     fn sync(&mut self) -> Result<(), LogError> {
         self.disk.sync(&self.file).map_err(|source| LogError::Sync { from: self.synced_lsn + 1, source })?;
         self.synced_lsn = self.drained_lsn;
-        self.ring.store(Word::SyncedLsn, self.synced_lsn)?;
+        // Before anybody may acknowledge: a process that goes on where nothing is given back replaces
+        // this file, and until that is synced too the records are on no disk.
         self.free()?;
+        self.ring.store(Word::SyncedLsn, self.synced_lsn)?;
         self.unsynced_since = None;
         self.mark_due = true;
         Ok(())

@@ -1,14 +1,12 @@
 //! The log keeps what was synced through every crash and failure, in order and once.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{LINEAGE, RING_BYTES, assert_holds, memory, options, payload, read_all};
-use fpcache_fabric::{AccessError, NodeMemory, SharedMemory};
+use fpcache_fabric::SharedMemory;
 use fpcache_memserver::durability::{
-    AppendError, DiskErrorKind, Drain, LogError, LogOptions, Lsn, MemoryDisk, Staging, StagingError,
-    SyncPolicy,
+    AppendError, DiskErrorKind, Drain, LogError, LogOptions, Lsn, MemoryDisk, Staging, SyncPolicy,
 };
 use proptest::prelude::*;
 
@@ -169,117 +167,6 @@ proptest! {
         // A failed sync does lose records under this policy: a test of its own.
         let events = events.into_iter().filter(|event| !matches!(event, Event::FailSyncs(_))).collect();
         check_history(seed, SyncPolicy::Never, events);
-    }
-}
-
-// The end of the process between any two stores.
-
-#[derive(Debug)]
-struct Mortal {
-    memory: Arc<SharedMemory>,
-    words_left: AtomicU64,
-}
-
-impl Mortal {
-    /// How many of `words` stores are still made.
-    fn stores(&self, words: u64) -> u64 {
-        let left = self.words_left.load(Ordering::Relaxed);
-        self.words_left.store(left.saturating_sub(words), Ordering::Relaxed);
-        left.min(words)
-    }
-
-    fn word(&self, offset: u64, value: u64) -> Result<(), AccessError> {
-        if self.stores(1) == 0 {
-            Err(AccessError::ReadOnly)
-        } else {
-            self.memory.store_release(offset, value)
-        }
-    }
-}
-
-impl NodeMemory for Mortal {
-    fn len(&self) -> u64 {
-        self.memory.len() as u64
-    }
-
-    fn read_bytes(&self, offset: u64, out: &mut [u8]) -> Result<(), AccessError> {
-        Ok(self.memory.read_bytes(offset, out)?)
-    }
-
-    fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
-        let words = bytes.len().div_ceil(8) as u64;
-        let made = self.stores(words);
-        self.memory.write_bytes(offset, &bytes[..bytes.len().min(made as usize * 8)])?;
-        if made < words { Err(AccessError::ReadOnly) } else { Ok(()) }
-    }
-
-    fn fill_words(&self, _: u64, _: usize, _: u64) -> Result<(), AccessError> {
-        Err(AccessError::ReadOnly)
-    }
-
-    fn load_relaxed(&self, offset: u64) -> Result<u64, AccessError> {
-        self.memory.load_relaxed(offset)
-    }
-
-    fn load_acquire(&self, offset: u64) -> Result<u64, AccessError> {
-        self.memory.load_acquire(offset)
-    }
-
-    fn store_relaxed(&self, offset: u64, value: u64) -> Result<(), AccessError> {
-        self.word(offset, value)
-    }
-
-    fn store_release(&self, offset: u64, value: u64) -> Result<(), AccessError> {
-        self.word(offset, value)
-    }
-
-    fn release(&self) {}
-}
-
-/// Appends and drains until memory takes no more stores; returns the last record that was
-/// acknowledged.
-fn live(mortal: Arc<Mortal>, disk: &MemoryDisk, sync: SyncPolicy) -> Option<Lsn> {
-    let mut staging = Staging::create(mortal, 0, RING_BYTES, LINEAGE, 0).ok()?;
-    let mut drain = Drain::open(&staging, disk.clone(), options(sync)).ok();
-    let now = Instant::now();
-    for lsn in 1..=120 {
-        match staging.append(&payload(lsn)) {
-            Ok(got) => assert_eq!(got, lsn),
-            Err(AppendError::Memory(_)) => return Some(lsn - 1),
-            Err(e) => panic!("{e}"),
-        }
-        if lsn % 5 == 0 && drain.as_mut()?.step(now).is_err() {
-            return Some(lsn);
-        }
-    }
-    Some(120)
-}
-
-#[test]
-fn a_process_may_end_between_any_two_stores() {
-    for sync in [SyncPolicy::Always, SyncPolicy::Never] {
-        for words in 0..1200 {
-            let (memory, disk) = (memory(), MemoryDisk::new(words));
-            let mortal = Arc::new(Mortal { memory: Arc::clone(&memory), words_left: AtomicU64::new(words) });
-            let acknowledged = live(mortal, &disk, sync);
-            let mut disk = disk.restart();
-            let staging = Staging::open(memory, 0, RING_BYTES);
-            let Some(acknowledged) = acknowledged else {
-                assert!(
-                    matches!(staging, Err(StagingError::Absent)) || staging.is_ok_and(|s| s.last_lsn() == 0)
-                );
-                continue;
-            };
-            let staging = staging.unwrap();
-            let last = staging.last_lsn();
-            assert!(
-                last == acknowledged || last == acknowledged + 1,
-                "{last} after {acknowledged}, {words} words"
-            );
-            let mut drain = Drain::open(&staging, disk.clone(), options(sync)).unwrap();
-            drain.finish(Instant::now()).unwrap();
-            assert_holds(&mut disk, last);
-        }
     }
 }
 

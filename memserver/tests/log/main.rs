@@ -4,4 +4,5 @@
 mod common;
 mod crashes;
 mod files;
+mod process_ends;
 mod threads;
