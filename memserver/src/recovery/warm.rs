@@ -94,8 +94,11 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
 ) -> Result<ResumedRegion<K, M>, RecoverError> {
     let before = superblock::<K, M>(&*region, &recovery_area)?;
     recovery_area.begin(&Identity { incarnation, before: before.incarnation, ..*identity })?;
-    // For an end in the midst of what follows.
-    recovery_area.set_or_clear_record::<K>(before.table.as_ref())?;
+    // For an end in the midst of what follows. A record that is noted already may be the only copy,
+    // where the superblock was being rewritten: it would be gone while it was noted anew.
+    if recovery_area.record::<K>()? != before.table {
+        recovery_area.set_or_clear_record::<K>(before.table.as_ref())?;
+    }
     let (applied, next_version) = recovery_area.applied()?;
     let mut superblock =
         SuperblockWriter::resume(Arc::clone(&region), grant, lease, recovery_area.clone(), before);

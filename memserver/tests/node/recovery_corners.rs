@@ -12,7 +12,7 @@ use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus, decode_reply};
 use fpcache_fabric::{ClientId, Handled, Service, SharedMemory, Work};
 use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
-use fpcache_memserver::store::{Background, Memories, recovery_area_bytes, restore, resume};
+use fpcache_memserver::store::{Background, Memories, recovery_area_bytes, restore};
 use fpcache_memserver::{MemoryNode, Origin, Recovery};
 
 const HOURLY: SyncPolicy = SyncPolicy::Interval(Duration::from_secs(3600));
@@ -83,14 +83,7 @@ fn a_beginning_that_ends_at_any_store_leaves_everything_for_the_next<T: TestKeys
         let mut writer = Writer::<T>::new(5);
         assert_eq!(put(&mut writer, &mut node, 3), WriteStatus::Done);
         drop(node);
-        world.lives += 1;
-        (world.region, world.recovery_area) = (world.region.heir(), world.recovery_area.heir());
-        world.disk = world.disk.restart();
-        world.left.store(stores, Ordering::Relaxed);
-        let startup = startup(world.sync, world.lives);
-        let begun: Result<(Node<T>, Recovery), _> =
-            resume(world.memories(), world.disk.clone(), &startup, Background::Inline);
-        drop(begun);
+        world.begin_and_end_after::<T>(stores);
         let (mut node, recovery) = world.begin::<T>();
         let found = writer.get(&mut node, 3).map(|(value, _)| value);
         assert_eq!(found, Some(seven::<T>(3)), "after {stores} stores: {recovery}");

@@ -117,6 +117,7 @@ pub fn lost(left: &Arc<AtomicU64>) -> (Arc<Mortal>, Arc<Mortal>) {
     (Mortal::new(REGION, left), Mortal::new(recovery_area_bytes(RING) as usize, left))
 }
 
+#[derive(Clone)]
 pub struct World {
     pub left: Arc<AtomicU64>,
     pub region: Arc<Mortal>,
@@ -136,6 +137,19 @@ impl World {
 
     pub fn memories(&self) -> Memories<Mortal> {
         Memories::new(Arc::clone(&self.region), Arc::clone(&self.recovery_area)).limited(REGION as u64)
+    }
+
+    /// Goes on with the memory that is there, in a process that ends after some stores.
+    pub fn begin_and_end_after<T: TestKeys>(&mut self, stores: u64) {
+        self.lives += 1;
+        (self.region, self.recovery_area) = (self.region.heir(), self.recovery_area.heir());
+        self.disk = self.disk.restart();
+        let startup = startup(self.sync, self.lives);
+        assert_eq!(can_resume(&self.memories(), &startup), Ok(()));
+        self.left.store(stores, Ordering::Relaxed);
+        let begun: Result<(Node<T>, Recovery), _> =
+            resume(self.memories(), self.disk.clone(), &startup, Background::Inline);
+        drop(begun);
     }
 
     /// A memory node that goes on in whatever way it can.
