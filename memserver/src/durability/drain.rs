@@ -118,7 +118,8 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         let chunk_bytes = CHUNK_BYTES.min(usize::try_from(ring.capacity).unwrap_or(CHUNK_BYTES));
         let word = |word| ring.load(word).map_err(LogError::from);
         let (freed, freed_lsn, lost) = (word(Word::Freed)?, word(Word::FreedLsn)?, word(Word::LostLsn)?);
-        let (_, report) = LogFiles::open_below(&mut disk, Some(ring.lineage), Some(freed_lsn + 1))?;
+        let (_, report) = LogFiles::open_below(&mut disk, Some(ring.lineage), Some(freed_lsn + 1))
+            .inspect_err(|error| staging.note_failed_open(error))?;
         let begins = report.files.last().map_or(0, |file| file.first);
         if !report.files.is_empty() && (report.last < freed_lsn || begins > freed_lsn + 1) {
             return Err(OpenError::Apart { ring: freed_lsn, first: report.first, last: report.last });
@@ -209,12 +210,6 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.drained_lsn = self.freed_lsn;
         self.unsynced_since = None;
         self.publish_drained()?;
-        if let Some(lost) = &lost {
-            // Before anybody writes on: a process that ends now must not leave a gap that nobody
-            // knows of.
-            self.ring.store(Word::LostLsn, *lost.end())?;
-            self.signals.set_lost(*lost.end());
-        }
         self.failure = None;
         self.signals.set_failure(None);
         Ok(lost)
@@ -321,7 +316,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     }
 
     fn sync(&mut self) -> Result<(), LogError> {
-        self.disk.sync(&self.file).map_err(|source| LogError::Sync { from: self.synced_lsn + 1, source })?;
+        self.sync_file()?;
         self.synced_lsn = self.drained_lsn;
         // Before anybody may acknowledge: a process that goes on where nothing is given back replaces
         // this file, and until that is synced too the records are on no disk.
@@ -332,10 +327,21 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         Ok(())
     }
 
+    /// Syncs the file, and notes if that may have lost records which the ring has no more: at once,
+    /// for a process that ends before a retry must not leave a gap that nobody knows of.
+    fn sync_file(&mut self) -> Result<(), LogError> {
+        let synced = self.disk.sync(&self.file);
+        if synced.is_err() && self.synced_lsn < self.freed_lsn {
+            self.ring.store(Word::LostLsn, self.freed_lsn)?;
+            self.signals.set_lost(self.freed_lsn);
+        }
+        synced.map_err(|source| LogError::Sync { from: self.synced_lsn + 1, source })
+    }
+
     /// Syncs what was written and given back to the writer without a sync. The next file must not
     /// reach the disk before.
     fn sync_given_back(&mut self) -> Result<(), LogError> {
-        self.disk.sync(&self.file).map_err(|source| LogError::Sync { from: self.synced_lsn + 1, source })?;
+        self.sync_file()?;
         self.synced_lsn = self.freed_lsn;
         Ok(self.ring.store(Word::SyncedLsn, self.synced_lsn)?)
     }

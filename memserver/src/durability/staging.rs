@@ -6,6 +6,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::error::{LogError, StagingError};
 use super::frame::{self, Fault, Frame, encode_record, frame_bytes};
+use super::log::RecoveryError;
 use super::lsn::{Lsn, MAX_LSN};
 use super::ring::{Ring, Word};
 use super::signals::Signals;
@@ -231,6 +232,21 @@ impl<M: NodeMemory> Staging<M> {
             StagedRecords::new(self.ring.clone(), freed, self.tail, Some(freed_lsn.saturating_add(1)));
         while records.next_lsn().is_some_and(|lsn| lsn < from) && records.next_record()?.is_some() {}
         Ok(records)
+    }
+
+    /// To be called where the log's files could not be opened to go on with this ring. Opening
+    /// them syncs what a process that has ended wrote, and if that fails, what the ring has given
+    /// back unsynced may be lost: a later sync that succeeds says nothing about it.
+    pub(crate) fn note_failed_open(&self, error: &RecoveryError) {
+        let (Ok(synced), Ok(freed)) = (self.ring.load(Word::SyncedLsn), self.ring.load(Word::FreedLsn))
+        else {
+            return;
+        };
+        if matches!(error, RecoveryError::Disk(_)) && freed > synced {
+            // Memory that is not there any more has no next process.
+            let _ = self.ring.store(Word::LostLsn, freed);
+            self.signals.set_lost(freed);
+        }
     }
 
     pub(super) fn shared(&self) -> (Ring<M>, Arc<Signals>) {

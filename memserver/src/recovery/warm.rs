@@ -322,7 +322,8 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
             return Ok(());
         }
         // The ring has given some of them back: they are in the log's files.
-        let (reader, _) = LogReader::open(disk, Some(staging.lineage()))?;
+        let opened = LogReader::open(disk, Some(staging.lineage()));
+        let (reader, _) = opened.inspect_err(|error| staging.note_failed_open(error))?;
         let mut records = reader.records(&*disk, from)?;
         let mut last = self.applied;
         while let Some((lsn, payload)) = records.next_record()? {

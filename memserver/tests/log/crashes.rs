@@ -229,6 +229,51 @@ fn a_failed_sync_of_records_given_back_is_told() {
     assert_eq!(world.drain.retry().unwrap(), Some(1..=9));
 }
 
+/// A retry would have told it; the process ends before.
+#[test]
+fn a_failed_sync_of_records_given_back_is_known_to_the_next_process() {
+    let mut world = World::new(4, SyncPolicy::Never);
+    world.run(Event::Append(9));
+    world.drain.step(world.now).unwrap();
+    world.disk.fail_syncs(1);
+    world.staging.want_sync(9);
+    assert!(matches!(world.drain.step(world.now), Err(LogError::Sync { from: 1, .. })));
+    assert_eq!(world.staging.lost_lsn(), 9);
+    world.kill();
+    assert_eq!(world.staging.lost_lsn(), 9);
+}
+
+#[test]
+fn so_is_one_within_a_retry() {
+    let mut world = World::new(4, SyncPolicy::Never);
+    world.run(Event::Append(9));
+    world.drain.step(world.now).unwrap();
+    world.run(Event::Append(3));
+    world.disk.fail_appends(1);
+    assert!(matches!(world.drain.step(world.now), Err(LogError::Write { .. })));
+    assert_eq!(world.staging.lost_lsn(), 0, "what was not written is in the ring");
+    world.disk.fail_syncs(1);
+    assert!(matches!(world.drain.retry(), Err(LogError::Sync { from: 1, .. })));
+    world.kill();
+    assert_eq!(world.staging.lost_lsn(), 9);
+}
+
+#[test]
+fn so_is_one_within_a_start() {
+    for (sync, lost) in [(SyncPolicy::Never, 9), (SyncPolicy::Always, 0)] {
+        let mut world = World::new(4, sync);
+        world.run(Event::Append(9));
+        world.drain.step(world.now).unwrap();
+        world.disk = world.disk.restart();
+        world.disk.fail_syncs(1);
+        let staging = Staging::open(Arc::clone(&world.memory), 0, RING_BYTES).unwrap();
+        assert!(Drain::open(&staging, world.disk.clone(), world.options).is_err());
+        // The disk would say yes now, and be wrong.
+        world.kill();
+        assert_eq!(world.staging.lost_lsn(), lost, "{sync}");
+    }
+}
+
 #[test]
 fn records_longer_than_a_quarter_of_the_ring_are_refused() {
     let mut staging = Staging::create(memory(), 0, RING_BYTES, LINEAGE, 0).unwrap();
