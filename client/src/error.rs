@@ -105,7 +105,8 @@ pub enum ClientError {
         needs: usize,
     },
     /// No reply to a write arrived in time, or none with its outcome. The write may have taken
-    /// effect, or may still do so until the same thread makes its next write. This is also the
+    /// effect, or may still do so until the same thread makes its next write. So may a load have
+    /// ended whose end was not answered: all of its records are there, or none. This is also the
     /// error if the table was dropped and another one of its name was created meanwhile: the write
     /// may have taken effect in the former table, and does not in the new one.
     #[error("it is unknown whether the write took effect: {why}; read the record before writing it again")]

@@ -7,6 +7,7 @@ use fpcache::key_space::{BuildKeys, KeySpace, U64Keys};
 use fpcache::layout::{TableParameters, ValuePlace};
 use fpcache::message::keys::{put_record, record_bytes};
 use fpcache::message::{Chunk, ErrorCode, MAX_AHEAD_BYTES, MessageError, Piece, Refusal, Request, Sent};
+use fpcache_fabric::FabricError;
 
 use crate::client::{TableClient, Transport};
 use crate::core::check_record;
@@ -266,6 +267,8 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         let within = self.client.deadline().saturating_add(Duration::from_secs(self.bytes / DISK_RATE));
         let committed = self.client.request_within(within, &Request::LoadCommit, Some(self.creation), take);
         committed.map_err(|error| match error {
+            // Nothing was sent.
+            ClientError::Fabric(FabricError::Crowded) => FabricError::Crowded.into(),
             ClientError::Fabric(error) => {
                 let why = format!("no answer to the end of a load, which may be there: {error}");
                 ClientError::OutcomeUnknown { why }

@@ -14,6 +14,7 @@ mod byte_tables;
 mod changes;
 mod cut_ways;
 mod drop_and_create;
+mod loads;
 mod long_values;
 mod lookups_match_a_btreemap;
 mod ordered;
