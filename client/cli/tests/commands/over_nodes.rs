@@ -34,6 +34,11 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
     assert!(err.contains("over several memory nodes"), "{err}");
     let (_, err) = nodes[1].ends_with(2, "drop t");
     assert!(err.contains("--yes"), "{err}");
+    // What lies there of a name is not always told, so that it is asked for any.
+    for name in ["t", "nosuch"] {
+        let (_, err) = ends_with(2, &format!("drop {name} --nodes {all}"));
+        assert!(err.contains("--yes"), "{err}");
+    }
     nodes[1].ends_with(0, "drop t --yes");
     for node in &nodes {
         let (_, err) = node.ends_with(2, "get --table t 5");
