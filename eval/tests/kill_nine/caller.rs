@@ -79,7 +79,8 @@ impl<K: NumberedKeys> Caller<K> {
             (80..83, _) => (Call::Scan { limit: 20 }, 5),
             (83..85, _) => (Call::ScanBack { limit: 20 }, 6),
             (85..87, _) => (Call::Count { end }, 7),
-            (87..93, _) => (Call::Get, 8),
+            (87..89, _) => (Call::Contains, 10),
+            (89..93, _) => (Call::Get, 8),
             _ => (Call::Get, 9),
         };
         let open = log.invoke(key, call);
@@ -104,6 +105,9 @@ impl<K: NumberedKeys> Caller<K> {
             },
             7 => store.count(key, end).map(|(count, plan)| (Outcome::Counted(count), plan)),
             8 => store.get(key).map(|(value, plan)| (found(value), plan)),
+            10 => store
+                .contains(key)
+                .map(|(is_there, plan)| (if is_there { Outcome::Exists } else { Outcome::Absent }, plan)),
             _ => store.get_versioned(key).map(|(record, plan)| {
                 seen = record;
                 (found(record.map(|(value, _)| value)), plan)
