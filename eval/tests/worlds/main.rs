@@ -4,7 +4,7 @@
 //! the memory node's own look keys up, and in a quarter of them readers have a lease of what they know
 //! of memory's reuse.
 //!
-//! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of a few dozen, `FPCACHE_SIM_SEED=n`
+//! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of some dozens, `FPCACHE_SIM_SEED=n`
 //! one alone. With the feature `sabotage` the protocol is broken in one place at a time, and each
 //! break must be found.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
@@ -169,7 +169,7 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
         assert!(2 * tally.absent_by_groups > tally.worlds, "one READ of a group shows absence: {tally:?}");
         assert!(tally.by_node > 4 * tally.answering && tally.answering > tally.worlds / 6, "{tally:?}");
         assert!(tally.lives.wrapped > tally.worlds / 10, "versions wrap around: {tally:?}");
-        assert!((tally.worlds / 6..=tally.worlds * 3 / 5).contains(&tally.of_bytes), "{tally:?}");
+        assert!((tally.worlds / 6..tally.worlds / 2).contains(&tally.of_bytes), "{tally:?}");
     }
 }
 
@@ -227,8 +227,8 @@ fn neighbours_are_of_one_instant_whatever_memory_and_network_do() {
 
 #[test]
 fn whatever_memory_and_network_do_all_answers_have_an_order() {
-    run("weather", 0..50, Faults::WEATHER, |_| None);
-    run("storm over clients", 1_000_000..1_000_050, STORM_OVER_CLIENTS, |_| None);
+    run("weather", 0..100, Faults::WEATHER, |_| None);
+    run("storm over clients", 1_000_000..1_000_100, STORM_OVER_CLIENTS, |_| None);
 }
 
 /// Every process goes on while its writes are under way, over connections and identities of their
@@ -260,7 +260,7 @@ fn any_sync(random: &mut Random) -> SyncPolicy {
 
 #[test]
 fn the_end_of_the_process_undoes_nothing() {
-    run("processes end", 2_000_000..2_000_050, Faults::STORM, |random| {
+    run("processes end", 2_000_000..2_000_100, Faults::STORM, |random| {
         Some(Durability { sync: any_sync(random), ending: Ending::Process })
     });
 }
@@ -282,7 +282,7 @@ fn requests_of_several_operations_are_done_once_across_lives() {
 
 #[test]
 fn the_end_of_the_machine_undoes_nothing_that_was_synced_before_it_was_acknowledged() {
-    run("machines end", 3_000_000..3_000_050, STORM_OVER_MACHINES, |random| {
+    run("machines end", 3_000_000..3_000_100, STORM_OVER_MACHINES, |random| {
         let ending = [Ending::Machine, Ending::Either][random.below(2) as usize];
         Some(Durability { sync: SyncPolicy::Always, ending })
     });
