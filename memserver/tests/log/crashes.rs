@@ -218,26 +218,26 @@ fn what_a_failed_sync_lost_is_written_again_before_it_counts() {
     assert_eq!(world.last, 18);
 }
 
-#[test]
-fn a_failed_sync_of_records_given_back_is_told() {
+/// Nine records that were given back, and whose sync has failed.
+fn with_a_failed_sync() -> World {
     let mut world = World::new(4, SyncPolicy::Never);
     world.run(Event::Append(9));
     world.drain.step(world.now).unwrap();
     world.disk.fail_syncs(1);
     world.staging.want_sync(9);
     assert!(matches!(world.drain.step(world.now), Err(LogError::Sync { from: 1, .. })));
-    assert_eq!(world.drain.retry().unwrap(), Some(1..=9));
+    world
+}
+
+#[test]
+fn a_failed_sync_of_records_given_back_is_told() {
+    assert_eq!(with_a_failed_sync().drain.retry().unwrap(), Some(1..=9));
 }
 
 /// A retry would have told it; the process ends before.
 #[test]
 fn a_failed_sync_of_records_given_back_is_known_to_the_next_process() {
-    let mut world = World::new(4, SyncPolicy::Never);
-    world.run(Event::Append(9));
-    world.drain.step(world.now).unwrap();
-    world.disk.fail_syncs(1);
-    world.staging.want_sync(9);
-    assert!(matches!(world.drain.step(world.now), Err(LogError::Sync { from: 1, .. })));
+    let mut world = with_a_failed_sync();
     assert_eq!(world.staging.lost_lsn(), 9);
     world.kill();
     assert_eq!(world.staging.lost_lsn(), 9);
