@@ -1,6 +1,7 @@
 //! Calls of RF-RPC by network cards. `rdma/guest.sh` gives a machine a card.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use fpcache_fabric::rf_rpc::{
@@ -21,6 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Node {
     listener: String,
+    /// Nanoseconds that [`SLOW`] takes.
+    slow_ns: Arc<AtomicU64>,
     _serving: Serving,
 }
 
@@ -31,9 +34,11 @@ impl Node {
         let buffers = Arc::new(SharedMemory::anonymous(2 << 20).unwrap());
         let options =
             ServerOptions { area: AreaId(2), shape: SHAPE, clients: 8, seed: 1, ..ServerOptions::default() };
-        let procedures = |_: ClientId, rpc: u16, request: &[u8], result: &mut Vec<u8>| {
+        let slow_ns = Arc::new(AtomicU64::new(20_000_000));
+        let pause = Arc::clone(&slow_ns);
+        let procedures = move |_: ClientId, rpc: u16, request: &[u8], result: &mut Vec<u8>| {
             if rpc == SLOW {
-                std::thread::sleep(Duration::from_millis(20));
+                std::thread::sleep(Duration::from_nanos(pause.load(Ordering::Relaxed)));
             }
             result.extend_from_slice(&answer(rpc, request));
         };
@@ -42,7 +47,25 @@ impl Node {
         let listener = Listener::bind(&["rdma://127.0.0.1:0".parse().unwrap()], options).unwrap();
         let address = listener.addresses()[0].to_string();
         let service = OneRegion::new(RegionName::default(), export, service.unwrap());
-        Self { listener: address, _serving: listener.spawn(service).unwrap() }
+        Self { listener: address, slow_ns, _serving: listener.spawn(service).unwrap() }
+    }
+
+    /// Makes [`SLOW`] take many times as long as a READ does here: an emulated machine's takes milliseconds.
+    fn slow_down(&self) {
+        let mut client = self.open(ClientOptions {
+            fixed: Some(Mode::Fetch),
+            retries: 1 << 20,
+            ..ClientOptions::default()
+        });
+        let mut result = Vec::new();
+        let longest = [(); 20].map(|()| {
+            let began = Instant::now();
+            client.call(ECHO, b"quick", &mut result, Deadline::after(PATIENCE)).unwrap();
+            began.elapsed()
+        });
+        // A call is two batches at least, so that this is time for over forty READs.
+        let pause = longest.into_iter().max().unwrap_or_default() * 20;
+        self.slow_ns.fetch_max(pause.as_nanos().min(2_000_000_000) as u64, Ordering::Relaxed);
     }
 
     fn open(&self, options: ClientOptions) -> Client<TcpConnection> {
@@ -89,6 +112,7 @@ fn rdma_calls_of_every_shape_come_back() {
 #[ignore = "needs an RDMA device"]
 fn rdma_slow_calls_are_sent_and_the_switch_settles_within_two() {
     let node = Node::start();
+    node.slow_down();
     let mut client = node.open(ClientOptions::default());
     let mut result = Vec::new();
     let modes = [(); 5].map(|()| {
