@@ -17,7 +17,8 @@ use crate::reader::{Reader, with_place};
 impl<K: BuildKeys> TableClient<K> {
     /// The record with the greatest key not above `key`, or `None`. If keys are the starts of
     /// ranges, it is the range that contains `key`. Linearizable: the record was the nearest at one
-    /// instant during the call.
+    /// instant during the call. Over several memory nodes that holds within each node's range; a
+    /// range that was found empty may have had records since.
     ///
     /// # Cost
     /// One round trip that reads the slots of the key's window and eight more ([`get`](Self::get)

@@ -23,7 +23,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`ClientError::NoRoom`] if the region is full, [`ClientError::NotDurable`] if the memory
     /// node's log cannot be written: nothing was changed. [`ClientError::OutcomeUnknown`] if the
     /// deadline has passed: the change may have taken effect, or may do so later, but not after
-    /// this thread's next change.
+    /// this thread's next change at the same memory node.
     pub fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
         Ok(self.change(WriteKind::Insert, key.as_key(), value)?.status == WriteStatus::Done)
     }

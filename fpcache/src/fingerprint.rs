@@ -132,15 +132,29 @@ pub enum WidthChoice {
     Auto,
     /// This one.
     Fixed(FingerprintWidth),
+    /// No fingerprints are stored.
+    None,
 }
 
 impl WidthChoice {
-    /// The width for a table of this half-width of windows and these slots.
+    /// The width for a table of this half-width of windows and these slots; where no fingerprints are stored, of those that a
+    /// memory node makes for itself when it looks through a window.
     pub const fn of(self, epsilon: u32, slot_bytes: usize) -> FingerprintWidth {
         match self {
             Self::Auto => FingerprintWidth::suited_to(epsilon, slot_bytes),
             Self::Fixed(width) => width,
+            Self::None => FingerprintWidth::Bits16,
         }
+    }
+
+    /// Bits of a fingerprint that such a table stores, 0 if it stores none.
+    pub const fn bits(self, epsilon: u32, slot_bytes: usize) -> u32 {
+        if self.is_stored() { self.of(epsilon, slot_bytes).bits() } else { 0 }
+    }
+
+    /// Whether tables store fingerprints.
+    pub const fn is_stored(self) -> bool {
+        !matches!(self, Self::None)
     }
 }
 
@@ -155,13 +169,14 @@ impl fmt::Display for WidthChoice {
         match self {
             Self::Auto => f.write_str("auto"),
             Self::Fixed(width) => write!(f, "{}", width.bits()),
+            Self::None => f.write_str("none"),
         }
     }
 }
 
 /// A text that names no width.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no width of fingerprints: write 8, 16, 32 or 64, or auto")]
+#[error("`{0}` is no width of fingerprints: write 8, 16, 32 or 64, auto or none")]
 pub struct UnknownChoice(String);
 
 impl std::str::FromStr for WidthChoice {
@@ -171,6 +186,7 @@ impl std::str::FromStr for WidthChoice {
         let width = || FingerprintWidth::from_bits(text.parse().ok()?).ok();
         match text {
             "auto" => Ok(Self::Auto),
+            "none" => Ok(Self::None),
             _ => width().map(Self::Fixed).ok_or_else(|| UnknownChoice(text.to_owned())),
         }
     }
@@ -231,7 +247,11 @@ mod tests {
 
     #[test]
     fn choices_are_spelled_as_they_are_read() {
-        for choice in FingerprintWidth::ALL.map(WidthChoice::Fixed).into_iter().chain([WidthChoice::Auto]) {
+        for choice in FingerprintWidth::ALL
+            .map(WidthChoice::Fixed)
+            .into_iter()
+            .chain([WidthChoice::Auto, WidthChoice::None])
+        {
             assert_eq!(choice.to_string().parse(), Ok(choice));
         }
         assert_eq!(WidthChoice::default().of(8, 24), FingerprintWidth::Bits16);

@@ -344,6 +344,7 @@ fn has_words<K: KeySpace>(view: &TableView<K>, planner: &Planner, has_cache: boo
     geometry.slot_bytes as u64 == WORD_SLOT_BYTES
         && geometry.shape.is_fixed()
         && K::word(K::lowest()).is_some()
+        && geometry.stores_fingerprints
         && geometry.width >= FingerprintWidth::Bits16
         && view.models().resident().is_some()
         && !has_cache

@@ -40,9 +40,11 @@ impl SegmentImage {
     /// Puts a live record into a slot below the segment's cap. `fill` writes key and value into the
     /// body, which comes zeroed.
     pub(crate) fn put(&mut self, slot: u16, hash: u64, version: u32, fill: impl FnOnce(&mut [u8])) {
-        let SegmentGeometry { width, slot_bytes, .. } = self.geometry;
+        let SegmentGeometry { width, stores_fingerprints, slot_bytes, .. } = self.geometry;
         let (head, slots) = self.bytes.split_at_mut(self.slots_offset);
-        width.put(&mut head[SEGMENT_HEADER_BYTES..], usize::from(slot), width.of_hash(hash));
+        if stores_fingerprints {
+            width.put(&mut head[SEGMENT_HEADER_BYTES..], usize::from(slot), width.of_hash(hash));
+        }
         let (word, body) =
             slots[usize::from(slot) * slot_bytes..][..slot_bytes].split_at_mut(SLOT_WORD_BYTES);
         fill(body);

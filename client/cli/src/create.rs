@@ -163,7 +163,7 @@ impl Create {
                 "key_bytes": parameters.shape.key_bytes,
                 "value_bytes": parameters.shape.value_bytes,
                 "slot_bytes": parameters.shape.room,
-                "fingerprint_bits": parameters.width.bits(),
+                "fingerprint_bits": parameters.fingerprint_bits(),
                 "epsilon": parameters.epsilon,
                 "fill": parameters.fill,
                 "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),

@@ -205,7 +205,7 @@ fn report<K: Keys>(
             "used_bytes": used,
             "bytes_per_key": per_key,
             "epsilon": parameters.epsilon,
-            "fingerprint_bits": parameters.width.bits(),
+            "fingerprint_bits": parameters.fingerprint_bits(),
             "fill": parameters.fill,
             "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
             "group_form": parameters.groups.map(|groups| groups.name().name()),

@@ -85,8 +85,9 @@ pub(crate) struct Parameters {
     epsilon: Option<u32>,
 
     /// Bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest with which lookups rarely
-    /// read the wrong record [default: 16]
-    #[arg(long, value_name = "BITS|auto")]
+    /// read the wrong record; none leaves them out, for tables that are looked up by --groups over
+    /// a network: what is not found there has all slots of its window READ [default: 16]
+    #[arg(long, value_name = "BITS|auto|none")]
     fingerprint_bits: Option<WidthChoice>,
 
     /// Share of slots that hold a record, above 0 and at most 1 [default: 0.85, with --groups 0.8]

@@ -114,7 +114,7 @@ fn document<K: Keys>(
                 "key_bytes": parameters.shape.key_bytes,
                 "value_bytes": parameters.shape.value_bytes,
                 "slot_bytes": parameters.shape.room,
-                "fingerprint_bits": parameters.width.bits(),
+                "fingerprint_bits": parameters.fingerprint_bits(),
                 "epsilon": parameters.epsilon,
                 "fill": parameters.fill,
                 "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
@@ -213,12 +213,13 @@ fn print<K: Keys>(
         let (values, bytes) = (human(node.external_values), human_bytes(node.external_bytes));
         output.row("external", format_args!("{values} values of {bytes} that do not fit their slots"))?;
     }
-    let (width, epsilon, fill) = (parameters.width, parameters.epsilon, parameters.fill);
+    let (epsilon, fill) = (parameters.epsilon, parameters.fill);
     let groups = parameters.groups.map_or_else(String::new, |groups| match groups.name() {
         GroupForm::Pilots => ", pilots that lead to one slot a READ".to_owned(),
         form => format!(", {form} groups of {} slots a READ", groups.reach),
     });
-    output.row("table", format_args!("fingerprints of {width}, epsilon {epsilon}, fill {fill}{groups}"))?;
+    let fingerprints = parameters.fingerprints_in_words();
+    output.row("table", format_args!("{fingerprints}, epsilon {epsilon}, fill {fill}{groups}"))?;
     if let Some(chosen_for) = &parameters.chosen_for {
         output.row("chosen", why_chosen(chosen_for))?;
     }

@@ -115,7 +115,7 @@ pub(crate) fn document(tuned: Option<&Tuned>) -> Value {
             "group_form": one.parameters.groups.map(|groups| groups.name().name()),
             "epsilon": one.parameters.epsilon,
             "fill": one.parameters.fill,
-            "fingerprint_bits": one.parameters.width.bits(),
+            "fingerprint_bits": one.parameters.fingerprint_bits(),
             "round_trips": one.split.way.round_trips,
             "bytes_read": one.split.way.bytes,
             "ns": one.split.ns,
@@ -127,6 +127,10 @@ pub(crate) fn document(tuned: Option<&Tuned>) -> Value {
         json!({
             "chosen": one(tuned.chosen()),
             "considered": tuned.considered.iter().map(one).collect::<Vec<_>>(),
+            "fingerprints": tuned.fingerprints.map(|worth| json!({
+                "share_of_region": worth.share,
+                "times_without": worth.times,
+            })),
         })
     })
 }

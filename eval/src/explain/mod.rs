@@ -49,10 +49,10 @@ pub fn explain(arguments: &ExplainArgs) -> anyhow::Result<Verdict> {
             };
             let phase = format!("{}, {}, epsilon {epsilon}", dataset.name(), form.name());
             let figures = bar.during(&phase, 1, || measure(dataset.keys(), &setting))?;
-            let width = arguments.fingerprint_bits.of(*epsilon, slot_bytes);
+            let bits = arguments.fingerprint_bits.bits(*epsilon, slot_bytes);
             let grouping = form.built().and_then(|built| Grouping::for_slots(built, slot_bytes));
-            let candidate = Candidate::of(&figures.counts, slot_bytes, width.bits())
-                .grouped_by(grouping, &figures.counts);
+            let candidate =
+                Candidate::of(&figures.counts, slot_bytes, bits).grouped_by(grouping, &figures.counts);
             let split = Split::of(&candidate, &asked);
             rows.push(ExplainRow::new(&dataset, arguments, (&setting, &candidate), &split));
         }

@@ -78,8 +78,8 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "SHARE")]
     pub fill: Option<f64>,
 
-    /// Bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest that suit ε and records
-    #[arg(long, value_name = "BITS|auto", default_value = "auto")]
+    /// Bits of a fingerprint: 8, 16, 32 or 64, auto for the fewest that suit ε and records, or none
+    #[arg(long, value_name = "BITS|auto|none", default_value = "auto")]
     pub fingerprint_bits: WidthChoice,
 
     /// Seeds generated data sets and the absent keys

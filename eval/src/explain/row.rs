@@ -1,6 +1,6 @@
 //! A form and ε, what it takes, what it costs, and why it is chosen or not.
 
-use fpcache::tuning::{Candidate, Split, cheapest};
+use fpcache::tuning::{Candidate, FingerprintWorth, Split, cheapest};
 use fpcache_datasets::Dataset;
 use fpcache_datasets::count::human;
 use serde::Serialize;
@@ -65,6 +65,10 @@ pub struct ExplainRow {
     pub round_trips: f64,
     pub bytes_read: f64,
     pub ns: f64,
+    /// How many times the time it takes without fingerprints; null if there are none.
+    pub times_without_fingerprints: Option<f64>,
+    /// The share of the memory node's bytes that these take.
+    pub fingerprint_share: Option<f64>,
     /// Whether the models have room.
     pub fits: bool,
     /// Whether it is the one to take.
@@ -89,6 +93,7 @@ impl ExplainRow {
     ) -> Self {
         let asked = arguments.asked();
         let per_key = |bytes: f64| bytes / candidate.keys.max(1.0);
+        let worth = FingerprintWorth::of(candidate, &asked);
         Self {
             dataset: dataset.name().to_owned(),
             keys: candidate.keys as u64,
@@ -117,6 +122,8 @@ impl ExplainRow {
             round_trips: split.way.round_trips,
             bytes_read: split.way.bytes,
             ns: split.ns,
+            times_without_fingerprints: worth.map(|worth| worth.times),
+            fingerprint_share: worth.map(|worth| worth.share),
             fits: split.fits,
             chosen: false,
             why: String::new(),
@@ -187,8 +194,15 @@ pub fn table(rows: &[ExplainRow]) -> String {
         ]);
     }
     let Some(first) = rows.first() else { return table.to_string() };
+    let chosen = rows.iter().find(|row| row.chosen);
+    let worth = chosen.and_then(|row| {
+        Some(FingerprintWorth { share: row.fingerprint_share?, times: row.times_without_fingerprints? })
+    });
+    let offer = worth
+        .filter(FingerprintWorth::is_nothing)
+        .map_or(String::new(), |worth| format!("\nchosen: {worth}"));
     format!(
-        "{table}\n{}, {} keys, slots of {} bytes, {}: a round trip takes {:.0} ns; bytes are for each key; {}",
+        "{table}\n{}, {} keys, slots of {} bytes, {}: a round trip takes {:.0} ns; bytes are for each key; {}{offer}",
         first.dataset,
         human(first.keys),
         first.slot_bytes,

@@ -98,8 +98,9 @@ pub struct RunArgs {
     #[arg(long, default_value_t = 32, conflicts_with = "url")]
     pub epsilon: u32,
 
-    /// Bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest that suit epsilon and records
-    #[arg(long, value_name = "BITS|auto", default_value_t, conflicts_with = "url")]
+    /// Bits of a fingerprint: 8, 16, 32 or 64, auto for the fewest that suit epsilon and records, or
+    /// none, where slots alone are READ
+    #[arg(long, value_name = "BITS|auto|none", default_value_t, conflicts_with = "url")]
     pub fingerprint_bits: WidthChoice,
 
     /// Share of slots that hold a record [default: 0.85, with groups 0.8]

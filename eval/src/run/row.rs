@@ -251,7 +251,7 @@ impl Row {
             self.memory_nodes = Some(setting.memory_nodes);
             self.fsync.clone_from(&setting.fsync);
             self.epsilon = Some(table.epsilon);
-            self.fingerprint_bits = Some(table.width.bits());
+            self.fingerprint_bits = Some(table.fingerprint_bits());
             self.fill = Some(table.fill);
         }
         self.plan = facts.plan.map(|plan| plan.name().to_owned());

@@ -152,7 +152,9 @@ impl Over {
                 run.fingerprint_bits = text.parse()?;
                 match run.fingerprint_bits {
                     WidthChoice::Fixed(width) => Ok(f64::from(width.bits())),
-                    WidthChoice::Auto => bail!("a sweep needs numbers of bits: write 8, 16, 32 or 64"),
+                    WidthChoice::Auto | WidthChoice::None => {
+                        bail!("a sweep needs numbers of bits: write 8, 16, 32 or 64")
+                    }
                 }
             }
             Self::ValueBytes => {

@@ -93,7 +93,7 @@ fn so_they_do_where_keys_are_byte_strings() {
     every_plan::<ByteKeys>();
 }
 
-/// Readers by groups, and others, of a table whose records lie in groups; as many keys as outgrow these.
+/// Readers by groups, and others, of a table whose records lie in groups, with and without fingerprints; as many keys as outgrow these.
 fn by_groups<K: NumberedKeys>() {
     let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
     let groups = CONFIG().with_plan(PlanChoice::Fixed(Plan::Groups));
@@ -104,9 +104,12 @@ fn by_groups<K: NumberedKeys>() {
         ("groups, too", groups),
     ];
     let ways = ways.map(|(name, config)| (name.to_owned(), config));
-    for (seed, grouping) in (0..).zip([Grouping::plain(3, 4), Grouping::seeded(2, 3), Grouping::pilots(4, 2)])
-    {
-        let parameters = TableParameters { groups: Some(grouping), ..K::small_segments() };
+    let plain = Grouping::plain(3, 4);
+    let tables =
+        [(plain, true), (plain, false), (Grouping::seeded(2, 3), true), (Grouping::pilots(4, 2), true)];
+    for (seed, (grouping, stores_fingerprints)) in (0..).zip(tables) {
+        let groups = Some(grouping);
+        let parameters = TableParameters { groups, stores_fingerprints, ..K::small_segments() };
         let report = run_in::<K>(8 << 20, parameters, &ways, &options(keys.clone(), 3, 4_000), seed);
         assert!(report.rebuilds.is_some_and(|rebuilds| rebuilds > 25), "{grouping:?}: {report:#?}");
     }

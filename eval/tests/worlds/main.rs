@@ -1,6 +1,6 @@
 //! The whole store in simulated worlds: real memory nodes and real clients, with whatever memory,
 //! network, processes and machines may do to them, from one seed each. In a third of the worlds
-//! keys are byte strings, in a quarter of them records lie in groups, in a third of them threads of
+//! keys are byte strings, in a quarter of them records lie in groups, in a sixth they have no fingerprints, in a third of them threads of
 //! the memory node's own look keys up, and in a quarter of them readers have a lease of what they know
 //! of memory's reuse.
 //!
@@ -62,6 +62,7 @@ fn draw(seed: u64, durability: Option<Durability>) -> Play {
             part.config = part.config.with_plan(PlanChoice::Fixed(Plan::Groups));
         }
     }
+    drawn.node.stores_fingerprints = Random::new(seed ^ 0xf14c_e941).below(6) > 0;
     let mut of_answers = Random::new(seed ^ 0x0a75_3e45);
     if of_answers.below(3) == 0 {
         drawn.node.answers = true;
@@ -118,6 +119,7 @@ fn draw_without_queues(seed: u64, durability: Option<Durability>) -> Play {
         snapshots: 64,
         wraps: 0,
         groups: None,
+        stores_fingerprints: true,
         answers: false,
         lease: Duration::ZERO,
         #[cfg(feature = "sabotage")]

@@ -63,6 +63,8 @@ pub struct NodeShape {
     pub wraps: u64,
     /// What groups its records lie in.
     pub groups: Option<Grouping>,
+    /// Whether fingerprints are stored beside its records.
+    pub stores_fingerprints: bool,
     /// Whether threads of its own answer questions about its region.
     pub answers: bool,
     /// For how long readers may believe what they know of memory's reuse.
@@ -276,7 +278,8 @@ impl<K: NumberedKeys> Stage<K> {
         };
         let values: Vec<Vec<u8>> =
             self.shape.loaded.iter().map(|key| value_of::<K>(first_value(*key))).collect();
-        let parameters = TableParameters { groups: self.shape.groups, ..K::small_segments() };
+        let NodeShape { groups, stores_fingerprints, .. } = *self.shape;
+        let parameters = TableParameters { groups, stores_fingerprints, ..K::small_segments() };
         node.load_records(parameters, encoders, keys.into_iter().zip(values)).unwrap();
         if learns {
             node.retrain_at(self.shape.loaded.len() as u64);

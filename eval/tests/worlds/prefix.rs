@@ -106,6 +106,7 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
             snapshots: 4,
             wraps: 0,
             groups: None,
+            stores_fingerprints: true,
             answers: false,
             lease: Duration::ZERO,
             #[cfg(feature = "sabotage")]

@@ -10,7 +10,7 @@
 //!          24 live records u32 · 28 checksum u32 (of the 28 bytes before it)
 //! ```
 //!
-//! Fingerprint `i` belongs to slot `i`. The arrays are packed: at 8-byte keys and values, 8-bit fingerprints and fill
+//! Fingerprint `i` belongs to slot `i`; a table can have none, and its segments then begin with their slots. The arrays are packed: at 8-byte keys and values, 8-bit fingerprints and fill
 //! 0.85 a record costs 29.4 bytes, and aligning both arrays of a 169-record segment to cache lines would add a third
 //! of a byte to that. Lookups never read the header; it lets a segment be understood without its directory.
 
@@ -26,8 +26,10 @@ pub const SEGMENT_HEADER_BYTES: usize = 32;
 /// Sizes and offsets inside the segments of one table; everything that follows from its parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentGeometry {
-    /// Width of the fingerprints.
+    /// Width of the fingerprints by which windows are matched.
     pub width: FingerprintWidth,
+    /// Whether segments hold them. If not, compute nodes read slots alone, and the memory node makes those of a window from its slots.
+    pub stores_fingerprints: bool,
     /// Bytes from one slot to the next.
     pub slot_bytes: usize,
     /// What lies in a slot after its word.
@@ -39,7 +41,19 @@ pub struct SegmentGeometry {
 impl SegmentGeometry {
     /// Segments with fingerprints of this width over records of this shape, without groups.
     pub const fn new(width: FingerprintWidth, shape: RecordShape) -> Self {
-        Self { width, slot_bytes: SLOT_WORD_BYTES + shape.body_bytes(), shape, groups: None }
+        let slot_bytes = SLOT_WORD_BYTES + shape.body_bytes();
+        Self { width, stores_fingerprints: true, slot_bytes, shape, groups: None }
+    }
+
+    /// Bytes of so many stored fingerprints.
+    #[inline(always)]
+    pub const fn fingerprint_bytes(&self, count: usize) -> usize {
+        if self.stores_fingerprints { self.width.bytes_of(count) } else { 0 }
+    }
+
+    /// Bytes that a key's record is looked for among in a window of so many slots: fingerprints, or slots where there are none.
+    pub const fn searched_bytes(&self, slots: usize) -> usize {
+        if self.stores_fingerprints { self.width.bytes_of(slots) } else { slots * self.slot_bytes }
     }
 
     /// Bytes of a segment of `cap` slots.
@@ -63,7 +77,7 @@ impl SegmentGeometry {
     /// Bytes from the segment's start to its slots.
     #[inline]
     pub const fn slots_offset(&self, cap: u16) -> usize {
-        SEGMENT_HEADER_BYTES + whole_words(self.width.bytes_of(cap as usize))
+        SEGMENT_HEADER_BYTES + whole_words(self.fingerprint_bytes(cap as usize))
     }
 
     /// Bytes from the segment's start to slot `index`.
@@ -76,8 +90,8 @@ impl SegmentGeometry {
     /// how many bytes of the first word lie before the window's first fingerprint.
     #[inline]
     pub const fn fingerprint_span(&self, window: Window) -> FingerprintSpan {
-        let first = self.width.bytes_of(window.first as usize);
-        let end = self.width.bytes_of(window.last as usize + 1);
+        let first = self.fingerprint_bytes(window.first as usize);
+        let end = self.fingerprint_bytes(window.last as usize + 1);
         let start = first & !7;
         FingerprintSpan {
             offset: SEGMENT_HEADER_BYTES + start,

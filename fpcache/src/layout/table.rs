@@ -1,7 +1,7 @@
 //! What a table is made of, at the head of its record.
 //!
 //! ```text
-//!   0 key space u32 · 4 fingerprint bits u32 · 8 key bytes u32 (0: they vary) · 12 value bytes u32 (all ones: they vary)
+//!   0 key space u32 · 4 fingerprint bits u32 (0: none) · 8 key bytes u32 (0: they vary) · 12 value bytes u32 (all ones: they vary)
 //!  16 slot bytes u32 · 20 epsilon u32 · 24 fill, in millionths u32 · 28 max slots u16
 //!  30 slots from a group to the next u8 · 31 slots of a READ of a group u8 (0 and 0: no groups)
 //!  32 bytes a slot has for key and value u32 · 36 groups of a block u8
@@ -25,6 +25,8 @@ const VARIES: u32 = u32::MAX;
 pub struct TableParameters {
     /// Width of its fingerprints.
     pub width: FingerprintWidth,
+    /// Whether it stores them: see [`SegmentGeometry::stores_fingerprints`].
+    pub stores_fingerprints: bool,
     /// Bytes of keys and values.
     pub shape: RecordShape,
     /// Greatest half-width of a window, in slots.
@@ -44,6 +46,7 @@ impl Default for TableParameters {
     fn default() -> Self {
         Self {
             width: FingerprintWidth::default(),
+            stores_fingerprints: true,
             shape: RecordShape::fixed(8, 8),
             epsilon: 32,
             fill: 0.85,
@@ -127,15 +130,34 @@ impl TableParameters {
         Ok(())
     }
 
-    /// The same with fingerprints of the width that is chosen for its windows and slots.
+    /// The same with fingerprints of the width that is chosen for its windows and slots, or without any.
     #[must_use]
     pub const fn with_width(self, choice: WidthChoice) -> Self {
-        Self { width: choice.of(self.epsilon, self.geometry().slot_bytes), ..self }
+        let width = choice.of(self.epsilon, self.geometry().slot_bytes);
+        Self { width, stores_fingerprints: choice.is_stored(), ..self }
+    }
+
+    /// `fingerprints of 16 bits`, or `no fingerprints`.
+    #[must_use]
+    pub fn fingerprints_in_words(&self) -> String {
+        match self.stores_fingerprints {
+            true => format!("fingerprints of {}", self.width),
+            false => "no fingerprints".to_owned(),
+        }
+    }
+
+    /// Bits of a stored fingerprint, 0 if there are none.
+    pub const fn fingerprint_bits(&self) -> u32 {
+        if self.stores_fingerprints { self.width.bits() } else { 0 }
     }
 
     /// Sizes and offsets inside the table's segments.
     pub const fn geometry(&self) -> SegmentGeometry {
-        SegmentGeometry { groups: self.groups, ..SegmentGeometry::new(self.width, self.shape) }
+        SegmentGeometry {
+            groups: self.groups,
+            stores_fingerprints: self.stores_fingerprints,
+            ..SegmentGeometry::new(self.width, self.shape)
+        }
     }
 
     /// The same with groups of the form that is chosen for its slots, at [the fill](Self::FILL_OF_GROUPS) that these need.
@@ -169,7 +191,8 @@ impl TableParameters {
     pub fn bytes_per_slot(&self) -> f64 {
         let separators =
             self.groups.map_or(0.0, |groups| groups.bytes_per_block() as f64 / f64::from(groups.block()));
-        (self.width.bytes() + self.geometry().slot_bytes) as f64 + separators
+        let geometry = self.geometry();
+        (geometry.fingerprint_bytes(1) + geometry.slot_bytes) as f64 + separators
     }
 
     /// Bytes that a segment with so many keys has more for being in groups, on average: the slots that make its last block a whole one,
@@ -185,7 +208,7 @@ impl TableParameters {
     /// The parameters' share of a table record.
     pub fn encode<K: KeySpace>(&self, b: &mut [u8]) {
         put(b, 0, K::ID.to_le_bytes());
-        put(b, 4, self.width.bits().to_le_bytes());
+        put(b, 4, self.fingerprint_bits().to_le_bytes());
         put(b, 8, u32::from(self.shape.key_bytes.unwrap_or(0)).to_le_bytes());
         put(b, 12, self.shape.value_bytes.unwrap_or(VARIES).to_le_bytes());
         put(b, 16, (self.geometry().slot_bytes as u32).to_le_bytes());
@@ -212,7 +235,10 @@ impl TableParameters {
         if u32_at(b, 0) != K::ID {
             return Err(format!("it is of key space {}, not {} ({})", u32_at(b, 0), K::ID, K::NAME));
         }
-        let width = FingerprintWidth::from_bits(u32_at(b, 4)).map_err(|e| e.to_string())?;
+        let (width, stores_fingerprints) = match u32_at(b, 4) {
+            0 => (WidthChoice::None.of(0, 0), false),
+            bits => (FingerprintWidth::from_bits(bits).map_err(|e| e.to_string())?, true),
+        };
         let fill = f64::from(u32_at(b, 24)) / MILLION;
         let key_bytes = u16::try_from(u32_at(b, 8)).map_err(|_| "its keys are too long".to_string())?;
         let shape = RecordShape {
@@ -232,7 +258,9 @@ impl TableParameters {
             ),
             other => return Err(format!("{other} does not say whether its parameters were chosen")),
         };
-        let parameters = Self { width, shape, epsilon: u32_at(b, 20), fill, max_slots, groups, chosen_for };
+        let epsilon = u32_at(b, 20);
+        let parameters =
+            Self { width, stores_fingerprints, shape, epsilon, fill, max_slots, groups, chosen_for };
         parameters.validate::<K>().map_err(|e| e.to_string())?;
         if u32_at(b, 16) != parameters.geometry().slot_bytes as u32 {
             return Err("its slot size contradicts its other parameters".into());
@@ -280,6 +308,21 @@ mod tests {
         assert_eq!(narrow.with_width(WidthChoice::default()), narrow);
         let long = TableParameters { shape: RecordShape::fixed(8, 1024), ..narrow };
         assert_eq!(long.with_width(WidthChoice::Auto).width, FingerprintWidth::Bits16);
+    }
+
+    #[test]
+    fn tables_without_fingerprints_have_segments_of_slots_alone() {
+        let with = TableParameters { groups: Some(Grouping::plain(9, 10)), ..Default::default() };
+        let without = with.with_width(WidthChoice::None);
+        let mut bytes = [0; TableParameters::ENCODED_BYTES];
+        without.encode::<U64Keys>(&mut bytes);
+        assert_eq!(u32_at(&bytes, 4), 0);
+        assert_eq!(TableParameters::decode::<U64Keys>(&bytes), Ok(without));
+        assert_eq!((with.fingerprint_bits(), without.fingerprint_bits()), (16, 0));
+        assert_eq!(without.geometry().slots_offset(2_000), SEGMENT_HEADER_BYTES);
+        let saved = with.geometry().segment_bytes(2_000) - without.geometry().segment_bytes(2_000);
+        assert_eq!(saved, 4_000);
+        assert!((with.bytes_per_slot() - without.bytes_per_slot() - 2.0).abs() < 1e-9);
     }
 
     #[test]

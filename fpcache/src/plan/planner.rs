@@ -186,7 +186,7 @@ impl Planner {
         let rule = self.rule(trip);
         let slot = self.geometry.slot_bytes as f64 * byte;
         let window = f64::from(self.window);
-        let fingerprints = window * self.geometry.width.bytes() as f64 * byte;
+        let fingerprints = window * self.geometry.fingerprint_bytes(1) as f64 * byte;
         let by_groups = ways.has_groups && rule.by_groups(self.window);
         let own_plan = if by_groups { Plan::Groups } else { rule.choose(self.window) };
         let own = match own_plan {
@@ -227,6 +227,7 @@ impl Planner {
     /// The choices where a key pays `round_trip` for a dependent round trip.
     fn rule(&self, round_trip: f64) -> Rule {
         match self.choice {
+            _ if !self.geometry.stores_fingerprints => self.without_fingerprints(),
             PlanChoice::Fixed(plan @ (Plan::Range | Plan::TwoStage | Plan::Speculative)) => Rule::only(plan),
             PlanChoice::Fixed(Plan::Groups) => Rule {
                 by_groups_above: self.geometry.groups.map_or(u32::MAX, |_| 0),
@@ -239,6 +240,20 @@ impl Planner {
         }
     }
 
+    /// The choices of a table without fingerprints, whatever plan is asked for: groups, where their slots are fewer than the window's,
+    /// and else its slots.
+    fn without_fingerprints(&self) -> Rule {
+        let FabricCosts { byte, probe, table, .. } = self.costs;
+        let slot = self.geometry.slot_bytes as f64 * byte;
+        let by_groups_above = match (self.choice, self.geometry.groups) {
+            (_, None) | (PlanChoice::Fixed(Plan::Range), _) => u32::MAX,
+            (PlanChoice::Fixed(Plan::Groups), _) => 0,
+            (_, Some(groups)) => (f64::from(groups.reach) + table / slot).ceil() as u32,
+        };
+        let cached_from = (1.0 + probe / slot).ceil() as u32;
+        Rule { cached_from, by_groups_above, ..Rule::only(Plan::Range) }
+    }
+
     /// Compares the sums, for present keys:
     ///
     /// - cached: L + s·b + r, and the probe
@@ -249,7 +264,7 @@ impl Planner {
     fn cheapest(&self, round_trip: f64) -> Rule {
         let FabricCosts { byte, request, probe, table, .. } = self.costs;
         let slot = self.geometry.slot_bytes as f64 * byte;
-        let fingerprint = self.geometry.width.bytes() as f64 * byte;
+        let fingerprint = self.geometry.fingerprint_bytes(1) as f64 * byte;
         let second = round_trip + slot + request;
         let two_stage = second;
         let speculative = slot + request + (1.0 - self.at_home) * second;

@@ -221,7 +221,10 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
     /// Matches a key's window.
     #[inline(always)]
     pub(super) fn match_window(&mut self, place: &Place) -> Result<Slot, ReadError> {
-        let width = self.table.view().geometry().width;
+        let SegmentGeometry { width, stores_fingerprints, .. } = *self.table.view().geometry();
+        if !stores_fingerprints {
+            return Ok(Slot::Rare);
+        }
         let words = self.look.words(place.words, place.word_bytes as usize)?;
         let window = Fingerprints { words, skip: place.skip as usize, used: place.used as usize, width };
         let hits = self.kernels.hits_in(window, width.of_hash(place.hash), self.copy);

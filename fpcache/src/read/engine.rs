@@ -217,6 +217,8 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     /// Asks for what `plan` reads first.
     #[inline(always)]
     fn ask(&mut self, plan: Plan, probe: &mut Probe, outcome: &mut Outcome) {
+        // The rule of a table without fingerprints names no other plan; none at all would look like an absent key.
+        let plan = if self.geometry().stores_fingerprints { plan } else { Plan::Range };
         outcome.plan = plan;
         match plan {
             Plan::TwoStage | Plan::Cached | Plan::Groups | Plan::AtNode | Plan::ServerSide => {

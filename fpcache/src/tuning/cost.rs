@@ -93,7 +93,7 @@ pub struct Candidate {
     pub slots: f64,
     /// Bytes of a slot.
     pub slot_bytes: f64,
-    /// Bits of a fingerprint.
+    /// Bits of a fingerprint; 0 of a table that stores none.
     pub fingerprint_bits: u32,
 }
 
@@ -139,8 +139,12 @@ impl Candidate {
         (self.slots * each + self.table_bytes) / self.keys.max(1.0)
     }
 
-    /// A present and an absent key by their window, the cheaper of a READ of fingerprints and one of slots.
+    /// A present and an absent key by their window, the cheaper of a READ of fingerprints, if there are any, and one of slots.
     fn by_window(&self, asked: &Lookups) -> (Way, Way) {
+        let range = Way::reads(1.0, self.window * self.slot_bytes);
+        if self.fingerprint_bits == 0 {
+            return (range, range);
+        }
         let wrong = self.window / f64::from(self.fingerprint_bits).exp2();
         let fingerprints = self.window * f64::from(self.fingerprint_bits) / 8.0;
         let present = Way {
@@ -149,7 +153,6 @@ impl Candidate {
             ..Way::reads(2.0, 0.0)
         };
         let absent = Way::reads(1.0, fingerprints).then(wrong.min(1.0), Way::reads(1.0, self.slot_bytes));
-        let range = Way::reads(1.0, self.window * self.slot_bytes);
         if range.ns(&asked.costs) < present.ns(&asked.costs) { (range, range) } else { (present, absent) }
     }
 
@@ -165,6 +168,49 @@ impl Candidate {
     fn tables_pay(&self, asked: &Lookups) -> bool {
         let mean = |(present, absent): (Way, Way)| absent.or(asked.negative, present).ns(&asked.costs);
         self.table_bytes > 0.0 && mean(self.by_table(asked)) < mean(self.by_window(asked))
+    }
+}
+
+/// What a table's fingerprints are worth to its lookups.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FingerprintWorth {
+    /// The share of the memory node's bytes that they take.
+    pub share: f64,
+    /// How many times the time a lookup takes without them.
+    pub times: f64,
+}
+
+impl FingerprintWorth {
+    /// Those of a candidate; `None` if it has none.
+    #[must_use]
+    pub fn of(candidate: &Candidate, asked: &Lookups) -> Option<Self> {
+        if candidate.fingerprint_bits == 0 {
+            return None;
+        }
+        let without = Candidate { fingerprint_bits: 0, ..*candidate };
+        let share = 1.0 - without.region_bytes_per_key() / candidate.region_bytes_per_key().max(1e-9);
+        let times = Split::of(&without, asked).ns / Split::of(candidate, asked).ns.max(1e-9);
+        Some(Self { share, times })
+    }
+
+    /// Whether lookups are as good as no slower without them.
+    #[must_use]
+    pub fn is_nothing(&self) -> bool {
+        const HARDLY: f64 = 1.01;
+        self.times <= HARDLY
+    }
+}
+
+/// Offers to leave them out, with the figures.
+impl std::fmt::Display for FingerprintWorth {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { share, times } = self;
+        write!(
+            f,
+            "fingerprints take {:.1} % of the memory node's bytes, and without them a lookup takes {times:.3} times the time: \
+             --fingerprint-bits none leaves them out",
+            100.0 * share
+        )
     }
 }
 

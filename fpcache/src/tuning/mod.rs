@@ -13,7 +13,7 @@ mod sample;
 
 use std::fmt::{self, Display};
 
-pub use cost::{Candidate, Lookups, Split, Way};
+pub use cost::{Candidate, FingerprintWorth, Lookups, Split, Way};
 pub use counts::{Counts, Marks};
 pub use sample::KeySample;
 
@@ -71,6 +71,8 @@ pub struct Tuned {
     /// All that was compared, by form, fill and ε.
     pub considered: Vec<Considered>,
     chosen: usize,
+    /// What the chosen table's fingerprints are worth; `None` if it stores none.
+    pub fingerprints: Option<FingerprintWorth>,
 }
 
 /// Why nothing was chosen.
@@ -162,11 +164,11 @@ impl Display for Tuned {
         let (p, split) = (&chosen.parameters, &chosen.split);
         write!(
             f,
-            "groups {}, epsilon {}, fill {}, fingerprints of {}: a lookup takes {:.3} round trips and {:.0} B, at {:.3} B/key",
+            "groups {}, epsilon {}, fill {}, {}: a lookup takes {:.3} round trips and {:.0} B, at {:.3} B/key",
             chosen.form(),
             p.epsilon,
             p.fill,
-            p.width,
+            p.fingerprints_in_words(),
             split.way.round_trips,
             split.way.bytes,
             chosen.bytes_per_key()
@@ -175,6 +177,9 @@ impl Display for Tuned {
             let (time, bytes) =
                 (other.split.ns / split.ns, other.bytes_per_key() / chosen.bytes_per_key().max(1e-9));
             write!(f, "; groups {}: {time:.2} times the time, {bytes:.2} times the bytes", other.form())?;
+        }
+        if let Some(worth) = self.fingerprints.filter(FingerprintWorth::is_nothing) {
+            write!(f, "; {worth}")?;
         }
         Ok(())
     }
@@ -200,13 +205,15 @@ pub fn tune<K: BuildKeys>(
     for parameters in candidates(shape, forced)? {
         parameters.validate::<K>()?;
         let counts = sample.count(&parameters, &encoders, growth.clamp(0.0, MOST_GROWTH))?;
-        let candidate = Candidate::of(&counts, parameters.geometry().slot_bytes, parameters.width.bits())
-            .grouped_by(parameters.groups, &counts);
+        let candidate =
+            Candidate::of(&counts, parameters.geometry().slot_bytes, parameters.fingerprint_bits())
+                .grouped_by(parameters.groups, &counts);
         considered.push(Considered { parameters, candidate, split: Split::of(&candidate, lookups) });
     }
     let options = considered.iter().map(|one| (one.split.fits, one.split.ns, one.bytes_per_key()));
     if let Some(chosen) = cheapest(options) {
-        let mut tuned = Tuned { considered, chosen };
+        let fingerprints = FingerprintWorth::of(&considered[chosen].candidate, lookups);
+        let mut tuned = Tuned { considered, chosen, fingerprints };
         tuned.considered[chosen].parameters.chosen_for = Some(tuned.chosen_for(lookups, growth));
         return Ok(tuned);
     }

@@ -33,6 +33,7 @@ const fn parameters(key_bytes: Option<u16>) -> TableParameters {
     let shape = RecordShape { key_bytes, value_bytes: None, room: ROOM };
     TableParameters {
         width: FingerprintWidth::Bits64,
+        stores_fingerprints: true,
         shape,
         epsilon: 6,
         fill: 0.8,

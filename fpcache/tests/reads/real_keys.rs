@@ -140,6 +140,7 @@ fn with_values<K: KeySpace>(keys: impl IntoIterator<Item = K::Owned>, most: usiz
 const fn parameters(shape: RecordShape) -> TableParameters {
     TableParameters {
         width: FingerprintWidth::Bits8,
+        stores_fingerprints: true,
         shape,
         epsilon: 6,
         fill: 0.8,

@@ -60,7 +60,7 @@ fn max_slots(parameters: &TableParameters) -> u16 {
     /// Segments this long have few slots beside their windows.
     const LEAST: usize = 16;
     let geometry = parameters.geometry();
-    let in_bytes = MOST_SEGMENT_BYTES / (geometry.slot_bytes + geometry.width.bytes());
+    let in_bytes = MOST_SEGMENT_BYTES / (geometry.slot_bytes + geometry.fingerprint_bytes(1));
     // At least one key must fit: the fill was looked at.
     let for_a_key = (1.0 / parameters.fill).ceil() as usize + 1;
     in_bytes.max(LEAST).max(for_a_key).min(usize::from(parameters.max_slots)) as u16

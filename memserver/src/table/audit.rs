@@ -140,7 +140,7 @@ impl<K: BuildKeys> Segments<K> {
         let (mut bytes, mut fingerprints, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         slots.read_all(&mut bytes)?;
         let all = Window { first: 0, last: u32::from(model.cap) - 1 };
-        slots.read_fingerprints(all, &mut fingerprints)?;
+        slots.read_fingerprints::<K>(all, &mut Vec::new(), &mut fingerprints)?;
         for (slot, bytes) in (0..).zip(bytes.chunks_exact(geometry.slot_bytes)) {
             let (word, body) = bytes.split_at(SLOT_WORD_BYTES);
             let word = SlotWord::from_bits(word.first_chunk().map_or(0, |w| u64::from_le_bytes(*w)));

@@ -28,4 +28,5 @@ mod scans_by_groups;
 mod snapshots;
 mod snapshots_under_writes;
 mod torn_slots;
+mod without_fingerprints;
 mod writes_match_a_btreemap;

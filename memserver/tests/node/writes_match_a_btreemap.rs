@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use crate::common::keys::{Key, KeyRef, TestKeys};
 use crate::common::requests::{Writer, value};
-use fpcache::fingerprint::FingerprintWidth;
+use fpcache::fingerprint::{FingerprintWidth, WidthChoice};
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{Grouping, RecordShape, RecordToken, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus};
@@ -54,15 +54,12 @@ fn parameters<T: TestKeys>() -> impl Strategy<Value = TableParameters> {
     let pilots = [(64, 14), (8, 3), (3, 2)].map(|(slots, pilots)| Grouping::pilots(slots, pilots));
     let some = plain.into_iter().chain(seeded).chain(pilots).map(Some);
     let groups = prop::sample::select([None].into_iter().chain(some).collect::<Vec<_>>());
-    let width = prop::sample::select(&FingerprintWidth::ALL[..]);
+    let widths = FingerprintWidth::ALL.map(WidthChoice::Fixed).into_iter().chain([WidthChoice::None]);
+    let width = prop::sample::select(widths.collect::<Vec<_>>());
     (width, 0u32..12, 16u16..200, T::any_shape(), groups).prop_map(
-        |(width, epsilon, max_slots, shape, groups)| TableParameters {
-            width,
-            shape,
-            epsilon,
-            max_slots,
-            groups,
-            ..TableParameters::default()
+        |(width, epsilon, max_slots, shape, groups)| {
+            let default = TableParameters::default();
+            TableParameters { shape, epsilon, max_slots, groups, ..default }.with_width(width)
         },
     )
 }

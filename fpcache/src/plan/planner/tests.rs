@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fingerprint::FingerprintWidth;
-use crate::layout::RecordShape;
+use crate::layout::{Grouping, RecordShape};
 
 const COSTS: FabricCosts = FabricCosts {
     round_trip: 2000.0,
@@ -30,6 +30,31 @@ fn fixed_choices_ignore_the_window() {
         let planner = planner(PlanChoice::Fixed(plan), 24, 0.5);
         for rule in [*planner.single(), planner.group(32)] {
             assert!([1, 65, 5000].into_iter().all(|n| rule.choose(n) == plan && rule.asks(n)));
+        }
+    }
+}
+
+#[test]
+fn tables_without_fingerprints_are_read_by_groups_or_slots_whatever_is_asked_for() {
+    let fixed = [Plan::TwoStage, Plan::Range, Plan::Cached, Plan::Speculative, Plan::Groups, Plan::AtNode];
+    let choices = fixed.map(PlanChoice::Fixed).into_iter().chain([PlanChoice::Auto]);
+    for choice in choices {
+        for costs in [COSTS, FabricCosts::MAPPED_MEMORY, FabricCosts::TCP, FabricCosts::RDMA] {
+            for groups in [None, Some(Grouping::plain(9, 10))] {
+                let stored = geometry(24, FingerprintWidth::Bits16);
+                let geometry = SegmentGeometry { groups, stores_fingerprints: false, ..stored };
+                let planner = Planner::new(choice, &costs, &geometry, 0.5).with_epsilon(128);
+                let by_conflict = planner.with_on_conflict(OnConflict::Cheapest);
+                for rule in [*planner.single(), planner.group(32)] {
+                    let both = |slots| [rule.choose(slots), by_conflict.after_conflict(&rule, slots)];
+                    assert!((1..6_000).all(|slots| both(slots) == [Plan::Range; 2]), "{choice:?}");
+                    assert!(!rule.is_two_stage() && rule.keeps(257));
+                    let is_asked_by_groups = groups.is_some() && choice != PlanChoice::Fixed(Plan::Range);
+                    assert_eq!(rule.by_groups(257), is_asked_by_groups, "{choice:?} {costs:?}");
+                }
+                let expected = planner.expect(1, &Ways::default());
+                assert_eq!((expected.plan, expected.own_plan), (Plan::Range, Plan::Range));
+            }
         }
     }
 }
@@ -132,7 +157,7 @@ fn the_memory_node_is_not_asked_where_one_read_does_or_a_cache_learns() {
     assert!(!planner.asks_node(1, &Ways { has_cache: true, ..over(1000) }));
     // Windows of a slot or three are one READ.
     assert!(!at_node_planner(0).asks_node(1, &over(1000)) && !at_node_planner(1).asks_node(64, &over(1000)));
-    let grouping = crate::layout::Grouping::plain(4, 8);
+    let grouping = Grouping::plain(4, 8);
     let geometry = SegmentGeometry { groups: Some(grouping), ..geometry(40, FingerprintWidth::Bits8) };
     let planner = Planner::new(PlanChoice::Auto, &FabricCosts::TCP, &geometry, 0.1).with_epsilon(32);
     let with_groups = Ways { has_groups: true, ..over(1000) };

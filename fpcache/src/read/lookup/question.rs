@@ -40,10 +40,10 @@ pub(super) const MOST_LOOKED_AT: usize = 256 << 10;
 
 /// Bytes that a lookup of so many keys looks at; `None` if that is more than a question may cost.
 pub(super) fn looked_at(geometry: &SegmentGeometry, epsilon: u32, keys: usize) -> Option<usize> {
-    let SegmentGeometry { slot_bytes, width, .. } = *geometry;
+    let slot_bytes = geometry.slot_bytes;
     // At most 4096 slots to either side, and slots of 68 KiB.
     // Of a window whole words are looked at.
-    let window = (2 * epsilon as usize + 1) * width.bytes() + 16;
+    let window = geometry.searched_bytes(2 * epsilon as usize + 1) + 16;
     let bytes = keys * (slot_bytes + window);
     (keys * slot_bytes <= MOST_SLOT_BYTES && bytes <= MOST_LOOKED_AT).then_some(bytes)
 }

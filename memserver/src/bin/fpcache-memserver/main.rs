@@ -103,9 +103,9 @@ struct Arguments {
     #[arg(long, default_value_t = 32, requires = "load")]
     epsilon: u32,
 
-    /// With --load: bits of a fingerprint: 8, 16, 32 or 64, or auto for the fewest with which
-    /// lookups rarely read the wrong record
-    #[arg(long, value_name = "BITS|auto", default_value_t, requires = "load")]
+    /// With --load: bits of a fingerprint: 8, 16, 32 or 64, auto for the fewest with which lookups
+    /// rarely read the wrong record, or none, where slots alone are READ
+    #[arg(long, value_name = "BITS|auto|none", default_value_t, requires = "load")]
     fingerprint_bits: WidthChoice,
 
     /// With --load: share of slots that hold a record [default: 0.85, with --groups 0.8]

@@ -62,7 +62,7 @@ fn rebuild_options(parameters: &TableParameters, geometry: &SegmentGeometry) -> 
         fill: standard.fill.min(parameters.fill).max(OF_LOADED * parameters.fill),
         settled_fill: parameters.fill,
         max_slots: parameters.max_slots,
-        slot_bytes: geometry.slot_bytes + geometry.width.bytes(),
+        slot_bytes: geometry.slot_bytes + geometry.fingerprint_bytes(1),
         ..standard
     }
 }

@@ -10,7 +10,7 @@ use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::slots::{Marks, NO_MARKS, Slots};
-use super::{Place, Segments};
+use super::{Place, Scratch, Segments};
 use crate::rebuild::choose::{choose_in_block, choose_in_group, choose_slot, is_nearly_full};
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::next_version;
@@ -205,7 +205,8 @@ impl<K: BuildKeys> Segments<K> {
     ) -> Result<bool, AccessError> {
         let Some(place) = self.place(key) else { return Ok(false) };
         let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
-        slots.read_fingerprints(place.window, &mut self.scratch.fingerprints)?;
+        let Scratch { fingerprints, body, .. } = &mut self.scratch;
+        slots.read_fingerprints::<K>(place.window, body, fingerprints)?;
         self.free_slot(&slots, &place, K::hash(key))?;
         Ok(is_nearly_full(self.scratch.slots.len(), place.window))
     }

@@ -135,7 +135,7 @@ impl<K: BuildKeys> Segments<K> {
             return Ok(Some(slot));
         }
         let (width, scratch) = (self.geometry.width, &mut self.scratch);
-        slots.read_fingerprints(place.window, &mut scratch.fingerprints)?;
+        slots.read_fingerprints::<K>(place.window, &mut scratch.body, &mut scratch.fingerprints)?;
         scratch.slots.clear();
         let wanted = width.of_hash(hash);
         self.matcher.find(width, &scratch.fingerprints, wanted, place.window.first, &mut scratch.slots);
@@ -193,17 +193,20 @@ impl<K: BuildKeys> Segments<K> {
         Ok(facts)
     }
 
-    /// Live records of a segment, by its fingerprints.
+    /// Live records of a segment, by its fingerprints, or by its words where it has none.
     pub(crate) fn live<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
     ) -> Result<usize, TableError> {
+        if !self.geometry.stores_fingerprints {
+            return self.count(superblock, segment).map(|live| live as usize);
+        }
         let slots = Slots::of(&*superblock.region, self.geometry, segment);
         let cap = segment.model().cap;
         let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
-        let fingerprints = &mut self.scratch.fingerprints;
-        slots.read_fingerprints(all, fingerprints)?;
+        let Scratch { fingerprints, body, .. } = &mut self.scratch;
+        slots.read_fingerprints::<K>(all, body, fingerprints)?;
         let empty = self.matcher.hits(self.geometry.width, fingerprints, FingerprintWidth::EMPTY).count;
         Ok(usize::from(cap).saturating_sub(empty as usize))
     }

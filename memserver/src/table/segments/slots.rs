@@ -107,7 +107,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
 
     #[inline]
     fn fingerprint(&self, slot: u32) -> u64 {
-        self.at + SEGMENT_HEADER_BYTES as u64 + u64::from(slot) * self.geometry.width.bytes() as u64
+        self.at + (SEGMENT_HEADER_BYTES + self.geometry.fingerprint_bytes(slot as usize)) as u64
     }
 
     /// A slot's word.
@@ -155,12 +155,47 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         Ok(held.is_some_and(|held| held.borrow() == key))
     }
 
-    /// Copies the fingerprints of a window into `out`, which is emptied before.
+    /// Copies the fingerprints of a window into `out`, which is emptied before; makes them of its
+    /// records where the table stores none.
     #[inline]
-    pub(crate) fn read_fingerprints(&self, window: Window, out: &mut Vec<u8>) -> Result<(), AccessError> {
+    pub(crate) fn read_fingerprints<K: KeySpace>(
+        &self,
+        window: Window,
+        body: &mut Vec<u8>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), AccessError> {
         out.clear();
-        out.resize(window.len() as usize * self.geometry.width.bytes(), 0);
+        out.resize(self.geometry.width.bytes_of(window.len() as usize), 0);
+        if !self.geometry.stores_fingerprints {
+            return self.make_fingerprints::<K>(window, body, out);
+        }
         self.region.read_bytes(self.fingerprint(window.first), out)
+    }
+
+    #[cold]
+    fn make_fingerprints<K: KeySpace>(
+        &self,
+        window: Window,
+        body: &mut Vec<u8>,
+        out: &mut [u8],
+    ) -> Result<(), AccessError> {
+        let SegmentGeometry { width, shape, .. } = self.geometry;
+        body.resize(shape.body_bytes(), 0);
+        for (at, slot) in (window.first..=window.last).enumerate() {
+            let fingerprint = match self.word(slot)?.state() {
+                SlotState::Free => FingerprintWidth::EMPTY,
+                SlotState::Frozen => width.frozen(),
+                // What is half written is neither free nor a key's.
+                SlotState::Busy => FingerprintWidth::SPARE,
+                SlotState::Live => {
+                    self.read_body(slot, body)?;
+                    let key = shape.parts::<K>(body).and_then(|parts| K::view(parts.key));
+                    key.map_or(FingerprintWidth::SPARE, |key| width.of_hash(K::hash(key.borrow())))
+                }
+            };
+            width.put(out, at, fingerprint);
+        }
+        Ok(())
     }
 
     /// Copies all slots into `out`, which is emptied before.
@@ -228,8 +263,10 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     pub(crate) fn prefetch(&self, slot: Option<u32>, predicted: u32, window: Window) {
         if slot.is_none() {
-            let bytes = window.len() as usize * self.geometry.width.bytes();
-            self.region.prefetch(self.fingerprint(window.first), bytes);
+            let bytes = self.geometry.searched_bytes(window.len() as usize);
+            let is_stored = self.geometry.stores_fingerprints;
+            let first = if is_stored { self.fingerprint(window.first) } else { self.slot(window.first) };
+            self.region.prefetch(first, bytes);
         }
         self.region.prefetch(self.slot(slot.unwrap_or(predicted)), self.geometry.slot_bytes);
     }
@@ -273,8 +310,11 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     fn set_fingerprint(&self, slot: u32, fingerprint: u64) -> Result<(), AccessError> {
         let bytes = fingerprint.to_le_bytes();
-        // Nobody else stores here.
-        self.region.merge_bytes(self.fingerprint(slot), &bytes[..self.geometry.width.bytes()])
+        // Nobody else stores here. None are stored where they have no bytes.
+        match self.geometry.fingerprint_bytes(1) {
+            0 => Ok(()),
+            stored => self.region.merge_bytes(self.fingerprint(slot), &bytes[..stored]),
+        }
     }
 
     /// Makes a slot busy: its record, if it has one, cannot be told until a word is published.

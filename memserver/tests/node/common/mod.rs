@@ -146,7 +146,7 @@ impl<T: TestKeys> Fixture<T> {
             let slot = start + geometry.slot_offset(cap, index) as u64;
             let image = self.bytes(slot, geometry.slot_bytes);
             if image[0] & 3 == 2 && self.key_in(&image) == Some(key) {
-                let position = SEGMENT_HEADER_BYTES + index as usize * geometry.width.bytes();
+                let position = SEGMENT_HEADER_BYTES + geometry.fingerprint_bytes(index as usize);
                 let fingerprint = start + position as u64;
                 return Place { slot, fingerprint, index, generation: segment.generation() };
             }
