@@ -7,6 +7,7 @@ use super::disk::{Disk, DiskError};
 pub use super::error::RecoveryError;
 use super::frame::{FILE_HEADER_BYTES, FileHeader};
 use super::lsn::{Lsn, MAX_LSN};
+use super::unsynced;
 
 /// A tail that was cut off.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -91,6 +92,7 @@ impl LogFiles {
         below: Option<Lsn>,
     ) -> Result<(LogReader, Report), RecoveryError> {
         let mut report = Report { lineage, ..Report::default() };
+        unsynced::put_back(disk)?;
         let names = list_logs(disk)?;
         for (index, (first, name)) in names.iter().enumerate() {
             let bytes = disk.len(name)?;
@@ -110,8 +112,13 @@ impl LogFiles {
             scan_last(disk, &last, below, &mut report)?;
             // What a process that has ended wrote may not be on the disk yet, and the next file
             // relies on it.
-            disk.sync(&last.name)?;
+            let synced = disk.sync(&last.name);
             disk.close(&last.name);
+            if synced.is_err() && below.is_none() {
+                // Nobody else has the records, and the next sync would say that they are there.
+                unsynced::set_aside(disk, &last.name);
+            }
+            synced?;
         }
         disk.sync_dir()?;
         let reader = LogReader {

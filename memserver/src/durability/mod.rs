@@ -34,6 +34,7 @@
 //! | [`staging`], `ring` | the staging ring, the writer's end |
 //! | [`drain`], [`drain_thread`], `signals` | from the ring to files |
 //! | [`log`], `cursor`, `damage` | reading the log, and judging its end |
+//! | `unsynced` | a file that a start could not sync, and its copy by the next |
 //! | [`snapshot`], [`snapshot_reader`] | snapshots of all records |
 
 mod cursor;
@@ -52,6 +53,7 @@ mod signals;
 pub mod snapshot;
 pub mod snapshot_reader;
 pub mod staging;
+mod unsynced;
 
 pub use disk::{Disk, DiskError, DiskErrorKind, FileDisk};
 pub use drain::{Drain, LogOptions, OpenError, Progress};

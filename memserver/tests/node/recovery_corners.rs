@@ -208,6 +208,37 @@ fn a_region_that_was_full_takes_records_again_after_deletes_and_after_another_be
     }
 }
 
+/// The memory is gone, the machine goes on: the log's last file is read from the operating system's memory.
+/// The sync that fails loses it for the disk, and the next one would say that all is well.
+fn a_start_whose_sync_of_the_log_fails_is_known_to_the_next<T: TestKeys>() {
+    for seed in 0..5 {
+        let mut world = World::new(HOURLY, seed);
+        let (mut node, _) = world.begin::<T>();
+        load::<T>(&mut node, 10);
+        let mut writer = Writer::<T>::new(5);
+        (0..5).for_each(|key| assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done));
+        node.work();
+        drop(node);
+        world.disk = world.disk.restart();
+        (world.region, world.recovery_area) = lost(&world.left);
+        world.disk.fail_syncs(1);
+        let begun =
+            restore(world.memories(), world.disk.clone(), &startup(HOURLY, 9), Background::Inline, None);
+        let begun: Result<(Node<T>, Recovery), _> = begun;
+        assert!(begun.is_err_and(|why| why.to_string().contains("syncing")), "seed {seed}");
+        (world.region, world.recovery_area) = lost(&world.left);
+        let (mut node, _) = world.begin::<T>();
+        let seen = [0, 1, 2, 3, 4].map(|key| writer.get(&mut node, key).is_some());
+        assert_eq!(seen, [true; 5], "seed {seed}");
+        drop(node);
+        world.disk = world.disk.crash();
+        (world.region, world.recovery_area) = lost(&world.left);
+        let (mut node, _) = world.begin::<T>();
+        let left = [0, 1, 2, 3, 4].map(|key| writer.get(&mut node, key).is_some());
+        assert_eq!(left, seen, "seed {seed}: what was there to be read was on the disk");
+    }
+}
+
 fn work(node: &mut impl Service, rounds: usize) {
     for _ in 0..rounds {
         node.work();
@@ -362,6 +393,7 @@ fn a_load_whose_snapshot_cannot_be_read_does_not_come_back_empty<T: TestKeys>() 
 for_all_keys_and_long_values!(
     a_load_whose_snapshot_cannot_be_read_does_not_come_back_empty,
     a_restart_on_a_full_disk_serves_reads,
+    a_start_whose_sync_of_the_log_fails_is_known_to_the_next,
     entries_that_the_disk_lost_are_made_up_for_by_the_next_process,
     what_an_unfinished_snapshot_left_is_removed_at_every_start,
     an_operation_that_changes_nothing_behind_one_that_waits_is_not_decided_again,
