@@ -157,6 +157,7 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let identity = recovery_area.identity()?.ok_or(RecoverError::Misfit { lsn: 0 })?;
     let (ring, ring_bytes) = recovery_area.ring();
     let staging = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes)?;
+    sync_before_seen(&staging, &disk, startup)?;
     let (incarnation, node) = (startup.incarnation, startup.node);
     let memory = (region, grant, lease);
     let found =
@@ -179,6 +180,29 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     node.redone = node.wal.as_ref().map_or(0, Wal::last);
     let recovery = Recovery { origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))
+}
+
+/// With `--fsync always`, brings what was staged to the disk before any of it is done again: who reads
+/// the region must not see what the end of the machine undoes.
+///
+/// # Errors
+/// The disk does not take it. The ring keeps it for the next start.
+fn sync_before_seen<M: NodeMemory, D: Disk + Clone>(
+    staging: &Staging<M>,
+    disk: &D,
+    startup: &Startup,
+) -> Result<(), RecoverError> {
+    let Startup { sync, now, .. } = *startup;
+    let (first, last) = (staging.synced_lsn()? + 1, staging.last_lsn());
+    if sync != SyncPolicy::Always || first > last {
+        return Ok(());
+    }
+    let mut drain = Drain::open(staging, disk.clone(), LogOptions { sync, ..LogOptions::default() })?;
+    match drain.finish(now) {
+        Err(source) if source.is_full() => Err(RecoverError::NotOnDisk { first, last, source }),
+        Err(error) => Err(durability::OpenError::from(error).into()),
+        Ok(_) => Ok(()),
+    }
 }
 
 /// Begins with empty memory: with what the disk holds, or with nothing.

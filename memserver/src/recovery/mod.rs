@@ -83,6 +83,19 @@ pub enum RecoverError {
         /// The entry.
         lsn: u64,
     },
+    /// Entries are in memory alone, with a policy by which nobody sees such.
+    #[error(
+        "{source}; with --fsync always nobody may read what entries {first} to {last} of the log wrote before they are on the \
+         disk: make room there and restart the memory node, or restart it with --fsync 10ms, which serves them as they are"
+    )]
+    NotOnDisk {
+        /// The first such entry.
+        first: u64,
+        /// The last entry.
+        last: u64,
+        /// Why they are not on the disk.
+        source: durability::LogError,
+    },
     /// The region's bytes contradict themselves.
     #[error(transparent)]
     Table(#[from] TableError),

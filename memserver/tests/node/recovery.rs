@@ -15,7 +15,9 @@ use fpcache::layout::{RecordToken, SEQUENCE_OFFSET, TableParameters};
 use fpcache::message::{ErrorCode, WriteKind, WriteStatus};
 use fpcache_fabric::{NodeMemory, Service, Work};
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::{Background, Startup, UNKNOWN_BOOT, can_resume, recovery_area_bytes, restore};
+use fpcache_memserver::store::{
+    Background, Startup, UNKNOWN_BOOT, can_resume, recovery_area_bytes, restore, resume,
+};
 use fpcache_memserver::{Origin, Recovery};
 
 /// A write and how it is to end, drawn from a number.
@@ -321,6 +323,54 @@ fn a_full_disk_refuses_writes_with_a_reason_and_reads_go_on<T: TestKeys>() {
     assert_eq!(reply.status, WriteStatus::Done);
 }
 
+/// A write was staged that the full disk did not take. Done again at the next start, it was there to
+/// be read, and the end of the machine undid it.
+fn what_is_read_after_a_restart_on_a_full_disk_is_on_the_disk<T: TestKeys>() {
+    let put = |writer: &mut Writer<T>, node: &mut Node<T>, n| {
+        let value = value::<T>(3, n, 8);
+        writer.try_one(node, WriteKind::Put, 3, RecordToken::default(), &value).map(|reply| reply.status)
+    };
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 10);
+    let mut writer = Writer::<T>::new(5);
+    assert_eq!(put(&mut writer, &mut node, 1).ok(), Some(WriteStatus::Done));
+    world.disk.fill_up_after(0);
+    assert!(put(&mut writer, &mut node, 2).is_err(), "the disk is full");
+    drop(node);
+    // The table is not served, however often that is tried; or by a policy that promises less.
+    for sync in [SyncPolicy::Always, SyncPolicy::Always, SyncPolicy::Interval(Duration::from_secs(3600))] {
+        let mut tried = world.clone();
+        (tried.region, tried.recovery_area) = (world.region.heir(), world.recovery_area.heir());
+        world.disk = world.disk.restart();
+        let startup = startup(sync, 2);
+        assert_eq!(can_resume(&tried.memories(), &startup), Ok(()));
+        let begun = resume(tried.memories(), world.disk.clone(), &startup, Background::Inline);
+        let begun: Result<(Node<T>, Recovery), _> = begun;
+        (world.region, world.recovery_area) = (tried.region.heir(), tried.recovery_area.heir());
+        match begun {
+            Ok((mut node, _)) => {
+                assert_ne!(sync, SyncPolicy::Always);
+                assert_eq!(writer.get(&mut node, 3).map(|found| found.0), Some(value::<T>(3, 2, 8)));
+            }
+            Err(why) => {
+                assert_eq!(sync, SyncPolicy::Always, "{why}");
+                assert!(why.to_string().contains("make room there"), "{why}");
+            }
+        }
+    }
+    world.disk.fill_up_after(u64::MAX);
+    let (mut node, recovery) = world.begin::<T>();
+    assert!(matches!(recovery.origin, Origin::Memory { .. }), "{recovery}");
+    let seen = writer.get(&mut node, 3).map(|found| found.0);
+    assert_eq!(seen, Some(value::<T>(3, 2, 8)), "written down, and done at last");
+    drop(node);
+    world.disk = world.disk.crash();
+    (world.region, world.recovery_area) = lost(&world.left);
+    let (mut node, _) = world.begin::<T>();
+    assert_eq!(writer.get(&mut node, 3).map(|found| found.0), seen);
+}
+
 for_all_keys_and_long_values!(
     the_process_may_end_at_any_store,
     the_process_may_end_at_any_store_of_giving_room_back,
@@ -328,4 +378,5 @@ for_all_keys_and_long_values!(
     memory_of_another_start_of_the_machine_is_not_gone_on_with,
     memory_of_an_unknown_start_of_the_machine_is_not_gone_on_with,
     a_full_disk_refuses_writes_with_a_reason_and_reads_go_on,
+    what_is_read_after_a_restart_on_a_full_disk_is_on_the_disk,
 );
