@@ -134,15 +134,18 @@ pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessErro
     region.release();
     // Zeros for those who have it copied, before they could have pages taken for it again.
     region.set_backed_end(begin);
-    if region.pages() == Pages::Huge {
-        // The page that the superblock lies in stays.
-        let end = region.len().min(HUGE_PAGE);
-        region.fill_words(begin, (end - SUPERBLOCK_BYTES.min(end)) / 8, 0)?;
-    }
+    let page = if region.pages() == Pages::Huge { HUGE_PAGE } else { rustix::param::page_size() };
+    erase_beside_superblock(region, page)?;
     if !(discard_in_steps(region, begin, used)? && region.discard_from(used.max(begin))?) {
         region.erase(begin, used.min(region.len() as u64))?;
     }
     Ok(())
+}
+
+/// Makes zeros of the rest of the page that the superblock lies in, which stays: only whole pages go
+/// back to the operating system, and `page` is how long these are.
+fn erase_beside_superblock(region: &SharedMemory, page: usize) -> Result<(), AccessError> {
+    region.erase(SUPERBLOCK_BYTES as u64, region.len().min(page) as u64)
 }
 
 /// Gives the memory between these offsets back to the operating system, in steps of a tenth of a
@@ -174,6 +177,23 @@ mod tests {
     use super::*;
     use fpcache_fabric::HugePages;
     use rustix::fs::{SealFlags, fcntl_add_seals};
+
+    /// What lay between the superblock and the end of its page was left, where pages are longer.
+    #[test]
+    fn nothing_is_left_beside_the_superblock_however_long_pages_are() {
+        let len = 4 * HUGE_PAGE;
+        for page in [4 << 10, 16 << 10, 64 << 10, HUGE_PAGE, 2 * len] {
+            let (region, _) = SharedMemory::create_memfd("test", len, HugePages::No).expect("memory");
+            let begin = SUPERBLOCK_BYTES as u64;
+            region.fill_words(0, len / 8, 7).expect("it may be written");
+            erase_beside_superblock(&region, page).expect("it may be written");
+            let end = page.min(len) as u64;
+            let is_gone = |at: u64| region.load_relaxed(at).expect("inside") == 0;
+            assert!((begin..end).step_by(8).all(is_gone), "{page}");
+            let mut kept = (0..begin).chain(end..len as u64).step_by(8);
+            assert!(!kept.any(is_gone), "{page}");
+        }
+    }
 
     #[test]
     fn nothing_is_left_of_a_dropped_table_also_where_no_memory_goes_back() {
