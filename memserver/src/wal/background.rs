@@ -1,7 +1,7 @@
 //! Background work of the log and the snapshots: by threads, or step by step in a simulation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -168,8 +168,37 @@ impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
 enum Message {
     /// With the number that its outcome is told by.
     Begin(u64, SnapshotStart),
-    Records(Vec<u8>),
+    Records(RecordsAhead),
     Finish(Lsn),
+}
+
+/// Bytes of records on their way and being written: one message may have more, if it is alone.
+const MOST_AHEAD: usize = 4 << 20;
+
+/// Records on their way. They count until they are written, or dropped.
+struct RecordsAhead {
+    records: Vec<u8>,
+    counted: usize,
+    /// Bytes of all that are on their way.
+    ahead: Arc<AtomicUsize>,
+}
+
+impl RecordsAhead {
+    /// Sends records on their way, or gives them back where too many bytes are.
+    fn new(records: Vec<u8>, ahead: &Arc<AtomicUsize>) -> Result<Self, Vec<u8>> {
+        let (counted, before) = (records.len(), ahead.load(Ordering::Relaxed));
+        if before > 0 && before.saturating_add(counted) > MOST_AHEAD {
+            return Err(records);
+        }
+        ahead.fetch_add(counted, Ordering::Relaxed);
+        Ok(Self { records, counted, ahead: Arc::clone(ahead) })
+    }
+}
+
+impl Drop for RecordsAhead {
+    fn drop(&mut self) {
+        self.ahead.fetch_sub(self.counted, Ordering::Relaxed);
+    }
 }
 
 /// The number of a snapshot, and how it ended.
@@ -183,6 +212,8 @@ pub(crate) struct ThreadSnapshots {
     outcomes: Receiver<Ended>,
     /// The number of the snapshot under way.
     begun: u64,
+    /// Bytes of records on their way to the thread.
+    ahead: Arc<AtomicUsize>,
     is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -190,7 +221,7 @@ pub(crate) struct ThreadSnapshots {
 impl ThreadSnapshots {
     /// Starts the thread, which wakes the memory node's loop when a snapshot has ended.
     pub(crate) fn spawn<D: Disk + Clone + 'static>(mut disk: D, waker: Waker) -> std::io::Result<Self> {
-        /// Messages on their way: a few mebibytes of records.
+        /// Messages on their way.
         const AHEAD: usize = 8;
         let (send, messages) = sync_channel(AHEAD);
         let (tell, outcomes) = channel();
@@ -210,9 +241,9 @@ impl ThreadSnapshots {
                         drop(writing.take());
                         writing = Some((number, Writing::begin(disk.clone(), &start)));
                     }
-                    Message::Records(records) => {
+                    Message::Records(ahead) => {
                         if let Some((_, writing)) = &mut writing {
-                            writing.push(&records);
+                            writing.push(&ahead.records);
                         }
                     }
                     Message::Finish(last) => {
@@ -226,7 +257,8 @@ impl ThreadSnapshots {
             }
         };
         let thread = thread::Builder::new().name("fpcache-snapshot".into()).spawn(run)?;
-        Ok(Self { send: Some(send), outcomes, begun: 0, is_stopping, thread: Some(thread) })
+        let ahead = Arc::default();
+        Ok(Self { send: Some(send), outcomes, begun: 0, ahead, is_stopping, thread: Some(thread) })
     }
 
     /// Hands a message to the thread; gives it back if that has not got so far. That it has ended
@@ -259,8 +291,12 @@ impl Snapshots for ThreadSnapshots {
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
-        match self.try_send(Message::Records(records)) {
-            Err(Message::Records(records)) => Some(records),
+        let ahead = match RecordsAhead::new(records, &self.ahead) {
+            Ok(ahead) => ahead,
+            Err(records) => return Some(records),
+        };
+        match self.try_send(Message::Records(ahead)) {
+            Err(Message::Records(mut ahead)) => Some(std::mem::take(&mut ahead.records)),
             _ => None,
         }
     }
@@ -297,9 +333,9 @@ mod tests {
     fn a_snapshot_begins_once_there_is_room_and_does_not_end_as_one_that_was_given_up() {
         let (send, messages) = sync_channel(1);
         let (tell, outcomes) = channel();
-        let is_stopping = Arc::default();
+        let (ahead, is_stopping) = (Arc::default(), Arc::default());
         let mut snapshots =
-            ThreadSnapshots { send: Some(send), outcomes, begun: 0, is_stopping, thread: None };
+            ThreadSnapshots { send: Some(send), outcomes, begun: 0, ahead, is_stopping, thread: None };
         let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1 };
         assert!(snapshots.begin(start.clone()));
         assert!(!snapshots.begin(start.clone()), "the disk has not got so far");
@@ -313,6 +349,39 @@ mod tests {
         assert!(snapshots.outcome().is_some_and(|outcome| outcome.is_err()), "the thread has ended");
     }
 
+    /// As many messages as there may be of short records were ten of the longest values.
+    #[test]
+    fn long_values_go_to_the_disk_one_by_one() {
+        let (send, messages) = sync_channel(8);
+        let (_tell, outcomes) = channel();
+        let (ahead, is_stopping) = (Arc::default(), Arc::default());
+        let mut snapshots =
+            ThreadSnapshots { send: Some(send), outcomes, begun: 1, ahead, is_stopping, thread: None };
+        let (long, short) = (|| vec![7; 16 << 20], || vec![7; MOST_AHEAD / 4]);
+        let mut most = 0;
+        for mut records in [long(), short(), long(), short(), short(), short(), short(), short()] {
+            while let Some(back) = snapshots.push(records) {
+                assert_eq!(
+                    back.iter().filter(|byte| **byte == 7).count(),
+                    back.len(),
+                    "they come back whole"
+                );
+                records = back;
+                most = most.max(snapshots.ahead.load(Ordering::Relaxed));
+                // The thread has written what came first.
+                assert!(messages.try_recv().is_ok(), "it is there");
+            }
+        }
+        assert_eq!(most, 16 << 20);
+        assert_eq!(messages.try_iter().count(), 4, "short records are on their way together");
+        assert_eq!(snapshots.ahead.load(Ordering::Relaxed), 0);
+        // Those of which too many messages are on their way count no more.
+        let tiny = || vec![7; 8];
+        assert!((0..8).all(|_| snapshots.push(tiny()).is_none()));
+        assert_eq!(snapshots.push(tiny()), Some(tiny()));
+        assert_eq!(snapshots.ahead.load(Ordering::Relaxed), 64);
+    }
+
     /// It wrote to a folder that was gone, or that another table had got.
     #[test]
     fn nothing_is_written_for_a_table_that_is_gone() {
@@ -324,8 +393,9 @@ mod tests {
             writes.store(true, Ordering::SeqCst);
         });
         let (_, outcomes) = channel();
-        let is_stopping = Arc::default();
-        let snapshots = ThreadSnapshots { send: None, outcomes, begun: 1, is_stopping, thread: Some(thread) };
+        let (ahead, is_stopping) = (Arc::default(), Arc::default());
+        let thread = Some(thread);
+        let snapshots = ThreadSnapshots { send: None, outcomes, begun: 1, ahead, is_stopping, thread };
         let dropping = thread::spawn(move || {
             drop(snapshots);
             has_written.load(Ordering::SeqCst)
