@@ -1,6 +1,8 @@
 //! Telling a torn tail from damage, by what follows the first bad frame of the last file.
 
-use super::frame::{self, FRAME_HEADER_BYTES, Frame};
+use std::ops::RangeInclusive;
+
+use super::frame::{self, FRAME_HEADER_BYTES, Fault};
 use super::lsn::Lsn;
 
 const SECTOR: u64 = 512;
@@ -18,29 +20,103 @@ pub(super) enum Behind {
     Record { offset: u64, lsn: Lsn },
     /// A mark at this offset: the record had been on the disk.
     Mark { offset: u64, lsn: Lsn },
+    /// More bytes look like records, one after another, than can be examined.
+    Unclear,
 }
+
+/// Checksums are computed over so many times the bytes there are to examine, and some.
+const MOST_OVER: usize = 16;
+const LEAST_WORK: usize = 4 << 20;
 
 /// Examines `rest`, the bytes of a file from the bad frame at `at` to its end, where record
 /// `expected` should be.
+///
+/// Bytes of values may claim to be frames by chance, as small numbers in a row do, or because a
+/// client made them so, each of them as long as a frame can be. So the work is bounded: first come
+/// those frames behind which lies what may follow them. Where even of these there are too many, it
+/// cannot be told.
 pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> Behind {
-    let most = expected.saturating_add((rest.len() / FRAME_HEADER_BYTES) as u64);
-    let mut record = None;
-    for start in (8..rest.len()).step_by(8) {
-        let Ok((_, lsn)) = frame::claimed(&rest[start..]) else { continue };
-        // Most bytes claim an impossible LSN: checksums are computed for few.
-        if !(expected..=most).contains(&lsn) {
-            continue;
-        }
-        match frame::decode(&rest[start..], lineage) {
-            Ok(Frame::Mark { lsn }) => return Behind::Mark { offset: at + start as u64, lsn },
-            Ok(Frame::Record { lsn, .. }) if record.is_none() => record = Some((start, lsn)),
-            _ => {}
-        }
+    let mut search = Search::new(rest, expected, lineage);
+    if let Some((start, lsn)) = search.mark() {
+        return Behind::Mark { offset: at + start as u64, lsn };
+    }
+    let Ok(mut record) = search.first_record(rest.len(), true) else { return Behind::Unclear };
+    // One before it that nothing follows, as others are damaged, or not written: by chance alone
+    // there may be many, and this is as far as they are looked at.
+    let before = record.map_or(rest.len(), |(start, _)| start);
+    if let Ok(Some(earlier)) = search.first_record(before, false) {
+        record = Some(earlier);
     }
     match record {
         None => Behind::Nothing,
         Some((start, _)) if has_unwritten_sector(&rest[..start], at) => Behind::Unwritten,
         Some((start, lsn)) => Behind::Record { offset: at + start as u64, lsn },
+    }
+}
+
+/// There is more to do than may be done.
+struct TooMuch;
+
+/// The search for frames behind a bad one.
+struct Search<'a> {
+    rest: &'a [u8],
+    /// LSNs that frames there may have.
+    lsns: RangeInclusive<Lsn>,
+    lineage: u64,
+    /// Bytes that checksums of records may still be computed over.
+    left: usize,
+}
+
+impl<'a> Search<'a> {
+    fn new(rest: &'a [u8], expected: Lsn, lineage: u64) -> Self {
+        let most = expected.saturating_add((rest.len() / FRAME_HEADER_BYTES) as u64);
+        let left = rest.len().saturating_mul(MOST_OVER).saturating_add(LEAST_WORK);
+        Self { rest, lsns: expected..=most, lineage, left }
+    }
+
+    /// Whether a mark begins at `start`; the length in bytes and the LSN that are claimed there, if
+    /// a frame may have them. Most bytes claim an impossible LSN: checksums are computed for few.
+    fn claimed(&self, start: usize) -> Option<(bool, usize, Lsn)> {
+        let header = self.rest.get(start..)?;
+        let (bytes, lsn) = frame::claimed(header).ok()?;
+        self.lsns.contains(&lsn).then(|| (frame::is_mark(header), bytes, lsn))
+    }
+
+    /// The first mark: where it begins, and its LSN. Marks are as short as frames are.
+    fn mark(&self) -> Option<(usize, Lsn)> {
+        (8..self.rest.len()).step_by(8).find_map(|start| match self.claimed(start)? {
+            (true, _, lsn) => {
+                frame::decode(&self.rest[start..], self.lineage).is_ok().then_some((start, lsn))
+            }
+            _ => None,
+        })
+    }
+
+    /// The first record that begins before `before`, of those that something seems to follow, or of
+    /// the others.
+    fn first_record(&mut self, before: usize, is_followed: bool) -> Result<Option<(usize, Lsn)>, TooMuch> {
+        for start in (8..before).step_by(8) {
+            let Some((false, bytes, lsn)) = self.claimed(start) else { continue };
+            // Those that end after the file are torn.
+            if bytes > self.rest.len() - start || self.is_followed(start + bytes, lsn) != is_followed {
+                continue;
+            }
+            self.left = self.left.checked_sub(bytes).ok_or(TooMuch)?;
+            if frame::decode(&self.rest[start..], self.lineage).is_ok() {
+                return Ok(Some((start, lsn)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether what lies at `end` may follow record `lsn`: the next, a mark, or the file's end.
+    fn is_followed(&self, end: usize, lsn: Lsn) -> bool {
+        let next = &self.rest[end..];
+        match frame::claimed(next) {
+            Ok((_, mark)) if frame::is_mark(next) => mark <= lsn,
+            Ok((_, next)) => next == lsn.saturating_add(1),
+            Err(fault) => fault == Fault::Short,
+        }
     }
 }
 
@@ -56,4 +132,77 @@ fn has_unwritten_sector(bytes: &[u8], at: u64) -> bool {
         start = end;
     }
     false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LINEAGE: u64 = 0x0123_4567_89ab_cdef;
+    const EXPECTED: Lsn = 1000;
+
+    fn record(lsn: Lsn, payload: usize) -> Vec<u8> {
+        let mut out = Vec::new();
+        frame::encode_record(&mut out, LINEAGE, lsn, &vec![9; payload]);
+        out
+    }
+
+    /// Headers in a row that claim records of 32 KiB. Each has what it claims behind it: at 32 KiB
+    /// from it is one of the next LSN, if they are `followed`.
+    fn crafted(bytes: usize, followed: bool) -> Vec<u8> {
+        const LEN: usize = 32 << 10;
+        let header = |i: usize| {
+            let lsn = EXPECTED + if followed { (i * 16 / LEN) as u64 } else { 0 };
+            [(LEN - FRAME_HEADER_BYTES) as u64, lsn].map(u64::to_le_bytes).concat()
+        };
+        (0..bytes / 16).flat_map(header).collect()
+    }
+
+    /// Bytes that checksums were computed over.
+    fn work(rest: &[u8]) -> usize {
+        let mut search = Search::new(rest, EXPECTED, LINEAGE);
+        let all = search.left;
+        for is_followed in [true, false] {
+            let _ = search.first_record(rest.len(), is_followed);
+        }
+        all - search.left
+    }
+
+    /// A file of values that a client had made so took many minutes.
+    #[test]
+    fn values_that_look_like_records_do_not_take_long() {
+        for bytes in [1 << 20, 2 << 20, 4 << 20] {
+            for followed in [true, false] {
+                let rest = crafted(bytes, followed);
+                let most = MOST_OVER * bytes + LEAST_WORK;
+                assert!((most / 2..=most).contains(&work(&rest)), "{bytes} {followed}");
+                let expected = if followed { Behind::Unclear } else { Behind::Nothing };
+                assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), expected, "{bytes}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_record_or_mark_behind_them_is_found() {
+        let mut rest = crafted(2 << 20, false);
+        let offset = 64 + rest.len() as u64;
+        rest.extend(record(EXPECTED + 7, 100));
+        rest.extend(record(EXPECTED + 8, 0));
+        assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), Behind::Record { offset, lsn: EXPECTED + 7 });
+        let mut rest = crafted(2 << 20, true);
+        rest.extend(frame::encode_mark(LINEAGE, EXPECTED + 3));
+        assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), Behind::Mark { offset, lsn: EXPECTED + 3 });
+    }
+
+    #[test]
+    fn the_first_whole_record_counts_whatever_follows_it() {
+        let mut rest = record(EXPECTED, 100);
+        rest[40] ^= 1;
+        let offset = 64 + rest.len() as u64;
+        rest.extend(record(EXPECTED + 1, 50));
+        // The next was never written.
+        rest.resize(rest.len() + 2048, 0);
+        rest.extend(record(EXPECTED + 3, 50));
+        assert_eq!(behind(&rest, 64, EXPECTED, LINEAGE), Behind::Record { offset, lsn: EXPECTED + 1 });
+    }
 }

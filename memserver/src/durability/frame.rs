@@ -160,6 +160,12 @@ pub(super) fn claimed(header: &[u8]) -> Result<(usize, Lsn), Fault> {
     Ok((bytes, u64_at(header, 8)))
 }
 
+/// Whether a header claims to be a mark's.
+#[inline]
+pub(super) fn is_mark(header: &[u8]) -> bool {
+    header.len() >= FRAME_HEADER_BYTES && u32_at(header, 0) == MARK
+}
+
 /// Checks the frame at the beginning of `bytes`.
 #[inline]
 pub(super) fn decode(bytes: &[u8], lineage: u64) -> Result<Frame, Fault> {

@@ -204,6 +204,10 @@ fn scan_last<D: Disk>(
             );
             return Err(damaged(synced));
         }
+        Behind::Unclear => {
+            let why = "so much after it looks like records that it cannot be told whether any is valid";
+            return Err(damaged(format!("{fault}, and {why}")));
+        }
     };
     disk.truncate(&file.name, cursor.offset)?;
     let cut = Truncated { file: file.name.clone(), offset: cursor.offset, bytes: cursor.left(), why };
