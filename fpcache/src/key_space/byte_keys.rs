@@ -230,13 +230,17 @@ impl KeySpace for ByteKeys {
     fn decode_encoders(mut bytes: &[u8]) -> Result<KeyEncoders, String> {
         let mut encoders = Vec::new();
         while let Some((len, rest)) = bytes.split_first_chunk() {
+            // Before it is decoded: a request has room for thousands.
+            if encoders.len() == KeyEncoders::MOST {
+                return Err(format!("more than {} encoders", KeyEncoders::MOST));
+            }
             let (encoder, after) =
                 rest.split_at_checked(u32::from_le_bytes(*len) as usize).ok_or("an encoder is cut short")?;
             encoders.push(Arc::new(KeyEncoder::decode(encoder).map_err(|error| error.to_string())?));
             bytes = after;
         }
         match encoders.len() {
-            1..=KeyEncoders::MOST if bytes.is_empty() => Ok(KeyEncoders(encoders.into())),
+            1.. if bytes.is_empty() => Ok(KeyEncoders(encoders.into())),
             count => Err(format!("{count} encoders and {} bytes", bytes.len())),
         }
     }
@@ -295,6 +299,20 @@ mod tests {
         assert_eq!(ByteKeys::decode_encoders(&bytes).map(|encoders| encoders.len()), Ok(1));
         assert!(ByteKeys::decode_encoders(&bytes[..bytes.len() - 1]).is_err());
         assert!(ByteKeys::decode_encoders(&[]).is_err());
+    }
+
+    #[test]
+    fn no_more_encoders_are_decoded_than_a_table_has() {
+        let one = ByteKeys::encode_encoders(&KeyEncoders::default());
+        let most = one.repeat(KeyEncoders::MOST);
+        assert_eq!(
+            ByteKeys::decode_encoders(&most).map(|encoders| encoders.len()).ok(),
+            Some(KeyEncoders::MOST)
+        );
+        // The one after them is damaged, which nobody looks at.
+        let more = [&most[..], &[0, 0, 0, 0]].concat();
+        let why = ByteKeys::decode_encoders(&more).map(|encoders| encoders.len()).expect_err("too many");
+        assert_eq!(why, "more than 8 encoders");
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use fpcache::message::{Chunk, ErrorCode, Refusal};
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::allocator::Allocator;
-use crate::loader::{Begin, ChunkPlace, Finished, LoadError, Loader};
+use crate::loader::{Begin, Finished, LoadError, Loader};
 use crate::node::parked::{Progress, Until, cost};
 use crate::node::serving::Answer;
 use crate::node::{MemoryNode, NodeState};
@@ -91,7 +91,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         loaded
     }
 
-    pub(crate) fn begin(&mut self, client: ClientId, begin: Begin<K>) -> Result<(), Refusal> {
+    /// Whether a load can begin: the table is empty, and no other load goes on.
+    pub(crate) fn may_begin(&self) -> Result<(), Refusal> {
         if let Some(table) = self.state.table() {
             let why = format!(
                 "the table already holds {} keys: load into a table of another name, drop this one, or insert the \
@@ -100,9 +101,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             );
             return Err(Refusal::new(ErrorCode::NotEmpty, why));
         }
-        let now = self.clock.now();
         if let NodeState::Loading(Loading { heard, .. }) = &self.state {
-            let silent = now.saturating_duration_since(*heard);
+            let silent = self.clock.now().saturating_duration_since(*heard);
             if silent < LOAD_LEASE {
                 let why = format!(
                     "another load into this table is in progress: wait until it ends; it is aborted when its client \
@@ -112,15 +112,20 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 );
                 return Err(Refusal::new(ErrorCode::Busy, why));
             }
-            self.give_up_load();
         }
+        Ok(())
+    }
+
+    pub(crate) fn begin(&mut self, client: ClientId, begin: Begin<K>) -> Result<(), Refusal> {
+        self.may_begin()?;
+        self.give_up_load();
         // The bytes of a load that never committed were never visible: they are simply used again.
         self.superblock.grant.end_returning();
         let loader = self.loader_for(begin).map_err(|e| {
             self.superblock.grant.begin_returning();
             e.refusal()
         })?;
-        self.state = NodeState::Loading(Loading { client, loader, heard: now });
+        self.state = NodeState::Loading(Loading { client, loader, heard: self.clock.now() });
         Ok(())
     }
 
@@ -225,14 +230,18 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             _ => loader.begin_chunk(chunk),
         };
         loop {
-            let (before, loader) = (place.as_ref().map_or(0, |place| place.at), self.loader(client)?);
+            let (before, left) = place.as_ref().map_or((0, 0), |place| (place.at, place.left));
+            self.charge(i64::from(RECORDS.min(left)) * cost::LOADED);
+            let loader = self.loader(client)?;
             let pushed = place.and_then(|mut place| {
                 loader.push_chunk(&*region, chunk, &mut place, RECORDS).map(|()| place)
             });
             match pushed {
-                Ok(ChunkPlace { left: 0, .. }) => return Ok(Answer::Now),
                 Ok(next) => {
-                    self.charge(i64::from(RECORDS) * cost::LOADED + cost::bytes(next.at - before));
+                    self.charge(cost::bytes(next.at - before));
+                    if next.left == 0 {
+                        return Ok(Answer::Now);
+                    }
                     if self.is_spent() {
                         return Ok(Answer::Waits(Progress::Chunk(next), Until::Turn));
                     }

@@ -41,6 +41,8 @@ pub mod cost {
     pub const REBUILD: i64 = 20_000;
     /// Each record that moves with them.
     pub const RECORD_MOVED: i64 = 150;
+    /// A load that begins, beside its encoders.
+    pub const LOAD_BEGUN: i64 = 20_000;
     /// A record of a load.
     pub const LOADED: i64 = 150;
     /// A step of what is done between requests.

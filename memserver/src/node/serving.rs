@@ -41,6 +41,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             // The server of the sockets answers this.
             Request::Sockets => SocketStats::default().encode(body),
             Request::LoadBegin { parameters, expected_keys, encoders } => {
+                self.may_begin()?;
+                self.charge(cost::LOAD_BEGUN + cost::bytes(encoders.len()));
                 let encoders = match encoders {
                     [] => K::Encoders::default(),
                     bytes => K::decode_encoders(bytes).map_err(|why| LoadError::Encoders(why).refusal())?,

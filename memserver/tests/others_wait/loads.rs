@@ -56,6 +56,43 @@ fn a_load_takes_several_turns_and_its_end_does_not_wait_for_the_disk() {
     assert_eq!(node.stats().keys, 8000, "what was acknowledged is on the disk");
 }
 
+#[test]
+fn short_chunks_and_loads_that_begin_use_up_a_turn_like_all_else() {
+    // Each is done with its first step, so nothing is left of it for another turn.
+    let begin =
+        |encoders| Request::LoadBegin { parameters: parameters::<Integers>(), expected_keys: 0, encoders };
+    let mut node = empty(4 << 20);
+    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin(&[]))).expect("begun");
+    let waits = (0..100).any(|chunk_number| {
+        let records = chunk(64 * chunk_number, 64, &parameters::<Integers>().shape);
+        let records = Request::LoadChunk(Chunk { first: 64 * chunk_number, count: 64, records: &records });
+        post::<Integers>(&mut node, GREEDY, &records).0 == Handled::Later
+    });
+    assert!(waits, "6,400 records in one turn");
+    let mut node = empty(4 << 20);
+    let damaged = [0; 2000];
+    let waits = (0..100).any(|_| post::<Integers>(&mut node, GREEDY, &begin(&damaged)).0 == Handled::Later);
+    assert!(waits, "100 loads have begun in one turn");
+}
+
+#[test]
+fn a_load_that_cannot_begin_has_no_encoders_decoded() {
+    let begin =
+        |encoders| Request::LoadBegin { parameters: parameters::<Integers>(), expected_keys: 0, encoders };
+    let mut node = empty(4 << 20);
+    let mut refusal = |client| {
+        let reply = call_from::<Integers>(&mut node, client, &begin(&[1]));
+        let code = decode_reply(&reply).map(drop).map_err(|refusal| refusal.code);
+        decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin(&[]))).map(drop).unwrap_or_default();
+        code
+    };
+    assert_eq!(refusal(GREEDY), Err(ErrorCode::Invalid), "the keys have no encoders");
+    assert_eq!(refusal(OTHER), Err(ErrorCode::Busy), "there is a load");
+    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &Request::LoadCommit)).expect("done");
+    let reply = call_from::<Integers>(&mut node, OTHER, &begin(&[1]));
+    assert_eq!(decode_reply(&reply).map(drop).map_err(|refusal| refusal.code), Err(ErrorCode::NotEmpty));
+}
+
 /// A clock that a test moves.
 #[derive(Debug)]
 struct Hands(Mutex<Instant>);
