@@ -9,7 +9,8 @@
 //! and one reply of that length.
 //!
 //! Operations that wait for the disk have a third limit and are counted one by one, because a short
-//! request may have a thousand.
+//! request may have a thousand. Values that are sent ahead of their requests have a fourth, by their
+//! number: their bytes are in the tables' regions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,12 +22,19 @@ const MOST: usize = 8 << 20;
 /// Bytes of the longest reply to a lookup: more than a client has room for.
 pub(crate) const MOST_REPLY: usize = 1 << 20;
 
-/// Bytes that are kept.
+/// Values that may be on their way ahead of requests to all tables. What is kept of them takes up
+/// to 16 MiB.
+pub(crate) const MOST_VALUES_OF_ALL: usize = 16 << 10;
+/// Of these each table has so many in any case.
+const FEW_VALUES: usize = 16;
+
+/// Bytes that are kept, and how many values.
 #[derive(Debug, Default)]
 struct Kept {
     requests: AtomicUsize,
     replies: AtomicUsize,
     operations: AtomicUsize,
+    values: AtomicUsize,
 }
 
 /// What a table keeps of requests and replies, beside what all tables of its memory node do.
@@ -42,6 +50,7 @@ enum Body {
     Request,
     Reply,
     Operations,
+    Values,
 }
 
 impl Kept {
@@ -50,11 +59,12 @@ impl Kept {
             Body::Request => &self.requests,
             Body::Reply => &self.replies,
             Body::Operations => &self.operations,
+            Body::Values => &self.values,
         }
     }
 }
 
-/// Bytes that are kept, until this is dropped.
+/// Bytes that are kept, or a value, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     transit: Transit,
@@ -109,6 +119,17 @@ impl Transit {
             || self.has_room(Body::Operations, SHORT_BODY + 1)
     }
 
+    /// Whether another value can be sent ahead. A few of each table always can.
+    pub(crate) fn has_room_for_value(&self) -> bool {
+        let [all, own] = self.kept(Body::Values);
+        own < FEW_VALUES || own < MOST_VALUES_OF_ALL.saturating_sub(all)
+    }
+
+    /// Counts a value that is sent ahead.
+    pub(crate) fn hold_value(&self) -> Held {
+        self.keep(Body::Values, 1)
+    }
+
     /// Counts operations that wait for the disk, none so far.
     pub(crate) fn hold_operations(&self) -> Held {
         self.keep(Body::Operations, 0)
@@ -117,9 +138,14 @@ impl Transit {
     /// A table gets no more than is left: however long its requests wait, for a disk for example,
     /// others have room.
     fn has_room(&self, body: Body, bytes: usize) -> bool {
-        let [all, own] = [&self.all, &self.own].map(|kept| kept.of(body).load(Ordering::Relaxed));
+        let [all, own] = self.kept(body);
         // The first one always has, however long requests may be.
         bytes <= SHORT_BODY || all == 0 || own + bytes <= MOST.saturating_sub(all)
+    }
+
+    /// What all tables keep, and this one.
+    fn kept(&self, body: Body) -> [usize; 2] {
+        [&self.all, &self.own].map(|kept| kept.of(body).load(Ordering::Relaxed))
     }
 
     /// Counts a request that is kept, if it is long.

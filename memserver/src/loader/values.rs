@@ -10,6 +10,7 @@ use super::{LoadError, Loader};
 use crate::allocator::Exhausted;
 use crate::space::Extent;
 use crate::table::values::value_at;
+use crate::transit::Transit;
 use crate::uploads::{MOST_VALUES, Upload};
 
 impl<K: BuildKeys> Loader<K> {
@@ -18,9 +19,10 @@ impl<K: BuildKeys> Loader<K> {
         &mut self,
         region: &impl NodeMemory,
         piece: &Piece<'_>,
+        transit: &Transit,
     ) -> Result<bool, LoadError> {
         if piece.offset == 0 {
-            self.begin_value(piece)?;
+            self.begin_value(piece, transit)?;
         }
         let Some(upload) = self.ahead.get_mut(&piece.operation) else { return Ok(false) };
         Ok(upload.add(region, piece)?)
@@ -28,7 +30,7 @@ impl<K: BuildKeys> Loader<K> {
 
     /// Finds memory for a value whose first piece has come. A load does not give bytes back; what
     /// came of the same value before makes way for it.
-    fn begin_value(&mut self, piece: &Piece<'_>) -> Result<(), LoadError> {
+    fn begin_value(&mut self, piece: &Piece<'_>, transit: &Transit) -> Result<(), LoadError> {
         let bytes = piece.value_bytes;
         let before = self.ahead.remove(&piece.operation).filter(|before| {
             self.ahead_bytes -= u64::from(before.bytes());
@@ -43,7 +45,7 @@ impl<K: BuildKeys> Loader<K> {
             None => self.allocate_value(bytes as usize)?,
         };
         self.ahead_bytes += u64::from(bytes);
-        self.ahead.insert(piece.operation, Upload::begin(Some(memory), bytes));
+        self.ahead.insert(piece.operation, Upload::begin(Some(memory), bytes, transit.hold_value()));
         Ok(())
     }
 

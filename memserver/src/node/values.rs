@@ -32,12 +32,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return self.take_piece_of_load(client, &*region, piece).map(|()| Answer::Now);
         }
         let most = uploads::most_ahead(self.superblock.grant.reach());
-        let Self { state: NodeState::Serving(table), uploads, .. } = self else {
+        let Self { state: NodeState::Serving(table), uploads, transit, .. } = self else {
             return Err(Self::no_table());
         };
         uploads::check(piece, &table.shape())?;
         let mut freed = Vec::new();
-        let begun = match uploads.place(client, piece, most, &mut freed) {
+        let begun = match uploads.place(client, piece, (most, &*transit), &mut freed) {
             Ok(Some(upload)) => Ok(Some(upload.add(&*region, piece).map_err(internal)?)),
             Ok(None) => Ok(None),
             Err(refusal) => Err(refusal),
@@ -55,9 +55,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     Memory::None => None,
                     Memory::Found(memory) => Some(memory),
                 };
-                let mut upload = Upload::begin(memory, piece.value_bytes);
+                let mut upload = Upload::begin(memory, piece.value_bytes, self.transit.hold_value());
                 let added = upload.add(&*region, piece).map_err(internal)?;
-                self.uploads.keep(piece, upload);
+                self.uploads.keep(client, piece, upload);
                 added
             }
         };
@@ -66,9 +66,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Takes a piece of the value of a record that `client`'s load has yet to send.
     fn take_piece_of_load(&mut self, client: ClientId, region: &M, piece: &Piece<'_>) -> Result<(), Refusal> {
+        let transit = self.transit.clone();
         let loader = self.loader(client)?;
         uploads::check(piece, &loader.shape())?;
-        let taken = loader.take_piece(region, piece);
+        if piece.offset == 0 && !transit.has_room_for_value() {
+            return Err(uploads::too_many());
+        }
+        let taken = loader.take_piece(region, piece, &transit);
         match taken {
             Ok(true) => Ok(()),
             Ok(false) => Err(uploads::out_of_order()),
