@@ -10,6 +10,8 @@ use tracing::warn;
 use super::Catalogue;
 use super::error::TableOpenError;
 use super::folders::TablesFolder;
+use super::hosted::LeftRegion;
+use crate::folder::FolderError;
 
 /// A table that is not served.
 #[derive(Debug)]
@@ -18,6 +20,8 @@ pub(crate) struct ClosedTable {
     pub(super) kind: KeyKind,
     /// Why it cannot be recovered, and what to do.
     pub(super) why: TableOpenError,
+    /// Its region, if it could not be dropped: nobody is to read it afterwards.
+    pub(super) left: Option<LeftRegion>,
 }
 
 impl ClosedTable {
@@ -46,14 +50,33 @@ impl Catalogue {
 
     /// Closes a table that was to be dropped and could not be: its name stays taken until it is
     /// dropped again, as it would come back with the next start.
-    pub(super) fn close(&mut self, name: TableName, kind: KeyKind, refusal: &Refusal) {
-        let why = TableOpenError::NotDropped { why: refusal.message.clone() };
-        self.closed.insert(name, ClosedTable { kind, why });
+    pub(super) fn close(&mut self, name: TableName, kind: KeyKind, refused: NotDropped) {
+        let NotDropped { refusal, left } = refused;
+        let why = TableOpenError::NotDropped { why: refusal.message };
+        self.closed.insert(name, ClosedTable { kind, why, left });
     }
 
-    /// What removes a closed table and its files; `None` if there is none of that name.
-    pub(super) fn removing_closed(&self, name: &TableName) -> Option<Removing> {
-        self.closed.contains_key(name).then(|| Removing { name: *name, folder: self.folder.clone() })
+    /// What removes a closed table and its files; `None` if there is none of that name. It has the
+    /// table's region until it has [ended](Self::end_removing).
+    pub(super) fn removing_closed(&mut self, name: &TableName) -> Option<Removing> {
+        let left = self.closed.get_mut(name)?.left.take();
+        Some(Removing { name: *name, folder: self.folder.clone(), left })
+    }
+
+    /// Forgets a closed table that was removed, or keeps it to be dropped again.
+    pub(super) fn end_removing(
+        &mut self,
+        name: &TableName,
+        outcome: Result<(), NotDropped>,
+    ) -> Result<(), Refusal> {
+        let Err(NotDropped { refusal, left }) = outcome else {
+            self.closed.remove(name);
+            return Ok(());
+        };
+        if let Some(closed) = self.closed.get_mut(name) {
+            closed.left = left;
+        }
+        Err(refusal)
     }
 }
 
@@ -61,20 +84,61 @@ impl Catalogue {
 pub(super) struct Removing {
     pub(super) name: TableName,
     folder: Option<Arc<TablesFolder>>,
+    left: Option<LeftRegion>,
 }
 
 impl Removing {
-    /// Removes its files: when that returns they are gone for good.
-    pub(super) fn run(&self) -> Result<(), Refusal> {
-        let (Some(folder), name) = (&self.folder, &self.name) else { return Ok(()) };
-        let refused = |error| {
-            let why = format!("the closed table `{name}` could not be dropped: {error}");
-            Refusal::new(ErrorCode::NotDurable, why)
-        };
-        folder.drop_table(name).map_err(refused)?;
-        if let Err(error) = folder.clear_dropped(name.as_str()) {
-            warn!("files of the dropped table `{name}` could not be removed: {error}");
-        }
-        Ok(())
+    /// Removes it: when that returns it is gone for good.
+    pub(super) fn run(self) -> Result<(), NotDropped> {
+        let Self { name, folder, left } = self;
+        let what = format!("the closed table `{name}` could not be dropped");
+        remove(&name, folder.as_deref(), left, |error| {
+            Refusal::new(ErrorCode::NotDurable, format!("{what}: {error}"))
+        })
     }
+}
+
+/// Why a table could not be dropped, and its region, which is to be given up when it is.
+#[derive(Debug)]
+pub(super) struct NotDropped {
+    pub(super) refusal: Refusal,
+    pub(super) left: Option<LeftRegion>,
+}
+
+impl From<Refusal> for NotDropped {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, left: None }
+    }
+}
+
+/// Removes a table that is not served, with its region and all files: when that returns it is gone
+/// for good, and nobody reads anything of it.
+pub(super) fn remove(
+    name: &TableName,
+    folder: Option<&TablesFolder>,
+    left: Option<LeftRegion>,
+    refused: impl Fn(FolderError) -> Refusal,
+) -> Result<(), NotDropped> {
+    if let Some(Err(error)) = folder.map(|folder| folder.drop_table(name)) {
+        return Err(NotDropped { refusal: refused(error), left });
+    }
+    // Only now: until here a crash would have left the table as it was.
+    let is_given_up = match left {
+        Some(left) => match left.give_up() {
+            // And with it the lock on its file goes.
+            Ok(()) => true,
+            Err(error) => {
+                return Err(NotDropped { refusal: crate::node::serving::internal(error), left: Some(left) });
+            }
+        },
+        None => false,
+    };
+    let Some(folder) = folder else { return Ok(()) };
+    if !is_given_up {
+        folder.give_up_region(name.as_str()).map_err(&refused)?;
+    }
+    if let Err(error) = folder.remove_dropped(name.as_str()) {
+        warn!("files of the dropped table `{name}` could not be removed: {error}");
+    }
+    Ok(())
 }

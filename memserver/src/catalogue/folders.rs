@@ -18,9 +18,11 @@ use fpcache::TableName;
 use fpcache::map::{MAX_MAP_BYTES, RangeMap};
 use fpcache_fabric::{Access, FileAt, MemoryError, SharedMemory};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 use super::descriptor::Descriptor;
 use super::error::TableOpenError;
+use super::hosted;
 use crate::folder::{Folder, FolderError};
 use crate::store::{Folders, RECOVERY_AREA_FILE, REGION_FILE};
 
@@ -85,6 +87,12 @@ fn write_new(folder: &Folder, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = folder.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// Whether a file could not be opened because there is none, or something else in its place.
+fn is_no_file(error: &std::io::Error) -> bool {
+    let none = [Errno::NOENT, Errno::LOOP, Errno::ISDIR, Errno::NXIO];
+    Errno::from_io_error(error).is_some_and(|errno| none.contains(&errno))
 }
 
 impl TablesFolder {
@@ -193,7 +201,7 @@ impl TablesFolder {
     }
 
     /// Removes a table's folder: from here on the table is gone for good. Its files remain until
-    /// [`clear_dropped`](Self::clear_dropped).
+    /// [`remove_dropped`](Self::remove_dropped).
     pub(crate) fn drop_table(&self, name: &TableName) -> Result<(), FolderError> {
         let dropped = format!("{DROPPED}{name}");
         if !self.data.has(name.as_str()) && self.data.has(&dropped) {
@@ -207,8 +215,42 @@ impl TablesFolder {
         self.data.sync()
     }
 
-    /// Removes the files of a table that was dropped, if there was one of this name.
+    /// Gives up the region of a table that was dropped, which some process may still map, and
+    /// removes its files, if there was one of this name.
     pub(crate) fn clear_dropped(&self, name: &str) -> Result<(), FolderError> {
+        self.give_up_region(name)?;
+        self.remove_dropped(name)
+    }
+
+    /// Gives up the region of a table that was dropped: whoever still maps it reads nothing of it.
+    pub(crate) fn give_up_region(&self, name: &str) -> Result<(), FolderError> {
+        // Unless the table is there again. What is no safe folder is no memory node's.
+        if !self.data.has(&format!("{DROPPED}{name}")) || self.data.has(name) {
+            return Ok(());
+        }
+        let Ok(folder) = self.regions.child(name) else { return Ok(()) };
+        let path = folder.path().join(REGION_FILE);
+        let failed = |source| FolderError::new(&path, "clearing the memory in it")(source);
+        match folder.open_file(REGION_FILE, OFlags::RDWR | OFlags::NONBLOCK) {
+            // What is a link goes itself.
+            Err(error) if is_no_file(&error) => Ok(()),
+            Err(error) => Err(failed(error)),
+            Ok(_) => {
+                let place = FileAt::within(folder.as_fd(), &path);
+                match SharedMemory::open_file_at(place, Access::ReadWrite) {
+                    Ok((region, _)) => {
+                        hosted::give_up_all(&region).map_err(|error| failed(std::io::Error::other(error)))
+                    }
+                    // Another's, or nobody's.
+                    Err(MemoryError::FileInUse { .. } | MemoryError::NotMemory { .. }) => Ok(()),
+                    Err(error) => Err(failed(std::io::Error::other(error))),
+                }
+            }
+        }
+    }
+
+    /// Removes the files of a table that was dropped, if there was one of this name.
+    pub(crate) fn remove_dropped(&self, name: &str) -> Result<(), FolderError> {
         let dropped = format!("{DROPPED}{name}");
         if !self.data.has(&dropped) {
             return Ok(());

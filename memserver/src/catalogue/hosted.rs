@@ -123,6 +123,34 @@ impl HostedTable {
     }
 }
 
+/// The region of a table that is not served any more, and the end of what may have been used of it.
+#[derive(Debug)]
+pub(crate) struct LeftRegion {
+    region: Arc<SharedMemory>,
+    used: u64,
+    /// The last field: given back when the region's are closed.
+    _descriptors: Option<Taken>,
+}
+
+impl LeftRegion {
+    /// What is left of a table once it is not served.
+    pub(super) fn of(table: HostedTable) -> Self {
+        let HostedTable { node, descriptors, .. } = table;
+        Self { region: Arc::clone(node.region()), used: node.used_end(), _descriptors: descriptors }
+    }
+
+    /// See [`give_up`].
+    pub(super) fn give_up(&self) -> Result<(), AccessError> {
+        give_up(&self.region, self.used)
+    }
+}
+
+/// Gives up a region of which nobody knows any more how much of it was used. In what is shorter
+/// than a superblock there are no records.
+pub(crate) fn give_up_all(region: &SharedMemory) -> Result<(), AccessError> {
+    if region.len() < SUPERBLOCK_BYTES { Ok(()) } else { give_up(region, region.len() as u64) }
+}
+
 /// Gives up the region of a table that was dropped, whose bytes before `used` may have been used.
 /// Its readers find out by the reuse sequence, which no directory reaches: from here on none of
 /// them takes "absent" for an answer. The memory goes back to the operating system while they still

@@ -12,14 +12,14 @@ use fpcache::key_space::KeyKind;
 use fpcache::map::RangeMap;
 use fpcache::message::{ErrorCode, Refusal};
 use fpcache_fabric::descriptors::Taken;
-use fpcache_fabric::{ClientId, SharedMemory, Waker};
-use tracing::{error, warn};
+use fpcache_fabric::{ClientId, Waker};
+use tracing::error;
 
-use super::closed::Removing;
+use super::closed::{NotDropped, Removing, remove};
 use super::descriptor::Descriptor;
 use super::error::TableOpenError;
 use super::folders::TablesFolder;
-use super::hosted::{self, HostedTable};
+use super::hosted::{HostedTable, LeftRegion};
 use super::open::Opening;
 use crate::nice::stand_back;
 
@@ -88,31 +88,16 @@ pub(super) struct Dropping {
 
 impl Dropping {
     /// Removes it: when that returns it is gone for good.
-    pub(super) fn run(self) -> Result<(), Refusal> {
+    pub(super) fn run(self) -> Result<(), NotDropped> {
         let Self { table, folder } = self;
         let name = table.name;
-        let region: Arc<SharedMemory> = Arc::clone(table.node.region());
-        let used = table.node.used_end();
         // Its threads end here: nobody writes to its folder from now on.
-        drop(table);
-        if let Some(folder) = &folder {
-            folder.drop_table(&name).map_err(|error| {
-                let why = format!(
-                    "the table `{name}` could not be dropped and is closed now: {error}; drop it again"
-                );
-                Refusal::new(ErrorCode::NotDurable, why)
-            })?;
-        }
-        // Only now: until here a crash would have left the table as it was.
-        hosted::give_up(&region, used).map_err(crate::node::serving::internal)?;
-        // And with it the lock on its file.
-        drop(region);
-        if let Some(folder) = &folder
-            && let Err(error) = folder.clear_dropped(name.as_str())
-        {
-            warn!("files of the dropped table `{name}` could not be removed: {error}");
-        }
-        Ok(())
+        let left = LeftRegion::of(table);
+        remove(&name, folder.as_deref(), Some(left), |error| {
+            let why =
+                format!("the table `{name}` could not be dropped and is closed now: {error}; drop it again");
+            Refusal::new(ErrorCode::NotDurable, why)
+        })
     }
 }
 
@@ -145,8 +130,8 @@ pub(super) enum Job {
 /// What it came to.
 pub(super) enum Done {
     Made(Result<Box<HostedTable>, Refusal>),
-    Dropped(Result<(), Refusal>),
-    Removed(TableName, Result<(), Refusal>),
+    Dropped(Result<(), NotDropped>),
+    Removed(TableName, Result<(), NotDropped>),
     Mapped(TableName, Arc<RangeMap>, Result<(), Refusal>),
 }
 
@@ -237,7 +222,7 @@ impl Jobs {
         // Nothing is left for it to do but to end, for which nobody waits here: it may be waiting
         // for a processor.
         let Running { client, .. } = self.running.take()?;
-        Some((client, done.unwrap_or_else(|_| Done::Dropped(Err(failed())))))
+        Some((client, done.unwrap_or_else(|_| Done::Dropped(Err(failed().into())))))
     }
 
     /// Forgets what a client that has gone was waiting for.

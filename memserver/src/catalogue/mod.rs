@@ -235,7 +235,7 @@ impl Catalogue {
                 Ok(table) => catalogue.host(table),
                 // Of another memory node: that is no fault of the table.
                 Err(why @ TableOpenError::Memory(MemoryError::FileInUse { .. })) => return Err(failed(why)),
-                Err(why) => drop(catalogue.closed.insert(name, ClosedTable { kind, why })),
+                Err(why) => drop(catalogue.closed.insert(name, ClosedTable { kind, why, left: None })),
             }
         }
         if catalogue.numbers.is_empty()
@@ -269,14 +269,16 @@ impl Catalogue {
     /// dropped again, or the memory node starts anew.
     pub fn drop_table(&mut self, name: &TableName) -> Result<(), Refusal> {
         if let Some(removing) = self.removing_closed(name) {
-            removing.run()?;
-            self.closed.remove(name);
-            return Ok(());
+            return self.end_removing(name, removing.run());
         }
         let (dropping, clients) = self.detach(name)?;
         self.farewells.extend(clients);
         let kind = dropping.table.kind;
-        dropping.run().inspect_err(|refusal| self.close(*name, kind, refusal))
+        dropping.run().map_err(|refused| {
+            let refusal = refused.refusal.clone();
+            self.close(*name, kind, refused);
+            refusal
+        })
     }
 
     /// Serves a table no longer, which is to be dropped; its clients.

@@ -15,7 +15,7 @@ use super::answering::{Follower, answering};
 use super::descriptor::Descriptor;
 use super::error::TableOpenError;
 use super::folders::TableFolder;
-use super::hosted::{Hosted, HostedTable};
+use super::hosted::{self, Hosted, HostedTable};
 use crate::budget::{Budget, Grant};
 use crate::capacity::MIN_CAPACITY;
 use crate::dedup::KeptReplies;
@@ -207,7 +207,7 @@ impl Opening {
     }
 
     /// New files for region and recovery area, of which a table that is restored may need more than
-    /// another. Readers of the old region, if there are any, keep it.
+    /// another. Readers of the old region, if there are any, find nothing in it.
     fn create_memories(
         &self,
         limit: u64,
@@ -294,7 +294,8 @@ enum Before {
 }
 
 /// Removes a file of the previous process, unless that is another memory node's which runs: folders
-/// for regions may be shared by mistake.
+/// for regions may be shared by mistake. A region is given up: who maps it still would read it for
+/// ever, also when its table is dropped.
 fn remove_memory(
     folder: &Folder,
     name: &str,
@@ -306,6 +307,9 @@ fn remove_memory(
         // What is no memory is in nobody's use; a file that is not there need not be removed.
         opened => opened.ok(),
     };
+    if let (Some((region, _)), REGION_FILE) = (&locked, name) {
+        hosted::give_up_all(region)?;
+    }
     let removed = folder.remove_file(name);
     drop(locked);
     match removed {

@@ -9,6 +9,7 @@ use fpcache::message::{
 };
 use fpcache_fabric::{ClientId, Handled};
 
+use super::closed::NotDropped;
 use super::jobs::{Done, Job};
 use super::{Catalogue, HostedTable, NO_TABLE};
 use fpcache::TableName;
@@ -55,7 +56,7 @@ impl Catalogue {
         };
         let started = self.jobs.start(client, job, self.waker.clone());
         if let Err(refusal) = &started {
-            self.end_drop(Err(refusal));
+            let _ = self.end_drop(Err(refusal.clone().into()));
         }
         started.map(|()| Handled::Later)
     }
@@ -65,12 +66,11 @@ impl Catalogue {
         let Some((client, done)) = self.jobs.take_done() else { return };
         let outcome = match done {
             Done::Made(made) => made.map(|table| self.host(*table)),
-            Done::Dropped(outcome) => outcome,
+            Done::Dropped(outcome) => self.end_drop(outcome),
             // Closed until then: its name stays taken.
-            Done::Removed(name, outcome) => outcome.map(|()| drop(self.closed.remove(&name))),
+            Done::Removed(name, outcome) => self.end_removing(&name, outcome),
             Done::Mapped(name, map, outcome) => outcome.and_then(|()| self.go_by(&name, map)),
         };
-        self.end_drop(outcome.as_ref().copied());
         self.push_reply(client, outcome.map(|()| Vec::new()));
         while let Some((client, request)) = self.jobs.next_waiting() {
             let mut body = Vec::new();
@@ -83,11 +83,16 @@ impl Catalogue {
     }
 
     /// Ends the dropping of a table, if that was the job.
-    fn end_drop(&mut self, outcome: Result<(), &Refusal>) {
+    fn end_drop(&mut self, outcome: Result<(), NotDropped>) -> Result<(), Refusal> {
         self.farewells.extend(self.jobs.farewells.drain(..));
-        if let (Some((name, kind)), Err(refusal)) = (self.jobs.dropped.take(), outcome) {
-            self.close(name, kind, refusal);
-        }
+        let dropped = self.jobs.dropped.take();
+        outcome.map_err(|refused| {
+            let refusal = refused.refusal.clone();
+            if let Some((name, kind)) = dropped {
+                self.close(name, kind, refused);
+            }
+            refusal
+        })
     }
 
     fn push_reply(&mut self, client: ClientId, outcome: Result<Vec<u8>, Refusal>) {

@@ -230,7 +230,7 @@ fn a_table_that_is_made_or_dropped_keeps_no_other_waiting() {
 fn a_closed_table_is_dropped_on_a_thread_and_has_its_name_until_then() {
     let (mut catalogue, _) = catalogue(&[Work::Nothing]);
     let why = TableOpenError::Descriptors { needed: 8, left: 0 };
-    catalogue.closed.insert(name(7), ClosedTable { kind: KeyKind::U64, why });
+    catalogue.closed.insert(name(7), ClosedTable { kind: KeyKind::U64, why, left: None });
     catalogue.connected(ClientId(1), b"");
     let (handled, _) = ask(&mut catalogue, 1, &TablesRequest::Drop { name: name(7) });
     assert_eq!((handled, catalogue.closed.len()), (Handled::Later, 1));

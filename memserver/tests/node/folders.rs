@@ -6,8 +6,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::path::{Path, PathBuf};
 
 use fpcache::TableName;
-use fpcache::key_space::KeyKind;
+use fpcache::key_space::{KeyKind, U64Keys};
+use fpcache::layout::{DROPPED, REUSE_OFFSET, RecordShape, SUPERBLOCK_BYTES, TableParameters};
 use fpcache::message::ErrorCode;
+use fpcache_fabric::{Access, SharedMemory};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
 use fpcache_memserver::{Catalogue, CatalogueConfig, CatalogueError};
@@ -186,6 +188,93 @@ fn a_drop_that_failed_after_its_rename_is_finished_when_it_is_repeated() {
     tables.create(name("a"), KeyKind::U64, None).unwrap();
     drop(tables);
     assert_eq!(place.open().tables().count(), 1);
+}
+
+/// A mapping of a table's region, as its readers have, and whether it holds anything of the table.
+struct Reader(SharedMemory);
+
+impl Reader {
+    fn of(place: &Place, table: &str) -> Self {
+        let path = place.region().join("tables").join(table).join("region.fpr");
+        Self(SharedMemory::open_file(&path, Access::ReadOnly).unwrap().0)
+    }
+
+    fn reads_something(&self) -> bool {
+        let mut words = vec![0; (self.0.len() - SUPERBLOCK_BYTES) / 8];
+        self.0.read_words(SUPERBLOCK_BYTES as u64, &mut words).unwrap();
+        words.iter().any(|word| *word != 0)
+    }
+
+    #[track_caller]
+    fn is_given_up(&self) {
+        assert_eq!(self.0.load_relaxed(REUSE_OFFSET).unwrap(), DROPPED);
+        assert!(!self.reads_something());
+    }
+}
+
+/// Two tables, the first of which has records; and a reader of it.
+fn with_records(place: &Place) -> (Catalogue, Reader) {
+    let mut tables = place.open();
+    for table in ["a", "b"] {
+        tables.create(name(table), KeyKind::U64, None).unwrap();
+    }
+    let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
+    let node = tables.node::<U64Keys>(&name("a")).unwrap();
+    node.load(parameters, (0..1000u32).map(u64::from), |_, value| value.fill(7)).unwrap();
+    let reader = Reader::of(place, "a");
+    assert!(reader.reads_something());
+    (tables, reader)
+}
+
+#[test]
+fn whoever_still_maps_a_closed_table_reads_nothing_of_it_once_it_is_dropped() {
+    let place = Place::new();
+    let (tables, reader) = with_records(&place);
+    drop(tables);
+    fs::write(place.data().join("tables/a/table.fpt"), "damaged").unwrap();
+    let mut tables = place.open();
+    assert!(reader.reads_something(), "it is closed, not gone");
+    tables.drop_table(&name("a")).unwrap();
+    reader.is_given_up();
+    assert!(!place.region().join("tables/a").exists());
+}
+
+#[test]
+fn a_drop_that_is_repeated_leaves_nothing_in_the_region() {
+    let place = Place::new();
+    let (mut tables, reader) = with_records(&place);
+    let (folder, away) = (place.data().join("tables/a"), place.0.path().join("away"));
+    fs::rename(&folder, &away).unwrap();
+    for _ in 0..2 {
+        tables.drop_table(&name("a")).unwrap_err();
+        assert!(reader.reads_something(), "it may be wanted back");
+    }
+    // Its name leads elsewhere by now, as that of a region without a file does.
+    let region = place.region().join("tables/a/region.fpr");
+    fs::rename(&region, place.0.path().join("region.away")).unwrap();
+    fs::rename(&away, &folder).unwrap();
+    tables.drop_table(&name("a")).unwrap();
+    reader.is_given_up();
+    assert!(!place.region().join("tables/a").exists());
+}
+
+#[test]
+fn a_region_that_a_start_cannot_use_is_given_up() {
+    for is_dropped in [true, false] {
+        let place = Place::new();
+        let (tables, reader) = with_records(&place);
+        drop(tables);
+        let folder = place.data().join("tables/a");
+        if is_dropped {
+            // As a crash leaves it that comes amid a drop.
+            fs::rename(&folder, place.data().join("tables/.dropped-a")).unwrap();
+        } else {
+            fs::remove_file(folder.join("notes.fpn")).unwrap();
+        }
+        let tables = place.open();
+        reader.is_given_up();
+        assert_eq!(tables.tables().count(), 2 - usize::from(is_dropped));
+    }
 }
 
 #[test]
