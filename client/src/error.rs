@@ -46,6 +46,14 @@ pub enum ClientError {
         /// The name of the table.
         table: String,
     },
+    /// A table's map names a memory node to which its client does not go.
+    #[error("the table's map leads to the memory node {node}, to which this client does not go: {why}")]
+    NotFollowed {
+        /// The memory node's URL.
+        node: String,
+        /// Why not, and what to do.
+        why: String,
+    },
     /// The memory node's reply cannot be decoded.
     #[error(transparent)]
     Message(#[from] MessageError),
@@ -267,7 +275,8 @@ impl ClientError {
             | Self::NoSuchTable { .. }
             | Self::TableClosed { .. }
             | Self::MapUnusable(_)
-            | Self::MapsDisagree { .. } => ErrorKind::Setup,
+            | Self::MapsDisagree { .. }
+            | Self::NotFollowed { .. } => ErrorKind::Setup,
             Self::NodeAway { source, .. } => of_fabric(source),
             Self::Message(_) => ErrorKind::Internal,
             Self::Fabric(error) => of_fabric(error),

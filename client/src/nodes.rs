@@ -17,6 +17,7 @@ use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::pool::Pool;
+use crate::pool::followed::follow;
 use crate::pool::making::{self, Ask, Begun};
 use crate::pool::maps::{Chosen, choose};
 use crate::tables::{CreateOptions, Tables};
@@ -90,6 +91,11 @@ impl Nodes {
         urls.join(",")
     }
 
+    /// Their URLs as a map has them, for everybody.
+    fn names(&self) -> Vec<String> {
+        self.urls.iter().map(|url| url.for_others().to_string()).collect()
+    }
+
     /// The number of memory nodes.
     pub fn len(&self) -> usize {
         self.urls.len()
@@ -137,7 +143,7 @@ impl Nodes {
         CreateOptions { region_bytes }: CreateOptions,
     ) -> Result<NewTable<K>, ClientError> {
         let kind = if KeyKind::U64.is::<K>() { KeyKind::U64 } else { KeyKind::Bytes };
-        let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
+        let urls = self.names();
         let split_at: Vec<Vec<u8>> = split_at.iter().map(|key| ordered_bytes::<K>(key.borrow())).collect();
         let with = |creation| RangeMap::divide(*name, kind, creation, &urls, &split_at);
         // Before anybody is asked.
@@ -151,7 +157,7 @@ impl Nodes {
         let config =
             ClientConfig::default().with_table(*name).with_deadline(self.deadline).with_token(self.token);
         let pool = Pool::over(map.clone(), self.urls.clone(), &config)?;
-        let client = TableClient::of(Transport::Pool(pool), &urls.join(","), self.deadline);
+        let client = TableClient::of(Transport::Pool(pool), &self.urls(), self.deadline);
         Ok(NewTable { nodes: self.clone(), map, is_there, client })
     }
 
@@ -161,7 +167,7 @@ impl Nodes {
     /// # Errors
     /// Names the memory node that is down, or has lost its range.
     pub fn complete(&self, name: &TableName) -> Result<(), ClientError> {
-        let urls: Vec<String> = self.urls.iter().map(Url::to_string).collect();
+        let urls = self.names();
         let asking = Asking { nodes: self, name: *name };
         let found = making::survey(&asking, &urls)?;
         match choose(&found, None)? {
@@ -334,11 +340,11 @@ struct Asking<'n> {
 
 impl Ask for Asking<'_> {
     fn map(&self, node: &str) -> Result<Option<RangeMap>, ClientError> {
-        self.nodes.map_at(&node.parse()?, &self.name)
+        self.nodes.map_at(&follow(node, &self.nodes.urls)?, &self.name)
     }
 
     fn range(&self, node: &str, request: &RangeRequest) -> Result<(), ClientError> {
-        let url = node.parse()?;
+        let url = follow(node, &self.nodes.urls)?;
         let tables = self.nodes.tables(&url)?;
         match tables.range(request).map_err(|error| error.at(node)) {
             Err(ClientError::NoSuchTable { why }) => {
@@ -358,7 +364,7 @@ impl Ask for Asking<'_> {
     }
 
     fn drop_range(&self, node: &str, table: &TableName) -> Result<(), ClientError> {
-        self.nodes.drop_range(&node.parse()?, table)
+        self.nodes.drop_range(&follow(node, &self.nodes.urls)?, table)
     }
 }
 

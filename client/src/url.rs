@@ -56,6 +56,14 @@ impl Url {
         }
     }
 
+    /// The same for everybody: without what it says of files of this machine.
+    pub(crate) fn for_others(&self) -> Self {
+        match self {
+            Self::Shm(_) => self.clone(),
+            Self::Tcp(address) => Self::Tcp(address.without_files()),
+        }
+    }
+
     /// Whether it means a memory node of the machine on which it is read, whichever that is.
     pub(crate) fn is_of_this_machine(&self) -> bool {
         let text = match self {

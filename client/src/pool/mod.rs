@@ -8,6 +8,7 @@
 //! | module | holds |
 //! |---|---|
 //! | `maps` | the maps that memory nodes publish, and which of them counts |
+//! | `followed` | to which of the memory nodes that a map names its client goes |
 //! | `range` | the ranges of a map, each connected or not |
 //! | `read`, `ordered`, `write` | the calls |
 //! | `tries` | how long a call goes on with maps that change |
@@ -16,6 +17,7 @@
 //! | `lanes` | writes in flight |
 //! | `making` | the protocol of creating and dropping such tables, for [`Nodes`](crate::Nodes) |
 
+pub(crate) mod followed;
 pub(crate) mod lanes;
 pub(crate) mod making;
 pub(crate) mod maps;
@@ -48,6 +50,7 @@ use crate::error::ClientError;
 use crate::leave::{Leave, when_thread_ends};
 use crate::turn::Turn;
 use crate::url::Url;
+use followed::follow;
 use maps::{Answered, Chosen, choose, fetch_all};
 use range::{Connected, DirectHeld, Range, with_core_of};
 pub(crate) use range::{Direct, Ranges};
@@ -115,7 +118,8 @@ impl<K: BuildKeys> Pool<K> {
             let Chosen::Whole(map) = choose(&found, None)? else { continue };
             // A memory node that was away may have the map of a table that was dropped since. One
             // that is silent is not waited for as long as one whose keys are asked for.
-            let others: Result<Vec<Url>, _> = map.ranges.iter().map(|range| range.node.parse()).collect();
+            let others: Result<Vec<Url>, _> =
+                map.ranges.iter().map(|range| follow(&range.node, urls)).collect();
             ask(&others?, ENOUGH_FOR_A_MAP.max(slowest * 4).min(tries.left() / 2), &mut found);
             match choose(&found, None)? {
                 Chosen::Whole(map) if !map.kind.is::<K>() => {
@@ -137,7 +141,7 @@ impl<K: BuildKeys> Pool<K> {
         urls: Vec<Url>,
         config: &ClientConfig,
     ) -> Result<Arc<Self>, ClientError> {
-        let ranges = Arc::new(Ranges::of(map, 0, None)?);
+        let ranges = Arc::new(Ranges::of(map, 0, None, &urls)?);
         Ok(Arc::new_cyclic(|me| Self {
             config: *config,
             urls,

@@ -21,6 +21,8 @@ use crate::remote::RemoteNode;
 use crate::turn::Turn;
 use crate::url::Url;
 
+use super::followed::follow;
+
 /// The core of a range, one for each kind of connection.
 pub(crate) enum Direct<K: BuildKeys> {
     Mapped(Arc<Core<K, MappedNode>>),
@@ -104,11 +106,17 @@ pub(crate) struct Ranges<K: BuildKeys> {
 
 impl<K: BuildKeys> Ranges<K> {
     /// The ranges of a map, of which those that are as `before` keep their connections.
-    pub(super) fn of(map: RangeMap, number: u64, before: Option<&Self>) -> Result<Self, ClientError> {
+    /// The client goes no further than what it was `given` lets it.
+    pub(super) fn of(
+        map: RangeMap,
+        number: u64,
+        before: Option<&Self>,
+        given: &[Url],
+    ) -> Result<Self, ClientError> {
         let mut ranges = Vec::with_capacity(map.ranges.len());
         for range in &map.ranges {
             let table = map.table(range)?;
-            let url: Url = range.node.parse()?;
+            let url = follow(&range.node, given)?;
             let kept = before.and_then(|before| {
                 before.ranges.iter().find(|other| other.table == table && other.url == url)
             });

@@ -101,7 +101,7 @@ impl<K: BuildKeys> Pool<K> {
         }
         // Of clients that all have lost the same range not all begin again at once.
         std::thread::sleep(jitter());
-        let newer = Arc::new(Ranges::of(map, seen.number + 1, Some(seen))?);
+        let newer = Arc::new(Ranges::of(map, seen.number + 1, Some(seen), &self.urls)?);
         let _old = std::mem::replace(&mut *self.lock(), newer);
         self.number.store(seen.number + 1, Ordering::Release);
         Ok(Renewed::Newer)

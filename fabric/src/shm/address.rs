@@ -25,7 +25,15 @@ pub struct ShmAddress {
 enum Place {
     /// Of this user, unless another one is named.
     Named(String, Option<u32>),
-    Path(PathBuf),
+    /// Whoever listens there, or this user or root alone.
+    Path(PathBuf, Listens),
+}
+
+/// Who is believed at a path.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+enum Listens {
+    Anybody,
+    OwnOrRoot,
 }
 
 /// An address that cannot be used.
@@ -85,7 +93,7 @@ impl ShmAddress {
         if !path.is_absolute() || path.file_name().is_none() {
             return Err(AddressError::Malformed { text: path.display().to_string() });
         }
-        Ok(Self { place: Place::Path(path) })
+        Ok(Self { place: Place::Path(path, Listens::Anybody) })
     }
 
     /// Whose memory node is meant, where the address is a name.
@@ -93,7 +101,25 @@ impl ShmAddress {
     pub fn owner(&self) -> Option<u32> {
         match self.place {
             Place::Named(_, user) => Some(user.unwrap_or_else(this_user)),
-            Place::Path(_) => None,
+            Place::Path(..) => None,
+        }
+    }
+
+    /// The same, for a client that had it from somebody else: at a path it believes this user and root alone.
+    #[must_use]
+    pub fn of_own_or_root(self) -> Self {
+        match self.place {
+            Place::Path(path, _) => Self { place: Place::Path(path, Listens::OwnOrRoot) },
+            named @ Place::Named(..) => Self { place: named },
+        }
+    }
+
+    /// Whether a memory node of this user is the one that is meant, for a client of the user `own`.
+    pub(super) fn believes(&self, user: u32, own: u32) -> bool {
+        match self.place {
+            Place::Named(_, owner) => user == owner.unwrap_or(own),
+            Place::Path(_, Listens::OwnOrRoot) => user == own || user == 0,
+            Place::Path(_, Listens::Anybody) => true,
         }
     }
 
@@ -112,7 +138,7 @@ impl ShmAddress {
     /// If the path is too long for a socket.
     pub fn shared_socket_path(&self) -> Result<PathBuf, AddressError> {
         let path = match &self.place {
-            Place::Path(path) => path.clone(),
+            Place::Path(path, _) => path.clone(),
             Place::Named(name, user) => {
                 let user = user.unwrap_or_else(this_user);
                 PathBuf::from(format!("/tmp/fpcache-shared-{user}/{name}.sock"))
@@ -130,7 +156,7 @@ impl ShmAddress {
 
     fn socket_path_in(&self, runtime: Option<&Path>, user: u32) -> Result<PathBuf, AddressError> {
         match (&self.place, runtime) {
-            (Place::Path(_) | Place::Named(_, Some(_)), _) => self.shared_socket_path(),
+            (Place::Path(..) | Place::Named(_, Some(_)), _) => self.shared_socket_path(),
             (Place::Named(name, None), Some(runtime)) if runtime.is_absolute() => {
                 fits(runtime.join("fpcache").join(format!("{name}.sock")))
             }
@@ -142,7 +168,7 @@ impl ShmAddress {
     pub(super) fn without_user(&self) -> Self {
         match &self.place {
             Place::Named(name, _) => Self { place: Place::Named(name.clone(), None) },
-            Place::Path(_) => self.clone(),
+            Place::Path(..) => self.clone(),
         }
     }
 
@@ -150,7 +176,7 @@ impl ShmAddress {
     pub(super) fn for_others(&self) -> Option<Self> {
         match &self.place {
             Place::Named(name, _) => Some(Self { place: Place::Named(name.clone(), Some(this_user())) }),
-            Place::Path(_) => None,
+            Place::Path(..) => None,
         }
     }
 
@@ -196,7 +222,7 @@ impl fmt::Display for ShmAddress {
         match &self.place {
             Place::Named(name, None) => write!(f, "{SCHEME}{name}"),
             Place::Named(name, Some(user)) => write!(f, "{SCHEME}{name}@{user}"),
-            Place::Path(path) => write!(f, "{SCHEME}{}", path.display()),
+            Place::Path(path, _) => write!(f, "{SCHEME}{}", path.display()),
         }
     }
 }
@@ -238,6 +264,22 @@ mod tests {
         assert_eq!(others.owner(), Some(8));
         assert_eq!(others.places().unwrap(), [Path::new("/tmp/fpcache-shared-8/x.sock")]);
         assert_eq!(address.places().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn who_is_believed_at_a_path_depends_on_who_has_named_it() {
+        let own = this_user();
+        let other = own + 1;
+        let path: ShmAddress = "shm:///run/x".parse().unwrap();
+        assert!([own, other, 0].iter().all(|user| path.believes(*user, own)));
+        let named_by_others = path.of_own_or_root();
+        assert_eq!([own, other, 0].map(|user| named_by_others.believes(user, own)), [true, false, true]);
+        for (name, user) in [("shm://x".to_owned(), own), (format!("shm://x@{other}"), other)] {
+            let name: ShmAddress = name.parse().unwrap();
+            let believed = [own, other].map(|found| name.believes(found, own));
+            assert_eq!(believed, [user == own, user == other]);
+            assert_eq!(name.clone().of_own_or_root(), name);
+        }
     }
 
     #[test]

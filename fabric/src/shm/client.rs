@@ -62,9 +62,16 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
     let peer = rustix::net::sockopt::socket_peercred(&socket)
         .map_err(FabricError::io("asking who the memory node is"))?;
     let user = peer.uid.as_raw();
-    if address.owner().is_some_and(|owner| owner != user) {
+    if !address.believes(user, rustix::process::geteuid().as_raw()) {
         // Somebody else has put a socket where that user's memory node would be.
-        let remedy = "a name means a memory node of your own user; write shm://NAME@UID, or shm:///path.sock, for another's";
+        let remedy = match address.owner() {
+            Some(_) => {
+                "a name means a memory node of your own user; write shm://NAME@UID, or shm:///path.sock, for another's"
+            }
+            None => {
+                "the path is of a table's map, not the client's own: give the client that URL, too, to believe it"
+            }
+        };
         return Err(FabricError::UserRefused { user, address: address.to_string(), remedy });
     }
     let hello = Hello::new(options.announce_version, &options.region);

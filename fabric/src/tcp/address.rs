@@ -119,6 +119,16 @@ impl TcpAddress {
         Self { way, ..self }
     }
 
+    /// The same, without what it says of files of the machine on which it is read.
+    #[must_use]
+    pub fn without_files(&self) -> Self {
+        let way = match &self.way {
+            Way::Tls(_) => Way::Tls(TlsTrust::default()),
+            way => way.clone(),
+        };
+        Self { way, ..self.clone() }
+    }
+
     /// The host as certificates name it.
     pub(super) fn host(&self) -> Option<&str> {
         match &self.place {
@@ -151,7 +161,8 @@ impl TcpAddress {
     }
 
     /// The user whose memory node is meant, where it is named.
-    pub(super) fn owner(&self) -> Option<u32> {
+    #[must_use]
+    pub fn owner(&self) -> Option<u32> {
         match self.place {
             Place::Path(_, owner) => owner,
             Place::Host(..) => None,

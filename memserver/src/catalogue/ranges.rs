@@ -66,6 +66,23 @@ impl Lobby {
     }
 }
 
+/// Refuses a map whose URLs say which files of certificates their readers are to use: it has the same
+/// URLs for all clients.
+fn check_names_no_files(map: &RangeMap) -> Result<(), Refusal> {
+    let names_some = |node: &str| node.starts_with("tcps://") && node.contains('?');
+    match map.ranges.iter().find(|range| names_some(&range.node)) {
+        None => Ok(()),
+        Some(range) => {
+            let why = format!(
+                "the map names files of its readers' machines ({}): leave out what is after the `?`, which clients have \
+                 of their own URLs, or of FPCACHE_TLS_CA, FPCACHE_TLS_CERT and FPCACHE_TLS_KEY",
+                range.node
+            );
+            Err(Refusal::new(ErrorCode::Invalid, why))
+        }
+    }
+}
+
 impl Catalogue {
     /// Answers a request about a range, or has a thread do what it asks.
     pub(super) fn manage_range(&mut self, client: ClientId, request: &[u8]) -> Result<Handled, Refusal> {
@@ -96,6 +113,7 @@ impl Catalogue {
             }
             (RangeRequest::Map { .. }, None) => return Err(self.no_such_table(name.as_str())),
             (RangeRequest::Create { region_bytes, .. }, None) => {
+                check_names_no_files(map)?;
                 self.check_no_other(map)?;
                 self.check_room_for(map)?;
                 let mut making = self.can_make(name, map.kind, *region_bytes)?;

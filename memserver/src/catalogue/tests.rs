@@ -4,7 +4,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::KeyKind;
-use fpcache::message::NodeStats;
+use fpcache::map::RangeMap;
+use fpcache::message::{NodeStats, RangeRequest};
 use fpcache_fabric::SharedMemory;
 
 use crate::catalogue::CatalogueConfig;
@@ -295,4 +296,27 @@ fn a_table_without_room_for_long_requests_keeps_only_its_own_clients_waiting() {
     catalogue.connected(ClientId(7), b"t8");
     assert_ne!(room(&catalogue, 7), room(&catalogue, 1));
     assert!(room(&catalogue, 7) != room(&catalogue, 2) && room(&catalogue, 1) == room(&catalogue, 4));
+}
+
+#[test]
+fn a_map_that_names_files_of_its_readers_is_refused() {
+    let (mut catalogue, _) = catalogue(&[]);
+    let refusal = |catalogue: &mut Catalogue, node: &str| {
+        let nodes = [node.to_owned(), "tcps://two:1".to_owned()];
+        let map = RangeMap::divide(name(7), KeyKind::U64, 5, &nodes, &[vec![7; 8]]).expect("a map");
+        let (mut request, mut reply) = (Vec::new(), Vec::new());
+        RangeRequest::Create { map, number: 0, region_bytes: None }.encode(&mut request);
+        if catalogue.handle(ClientId(1), &request, &mut reply) == Handled::Later {
+            while catalogue.next_reply(&mut reply).is_none() {
+                catalogue.work();
+            }
+        }
+        fpcache::message::decode_reply(&reply).map(drop)
+    };
+    for node in ["tcps://one:1?ca=/etc/passwd", "tcps://one:1?cert=c.pem&key=k.pem"] {
+        let refusal = refusal(&mut catalogue, node).expect_err("it names files");
+        assert_eq!(refusal.code, ErrorCode::Invalid);
+        assert!(refusal.message.contains(node) && refusal.message.contains("FPCACHE_TLS_CA"), "{refusal}");
+    }
+    refusal(&mut catalogue, "rdma://one:7471?gid=1").expect("which card is no secret");
 }

@@ -2,6 +2,11 @@
 
 use super::*;
 
+use fpcache::map::{MapState, RangeMap};
+use fpcache::message::{RangeRequest, decode_reply};
+use fpcache_fabric::tcp::{ConnectOptions, connect};
+use fpcache_fabric::{Connection, Deadline};
+
 #[test]
 fn memory_nodes_that_make_no_table_are_named_before_anything_is_made() {
     let node = Node::tcp();
@@ -191,4 +196,44 @@ fn a_change_that_was_made_in_a_dropped_table_is_not_made_again_in_the_next_one()
         let fresh = Client::connect_with(&nodes[0].url, config()).unwrap();
         assert_eq!(fresh.get(2000).unwrap(), None);
     }
+}
+
+/// Whoever may make tables writes the URLs of their maps, which lead nobody to other users' memory
+/// nodes.
+#[test]
+fn a_map_leads_no_client_to_other_users_memory_nodes() {
+    let node = Node::tcp();
+    let other = "shm://theirs@65534";
+    let nodes = [node.url.clone(), other.to_owned()];
+    let made = RangeMap::divide(name(), KeyKind::U64, 5, &nodes, &[vec![7; 8]]).unwrap();
+    let prepared = made.next(MapState::Making).unwrap();
+    let whole = prepared.next(MapState::Whole).unwrap();
+    let connection = connect(&node.url.parse().unwrap(), ConnectOptions::default()).unwrap();
+    let send = |request: RangeRequest| {
+        let (mut bytes, mut reply) = (Vec::new(), Vec::new());
+        request.encode(&mut bytes);
+        connection.call(&bytes, &mut reply, Deadline::after(PATIENCE)).unwrap();
+        decode_reply(&reply).map(drop).unwrap();
+    };
+    send(RangeRequest::Create { map: made, number: 0, region_bytes: None });
+    send(RangeRequest::Map { map: prepared, number: 0 });
+    send(RangeRequest::Map { map: whole, number: 0 });
+    let is_told = |error: ClientError| {
+        assert!(matches!(&error, ClientError::NotFollowed { node, .. } if node == other), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("65534") && text.contains("give the client") && !error.is_retryable(),
+            "{text}"
+        );
+    };
+    is_told(Client::connect_with(&node.url, config()).map(drop).unwrap_err());
+    let all = Nodes::at(&node.url).unwrap();
+    is_told(all.drop_table(&name()).unwrap_err());
+    // One that names it itself goes there, where nobody is.
+    let all = Nodes::at(&format!("{},{other}", node.url)).unwrap();
+    let error = all.drop_table(&name()).unwrap_err();
+    assert!(
+        !matches!(error, ClientError::NotFollowed { .. }) && error.to_string().contains(other),
+        "{error}"
+    );
 }
