@@ -3,7 +3,6 @@
 mod greeting;
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,7 +20,7 @@ use super::handshake::{
     TOO_MANY_CLIENTS, USER_REFUSED, Welcome, admits, send_with_fds,
 };
 use super::socket_file::{
-    ListenError, Passage, PathLock, listener, open_socket, prepare_directory, remove_stale,
+    ListenError, Passage, PathLock, listener, open_socket, prepare_directory, remove_stale, socket_mode,
 };
 use crate::bell::Bell;
 use crate::descriptors::{Descriptors, Taken};
@@ -124,13 +123,7 @@ impl Listener {
             return Err(ListenError::OthersName { address: address.to_string(), owner, user });
         }
         let (path, locks) = take_place(address, !options.allowed_users.is_empty())?;
-        let socket = open_socket(&path)?;
-        // Who may connect is decided by the peer's credentials; the file's mode only spares others the attempt.
-        let mode = if options.allowed_users.is_empty() { 0o600 } else { 0o666 };
-        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).map_err(|source| {
-            let _ = std::fs::remove_file(&path);
-            ListenError::Io { doing: "setting the permissions of", path: path.display().to_string(), source }
-        })?;
+        let socket = open_socket(&path, socket_mode(!options.allowed_users.is_empty()))?;
         Ok(Self {
             address: address.clone(),
             path,

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -156,17 +156,51 @@ pub(super) fn prepare_directory(directory: &Path, passage: Passage) -> Result<()
     Err(ListenError::UnsafeDirectory { path: path(), what })
 }
 
-pub(super) fn open_socket(path: &Path) -> Result<OwnedFd, ListenError> {
+/// The mode of a socket file. Who may connect is decided by the peer's credentials; this only spares others the attempt.
+pub(crate) fn socket_mode(lets_others_in: bool) -> Mode {
+    Mode::from_raw_mode(if lets_others_in { 0o666 } else { 0o600 })
+}
+
+/// Has a socket's file begin with this mode when it is bound: Linux gives it what the socket itself has, but for what the
+/// process's mask takes away. So it is open to nobody else for a moment.
+pub(crate) fn prepare_mode(socket: &OwnedFd, mode: Mode) -> Result<(), Errno> {
+    rustix::fs::fchmod(socket, mode)
+}
+
+/// Gives a socket file that was bound the mode, if the process's mask has taken something from it. Nothing follows a link that
+/// somebody has put in its place meanwhile, where others may write to the directory.
+pub(crate) fn give_mode(path: &Path, mode: Mode) -> Result<(), Errno> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::open(path, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&file)?;
+    let is_socket = FileType::from_raw_mode(found.st_mode) == FileType::Socket;
+    if !is_socket || found.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(Errno::NOTSOCK);
+    }
+    if Mode::from_raw_mode(found.st_mode & 0o777) == mode {
+        return Ok(());
+    }
+    // What was looked at, and not what has its name by now.
+    rustix::fs::chmod(format!("/proc/self/fd/{}", file.as_raw_fd()), mode)
+}
+
+pub(super) fn open_socket(path: &Path, mode: Mode) -> Result<OwnedFd, ListenError> {
     let name = SocketAddrUnix::new(path).map_err(os("naming the socket", path))?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
         .map_err(os("creating the socket", path))?;
+    prepare_mode(&socket, mode).map_err(os("setting the permissions of", path))?;
     rustix::net::bind(&socket, &name).map_err(os("binding the socket", path))?;
-    if let Err(errno) = rustix::net::listen(&socket, 128) {
-        let _ = std::fs::remove_file(path);
-        return Err(os("listening at", path)(errno));
+    let listening = give_mode(path, mode)
+        .map_err(os("setting the permissions of", path))
+        .and_then(|()| rustix::net::listen(&socket, 128).map_err(os("listening at", path)));
+    match listening {
+        Ok(()) => Ok(socket),
+        Err(error) => {
+            let _ = std::fs::remove_file(path);
+            Err(error)
+        }
     }
-    Ok(socket)
 }
 
 /// Removes a socket file nobody listens at; we hold the lock, so nobody is about to.
@@ -272,5 +306,40 @@ impl Drop for PathLock {
     fn drop(&mut self) {
         // Before the lock is dropped, so that nobody else can hold it meanwhile.
         let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    fn mode_of(path: &Path) -> u32 {
+        fs::symlink_metadata(path).expect("it is there").mode() & 0o777
+    }
+
+    #[test]
+    fn a_link_in_place_of_a_socket_leads_to_no_other_file() {
+        let place = tempfile::tempdir().expect("a directory");
+        let [socket, precious] = ["a.sock", "precious"].map(|name| place.path().join(name));
+        let _bound = UnixListener::bind(&socket).expect("bound");
+        for mode in [0o600, 0o666] {
+            give_mode(&socket, Mode::from_raw_mode(mode)).expect("a socket");
+            assert_eq!(mode_of(&socket), mode);
+        }
+        fs::write(&precious, "somebody's").expect("written");
+        fs::set_permissions(&precious, fs::Permissions::from_mode(0o600)).expect("its owner");
+        fs::remove_file(&socket).expect("it is there");
+        for put in [
+            |from: &Path, to: &Path| std::os::unix::fs::symlink(from, to),
+            |from, to| fs::hard_link(from, to),
+        ] {
+            put(&precious, &socket).expect("linked");
+            give_mode(&socket, Mode::from_raw_mode(0o666)).expect_err("no socket");
+            assert_eq!(mode_of(&precious), 0o600);
+            fs::remove_file(&socket).expect("it is there");
+        }
     }
 }

@@ -26,7 +26,7 @@ use crate::rdma::NodeCard;
 use crate::server::{self, NoRings};
 use crate::service::Service;
 use crate::serving::{Serving, StopHandle};
-use crate::shm::{ListenError, PathLock, os, remove_stale};
+use crate::shm::{ListenError, PathLock, give_mode, os, prepare_mode, remove_stale, socket_mode};
 
 /// Connections that the kernel holds for a listening socket.
 const BACKLOG: i32 = 256;
@@ -218,11 +218,13 @@ fn listen_at(target: &Target, lets_others_in: bool) -> Result<OwnedFd, Errno> {
     }
     // Before connections come, which inherit them.
     socket::bound_buffers(&socket, SOCKET_BUFFER)?;
+    let mode = socket_mode(lets_others_in);
+    if let Target::Unix(_) = target {
+        prepare_mode(&socket, mode)?;
+    }
     socket::bind(&socket, target)?;
     if let Target::Unix(path) = target {
-        // Who may connect is decided by the peer's credentials; the file's mode only spares others the attempt.
-        let mode = rustix::fs::Mode::from_raw_mode(if lets_others_in { 0o666 } else { 0o600 });
-        rustix::fs::chmod(path, mode)?;
+        give_mode(path, mode)?;
     }
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
