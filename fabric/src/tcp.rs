@@ -44,6 +44,7 @@ mod newcomers;
 mod node;
 mod options;
 mod peer;
+mod private_file;
 mod round_trip;
 mod socket;
 mod stats;

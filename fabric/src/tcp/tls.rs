@@ -133,6 +133,16 @@ pub enum TlsError {
         /// What is wrong.
         why: String,
     },
+    /// Others could read or change the file of a private key.
+    #[error(
+        "others may read or change {}, which holds a private key, or it belongs to another user: `chmod 600` it as the user who \
+         runs this program",
+        path.display()
+    )]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+    },
     /// A certificate and a key that do not belong together, or that cannot be used.
     #[error("the certificate in {} cannot be used: {why}; name the key that belongs to it", path.display())]
     Identity {

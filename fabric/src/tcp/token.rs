@@ -4,8 +4,6 @@
 //! leisure, which is hopeless against random bytes, and against nothing else.
 
 use std::fmt;
-use std::io::Read;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
@@ -13,6 +11,7 @@ use std::sync::Arc;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 
+use super::private_file::{self, Unreadable};
 use crate::error::FabricError;
 use crate::random::random_bits;
 
@@ -23,8 +22,6 @@ pub(super) const BYTES: usize = 32;
 const LEAST_DIFFERENT: usize = 8;
 /// Tokens that a memory node knows at most: each is tried where one is proven.
 const MAX_TOKENS: usize = 64;
-/// Longer files are none with tokens.
-const MAX_FILE: u64 = 64 << 10;
 
 /// A secret that a compute node and a memory node share. Its [`Debug`](fmt::Debug) does not show it.
 #[derive(Clone, Copy)]
@@ -278,28 +275,11 @@ fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
         .filter(|(_, line)| !line.is_empty())
 }
 
-/// The text of a file that nobody else can read or change: its group may read it.
 fn read_private(path: &Path) -> Result<String, TokenError> {
-    let failed = |source| TokenError::File { path: path.to_owned(), source: Arc::new(source) };
-    // A pipe is not waited for.
-    let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-    let file = std::fs::File::options().read(true).custom_flags(flags).open(path).map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    let owner = metadata.uid();
-    let is_ours = owner == 0 || owner == rustix::process::geteuid().as_raw();
-    if metadata.mode() & 0o027 != 0 || !is_ours {
-        return Err(TokenError::Exposed { path: path.to_owned() });
-    }
-    let unfit = |why| failed(std::io::Error::new(std::io::ErrorKind::InvalidInput, why));
-    if !metadata.is_file() {
-        return Err(unfit("it is no regular file"));
-    }
-    if metadata.len() > MAX_FILE {
-        return Err(unfit("it has more than 64 KiB"));
-    }
-    let mut text = String::new();
-    file.take(MAX_FILE).read_to_string(&mut text).map_err(failed)?;
-    Ok(text)
+    private_file::read(path).map_err(|error| match error {
+        Unreadable::Exposed => TokenError::Exposed { path: path.to_owned() },
+        Unreadable::Failed(source) => TokenError::File { path: path.to_owned(), source: Arc::new(source) },
+    })
 }
 
 #[cfg(test)]

@@ -31,8 +31,12 @@ pub use with_tls::serving;
 
 #[cfg(feature = "tls")]
 mod with_tls {
+    use std::fs;
     use std::io::{Read, Write};
     use std::net::{SocketAddr, TcpStream};
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::{Path, PathBuf};
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
@@ -50,7 +54,41 @@ mod with_tls {
     use super::{file, trust};
 
     fn identity(name: &str) -> TlsIdentity {
-        TlsIdentity { certificate: file(&format!("{name}.pem")), key: file(&format!("{name}.key")) }
+        TlsIdentity { certificate: file(&format!("{name}.pem")), key: key(name, 0o600) }
+    }
+
+    /// A copy of a key with this mode: those of the repository have what its checkout gave them.
+    fn key(name: &str, mode: u32) -> PathBuf {
+        static COPIES: AtomicUsize = AtomicUsize::new(0);
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        let copy = COPIES.fetch_add(1, Ordering::Relaxed);
+        let new = folder.join(format!("{name}-{}-{copy}.key", std::process::id()));
+        fs::copy(file(&format!("{name}.key")), &new).unwrap();
+        fs::set_permissions(&new, fs::Permissions::from_mode(mode)).unwrap();
+        let key = folder.join(format!("{name}-{mode:o}.key"));
+        // Whole at once: other tests may be reading it.
+        fs::rename(&new, &key).unwrap();
+        key
+    }
+
+    #[test]
+    fn a_key_that_others_may_read_is_not_used() {
+        let of =
+            |key| TlsServing { identity: TlsIdentity { key, ..identity("node") }, client_authority: None };
+        let bind = |key| {
+            let options = ListenOptions { tls: Some(of(key)), ..ListenOptions::default() };
+            Listener::bind(&["tcps://127.0.0.1:0".parse().unwrap()], options)
+        };
+        for mode in [0o644, 0o620, 0o604] {
+            let error = bind(key("node", mode)).map(drop).unwrap_err();
+            assert!(matches!(error, ListenError::Tls(TlsError::Exposed { .. })), "{error}");
+            assert!(error.to_string().contains("chmod 600"), "{error}");
+        }
+        bind(key("node", 0o640)).unwrap();
+        // Nor is one that a client shows.
+        let node = Node::of(serving());
+        let identity = TlsIdentity { key: key("client", 0o644), ..identity("client") };
+        fails(node.connect(TlsTrust { identity: Some(identity), ..trust() }), &["chmod 600"]);
     }
 
     /// Of a memory node at localhost.
@@ -194,7 +232,7 @@ mod with_tls {
     fn another_certificate_is_shown_from_then_on() {
         let node = Node::of(TlsServing { identity: identity("elsewhere"), client_authority: None });
         fails(node.connect(trust()), &["not valid for"]);
-        let broken = TlsIdentity { key: file("client.key"), ..identity("node") };
+        let broken = TlsIdentity { key: key("client", 0o600), ..identity("node") };
         let broken = TlsServing { identity: broken, client_authority: None };
         let error = node.keeper.replace_certificate(&broken).unwrap_err();
         assert!(matches!(error, TlsError::Identity { .. }), "{error}");

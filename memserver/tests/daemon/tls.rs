@@ -19,6 +19,7 @@ fn a_certificate_and_addresses_that_show_it_go_together() {
 #[cfg(feature = "tls")]
 mod with_tls {
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
     use std::path::{Path, PathBuf};
     use std::process::Stdio;
     use std::time::{Duration, Instant};
@@ -49,6 +50,8 @@ mod with_tls {
         let take = |name: &str| {
             fs::copy(certificates().join(format!("{name}.pem")), &certificate).unwrap();
             fs::copy(certificates().join(format!("{name}.key")), &key).unwrap();
+            // Else it would not be used.
+            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         };
         take("elsewhere");
         let mut command = command(&["--listen", "tcps://127.0.0.1:0"]);

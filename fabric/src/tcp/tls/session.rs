@@ -17,6 +17,7 @@ use rustls::{
 };
 
 use super::{Fault, TlsError, TlsIdentity, TlsServing, TlsTrust};
+use crate::tcp::private_file::{self, Unreadable};
 use crate::tcp::socket::{self, Moved};
 
 /// Bytes that a session takes before it has sent those of before.
@@ -40,12 +41,14 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     }
 }
 
+/// The private key of a file that nobody else can read.
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_file(path).map_err(|error| TlsError::File {
-        what: "a private key",
-        path: path.to_owned(),
-        why: error.to_string(),
-    })
+    let wrong = |why: String| TlsError::File { what: "a private key", path: path.to_owned(), why };
+    let text = private_file::read(path).map_err(|error| match error {
+        Unreadable::Exposed => TlsError::Exposed { path: path.to_owned() },
+        Unreadable::Failed(error) => wrong(error.to_string()),
+    })?;
+    PrivateKeyDer::from_pem_slice(text.as_bytes()).map_err(|error| wrong(error.to_string()))
 }
 
 /// The authorities of a file.
@@ -338,6 +341,8 @@ impl Write for Wire<'_> {
 mod tests {
     use std::os::fd::{AsFd, OwnedFd};
 
+    use std::os::unix::fs::PermissionsExt;
+
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
@@ -351,7 +356,11 @@ mod tests {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (a, b) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair of sockets");
-        let identity = TlsIdentity { certificate: file("node.pem"), key: file("node.key") };
+        let folder = tempfile::tempdir().expect("a folder");
+        let key = folder.path().join("node.key");
+        std::fs::copy(file("node.key"), &key).expect("copied");
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).expect("its owner");
+        let identity = TlsIdentity { certificate: file("node.pem"), key };
         let node = ServerSide::of(&TlsServing { identity, client_authority: None }).expect("a certificate");
         let trust = TlsTrust { authority: Some(file("authority.pem")), identity: None };
         let client = ClientSide::of(&trust, "a test").expect("an authority");

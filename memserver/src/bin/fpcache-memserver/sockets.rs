@@ -62,7 +62,7 @@ pub(crate) struct SocketArguments {
     #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
 
-    /// Its private key, in PEM
+    /// Its private key, in PEM, readable by this user only
     #[arg(long, value_name = "FILE", env = "FPCACHE_NODE_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
 
