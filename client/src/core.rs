@@ -222,6 +222,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             request.encode::<K>(creation, &mut bytes);
             match connection.call(&bytes, &mut reply, deadline).map_err(ClientError::from) {
                 Ok(()) => return take(creation, decode_reply(&reply)?),
+                // It may have been executed before the table was gone.
+                Err(error) if matches!(request, Request::LoadCommit) => return Err(error),
                 Err(error) => match self.or_dropped(error, deadline) {
                     ClientError::Fabric(_) if is_repeatable && !connection.is_alive() => {
                         is_repeatable = false

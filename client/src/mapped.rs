@@ -55,6 +55,8 @@ impl Node for MappedNode {
 impl Connector for MappedNode {
     type Connection = MappedConnection;
 
+    const IS_MAPPED: bool = true;
+
     fn connect(&self, deadline: Deadline) -> Result<MappedConnection, FabricError> {
         match self {
             Self::Elsewhere(ShmNode { address, table }) => {

@@ -22,8 +22,9 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`ClientError::ValueTooLong`] if key or value do not fit the table: nothing was sent.
     /// [`ClientError::NoRoom`] if the region is full, [`ClientError::NotDurable`] if the memory
     /// node's log cannot be written: nothing was changed. [`ClientError::OutcomeUnknown`] if the
-    /// deadline has passed: the change may have taken effect, or may do so later, but not after
-    /// this thread's next change at the same memory node.
+    /// deadline has passed, or if the request was refused, or its table gone, when it was sent
+    /// again: the change may have taken effect, or may do so later, but not after this thread's
+    /// next change at the same memory node.
     pub fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
         Ok(self.change(WriteKind::Insert, key.as_key(), value)?.status == WriteStatus::Done)
     }

@@ -10,6 +10,9 @@ use crate::session::ReaderContext;
 pub(crate) trait Connector: Send + Sync + 'static {
     type Connection: Connection;
 
+    /// Whether a word of the region is looked at as one of this process's own.
+    const IS_MAPPED: bool = false;
+
     fn connect(&self, deadline: Deadline) -> Result<Self::Connection, FabricError>;
 
     /// The clock of deadlines and pauses.

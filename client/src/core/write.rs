@@ -7,14 +7,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{RecordShape, TableParameters};
+use fpcache::layout::{DROPPED, REUSE_OFFSET, RecordShape, TableParameters};
 use fpcache::message::{
     ErrorCode, MessageError, Refusal, Sent, WriteKind, WriteOperation, WriteReply, decode_reply,
 };
 use fpcache::read::cache_probe;
 use fpcache::table::Table;
 use fpcache::table_view::OpenError;
-use fpcache_fabric::{Connection, Deadline, FabricError};
+use fpcache_fabric::{Connection, Deadline, Endpoint, FabricError, RemoteAddr};
 
 use super::ahead::Ahead;
 use super::creating::is_of_another_attempt;
@@ -63,7 +63,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<usize, ClientError> {
         let (mut limits, mut retry) = (None, Retry::new(within));
         loop {
-            writer.has_gone = false;
             let ahead = self.fill(writer, operations.clone(), is_first, within)?;
             let limits = *limits.get_or_insert_with(|| Limits::new(within, &*self.clock));
             match self.send(writer, &ahead, limits, replies) {
@@ -88,12 +87,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         // Putting a request together reads nothing, so that it does not notice a lost connection by
         // itself.
         Ok(self.reconnect(self.number(), limits.deadline)?)
-    }
-
-    /// Whether the calling thread's last request for changes was sent without an answer, so that it
-    /// may have been executed, in whichever table it was for.
-    pub(crate) fn may_have_arrived(&self) -> bool {
-        self.writer().is_ok_and(|writer| writer.has_gone)
     }
 
     /// Makes one change.
@@ -276,6 +269,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         writer.next_request();
         self.see_through(writer, limits, replies, |writer, sent_before| {
             let connection = self.living_connection(limits.deadline).map_err(Sending::Never)?;
+            if !sent_before && self.is_known_dropped() {
+                let why = "the table of this connection was dropped";
+                return Err(Sending::Dropped(Refusal::new(ErrorCode::NoSuchTable, why)));
+            }
             writer.send_ahead::<K>(ahead, &*connection, limits, &*self.clock)?;
             writer.encode::<K>(sent_before);
             let (Writer { request, reply, .. }, part) = (writer, || limits.part(&*self.clock));
@@ -293,7 +290,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<(), Failed> {
         // Whether the request may have arrived; and whether it, or something ahead of it, was sent.
         let (mut sent, mut begun) = (false, false);
-        writer.has_gone = false;
         let mut retry = Retry::new(limits.within);
         loop {
             let error = match attempt(writer, sent).and_then(|()| of_its_table(&writer.reply)) {
@@ -320,7 +316,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 }
                 Err(Sending::Perhaps(error)) => {
                     (sent, begun) = (true, true);
-                    writer.has_gone = true;
                     error
                 }
             };
@@ -328,18 +323,26 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 return Err(if sent { unknown(&error) } else { error.into() });
             }
             if !is_passing(&error) {
-                return Err(match error {
-                    // Any effects are gone with the table.
-                    FabricError::NoSuchRegion { .. } => error.into(),
-                    error if sent => unknown(&error),
-                    error => error.into(),
-                });
+                // Also where the table is gone or closed by now: it was there when the request was sent.
+                return Err(if sent { unknown(&error) } else { error.into() });
             }
             self.tally.resent.add(1);
             if !matches!(error, FabricError::DeadlinePassed { .. }) {
                 retry.pause(&*self.clock);
             }
         }
+    }
+
+    /// Whether the table was dropped, where a look at that costs nothing: its memory node executes
+    /// no more requests, and hangs up without a reply to those that come before that is noticed.
+    fn is_known_dropped(&self) -> bool {
+        T::IS_MAPPED
+            && self.here(|held| {
+                held.as_mut().filter(|context| self.is_current(context)).is_some_and(|context| {
+                    let at = RemoteAddr::region(REUSE_OFFSET);
+                    context.buffers.endpoint.load_after_reads(at).is_ok_and(|word| word == DROPPED)
+                })
+            })
     }
 
     /// The session's connection, renewed if it has lost its memory node.
@@ -374,10 +377,11 @@ fn hint<K: BuildKeys>(table: &Table<K>, key: &K::Key) -> Option<u16> {
     u16::try_from(hint.slot).ok()
 }
 
-/// Takes the reply to the last request.
+/// Takes the reply to the last request, which may have been sent before.
 fn take_replies(writer: &Writer, sent: bool, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
     let body = decode_reply(&writer.reply).map_err(|refusal| match refusal.code {
-        ErrorCode::Forgotten if sent => ClientError::OutcomeUnknown { why: refusal.to_string() },
+        // It is this copy that was refused: an earlier one may have been executed, or may yet arrive.
+        _ if sent => ClientError::OutcomeUnknown { why: refusal.to_string() },
         // What was logged may take effect later.
         ErrorCode::NotDurable | ErrorCode::Internal => {
             ClientError::OutcomeUnknown { why: refusal.to_string() }

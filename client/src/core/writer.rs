@@ -30,26 +30,13 @@ pub(super) struct Writer {
     pub(super) reply: Vec<u8>,
     /// For changes made one at a time.
     pub(super) replies: Vec<WriteReply>,
-    /// Whether the last request was sent and its reply has not come.
-    pub(super) has_gone: bool,
 }
 
 impl Writer {
     pub(super) fn new(identity: u64, process: u64) -> Self {
         let (request, reply, replies) = (Vec::new(), Vec::new(), Vec::new());
         let batch = WriteBatch::default();
-        Self {
-            identity,
-            process,
-            requests: 0,
-            creation: 0,
-            meant: None,
-            batch,
-            request,
-            reply,
-            replies,
-            has_gone: false,
-        }
+        Self { identity, process, requests: 0, creation: 0, meant: None, batch, request, reply, replies }
     }
 
     /// The bytes of the batch as a request that perhaps was sent before.

@@ -6,7 +6,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
 
 use super::Pool;
-use super::range::{Ranges, with_core_of};
+use super::range::with_core_of;
 use super::tries::Tries;
 #[cfg(feature = "tokio")]
 use crate::changes::Changes;
@@ -30,7 +30,7 @@ impl<K: BuildKeys> Pool<K> {
             let core = ranges.core(index, &self.config, left);
             let written = core.and_then(|core| with_core_of!(core, core => core.write_one(operation, left)));
             match written {
-                Err(error) => self.get_over_write(&ranges, index, error, &mut tries)?,
+                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
                 written => return written,
             }
         }
@@ -125,7 +125,7 @@ impl<K: BuildKeys> Pool<K> {
                 all[at] = Some(Ok(reply));
             }
             if let Err(error) = written
-                && let Err(error) = self.get_over_write(&ranges, index, error, &mut tries)
+                && let Err(error) = self.get_over(&ranges, index, error, &mut tries)
             {
                 for at in places.into_iter().skip(made) {
                     all[at] = Some(Err(error.clone()));
@@ -136,29 +136,5 @@ impl<K: BuildKeys> Pool<K> {
             }
         }
         all
-    }
-
-    /// As [`get_over`](Self::get_over), of a change: one that may have been sent to a table that is
-    /// gone is not made again.
-    fn get_over_write(
-        &self,
-        ranges: &Ranges<K>,
-        index: usize,
-        error: ClientError,
-        tries: &mut Tries,
-    ) -> Result<(), ClientError> {
-        let may_be_made = matches!(error, ClientError::NoSuchTable { .. }) && ranges.may_have_arrived(index);
-        let why = format!("the memory node {} has dropped the table meanwhile", ranges.ranges[index].url);
-        self.get_over(ranges, index, error, tries)?;
-        // There is another table of the name by now.
-        if may_be_made { Err(ClientError::OutcomeUnknown { why }) } else { Ok(()) }
-    }
-}
-
-impl<K: BuildKeys> Ranges<K> {
-    /// Whether this thread's last request for changes to a range was sent and not answered.
-    fn may_have_arrived(&self, index: usize) -> bool {
-        let connected = self.ranges[index].connected();
-        connected.is_some_and(|core| with_core_of!(core, core => core.may_have_arrived()))
     }
 }

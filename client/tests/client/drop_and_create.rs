@@ -21,6 +21,7 @@ use fpcache_memserver::{Catalogue, CatalogueConfig};
 const WRITE: u8 = 6;
 const VALUE: u8 = 11;
 const LOAD_CHUNK: u8 = 3;
+const LOAD_COMMIT: u8 = 4;
 
 /// What is to happen to the next request of one operation: it is executed or not, its table is
 /// dropped and made anew before its client learns of either, and its reply never comes.
@@ -156,7 +157,7 @@ fn until_noticed<K: TestKeys>(client: &TableClient<K>) {
     }
 }
 
-fn is_unknown<R>(ended: Result<R, ClientError>) -> bool {
+fn is_unknown<R>(ended: &Result<R, ClientError>) -> bool {
     matches!(ended, Err(ClientError::OutcomeUnknown { .. }))
 }
 
@@ -182,7 +183,7 @@ fn what_may_have_been_made_is_not_made_in_another_table<K: TestKeys, Other: Test
     for (i, change) in changes.into_iter().enumerate() {
         let renew = |catalogue: &mut Catalogue| make::<K>(catalogue, K::parameters());
         let ended = node.renew_during((WRITE, Executed::Yes), renew, || change(&client, &value, token));
-        assert!(is_unknown(ended), "change {i}");
+        assert!(is_unknown(&ended), "change {i}");
         assert_eq!(client.get(K::key(5)).unwrap(), None, "change {i} is not made in this table");
         assert_eq!(client.get(K::key(7)).unwrap(), Some(value_in(&K::shape(Some(8)), 7, 1)), "change {i}");
         // The same client goes on.
@@ -193,10 +194,35 @@ fn what_may_have_been_made_is_not_made_in_another_table<K: TestKeys, Other: Test
     // Other keys under the same name: not even the bytes of it arrive.
     let renew = |catalogue: &mut Catalogue| make::<Other>(catalogue, Other::parameters());
     let ended = node.renew_during((WRITE, Executed::Yes), renew, || client.put(K::key(5), &value));
-    assert!(is_unknown(ended));
+    assert!(is_unknown(&ended));
     assert_eq!(node.client::<Other>().stats().unwrap().keys, 1);
     let error = client.put(K::key(5), &value).unwrap_err();
     assert!(matches!(error, ClientError::OtherKeys { .. }), "{error}");
+}
+
+/// The table that a change was sent to is gone when it is sent again, and there is no other.
+fn what_may_have_been_made_in_a_table_that_is_gone_is_unknown<K: TestKeys>() {
+    let node = Node::start::<K>(K::parameters());
+    let value = value_in(&K::shape(Some(8)), 5, 2);
+    let changes: [Change<K>; 2] = [
+        |client, value, _| client.put(K::key(5), value),
+        |client, value, _| {
+            let mut pipeline = client.pipeline(2)?;
+            pipeline.put(K::key(5), value)?;
+            pipeline.finish().pop().unwrap().outcome.map(drop)
+        },
+    ];
+    for (i, change) in changes.into_iter().enumerate() {
+        let client = node.client::<K>();
+        let token = client.get_versioned(K::key(7)).unwrap().unwrap().1;
+        let ended = node.renew_during((WRITE, Executed::Yes), |_| (), || change(&client, &value, token));
+        assert!(is_unknown(&ended), "change {i}: {ended:?}");
+        let error = client.put(K::key(5), &value).unwrap_err();
+        assert!(matches!(error, ClientError::NoSuchTable { .. }), "this one was not sent: {error}");
+        let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
+        node.tables.create(&name(), kind, CreateOptions::default()).unwrap();
+        crate::common::load(&node.client::<K>(), K::parameters(), [7], 1).unwrap();
+    }
 }
 
 /// A value that goes ahead of its write, in pieces: the write itself has not been sent when its
@@ -252,6 +278,13 @@ fn a_load_does_not_go_on_in_another_table<K: TestKeys>() {
     load.push(K::key(1), &value_in(&shape, 1, 1)).unwrap();
     let ended = node.renew_during((LOAD_CHUNK, Executed::Yes), make_empty::<K>, || load.finish());
     assert!(ended.is_err());
+    // One whose end may have been reached in a table that is gone.
+    let mut load = client.load(K::parameters(), 0).unwrap();
+    load.push(K::key(1), &value_in(&shape, 1, 1)).unwrap();
+    let ended = node.renew_during((LOAD_COMMIT, Executed::No), |_| (), || load.finish());
+    assert!(is_unknown(&ended), "{ended:?}");
+    made();
+    until_noticed(&client);
     // And one whose connection is lost between two requests.
     let mut load = client.load(K::parameters(), 0).unwrap();
     load.push(K::key(1), &value_in(&shape, 1, 1)).unwrap();
@@ -273,6 +306,11 @@ mod integer_keys {
     }
 
     #[test]
+    fn what_may_have_been_made_in_a_table_that_is_gone_is_unknown() {
+        super::what_may_have_been_made_in_a_table_that_is_gone_is_unknown::<U64Keys>();
+    }
+
+    #[test]
     fn what_was_not_made_goes_on_in_the_table_that_is_there() {
         super::what_was_not_made_goes_on_in_the_table_that_is_there::<U64Keys, ByteKeys>();
     }
@@ -289,6 +327,11 @@ mod byte_keys {
     #[test]
     fn what_may_have_been_made_is_not_made_in_another_table() {
         super::what_may_have_been_made_is_not_made_in_another_table::<ByteKeys, U64Keys>();
+    }
+
+    #[test]
+    fn what_may_have_been_made_in_a_table_that_is_gone_is_unknown() {
+        super::what_may_have_been_made_in_a_table_that_is_gone_is_unknown::<ByteKeys>();
     }
 
     #[test]

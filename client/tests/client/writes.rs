@@ -186,6 +186,14 @@ fn an_outcome_that_nobody_tells_is_unknown<K: TestKeys>() {
     // Later requests have later numbers.
     client.put(K::key(1), &v(3)).unwrap();
     assert_eq!(setup.flags().last(), Some(&(3, false)));
+    // It is only the repetition that was refused.
+    for code in
+        [ErrorCode::Busy, ErrorCode::NoTable, ErrorCode::ReadOnly, ErrorCode::WrongRange { version: 2 }]
+    {
+        setup.script([Act::Late(Duration::from_millis(150)), Act::Refuse(code)]);
+        let error = client.put(K::key(1), &v(4)).unwrap_err();
+        assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{code:?}: {error}");
+    }
 }
 
 fn what_was_never_sent_is_not_unknown<K: TestKeys>() {
