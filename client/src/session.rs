@@ -10,7 +10,9 @@ use fpcache::matching::Matcher;
 use fpcache::read::{LookupScratch, NearestScratch, ScanScratch};
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, read_shape};
-use fpcache_fabric::{Connection, Endpoint, REGION};
+use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, REGION};
+
+use crate::turn::{Taken, Turn};
 
 /// A connection and what was fetched through it.
 ///
@@ -25,7 +27,7 @@ pub(crate) struct Session<K: BuildKeys, C> {
     table: Mutex<Option<Arc<Table<K>>>>,
     /// Held while the table is fetched or brought up to date: each table takes the whole budget, so
     /// that there must never be two.
-    opening: Mutex<()>,
+    opening: Turn,
     options: TableOptions,
     /// How records lie in slots, once it had to be read without the table, which does not fit the
     /// budget.
@@ -53,7 +55,7 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
             connection,
             id,
             table: Mutex::new(None),
-            opening: Mutex::new(()),
+            opening: Turn::default(),
             options,
             shape: OnceLock::new(),
         }
@@ -84,10 +86,17 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         let _old = self.kept().replace(table);
     }
 
-    /// The turn to fetch the table or to bring it up to date.
-    pub(crate) fn opening(&self) -> MutexGuard<'_, ()> {
-        // It guards no data: a thread that panicked has left nothing half done.
-        self.opening.lock().unwrap_or_else(PoisonError::into_inner)
+    /// The turn to fetch the table or to bring it up to date, for a call that has so much time
+    /// `left`; and what is left of that when its turn has come.
+    pub(crate) fn opening(
+        &self,
+        left: Duration,
+        clock: &dyn Clock,
+    ) -> Result<(Taken<'_>, Duration), OpenError> {
+        let deadline = Deadline::after_on(clock, left);
+        let waiting_for = "another thread, which fetches the table";
+        let turn = self.opening.take(deadline, clock).ok_or(FabricError::DeadlinePassed { waiting_for })?;
+        Ok((turn, deadline.remaining(clock.now()).unwrap_or(left)))
     }
 
     fn kept(&self) -> MutexGuard<'_, Option<Arc<Table<K>>>> {
@@ -95,12 +104,19 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The table, fetched by the first thread that needs it while the others wait for it.
-    pub(crate) fn table<E: Endpoint>(&self, endpoint: &mut E) -> Result<Arc<Table<K>>, OpenError> {
+    /// The table, fetched by the first thread that needs it while the others wait for it, none
+    /// longer than it has time `left`.
+    pub(crate) fn table<E: Endpoint>(
+        &self,
+        endpoint: &mut E,
+        left: Duration,
+        clock: &dyn Clock,
+    ) -> Result<Arc<Table<K>>, OpenError> {
         if let Some(table) = self.fetched() {
             return Ok(table);
         }
-        let _opening = self.opening();
+        let (_opening, left) = self.opening(left, clock)?;
+        endpoint.set_patience(left);
         if let Some(table) = self.fetched() {
             return Ok(table);
         }
@@ -119,10 +135,11 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         matcher: Matcher,
         seed: u64,
         left: Duration,
+        clock: &dyn Clock,
     ) -> Result<ReaderContext<K, C>, OpenError> {
         let mut endpoint = self.connection.endpoint();
         endpoint.set_patience(left);
-        let table = self.table(&mut endpoint)?;
+        let table = self.table(&mut endpoint, left, clock)?;
         let mut lookup = LookupScratch::new(matcher);
         if let Some(cache) = table.cache() {
             lookup = lookup.with_cache_handle(cache.handle(seed));

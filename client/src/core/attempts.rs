@@ -170,7 +170,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             && context.session == session.id
         {
             context.buffers.endpoint.set_patience(left);
-            let newer = session.table(&mut context.buffers.endpoint);
+            let newer = session.table(&mut context.buffers.endpoint, left, &*self.clock);
             context.table = newer.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
             context.number = number;
             // Just found to be there.
@@ -180,7 +180,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         *held = None;
         // Any numbers that differ between readers will do.
         let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
-        let context = session.context(number, self.matcher, seed, left);
+        let context = session.context(number, self.matcher, seed, left, &*self.clock);
         let context = context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
         self.has_opened.store(true, Ordering::Relaxed);
         Ok(held.insert(context))

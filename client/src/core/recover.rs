@@ -257,7 +257,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     fn refresh(&self, held: &mut Held<K, T>, seen: u64, left: Duration) -> Result<Option<Next>, OpenError> {
         let session = Arc::clone(&*self.session());
         // One thread at a time: the others find a newer table when they come in.
-        let _opening = session.opening();
+        let (_opening, left) = session.opening(left, &*self.clock)?;
         if self.number() != seen {
             return Ok(Some(Next::Again));
         }

@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const THREADS: usize = 16;
 const KEYS: u64 = 2000;
 
-/// What a test watches, and a gate that keeps connectors waiting.
+/// What a test watches, and a gate that keeps those waiting who connect or have fetched a table.
 #[derive(Default)]
 struct Watch {
     connects: AtomicU64,
@@ -70,6 +70,7 @@ impl Connection for Watched {
     /// A table has been fetched.
     fn will_read(&self, _: AreaId, _: u64, _: u64) {
         self.watch.tables.fetch_add(1, Ordering::SeqCst);
+        drop(self.watch.gate.lock().expect("no panic"));
         // Whoever else fetches it has the time to begin.
         thread::sleep(Duration::from_millis(5));
     }
@@ -333,17 +334,15 @@ fn a_thread_outlives_the_clients_it_used() {
     .expect("no panic");
 }
 
-#[test]
-fn a_thread_that_connects_stretches_nobodys_deadline() {
-    let setup = Setup::new();
-    look_up_one(&setup.core);
-    setup.restart();
+/// While a thread is kept at the gate, which it has come to once `is_there`, another one ends with
+/// its deadline.
+fn stretches_nobodys_deadline(setup: &Setup, is_there: impl Fn() -> bool, waiting_for: &str) {
     let gate = setup.watch.gate.lock().expect("no panic");
     thread::scope(|scope| {
         let patient = scope.spawn(|| look_up_one(&setup.core));
         let begun = Instant::now();
-        while setup.counts().0 < 2 {
-            assert!(begun.elapsed() < PATIENCE, "nobody connects");
+        while !is_there() {
+            assert!(begun.elapsed() < PATIENCE, "nobody comes to the gate");
             thread::sleep(Duration::from_millis(1));
         }
         let (done, is_done) = std::sync::mpsc::channel();
@@ -351,10 +350,7 @@ fn a_thread_that_connects_stretches_nobodys_deadline() {
             let core = &setup.core;
             move || {
                 let error = look_up_within(core, Duration::from_millis(50)).expect_err("nobody is let in");
-                assert!(
-                    error.is_retryable() && error.to_string().contains("another thread, which connects"),
-                    "{error}"
-                );
+                assert!(error.is_retryable() && error.to_string().contains(waiting_for), "{error}");
                 // What needs no connection does not wait for one.
                 core.clear_cache();
                 assert!(core.max_request() > 0);
@@ -366,7 +362,22 @@ fn a_thread_that_connects_stretches_nobodys_deadline() {
         hurried.expect("within its deadline");
         patient.join().expect("no panic");
     });
+}
+
+#[test]
+fn a_thread_that_connects_stretches_nobodys_deadline() {
+    let setup = Setup::new();
+    look_up_one(&setup.core);
+    setup.restart();
+    stretches_nobodys_deadline(&setup, || setup.counts().0 == 2, "another thread, which connects");
     assert_eq!(setup.counts(), (2, 2, 1));
+}
+
+#[test]
+fn a_thread_that_fetches_the_table_stretches_nobodys_deadline() {
+    let setup = Setup::new();
+    stretches_nobodys_deadline(&setup, || setup.counts().1 == 1, "another thread, which fetches the table");
+    assert_eq!(setup.counts(), (1, 1, 0));
 }
 
 #[test]
