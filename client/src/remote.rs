@@ -70,6 +70,8 @@ impl Node for RemoteNode {
 impl Connector for RemoteNode {
     type Connection = TcpConnection;
 
+    const IS_FAR: bool = true;
+
     fn connect(&self, deadline: Deadline) -> Result<TcpConnection, FabricError> {
         // No name of a table is longer than one of a region.
         let region = RegionName::new(self.table.as_str()).unwrap_or_default();

@@ -27,7 +27,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Runs `read` with the reader's buffers and the table until it gives an answer: a directory
     /// that is out of date is renewed, a lost memory node connected to again, a record that is
     /// being written read again, all within the deadline. The clock is first looked at when
-    /// something went wrong.
+    /// something went wrong; over sockets, when the call begins.
     #[inline]
     pub(super) fn with_table<R>(
         &self,
@@ -47,7 +47,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
-        let mut retry = Retry::new(within);
+        let mut retry = self.begun(within);
         loop {
             let mut got_on = GotOn(false);
             let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
@@ -57,7 +57,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => {
                     if got_on.0 {
-                        retry = Retry::new(within);
+                        retry = self.begun(within);
                     }
                     if self.recover(held, *failure, &mut retry)? == Next::NoNewer {
                         self.ask_for_directory(&mut retry);

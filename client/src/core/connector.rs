@@ -13,6 +13,10 @@ pub(crate) trait Connector: Send + Sync + 'static {
     /// Whether a word of the region is looked at as one of this process's own.
     const IS_MAPPED: bool = false;
 
+    /// Whether reads take so long that a look at the clock is nothing beside them: a call's time
+    /// then counts from its beginning, and not from the first thing that goes wrong.
+    const IS_FAR: bool = false;
+
     fn connect(&self, deadline: Deadline) -> Result<Self::Connection, FabricError>;
 
     /// The clock of deadlines and pauses.

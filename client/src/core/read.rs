@@ -11,7 +11,6 @@ use fpcache::read::{
 };
 use fpcache::table::Table;
 
-use super::recover::Retry;
 use super::{Connector, Core, EndpointOf, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -41,7 +40,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
-        let mut retry = Retry::new(within);
+        let mut retry = self.begun(within);
         loop {
             let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
                 let Buffers { endpoint, lookup, .. } = buffers;
@@ -69,7 +68,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         key: &K::Key,
         within: Duration,
     ) -> Result<bool, ClientError> {
-        let mut retry = Retry::new(within);
+        let mut retry = self.begun(within);
         let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
             let Buffers { endpoint, lookup, .. } = buffers;
             contains(endpoint, table, lookup, key, |outcome| outcome.version.is_some())
@@ -97,7 +96,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
-        let mut retry = Retry::new(within);
+        let mut retry = self.begun(within);
         loop {
             let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
                 let Buffers { endpoint, lookup, .. } = buffers;

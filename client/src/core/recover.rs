@@ -56,7 +56,7 @@ pub(super) enum Next {
 /// A call's patience.
 pub(super) struct Retry {
     pub(super) within: Duration,
-    /// When the first attempt failed.
+    /// When the call began, or the first attempt failed.
     started: Option<Instant>,
     backoff: Backoff,
     nap: Duration,
@@ -74,13 +74,13 @@ impl Retry {
         next == Next::NoNewer || self.stale > REFRESHES
     }
 
-    /// When the call must end; the first failure starts the clock.
+    /// When the call must end; the first look starts the clock.
     pub(super) fn deadline(&mut self, clock: &dyn Clock) -> Deadline {
         let started = *self.started.get_or_insert_with(|| clock.now());
         started.checked_add(self.within).map_or(Deadline::NONE, Deadline::at)
     }
 
-    /// What is left of the call's time. All of it as long as nothing went wrong: the clock is not
+    /// What is left of the call's time. All of it as long as the clock was not started: it is not
     /// looked at for that.
     #[inline]
     pub(super) fn left(&self, clock: &dyn Clock) -> Duration {
@@ -102,6 +102,16 @@ impl Retry {
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
+    /// The patience of a call that begins now.
+    #[inline]
+    pub(super) fn begun(&self, within: Duration) -> Retry {
+        let mut retry = Retry::new(within);
+        if T::IS_FAR {
+            retry.deadline(&*self.clock);
+        }
+        retry
+    }
+
     /// Prepares a retry, or returns the error that ends the call.
     #[cold]
     pub(super) fn recover(

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpcache_client::{Client, ClientConfig, ClientError, TableName, U64Keys};
 
+use crate::proxies::{Towards, stand_before};
 use crate::remote::{Node, random};
 
 /// A way to a memory node that breaks again and again: each connection after some messages, each
@@ -185,4 +186,41 @@ fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
     assert!(way.cuts() > 20 && client.counters().resent > 5, "{} cuts, {:?}", way.cuts(), client.counters());
     let there = Client::connect_with(node.url(), config).unwrap().count(0, u64::MAX).unwrap();
     assert!((acknowledged..=1500).contains(&there), "{acknowledged} acknowledged, {there} there");
+}
+
+/// The answer to what is asked first is late, its way breaks, and then nobody answers.
+#[test]
+fn the_time_before_a_way_breaks_is_the_calls() {
+    const WITHIN: Duration = Duration::from_secs(2);
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let config = ClientConfig::default().with_table("t".parse().unwrap()).with_deadline(WITHIN);
+    let calls: [fn(&Client) -> Result<(), ClientError>; 3] = [
+        |client| client.get(1).map(drop),
+        |client| client.multi_get(&[1, 2]).map(drop),
+        |client| client.scan(0, 10).map(drop),
+    ];
+    for (i, call) in calls.into_iter().enumerate() {
+        let (asked, is_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let late = Arc::clone(&is_late);
+        let address = stand_before(node.url(), move || {
+            let (asked, late) = (Arc::clone(&asked), Arc::clone(&late));
+            move |towards, _: &[u8]| {
+                if towards == Towards::Node || !late.load(Ordering::SeqCst) {
+                    return true;
+                }
+                let is_first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+                thread::sleep(if is_first { WITHIN * 3 / 4 } else { WITHIN * 10 });
+                false
+            }
+        });
+        let client = Client::connect_with(&address, config).unwrap();
+        client.put(1, &value(1, 1)).unwrap();
+        assert!(client.get(1).unwrap().is_some());
+        is_late.store(true, Ordering::SeqCst);
+        let begun = Instant::now();
+        let error = call(&client).unwrap_err();
+        assert!(error.is_retryable(), "{i}: {error}");
+        assert!(begun.elapsed() < WITHIN * 11 / 8, "{i}: {:?}, {error}", begun.elapsed());
+    }
 }
