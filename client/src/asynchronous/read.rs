@@ -2,21 +2,21 @@
 
 use std::borrow::Borrow;
 use std::pin::pin;
+use std::time::Instant;
 
 use fpcache::key_space::{BuildKeys, ByteKeys};
 use fpcache::layout::RecordToken;
 use fpcache::read::{Outcome, Side, contains, look_up};
-use fpcache_fabric::FabricError;
 use tokio::task::consume_budget;
 
 use super::client::{AsyncByteClient, AsyncTableClient, Route};
 use super::group::{Answer, Keys, Kind, Part, To};
 use super::scan::ScanStream;
-use super::unanswered::{OTHERS, in_time, within};
+use super::unanswered::in_time;
 use super::way::{IN_PLACE, Way};
-use crate::client::Record;
+use crate::client::{Record, with_core};
 use crate::error::ClientError;
-use crate::key::{AsKey, KeyRef};
+use crate::key::AsKey;
 
 impl<K: BuildKeys> AsyncTableClient<K> {
     /// The value of `key`, `None` if it is absent. Costs what [`TableClient::get`](crate::TableClient::get) does; tasks that ask at the same time over
@@ -142,17 +142,29 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         ScanStream::new(self, start.as_key().to_owned(), Some(end.as_key().to_owned()), limit)
     }
 
-    /// How many keys there are from `start` up to below `end`. As [`TableClient::count`](crate::TableClient::count), on a thread that
-    /// may block, of which few are taken at a time.
+    /// How many keys there are from `start` up to below `end`. As [`TableClient::count`](crate::TableClient::count), a part at a time on
+    /// a thread that may block, of which few are taken at a time. The deadline is of each part.
     ///
     /// # Errors
     /// As for [`TableClient::count`](crate::TableClient::count).
     pub async fn count(&self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
-        let (start, end) = (start.as_key().to_owned(), end.as_key().to_owned());
-        let client = self.client.clone();
-        let count = move || client.count(KeyRef::<K>(start.borrow()), KeyRef::<K>(end.borrow()));
-        let counted = within(self.until(), pin!(self.shared.threads.run(count))).await;
-        counted.unwrap_or_else(|_| Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()))?
+        let (mut from, end) = (start.as_key().to_owned(), end.as_key().to_owned());
+        let mut count = 0;
+        while from < end {
+            let (client, until) = (self.client.clone(), self.until());
+            let span = (from, end.clone());
+            let part = move || {
+                // Not what it had when it began to wait for the thread: nobody waits for it longer.
+                let left = until.saturating_duration_since(Instant::now());
+                let span = (span.0.borrow(), Some(span.1.borrow()));
+                with_core!(client, core => core.here(|held| core.count_part(held, span, left)))
+            };
+            let (more, next) = in_time(until, pin!(async { self.shared.threads.run(part).await? })).await?;
+            count += more;
+            let Some(next) = next else { break };
+            from = next;
+        }
+        Ok(count)
     }
 
     async fn ask<R>(

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{
-    Cost, NearestScratch, Neighbour, Scan, ScanBack, Side, drive, find_nearest, find_nearest_to,
+    Cost, NearestScratch, Neighbour, Scan, ScanBack, ScanScratch, Side, drive, find_nearest, find_nearest_to,
 };
+use fpcache::table::Table;
 
 use super::{Connector, Core, Held};
 use crate::empty::or_of_empty;
@@ -117,20 +118,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let (mut from, mut count, mut cost) = (Some(start.to_owned()), 0, Cost::default());
         let counted = self.by_parts(held, within, |buffers, table, got_on| {
             while let Some(next) = from.take() {
-                let mut scan = Scan::new(table.view(), &mut buffers.scan, next.borrow(), COUNTED_AT_ONCE)
-                    .with_groups(table.groups())
-                    .of_keys();
-                if let Some(end) = end {
-                    scan = scan.until(end);
-                }
+                let mut scan = scan_of_keys(table, &mut buffers.scan, (next.borrow(), end));
                 let ended = drive(&mut buffers.endpoint, &mut scan);
-                let counted = scan.records().len();
-                count += counted as u64;
-                from = match counted {
-                    // It stopped because there are enough for once.
-                    COUNTED_AT_ONCE => scan.records().last().and_then(|(last, _)| K::successor(last)),
-                    _ => scan.uncovered().map(ToOwned::to_owned),
-                };
+                count += scan.records().len() as u64;
+                from = next_to_count(&scan);
                 got_on.note(from.as_ref() != Some(&next));
                 cost += scan.cost();
                 ended?;
@@ -138,5 +129,27 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Ok((count, cost))
         });
         or_of_empty(counted, (0, Cost::default()))
+    }
+}
+
+/// A scan that counts keys of a range, so many at most.
+pub(super) fn scan_of_keys<'s, K: BuildKeys>(
+    table: &'s Table<K>,
+    scratch: &'s mut ScanScratch<K>,
+    (start, end): (&K::Key, Option<&'s K::Key>),
+) -> Scan<'s, K> {
+    let scan = Scan::new(table.view(), scratch, start, COUNTED_AT_ONCE).with_groups(table.groups()).of_keys();
+    match end {
+        Some(end) => scan.until(end),
+        None => scan,
+    }
+}
+
+/// The key from which to go on counting after a scan; `None` if nothing is left.
+pub(super) fn next_to_count<K: BuildKeys>(scan: &Scan<'_, K>) -> Option<K::Owned> {
+    match scan.records().len() {
+        // It stopped because there are enough for once.
+        COUNTED_AT_ONCE => scan.records().last().and_then(|(last, _)| K::successor(last)),
+        _ => scan.uncovered().map(ToOwned::to_owned),
     }
 }

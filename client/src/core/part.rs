@@ -1,10 +1,12 @@
-//! Scans in parts, at the pace of the caller.
+//! Scans and counts in parts, at the pace of the caller.
 
+use std::borrow::Borrow;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{Scan, drive_while};
 
+use super::ordered::{next_to_count, scan_of_keys};
 use super::{Connector, Core, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -31,5 +33,27 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Ok(Some(take(&scan)))
         });
         or_of_empty(scanned, None)
+    }
+
+    /// Counts the first keys of a range, as many as there is time for and at most those of one
+    /// scan, and says from which key to go on.
+    pub(crate) fn count_part(
+        &self,
+        held: &mut Held<K, T>,
+        (start, end): (&K::Key, Option<&K::Key>),
+        within: Duration,
+    ) -> Result<(u64, Option<K::Owned>), ClientError> {
+        let mut goes_on = self.patience(within);
+        let counted = self.with_table(held, within, |buffers, table| {
+            let mut scan = scan_of_keys(table, &mut buffers.scan, (start, end));
+            let ended = drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on);
+            let next = next_to_count(&scan);
+            if next.as_ref().map(Borrow::borrow) == Some(start) {
+                // What was counted before something went wrong counts.
+                ended?;
+            }
+            Ok((scan.records().len() as u64, next))
+        });
+        or_of_empty(counted, (0, None))
     }
 }

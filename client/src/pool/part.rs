@@ -1,4 +1,4 @@
-//! Scans in parts, each of one range.
+//! Scans and counts in parts, each of one range.
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -33,6 +33,31 @@ impl<K: BuildKeys> Pool<K> {
             let scanned = on_range!(self, ranges, held, index, left, (core, own) => core.scan_part(own, span, limit, left, &mut take));
             match scanned {
                 Ok(part) => return Ok((part, before.cloned())),
+                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
+            }
+        }
+    }
+
+    /// As [`Core::count_part`](crate::core::Core::count_part), of the range that has `start`, after
+    /// which the next one follows.
+    pub(crate) fn count_part(
+        &self,
+        held: &mut PoolHeld<K>,
+        (start, end): (&K::Key, Option<&K::Key>),
+        within: Duration,
+    ) -> Result<(u64, Option<K::Owned>), ClientError> {
+        let mut tries = Tries::new(within);
+        loop {
+            let ranges = self.follow(held);
+            let index = ranges.index_of(start);
+            let own_end = ranges.ranges[index].end.as_ref();
+            let before = own_end.filter(|own| end.is_none_or(|end| Borrow::<K::Key>::borrow(*own) < end));
+            let span = (start, before.map(Borrow::borrow).or(end));
+            let left = tries.left();
+            let counted =
+                on_range!(self, ranges, held, index, left, (core, own) => core.count_part(own, span, left));
+            match counted {
+                Ok((count, next)) => return Ok((count, next.or_else(|| before.cloned()))),
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
             }
         }

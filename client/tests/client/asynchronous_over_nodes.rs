@@ -95,6 +95,45 @@ fn tasks_keys_share_the_doorbells_of_each_of_three_memory_nodes() {
     });
 }
 
+/// As a count by a thread: its deadline is of each part.
+#[test]
+fn a_count_goes_on_for_as_long_as_it_gets_on() {
+    const DELAY: Duration = Duration::from_millis(100);
+    const NODES: u64 = 6;
+    let nodes: Vec<Node> = (0..NODES).map(|_| Node::tcp()).collect();
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let slow = |node: &Node| {
+        let is_slow = Arc::clone(&is_slow);
+        stand_before(&node.url, move || {
+            let is_slow = Arc::clone(&is_slow);
+            move |_, _: &[u8]| {
+                thread::sleep(if is_slow.load(Ordering::SeqCst) { DELAY } else { Duration::ZERO });
+                true
+            }
+        })
+    };
+    let slow: Vec<String> = nodes.iter().map(slow).collect();
+    let split_at: Vec<u64> = (1..NODES).map(|range| range * 100).collect();
+    let all = Nodes::at(&slow.join(",")).unwrap();
+    all.create::<U64Keys>(&name(), U64Keys::parameters(), &split_at, CreateOptions::default()).unwrap();
+    let client = Client::connect_with(&slow[0], config().with_deadline(PATIENCE)).unwrap();
+    (0..NODES).for_each(|range| client.put(range * 100, &[1; 8]).unwrap());
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        // Connects the thread that counts.
+        assert_eq!(client.count(0, u64::MAX).await.unwrap(), NODES);
+        is_slow.store(true, Ordering::SeqCst);
+        let hurried = client.with_deadline(DELAY * 11);
+        let begun = Instant::now();
+        assert_eq!(hurried.count(0, u64::MAX).await.unwrap(), NODES);
+        // There and back, for each range at least once.
+        assert!(begun.elapsed() >= DELAY * 12, "{:?}", begun.elapsed());
+        is_slow.store(false, Ordering::SeqCst);
+        assert_eq!(client.count(100, 300).await.unwrap(), 2);
+        assert_eq!(client.count(300, 300).await.unwrap(), 0);
+    });
+}
+
 /// Two memory nodes with keys below 1000 and from there, of which the second one can be made to say nothing.
 struct WithSilent {
     client: Client,
