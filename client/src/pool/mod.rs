@@ -244,18 +244,30 @@ impl<K: BuildKeys> Pool<K> {
     }
 
     /// How records lie in slots: in all ranges alike that have parameters, so that it is as the
-    /// first one says that can be asked.
+    /// first one says that can be asked. If there is none, but one is not where the map has it,
+    /// there may be a newer map.
     pub(crate) fn shape(&self, within: Duration) -> Result<RecordShape, ClientError> {
-        let (ranges, tries) = (self.ranges(), Tries::begun(within));
-        let mut told = Err(ClientError::Open(fpcache::table_view::OpenError::Empty));
-        for index in 0..ranges.ranges.len() {
-            let share = tries.left() / (ranges.ranges.len() - index) as u32;
-            told = self.shape_of(&ranges, index, share);
-            if told.is_ok() {
-                break;
+        let mut tries = Tries::begun(within);
+        loop {
+            let ranges = self.ranges();
+            let mut told = Err(ClientError::Open(fpcache::table_view::OpenError::Empty));
+            let mut gone = None;
+            for index in 0..ranges.ranges.len() {
+                let share = tries.left() / (ranges.ranges.len() - index) as u32;
+                told = match self.shape_of(&ranges, index, share) {
+                    Err(error) if Self::is_gone(&error) => {
+                        gone.get_or_insert((index, error.clone()));
+                        Err(error)
+                    }
+                    Ok(shape) => return Ok(shape),
+                    Err(error) => Err(error),
+                };
+            }
+            match gone {
+                Some((index, error)) => self.get_over(&ranges, index, error, &mut tries)?,
+                None => return told,
             }
         }
-        told
     }
 
     /// How the record of a key lies in its slot.

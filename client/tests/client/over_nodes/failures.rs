@@ -237,3 +237,19 @@ fn a_map_leads_no_client_to_other_users_memory_nodes() {
         "{error}"
     );
 }
+
+#[test]
+fn the_shape_of_a_table_that_was_made_anew_is_told() {
+    let nodes = [Node::tcp(), Node::shm()];
+    make::<U64Keys>(&nodes, &[1000], Some(8));
+    // Which have the map, and no connection to a range yet.
+    let [client, late] = [(); 2].map(|()| Client::connect_with(&nodes[0].url, config()).unwrap());
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    all.drop_table(&name()).unwrap();
+    make::<U64Keys>(&nodes, &[500], Some(24));
+    assert_eq!(client.shape().unwrap().value_bytes, Some(24));
+    all.drop_table(&name()).unwrap();
+    let error = late.shape().unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error}");
+    assert!(error.to_string().contains("it was dropped"), "{error}");
+}
