@@ -29,7 +29,6 @@ mod tuning;
 mod value;
 mod verify;
 
-use std::io;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
@@ -52,8 +51,6 @@ fn main() -> ExitCode {
     match run(&arguments, is_named) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Wrong) => ExitCode::from(1),
-        // A reader such as `head` that has seen enough is no failure.
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(2)
@@ -129,9 +126,4 @@ fn carry_out<K: Keys>(
         | Command::Drop(_)
         | Command::Token(_) => Ok(Outcome::Done),
     }
-}
-
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
-    kind == Some(io::ErrorKind::BrokenPipe)
 }

@@ -22,11 +22,14 @@ pub(crate) struct Output {
     strings: bool,
     /// Elements of the JSON array that is being written.
     elements: u64,
+    /// Whether its reader, such as `head`, has seen enough: what is written then goes nowhere, and
+    /// is no failure.
+    is_closed: bool,
 }
 
 impl Output {
     pub(crate) fn new(json: bool, strings: bool) -> Self {
-        Self { out: BufWriter::new(io::stdout().lock()), json, strings, elements: 0 }
+        Self { out: BufWriter::new(io::stdout().lock()), json, strings, elements: 0, is_closed: false }
     }
 
     /// Whether to write JSON.
@@ -34,9 +37,30 @@ impl Output {
         self.json
     }
 
+    /// Whether nobody reads it any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed
+    }
+
+    fn write(
+        &mut self,
+        write: impl FnOnce(&mut BufWriter<StdoutLock<'static>>) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.is_closed {
+            return Ok(());
+        }
+        match write(&mut self.out) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.is_closed = true;
+                Ok(())
+            }
+            written => written,
+        }
+    }
+
     /// Writes a line of text.
     pub(crate) fn line(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.out, "{text}")
+        self.write(|out| writeln!(out, "{text}"))
     }
 
     /// Whether it is a terminal.
@@ -46,17 +70,18 @@ impl Output {
 
     /// Writes raw bytes.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.out.write_all(bytes)
+        self.write(|out| out.write_all(bytes))
     }
 
     /// Writes a name and a value, in columns.
     pub(crate) fn row(&mut self, name: &str, text: impl Display) -> io::Result<()> {
-        writeln!(self.out, "{name:<12}{text}")
+        self.write(|out| writeln!(out, "{name:<12}{text}"))
     }
 
     /// Writes a whole JSON document.
     pub(crate) fn document(&mut self, value: &Value) -> io::Result<()> {
-        writeln!(self.out, "{}", self.as_asked(value))
+        let value = self.as_asked(value);
+        self.write(|out| writeln!(out, "{value}"))
     }
 
     /// The object, with keys and values as strings if `--json-strings` was given.
@@ -76,17 +101,19 @@ impl Output {
     pub(crate) fn element(&mut self, value: &Value) -> io::Result<()> {
         let before = if self.elements == 0 { "[\n" } else { ",\n" };
         self.elements += 1;
-        write!(self.out, "{before}{}", self.as_asked(value))
+        let value = self.as_asked(value);
+        self.write(|out| write!(out, "{before}{value}"))
     }
 
     /// Ends the JSON array.
     pub(crate) fn end_array(&mut self) -> io::Result<()> {
-        self.out.write_all(if self.elements == 0 { b"[]\n" } else { b"\n]\n" })
+        let is_empty = self.elements == 0;
+        self.write(|out| out.write_all(if is_empty { b"[]\n" } else { b"\n]\n" }))
     }
 
     /// Flushes the output.
     pub(crate) fn finish(&mut self) -> io::Result<()> {
-        self.out.flush()
+        self.write(Write::flush)
     }
 }
 

@@ -110,7 +110,7 @@ impl Scan {
             // Shown as they come: values may be long.
             let (mut count, mut last, mut shown) = (0, None, Ok(()));
             let take = |key: K::View<'_>, value: &[u8]| {
-                if shown.is_ok() {
+                if shown.is_ok() && !output.is_closed() {
                     shown = self.show::<K>(key.borrow(), value, format, output);
                 }
                 count += 1;
@@ -133,6 +133,9 @@ impl Scan {
                 (Bound::Unbounded, true) => _ = client.scan_back_to(from, wanted, take)?,
             }
             shown?;
+            if output.is_closed() {
+                break;
+            }
             left -= count.min(left);
             let Some(last) = last else { break };
             keys = match self.reverse {

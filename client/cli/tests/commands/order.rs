@@ -66,6 +66,33 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
+/// Whether whoever reads it has seen enough, or nothing, the outcome is the same.
+#[test]
+fn a_closed_pipe_changes_no_exit_code() {
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "load sequential:50K");
+    let many = (0..20_000).map(|key| key.to_string()).collect::<Vec<_>>().join(" ");
+    for (code, line) in [
+        (0, "get 5 6"),
+        (1, "get 5 50000"),
+        (1, "insert 5 5 --json"),
+        (0, &format!("get {many}")),
+        (1, &format!("get {many} 50000")),
+        (1, "del 5 50000 --json"),
+        (2, "get nothing"),
+    ] {
+        let mut child = command()
+            .args(["--url", &node.url])
+            .args(line.split(' '))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{}", &line[..line.len().min(40)]);
+    }
+}
+
 #[test]
 fn u64_tables_take_ranges_and_values_of_any_length_too() {
     let node = Node::start(8 << 20);
