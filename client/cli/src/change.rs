@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::Args;
 use fpcache_client::{Changes, CompareAndSet, KeyRef, RecordToken, TableClient, WriteStatus};
 use serde_json::json;
@@ -139,7 +140,8 @@ impl Delete {
         let keys = self.keys.iter().map(|key| K::parse(key, self.key_format));
         let keys = keys.collect::<anyhow::Result<Vec<_>>>()?;
         keys.iter().for_each(|key| _ = changes.delete(KeyRef::<K>(key.borrow())));
-        client.apply(&changes, &mut replies)?;
+        // Also if some of them were not made: those that were are told.
+        let mut ended = client.apply(&changes, &mut replies).map_err(anyhow::Error::from);
         let mut outcome = Outcome::Done;
         for (key, reply) in keys.iter().zip(&replies) {
             let shown = K::short(key.borrow(), self.key_format);
@@ -149,15 +151,19 @@ impl Delete {
             }
             match reply.status {
                 WriteStatus::Done => {}
-                WriteStatus::NotDurable => anyhow::bail!(
-                    "the memory node could not log the removal of key {shown}: make room on its disk"
-                ),
+                WriteStatus::NotDurable => {
+                    let error = anyhow!(
+                        "the memory node could not log the removal of key {shown}: make room on its disk"
+                    );
+                    ended = ended.and(Err(error));
+                }
                 _ => {
                     outcome = Outcome::Wrong;
                     eprintln!("key {shown} is absent");
                 }
             }
         }
+        ended?;
         if output.is_json() {
             output.end_array()?;
         }

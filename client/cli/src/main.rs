@@ -69,16 +69,28 @@ fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
         wait_for_node_as(url, token, wait)?;
     }
     let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
-    let outcome = match &arguments.command {
-        Command::Devices => devices::list(&mut output)?,
-        Command::Tables => tables::list(&place.tables()?, is_named.then_some(table), &mut output)?,
-        Command::Drop(drop) => drop.run(&place, &mut output)?,
-        Command::Create(create) => create.run(&place, &mut output)?,
-        Command::Load(load) => load.run(&place, &mut output)?,
-        command => run_on_table(&place, command, &mut output)?,
-    };
-    output.finish()?;
+    let ended = carry_out_any(&place, &arguments.command, is_named, &mut output);
+    // What a command that has failed has told is whole all the same.
+    let finished = output.end_begun_array().and_then(|()| output.finish());
+    let outcome = ended?;
+    finished?;
     Ok(outcome)
+}
+
+fn carry_out_any(
+    place: &Place,
+    command: &Command,
+    is_named: bool,
+    output: &mut Output,
+) -> anyhow::Result<Outcome> {
+    match command {
+        Command::Devices => devices::list(output),
+        Command::Tables => tables::list(&place.tables()?, is_named.then_some(&place.table), output),
+        Command::Drop(drop) => drop.run(place, output),
+        Command::Create(create) => create.run(place, output),
+        Command::Load(load) => load.run(place, output),
+        command => run_on_table(place, command, output),
+    }
 }
 
 /// Carries out a command about the records of a table, for the kind of keys that it has.

@@ -107,8 +107,13 @@ impl Output {
 
     /// Ends the JSON array.
     pub(crate) fn end_array(&mut self) -> io::Result<()> {
-        let is_empty = self.elements == 0;
+        let is_empty = std::mem::take(&mut self.elements) == 0;
         self.write(|out| out.write_all(if is_empty { b"[]\n" } else { b"\n]\n" }))
+    }
+
+    /// Ends the JSON array that a command which has failed has begun, if it has.
+    pub(crate) fn end_begun_array(&mut self) -> io::Result<()> {
+        if self.elements > 0 { self.end_array() } else { Ok(()) }
     }
 
     /// Flushes the output.

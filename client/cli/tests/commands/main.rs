@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod documents;
+mod failures;
 mod loading;
 mod order;
 mod over_nodes;
@@ -14,8 +15,8 @@ use std::process::{Command, Output};
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind, U64Keys};
-use fpcache_fabric::Serving;
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
+use fpcache_fabric::{Service, Serving};
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -33,6 +34,14 @@ impl Node {
     }
 
     fn start_for<K: BuildKeys>(capacity: u64) -> Self {
+        Self::serving::<K, _>(capacity, |catalogue| catalogue)
+    }
+
+    /// With a table that a service has.
+    fn serving<K: BuildKeys, S: Service + 'static>(
+        capacity: u64,
+        service: impl FnOnce(Catalogue) -> S,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let address = ShmAddress::at_path(directory.path().join("node.sock")).unwrap();
         let config = CatalogueConfig::of(capacity);
@@ -40,7 +49,11 @@ impl Node {
         let kind = KeyKind::ALL.into_iter().find(|kind| kind.is::<K>()).unwrap();
         catalogue.create(TableName::default(), kind, None).unwrap();
         let listener = Listener::bind(&address, ListenOptions::default()).unwrap();
-        Self { directory, url: address.to_string(), serving: Some(listener.spawn(catalogue).unwrap()) }
+        Self {
+            directory,
+            url: address.to_string(),
+            serving: Some(listener.spawn(service(catalogue)).unwrap()),
+        }
     }
 
     /// Runs a command with this node's URL in the environment.
