@@ -39,7 +39,8 @@ pub(crate) trait Calls {
     fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError>;
 }
 
-/// Sends requests through one ring, one at a time.
+/// Sends requests through one ring, one at a time. Its endpoint reads the ring of a memory node that has hung up, which may have
+/// answered before.
 #[derive(Debug)]
 pub(crate) struct Caller<E> {
     endpoint: E,
@@ -116,6 +117,8 @@ impl<E: Endpoint> Caller<E> {
                     self.spin.was_in_vain();
                     return Ok(None);
                 }
+                // Perhaps after it has answered: whoever sleeps looks once more.
+                Err(FabricError::Disconnected { .. }) => return Ok(None),
                 Err(error) => return Err(error),
             }
         }
@@ -123,6 +126,8 @@ impl<E: Endpoint> Caller<E> {
 
     fn sleep_for_reply(&mut self, deadline: Deadline) -> Result<u64, FabricError> {
         loop {
+            // Before the look: what was written before the end is seen by a look after it.
+            let has_ended = self.link.has_ended();
             self.batch.clear();
             let landing = self.batch.read(at(REPLY_TAG), 8);
             self.endpoint.run(&mut self.batch)?;
@@ -131,12 +136,13 @@ impl<E: Endpoint> Caller<E> {
             if sequence_of(tag) == self.sequence {
                 return Ok(tag);
             }
+            if has_ended {
+                return Err(self.link.disconnected());
+            }
             match self.bell.wait(deadline) {
                 Woken::Rung => {}
-                Woken::HungUp => {
-                    self.link.cut();
-                    return Err(self.link.disconnected());
-                }
+                // Perhaps after it has answered.
+                Woken::HungUp => self.link.cut(),
                 Woken::TimedOut => {
                     return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's reply" });
                 }
@@ -184,6 +190,9 @@ impl<E: Endpoint> Calls for Caller<E> {
             let (len, max) = (request.len() as u64, self.layout.request_capacity() as u64);
             return Err(FabricError::RequestTooLong { len, max });
         }
+        if !self.link.is_alive() {
+            return Err(self.link.disconnected());
+        }
         self.send(request)?;
         self.is_long = request.len() > LONG;
         Ok(self.sequence)
@@ -201,6 +210,7 @@ impl<E: Endpoint> Calls for Caller<E> {
     /// al., "RFP: When RPC is Faster than Server-Bypass with RDMA", EuroSys 2017, section 3.2), and no clock is looked at.
     fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError> {
         reply.clear();
+        let has_ended = self.link.has_ended();
         let (mut head, mut body) = ([0; 3], [0; SHORT / 8]);
         let reads = [
             WordRead { from: at(REPLY_TAG), out: &mut head, guarded: false },
@@ -210,7 +220,7 @@ impl<E: Endpoint> Calls for Caller<E> {
         let [tag, sum, status] = head;
         self.seen = tag;
         if sequence_of(tag) != self.sequence {
-            return Ok(false);
+            return if has_ended { Err(self.link.disconnected()) } else { Ok(false) };
         }
         let bytes = body.as_bytes().get(..len_of(tag)).filter(|_| status == SERVED);
         match bytes.filter(|bytes| checksum(tag, bytes) == sum) {

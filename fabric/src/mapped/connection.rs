@@ -61,7 +61,8 @@ impl MappedConnection {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { areas, link, clock, layout, bell, incarnation, creation, node_process, anchor } = parts;
         // The caller's endpoint lives inside the connection, which holds the anchor itself.
-        let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None);
+        let endpoint =
+            MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None).outliving();
         let call_meter = endpoint.shared_meter();
         let caller = Caller::new(endpoint, bell.clone(), Arc::clone(&link), layout, Arc::clone(&clock));
         let caller = SharedCaller::new(caller);

@@ -30,6 +30,8 @@ const LONGEST_NAP: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct MappedEndpoint {
     reach: Reach,
+    /// Whether memory is read and written that a memory node which is gone has left.
+    outlives: bool,
     clock: Arc<dyn Clock>,
     /// What else must live as long as this endpoint: the connection's socket and watcher.
     _anchor: Option<Arc<dyn Send + Sync + Anchor>>,
@@ -51,7 +53,18 @@ impl MappedEndpoint {
     ) -> Self {
         let reach = Reach { areas, link, meter: Arc::new(Meter::new()) };
         let (pending, done) = (VecDeque::new(), VecDeque::new());
-        Self { reach, clock, _anchor: anchor, next_ticket: 0, pending, done }
+        Self { reach, outlives: false, clock, _anchor: anchor, next_ticket: 0, pending, done }
+    }
+
+    /// The same, which reads and writes the areas of a memory node that is gone as well: they are mapped here. Not in a process
+    /// that has inherited them.
+    pub(crate) fn outliving(self) -> Self {
+        Self { outlives: true, ..self }
+    }
+
+    #[inline(always)]
+    fn is_usable(&self) -> bool {
+        self.reach.link.is_alive() || (self.outlives && !self.reach.link.is_inherited())
     }
 
     /// The counts, to be read by other threads.
@@ -67,7 +80,7 @@ impl MappedEndpoint {
 
     #[inline]
     fn execute_boxed(&mut self, batch: &mut Batch) -> Outcome {
-        if !self.reach.link.is_alive() {
+        if !self.is_usable() {
             return Err(Box::new(self.reach.link.disconnected()));
         }
         if batch.oversize.is_some() {
@@ -96,7 +109,7 @@ impl MappedEndpoint {
         if !self.pending.is_empty() {
             self.settle();
         }
-        if self.reach.link.is_alive() { Ok(()) } else { Err(self.reach.link.disconnected()) }
+        if self.is_usable() { Ok(()) } else { Err(self.reach.link.disconnected()) }
     }
 
     /// Copies words of an area and says how many bytes.

@@ -1,6 +1,7 @@
 //! Whether a memory node is still there.
 
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 use crate::error::FabricError;
 use crate::memory::{ForkFlag, MemoryError};
@@ -25,12 +26,23 @@ impl Link {
         self.alive.is_raised()
     }
 
+    /// Whether the memory node is gone. Loads after this see all that it wrote before.
+    #[inline]
+    pub(crate) fn has_ended(&self) -> bool {
+        let has_ended = !self.is_alive();
+        if has_ended {
+            fence(Ordering::Acquire);
+        }
+        has_ended
+    }
+
     /// Whether it is that of the process from which this one was forked.
     pub(crate) fn is_inherited(&self) -> bool {
         self.alive.is_inherited()
     }
 
     pub(crate) fn cut(&self) {
+        fence(Ordering::Release);
         self.alive.lower();
     }
 

@@ -99,12 +99,21 @@ impl Caller {
         }
     }
 
-    /// Receives what is there, and gives the head of the last request's reply once all of it is.
+    /// Receives what is there, and gives the head of the last request's reply once all of it is. A memory node that has hung up
+    /// may have answered before: what it sent is still there.
     fn advance(&mut self) -> Result<Option<ReplyHead>, FabricError> {
-        if !self.link.is_alive() {
+        if self.link.is_inherited() {
             return Err(self.link.disconnected());
         }
-        self.push_out()?;
+        let is_lost = !self.link.is_alive() || self.push_out().is_err();
+        match self.receive()? {
+            None if is_lost => Err(self.lose()),
+            received => Ok(received),
+        }
+    }
+
+    /// As [`advance`](Self::advance), of bytes that have come.
+    fn receive(&mut self) -> Result<Option<ReplyHead>, FabricError> {
         loop {
             while let Some(head) = self.digest()? {
                 self.answered = self.answered.wrapping_add(1);
