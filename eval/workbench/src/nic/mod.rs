@@ -13,6 +13,7 @@
 
 mod events;
 mod presets;
+mod replies;
 mod server;
 mod usage;
 mod world;

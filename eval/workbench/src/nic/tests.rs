@@ -135,15 +135,143 @@ fn a_second_memory_node_doubles_the_rate_of_one() {
     assert!((rate / (2.0 * nic.served_per_second) - 1.0).abs() < 0.01, "{rate}");
 }
 
+/// Clients that do again and again what each of them does.
+struct Each {
+    batches: Vec<Vec<Request>>,
+    begun: Vec<Option<Picos>>,
+    /// Client, end and duration of every batch.
+    ended: Vec<(usize, Picos, Picos)>,
+}
+
+impl Each {
+    fn new(batches: Vec<Vec<Request>>) -> Self {
+        Self { begun: vec![None; batches.len()], batches, ended: Vec::new() }
+    }
+
+    /// The durations of those of these clients, shortest first.
+    fn durations(&self, of: impl Fn(usize) -> bool) -> Vec<Picos> {
+        let mut took: Vec<_> =
+            self.ended.iter().filter(|(client, ..)| of(*client)).map(|(_, _, took)| *took).collect();
+        took.sort_unstable();
+        took
+    }
+}
+
+impl Clients for Each {
+    fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Step {
+        if let Some(begun) = self.begun[client].take() {
+            self.ended.push((client, now, now - begun));
+            return Step::Ended;
+        }
+        self.begun[client] = Some(now);
+        requests.extend_from_slice(&self.batches[client]);
+        Step::Post
+    }
+
+    fn serve(&mut self, _: usize, _: Range<usize>) -> Picos {
+        0
+    }
+}
+
+/// A READ of so many bytes.
+fn read(to: Target, bytes: u32) -> Request {
+    Request { to, verb: Verb::Read, bytes }
+}
+
+/// A message to a memory node, which takes a core 100 us.
+fn call(node: u16) -> Request {
+    Request { to: Target::Memory(node), verb: Verb::Call { service: 100_000_000, reply: 16 }, bytes: 64 }
+}
+
+#[test]
+fn reads_do_not_wait_for_cores_that_serve_calls() {
+    let nic = NicSpec::CX6_100G;
+    let hosts = Hosts { compute_nodes: 2, threads: 2, cores: 2, ..Hosts::paper(nic) };
+    // One client of each node calls, the other READs.
+    let batch = |client| vec![if client < 2 { call(0) } else { read(Target::Memory(0), 64) }];
+    let mut clients = Each::new((0..hosts.clients()).map(batch).collect());
+    World::new(hosts).run(&mut clients, 20_000);
+    let took = clients.durations(|client| client >= 2);
+    // At each stage another's message may be under way, one of a call or of a READ.
+    let longest = nic.unloaded_read(64) + 6 * nic.bytes(64) + 40_000;
+    assert!(took[took.len() - 1] <= longest, "{} instead of {longest}", took[took.len() - 1]);
+    let calls = clients.durations(|client| client < 2);
+    assert!(calls.len() > 10 && calls[0] > 100_000_000, "{calls:?}");
+}
+
+#[test]
+fn a_reply_of_a_batch_does_not_wait_for_that_of_a_call_in_it() {
+    let nic = NicSpec::CX6_100G;
+    let mut clients = Each::new(vec![vec![call(0), read(Target::Memory(0), 4096)]]);
+    World::new(alone(nic)).run(&mut clients, 10);
+    // The call is back long after the READ, whose bytes it would have met at the port.
+    let call = nic.unloaded_read(16) + nic.bytes(64) - nic.bytes(0) + 100_000_000 + nic.request;
+    let took = clients.durations(|_| true)[0];
+    assert!(took.abs_diff(call) <= nic.completion + 20, "{took} instead of {call}");
+}
+
+#[test]
+fn the_reply_of_a_call_does_not_wait_for_those_of_what_is_served_later() {
+    let nic = NicSpec::CX6_100G;
+    let hosts = Hosts { compute_nodes: 2, ..alone(nic) };
+    // The core is done with the call while the card serves atomics for 100 us.
+    let atomic = Request { verb: Verb::Atomic, ..read(Target::Memory(0), 8) };
+    let mut clients = Each::new(vec![vec![call(0)], vec![atomic; 1_500]]);
+    World::new(hosts).run(&mut clients, 2);
+    let foretold = nic.unloaded_read(16) + nic.bytes(64) - nic.bytes(0) + 100_000_000;
+    let took = clients.durations(|client| client == 0)[0];
+    assert!(took.abs_diff(foretold) <= nic.completion + 50_000, "{took} instead of {foretold}");
+    assert!(clients.durations(|client| client == 1)[0] > foretold + 50_000_000, "{:?}", clients.ended);
+}
+
+#[test]
+fn replies_of_one_node_do_not_wait_for_later_ones_of_another() {
+    let nic = NicSpec::CX6_100G;
+    let hosts = Hosts { threads: 2, memory_nodes: 2, ..alone(nic) };
+    // A reply of 97 us is as long on its way from the one node, before it takes the client's port.
+    let long = read(Target::Memory(0), 1_000_000);
+    let mut clients = Each::new(vec![vec![long], vec![read(Target::Memory(1), 8)]]);
+    World::new(hosts).run(&mut clients, 1_000);
+    let took = clients.durations(|client| client == 1);
+    let (middle, foretold) = (took[took.len() / 2], nic.unloaded_read(8));
+    assert!(middle.abs_diff(foretold) <= 4, "{middle} instead of {foretold}");
+}
+
+#[test]
+fn requests_to_a_compute_node_do_not_wait_for_later_replies_to_it() {
+    let nic = NicSpec::CX6_100G;
+    let hosts = Hosts { compute_nodes: 2, ..alone(nic) };
+    // Node 0 READs much, whose reply is 97 us on its way before it takes the port, and node 1 READs little of node 0.
+    let batches = vec![vec![read(Target::Memory(0), 1_000_000)], vec![read(Target::Compute(0), 8)]];
+    let mut clients = Each::new(batches);
+    World::new(hosts).run(&mut clients, 1_000);
+    let took = clients.durations(|client| client == 1);
+    let (middle, foretold) = (took[took.len() / 2], nic.unloaded_read(8));
+    assert!(middle.abs_diff(foretold) <= 4, "{middle} instead of {foretold}");
+}
+
 #[test]
 fn two_runs_are_the_same_to_the_picosecond() {
-    let run = || {
-        let hosts = Hosts::paper(NicSpec::CX6_100G);
-        let mut clients = Same::new(&hosts, Verb::Read, 300);
+    let run = |memory_nodes: u16| {
+        let hosts = Hosts { memory_nodes, ..Hosts::paper(NicSpec::CX6_100G) };
+        let batch = |client: usize| {
+            let node = client as u16 % memory_nodes;
+            let mut batch =
+                vec![read(Target::Memory(node), 300), read(Target::Memory((node + 1) % memory_nodes), 8)];
+            match client % 8 {
+                0 => batch.push(call(node)),
+                1 => batch.push(read(Target::Compute(node), 64)),
+                _ => {}
+            }
+            batch
+        };
+        let mut clients = Each::new((0..hosts.clients()).map(batch).collect());
         World::new(hosts).run(&mut clients, 50_000);
-        clients.ended_at
+        clients.ended
     };
-    assert_eq!(run(), run());
+    for memory_nodes in [1, 2, 3] {
+        assert_eq!(run(memory_nodes), run(memory_nodes));
+    }
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::events::Events;
+use super::replies::{Held, Reply};
 use super::usage::Card;
 use super::{NicSpec, Picos, Server, period};
 
@@ -127,24 +128,24 @@ impl Hosts {
 
 /// The times a card's stages take, worked out once.
 #[derive(Clone, Copy, Debug)]
-struct Periods {
+pub(super) struct Periods {
     issue: Picos,
     serve: Picos,
     atomic: Picos,
     /// Time on the link of a message without payload, and of an atomic's operands.
-    header: Picos,
+    pub(super) header: Picos,
     atomic_bytes: Picos,
 }
 
 /// A client's batch under way.
 #[derive(Clone, Debug, Default)]
-struct Flight {
-    requests: Vec<Request>,
+pub(super) struct Flight {
+    pub(super) requests: Vec<Request>,
     runs: Vec<Run>,
-    /// Runs that have not been served yet.
-    left: usize,
+    /// Requests whose replies are not back yet.
+    pub(super) left: usize,
     /// When the last reply so far is back.
-    back: Picos,
+    pub(super) back: Picos,
 }
 
 /// Requests of a batch to one node, which go there together.
@@ -160,21 +161,30 @@ struct Run {
 #[derive(Debug)]
 pub struct World {
     pub(super) hosts: Hosts,
-    periods: Periods,
+    pub(super) periods: Periods,
     pub(super) now: Picos,
-    /// Of clients, or nodes, and what happens: of each compute node what leaves it has a lane, and what comes back another.
-    events: Events,
+    /// Of clients, or nodes, and what happens: of each compute node what leaves it has a lane, and what comes back another;
+    /// of each memory node what its cores have done, and replies on their way; of compute nodes together those of theirs.
+    pub(super) events: Events,
     pub(super) memory: Vec<Card>,
     pub(super) compute: Vec<Card>,
     pub(super) cores: Vec<Vec<Server>>,
     pub(super) threads: Vec<Server>,
-    flights: Vec<Flight>,
+    pub(super) flights: Vec<Flight>,
+    /// Replies that memory nodes, and after them compute nodes, send later than others.
+    pub(super) held: Vec<Held>,
+    /// Whether all replies come from one port, which sends them in the order in which they arrive.
+    pub(super) one_source: bool,
 }
 
 /// The event of a client that steps; others are the arrivals of its runs.
 const READY: u32 = u32::MAX;
 /// The end of work that a memory node's processor does besides calls; the client is the node.
 const WORKED: u32 = u32::MAX - 1;
+/// A reply that is held may leave; the client is the node, by its [place](World::place_of).
+pub(super) const REPLIES: u32 = u32::MAX - 2;
+/// The reply to a request is at its client's node, with the request's number.
+pub(super) const RETURNS: u32 = 1 << 31;
 
 impl World {
     /// At time 0, with every client about to begin.
@@ -193,12 +203,14 @@ impl World {
             hosts,
             periods,
             now: 0,
-            events: Events::new(2 * usize::from(hosts.compute_nodes) + 1),
+            events: Events::new(2 * (usize::from(hosts.compute_nodes) + usize::from(hosts.memory_nodes) + 1)),
             memory: cards(hosts.memory_nodes),
             compute: cards(hosts.compute_nodes),
             cores,
             threads: vec![Server::default(); usize::from(hosts.compute_nodes) * usize::from(hosts.threads)],
             flights: vec![Flight::default(); hosts.clients()],
+            held: vec![Held::new(); usize::from(hosts.memory_nodes) + usize::from(hosts.compute_nodes)],
+            one_source: hosts.memory_nodes <= 1,
         };
         (0..hosts.clients() as u32).for_each(|client| world.ready(0, client));
         world
@@ -210,7 +222,8 @@ impl World {
     }
 
     /// A client will step.
-    fn ready(&mut self, at: Picos, client: u32) {
+    #[inline]
+    pub(super) fn ready(&mut self, at: Picos, client: u32) {
         self.events.push(2 * self.hosts.node_of(client as usize), at, (client, READY));
     }
 
@@ -226,6 +239,8 @@ impl World {
                     clients.end_background(client as u16);
                     self.begin_background(clients);
                 }
+                REPLIES => self.send_held(client as usize, self.now),
+                returns if returns & RETURNS != 0 => self.return_to(client, returns & !RETURNS),
                 run => self.arrive(clients, client, run),
             }
         }
@@ -283,12 +298,13 @@ impl World {
                 _ => flight.runs.push(Run { to: request.to, requests: i..i + 1, left_at }),
             }
         }
-        flight.left = flight.runs.len();
+        flight.left = flight.requests.len();
         if flight.left == 0 {
             return self.ready(posted, client);
         }
+        self.one_source &= flight.runs.iter().all(|run| matches!(run.to, Target::Memory(_)));
         let lane = 2 * self.hosts.node_of(client as usize) + 1;
-        for run in 0..flight.left {
+        for run in 0..flight.runs.len() {
             let arrives = self.flights[client as usize].runs[run].left_at + self.hosts.nic.one_way;
             self.events.push(lane, arrives, (client, run as u32));
         }
@@ -299,7 +315,7 @@ impl World {
     fn begin_background<C: Clients>(&mut self, clients: &mut C) {
         while let Some((node, service)) = clients.next_background() {
             let done = self.work_on(usize::from(node), self.now, service);
-            self.events.push(2 * usize::from(self.hosts.compute_nodes), done, (node.into(), WORKED));
+            self.events.push(self.lane_of_replies(Target::Memory(node)), done, (node.into(), WORKED));
         }
     }
 
@@ -315,30 +331,14 @@ impl World {
         let Run { to, requests, .. } = self.flights[index].runs[run as usize].clone();
         let mut besides = clients.serve(index, requests.clone());
         self.begin_background(clients);
-        let home = self.hosts.node_of(index);
-        let mut back = 0;
         for i in requests {
             let request = self.flights[index].requests[i];
-            let replied = self.serve(to, &request, &mut besides);
-            let reply = match request.verb {
-                Verb::Read => self.hosts.nic.bytes(request.bytes),
-                Verb::Call { reply, .. } => self.hosts.nic.bytes(reply),
-                Verb::Write | Verb::Atomic => self.periods.header,
-            };
-            let card = self.card(to);
-            let sent = card.transmit.take(replied, reply);
-            back = self.compute[home].receive.take(sent + self.hosts.nic.one_way, reply);
-        }
-        let flight = &mut self.flights[index];
-        flight.back = flight.back.max(back);
-        flight.left -= 1;
-        if flight.left == 0 {
-            let back = flight.back;
-            self.ready(back, client);
+            let ready = self.serve(to, &request, &mut besides);
+            self.reply(to, request.verb, Reply { ready, client, request: i as u32 });
         }
     }
 
-    /// When a request that has arrived now has been served, reply not yet sent. A call takes what there is `besides`.
+    /// When a request that has arrived now will have been served, reply not yet sent. A call takes what there is `besides`.
     fn serve(&mut self, to: Target, request: &Request, besides: &mut Picos) -> Picos {
         let bytes = match request.verb {
             Verb::Read | Verb::Atomic => self.periods.header,
@@ -362,10 +362,28 @@ impl World {
         }
     }
 
-    fn card(&mut self, of: Target) -> &mut Card {
+    pub(super) fn card(&mut self, of: Target) -> &mut Card {
         match of {
             Target::Memory(node) => &mut self.memory[usize::from(node)],
             Target::Compute(node) => &mut self.compute[usize::from(node)],
         }
+    }
+
+    /// A node's place among all: memory nodes are the first.
+    pub(super) fn place_of(&self, node: Target) -> usize {
+        match node {
+            Target::Memory(node) => node.into(),
+            Target::Compute(node) => usize::from(self.hosts.memory_nodes) + usize::from(node),
+        }
+    }
+
+    /// The lane of what a node's cores have done: compute nodes share one.
+    pub(super) fn lane_of_replies(&self, of: Target) -> usize {
+        2 * usize::from(self.hosts.compute_nodes) + self.place_of(of).min(self.hosts.memory_nodes.into())
+    }
+
+    /// The lane of a node's replies on their way.
+    pub(super) fn lane_of_returns(&self, of: Target) -> usize {
+        self.lane_of_replies(of) + usize::from(self.hosts.memory_nodes) + 1
     }
 }

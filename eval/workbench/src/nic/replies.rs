@@ -1,0 +1,96 @@
+//! Replies: from a node that has served a request to the client that posted it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::world::{REPLIES, RETURNS, World};
+use super::{Picos, Request, Target, Verb};
+
+/// A reply that may leave its node from a time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reply {
+    pub(super) ready: Picos,
+    pub(super) client: u32,
+    /// The request, by its place in the client's batch.
+    pub(super) request: u32,
+}
+
+/// Replies that reach their node's port later than those of requests that arrive after theirs may: the first of them is the
+/// next.
+pub(super) type Held = BinaryHeap<Reverse<Reply>>;
+
+impl World {
+    /// A request has been served, or will be by the time of its reply, which the node's port then has.
+    ///
+    /// A memory node's card serves in the order of arrival, out of which only the replies of cores come. They are held until
+    /// their time, or until another reply is known to come after them: what arrives from then on is served later still.
+    /// A compute node's port sends its clients' requests, too, which may come at any time.
+    #[inline]
+    pub(super) fn reply(&mut self, to: Target, verb: Verb, reply: Reply) {
+        let node = self.place_of(to);
+        if matches!((to, verb), (Target::Compute(_), _) | (_, Verb::Call { .. })) {
+            self.held[node].push(Reverse(reply));
+            return self.events.push(self.lane_of_replies(to), reply.ready, (node as u32, REPLIES));
+        }
+        if !self.held[node].is_empty() {
+            self.send_held(node, reply.ready);
+        }
+        self.send(reply);
+    }
+
+    /// Sends what a node holds that may leave until then.
+    pub(super) fn send_held(&mut self, node: usize, until: Picos) {
+        while let Some(Reverse(reply)) = self.held[node].peek().copied() {
+            if reply.ready > until {
+                break;
+            }
+            self.held[node].pop();
+            self.send(reply);
+        }
+    }
+
+    /// A reply takes its node's port and crosses the network. Of those of several ports, one that is sent later may arrive sooner:
+    /// each takes the client's port when it is there. Those of one port arrive in order.
+    #[inline]
+    fn send(&mut self, Reply { ready, client, request: number }: Reply) {
+        let request = self.flights[client as usize].requests[number as usize];
+        let bytes = self.reply_time(&request);
+        let arrives = self.card(request.to).transmit.take(ready, bytes) + self.hosts.nic.one_way;
+        if self.one_source {
+            self.take_back(client, arrives, bytes);
+        } else {
+            self.events.push(self.lane_of_returns(request.to), arrives, (client, RETURNS | number));
+        }
+    }
+
+    /// The reply to a client's request is at its compute node.
+    pub(super) fn return_to(&mut self, client: u32, number: u32) {
+        let request = self.flights[client as usize].requests[number as usize];
+        let bytes = self.reply_time(&request);
+        self.take_back(client, self.now, bytes);
+    }
+
+    /// A client's port takes a reply, the last of which has the client go on.
+    #[inline]
+    fn take_back(&mut self, client: u32, at: Picos, bytes: Picos) {
+        let home = self.hosts.node_of(client as usize);
+        let back = self.compute[home].receive.take(at, bytes);
+        let flight = &mut self.flights[client as usize];
+        flight.back = flight.back.max(back);
+        flight.left -= 1;
+        if flight.left == 0 {
+            let back = flight.back;
+            self.ready(back, client);
+        }
+    }
+
+    /// A reply's time at a port.
+    #[inline]
+    fn reply_time(&self, request: &Request) -> Picos {
+        match request.verb {
+            Verb::Read => self.hosts.nic.bytes(request.bytes),
+            Verb::Call { reply, .. } => self.hosts.nic.bytes(reply),
+            Verb::Write | Verb::Atomic => self.periods.header,
+        }
+    }
+}
