@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{Bound, Clients, Hosts, NicSpec, Picos, Request, Step, Target, Verb, World};
+use super::{Bound, Clients, Hosts, NicSpec, Picos, Request, Step, Target, Verb, World, period};
 
 /// Clients that do one kind of request again and again.
 struct Same {
@@ -248,6 +248,60 @@ fn requests_to_a_compute_node_do_not_wait_for_later_replies_to_it() {
     let took = clients.durations(|client| client == 1);
     let (middle, foretold) = (took[took.len() / 2], nic.unloaded_read(8));
     assert!(middle.abs_diff(foretold) <= 4, "{middle} instead of {foretold}");
+}
+
+#[test]
+fn a_doorbell_has_one_completion() {
+    let nic = NicSpec::CX6_100G;
+    for count in [1, 2, 33] {
+        let mut clients = Each::new(vec![vec![read(Target::Memory(0), 8); count as usize]]);
+        World::new(alone(nic)).run(&mut clients, 10);
+        let further = nic.request + period(nic.issued_per_second) + period(nic.served_per_second);
+        let foretold = nic.unloaded_read(8) + (count - 1) * further;
+        let took = clients.durations(|_| true)[9];
+        assert!(took.abs_diff(foretold) <= 4, "{count}: {took} instead of {foretold}");
+    }
+}
+
+#[test]
+fn what_ended_before_a_client_waited_takes_its_thread_time() {
+    /// Two clients that take turns: each waits, after its operation, until that of the other has ended.
+    struct Turns {
+        begun: [bool; 2],
+        turn: usize,
+        woken: Option<usize>,
+        ended_at: Vec<Picos>,
+    }
+    impl Clients for Turns {
+        fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Step {
+            if std::mem::replace(&mut self.begun[client], false) {
+                (self.turn, self.woken) = (1 - client, Some(1 - client));
+                self.ended_at.push(now);
+                return Step::Ended;
+            }
+            if self.turn != client {
+                return Step::Waits;
+            }
+            self.begun[client] = true;
+            requests.push(read(Target::Memory(0), 8));
+            Step::Post
+        }
+
+        fn serve(&mut self, _: usize, _: Range<usize>) -> Picos {
+            0
+        }
+
+        fn next_woken(&mut self) -> Option<usize> {
+            self.woken.take()
+        }
+    }
+    let nic = NicSpec::CX6_100G;
+    let hosts = Hosts { threads: 2, operation: 1_000_000, ..alone(nic) };
+    let mut clients = Turns { begun: [false; 2], turn: 0, woken: None, ended_at: Vec::new() };
+    World::new(hosts).run(&mut clients, 6);
+    let (took, foretold) =
+        (clients.ended_at[5] - clients.ended_at[4], nic.unloaded_read(8) + hosts.operation);
+    assert!(took.abs_diff(foretold) <= 4, "{took} instead of {foretold}");
 }
 
 #[test]
