@@ -188,6 +188,9 @@ fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
     assert!((acknowledged..=1500).contains(&there), "{acknowledged} acknowledged, {there} there");
 }
 
+/// A read over a way that breaks.
+type Call = fn(&Client) -> Result<(), ClientError>;
+
 /// The answer to what is asked first is late, its way breaks, and then nobody answers.
 #[test]
 fn the_time_before_a_way_breaks_is_the_calls() {
@@ -195,7 +198,7 @@ fn the_time_before_a_way_breaks_is_the_calls() {
     let node = Node::start();
     node.make::<U64Keys>("t");
     let config = ClientConfig::default().with_table("t".parse().unwrap()).with_deadline(WITHIN);
-    let calls: [fn(&Client) -> Result<(), ClientError>; 3] = [
+    let calls: [Call; 3] = [
         |client| client.get(1).map(drop),
         |client| client.multi_get(&[1, 2]).map(drop),
         |client| client.scan(0, 10).map(drop),
