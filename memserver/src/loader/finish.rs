@@ -14,6 +14,7 @@ use crate::allocator::Exhausted;
 use crate::space::Extent;
 use crate::table::room::aside::Separators;
 use crate::table::values::ExternalValues;
+use crate::uploads::Upload;
 
 /// The directory of a load, being written.
 #[derive(Debug)]
@@ -48,6 +49,8 @@ pub(crate) struct Finished<K: BuildKeys> {
     pub(crate) published: Vec<Extent>,
     /// End of the bytes in use.
     pub(crate) used: u64,
+    /// What is free before that.
+    pub(crate) unused: Vec<Extent>,
     pub(crate) next_generation: u32,
     pub(crate) external: ExternalValues,
 }
@@ -135,8 +138,11 @@ impl<K: BuildKeys> Loader<K> {
             encoders_bytes: encoders.len() as u64,
             encoders_checksum: xxh3_64(&encoders),
         };
+        let ahead = std::mem::take(&mut self.ahead);
+        self.unused.extend(ahead.values().filter_map(Upload::memory));
         Ok(Finished {
             record,
+            unused: std::mem::take(&mut self.unused),
             directory,
             separators,
             segment_bytes,

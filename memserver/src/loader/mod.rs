@@ -24,6 +24,7 @@ use fpcache_index::{Line, PlacedSegment, SegmentModel, SegmentOptions};
 use crate::allocator::{Allocator, Exhausted};
 use crate::grouping::group;
 use crate::image::SegmentImage;
+use crate::space::Extent;
 use crate::table::values::ExternalValues;
 use crate::uploads::Upload;
 use crate::versions::FIRST_VERSION;
@@ -99,6 +100,8 @@ pub struct Loader<K: BuildKeys> {
     ahead: HashMap<u32, Upload>,
     /// Bytes of these.
     ahead_bytes: u64,
+    /// Memory of values that no record has.
+    unused: Vec<Extent>,
     external: ExternalValues,
     image: SegmentImage,
 }
@@ -172,6 +175,7 @@ impl<K: BuildKeys> Loader<K> {
             at_home: 0,
             ahead: HashMap::new(),
             ahead_bytes: 0,
+            unused: Vec::new(),
             external: ExternalValues::default(),
             image: SegmentImage::new(geometry),
         })

@@ -28,13 +28,15 @@ impl<K: BuildKeys> Loader<K> {
         Ok(upload.add(region, piece)?)
     }
 
-    /// Finds memory for a value whose first piece has come. A load does not give bytes back; what
-    /// came of the same value before makes way for it.
+    /// Finds memory for a value whose first piece has come. What came of the same value before makes
+    /// way for it: its memory is the value's if that is as long, and else the table's when the load ends.
     fn begin_value(&mut self, piece: &Piece<'_>, transit: &Transit) -> Result<(), LoadError> {
         let bytes = piece.value_bytes;
         let before = self.ahead.remove(&piece.operation).filter(|before| {
             self.ahead_bytes -= u64::from(before.bytes());
-            before.bytes() >= bytes
+            let is_enough = before.bytes() >= bytes;
+            self.unused.extend(before.memory().filter(|_| !is_enough));
+            is_enough
         });
         let is_full = self.ahead.len() >= MOST_VALUES;
         if is_full || self.ahead_bytes + u64::from(bytes) > MAX_AHEAD_BYTES as u64 {
@@ -72,6 +74,9 @@ impl<K: BuildKeys> Loader<K> {
             (Sent::Ahead(bytes), _) => {
                 let upload = self.ahead.remove(&(self.keys as u32));
                 self.ahead_bytes -= upload.as_ref().map_or(0, |upload| u64::from(upload.bytes()));
+                if place != ValuePlace::External {
+                    self.unused.extend(upload.as_ref().and_then(Upload::memory));
+                }
                 let upload = upload.filter(|_| place == ValuePlace::External);
                 let extent = upload
                     .filter(|upload| upload.is_whole(*bytes))

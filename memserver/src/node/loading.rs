@@ -286,7 +286,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// The table that a load has written.
     fn take_over(&self, finished: Finished<K>) -> Table<K> {
-        let Finished { record, encoders, published, used, next_generation, external, .. } = finished;
+        let Finished { record, encoders, published, used, unused, next_generation, external, .. } = finished;
         let grant = &self.superblock.grant;
         let free = Extent { offset: used, len: (grant.end() & !7).saturating_sub(used) };
         let counts = Counts {
@@ -301,7 +301,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             encoders,
             directory: finished.directory,
             separators: finished.separators,
-            space: Space::new([free]).with_more(Arc::clone(grant)),
+            space: Space::new(unused.into_iter().chain([free])).with_more(Arc::clone(grant)),
             published,
             external,
         };

@@ -14,7 +14,7 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
-use super::rebuilder::gather::Old;
+use super::rebuilder::gather::{MOST_GATHERED_BYTES, Old};
 use super::rebuilder::planned::Making;
 use super::room::Sparing;
 use super::segments::Segments;
@@ -29,9 +29,11 @@ use crate::versions::age;
 const PASSES: [f64; 4] = [4.0, 1.0, 0.25, 0.05];
 /// The pass that spares nothing.
 const LAST: usize = PASSES.len() - 1;
-/// Segments whose fingerprints are looked at in one step, and about how many slots they have.
+/// Segments whose fingerprints are looked at in one step, and about how many slots they have; and how many where words are
+/// looked at, a cache line each, because there are no fingerprints.
 const LOOKED_AT: usize = 256;
 const LOOKED_AT_SLOTS: usize = 1 << 16;
+const LOOKED_AT_WORDS: usize = 1 << 12;
 /// Most records that are copied in one step, but for those of a single segment, and about how many
 /// slots are freed.
 const MOST_COPIED: usize = 2048;
@@ -52,9 +54,16 @@ struct Run<K: BuildKeys> {
     segments: Vec<(K::Owned, Segment<K>, usize)>,
     keys: usize,
     slots: usize,
+    /// Most slots, but for those of a single segment.
+    most_slots: usize,
 }
 
 impl<K: BuildKeys> Run<K> {
+    fn new(slot_bytes: usize) -> Self {
+        let most_slots = MOST_FREED.min(MOST_GATHERED_BYTES / slot_bytes.max(1));
+        Self { segments: Vec::new(), keys: 0, slots: 0, most_slots }
+    }
+
     fn add(&mut self, lo: K::Owned, segment: Segment<K>, live: usize) {
         self.keys += live;
         self.slots += usize::from(segment.model().cap);
@@ -64,7 +73,7 @@ impl<K: BuildKeys> Run<K> {
     fn has_room_for(&self, segment: &Segment<K>, live: usize) -> bool {
         self.segments.len() < MOST_REPLACED
             && self.keys + live <= MOST_COPIED
-            && self.slots + usize::from(segment.model().cap) <= MOST_FREED
+            && self.slots + usize::from(segment.model().cap) <= self.most_slots
     }
 }
 
@@ -139,10 +148,12 @@ impl<K: BuildKeys> Table<K> {
             .map(|(lo, segment)| (lo, *segment))
             .collect();
         let behind = entries.last().and_then(|(lo, _)| self.segments.directory.locate(lo.borrow())?.hi);
-        let mut run = Run { segments: Vec::new(), keys: 0, slots: 0 };
+        let geometry = self.segments.geometry;
+        let most_looked_at = if geometry.stores_fingerprints { LOOKED_AT_SLOTS } else { LOOKED_AT_WORDS };
+        let mut run = Run::new(geometry.slot_bytes);
         let mut looked_at = 0;
         for (lo, segment) in entries {
-            if looked_at > LOOKED_AT_SLOTS && run.segments.is_empty() {
+            if looked_at > most_looked_at && run.segments.is_empty() {
                 return Ok((run, Some(lo)));
             }
             looked_at += usize::from(segment.model().cap);
@@ -154,7 +165,7 @@ impl<K: BuildKeys> Table<K> {
             } else if self.is_worth_it(&run, pass) {
                 return Ok((run, Some(lo)));
             } else {
-                run = Run { segments: Vec::new(), keys: 0, slots: 0 };
+                run = Run::new(geometry.slot_bytes);
                 if joins {
                     run.add(lo, segment, live);
                 }

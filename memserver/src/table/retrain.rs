@@ -18,7 +18,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::Table;
 use super::error::TableError;
-use super::rebuilder::gather::Old;
+use super::rebuilder::gather::{MOST_GATHERED_BYTES, Old};
 use super::rebuilder::planned::Making;
 use super::segments::Segments;
 use super::segments::slots::{Slots, live_records};
@@ -110,7 +110,8 @@ impl<K: BuildKeys> Table<K> {
         }
         let (mut segments, mut los) = (vec![first], vec![lo.clone()]);
         let mut slots = usize::from(first.model().cap);
-        while slots < CONVERTED_SLOTS
+        let most_slots = CONVERTED_SLOTS.min(MOST_GATHERED_BYTES / self.segments.geometry.slot_bytes.max(1));
+        while slots < most_slots
             && segments.len() < self.rebuilder.retraining.at_once
             && let Some((lo, segment)) = entries.next_if(|(_, segment)| is_outdated(segment.tail()))
         {

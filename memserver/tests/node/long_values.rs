@@ -273,6 +273,33 @@ fn a_load_takes_values_of_any_length() {
     }
 }
 
+/// Bytes in use after a load of one record, before which these values came ahead for it or others.
+fn used_after_a_load(ahead: &[(u32, usize)]) -> u64 {
+    let region = Arc::new(SharedMemory::anonymous(8 << 20).expect("memory"));
+    let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
+    let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
+    let parameters = TableParameters { shape, ..TableParameters::default() };
+    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
+    send(&mut node, CLIENT, &begin).expect("an empty memory node");
+    for (record, len) in ahead {
+        send_ahead(&mut node, CLIENT, (0, 0, *record), &bytes(1, *len), 70_000).expect("in order");
+    }
+    let mut records = Vec::new();
+    put_record::<U64Keys>(&shape, &1, &Sent::Ahead(300_000), &mut records);
+    send(&mut node, CLIENT, &Request::LoadChunk(Chunk { first: 0, count: 1, records: &records })).unwrap();
+    send(&mut node, CLIENT, &Request::LoadCommit).expect("good records");
+    assert_eq!(audit::<LongValues>(&node), 1);
+    node.stats().used_bytes
+}
+
+#[test]
+fn values_that_no_record_of_a_load_has_leave_nothing_behind() {
+    let least = used_after_a_load(&[(0, 300_000)]);
+    let begun_anew = used_after_a_load(&[(0, 100_000), (0, 300_000)]);
+    let without_record = used_after_a_load(&[(0, 300_000), (7, 500_000)]);
+    assert_eq!((begun_anew, without_record), (least, least));
+}
+
 #[test]
 fn a_load_whose_value_did_not_come_is_refused() {
     let region = Arc::new(SharedMemory::anonymous(1 << 20).expect("memory"));

@@ -12,6 +12,10 @@ use super::super::segments::Segments;
 use super::super::segments::slots::Slots;
 use crate::superblock_writer::SuperblockWriter;
 
+/// Most bytes of slots that a step of the background gathers, but for those of a single segment: long slots are few, so that other
+/// tables wait no longer for one such step than for another.
+pub(crate) const MOST_GATHERED_BYTES: usize = 2 << 20;
+
 /// The live records of the segments that are to be replaced.
 #[derive(Debug)]
 pub(crate) struct Gathering<K: BuildKeys> {
@@ -114,6 +118,8 @@ impl<K: BuildKeys> Gathering<K> {
         self.records.clear();
         self.keys.clear();
         self.slots.clear();
+        // A single segment may have more; what is kept until the next time is bounded.
+        self.slots.shrink_to(MOST_GATHERED_BYTES);
         self.at_home = 0;
     }
 

@@ -81,8 +81,17 @@ impl Separators {
 
 impl Aside {
     /// Adds what is missing for a directory of this many pages, from free memory; `false` if there
-    /// is not enough.
+    /// is not enough, and nothing is kept of what there was, which others may need to free more.
     pub(super) fn fill(&mut self, pages: u64, page_bytes: u64, root_bytes: u64, space: &mut Space) -> bool {
+        let before = self.pages.len();
+        let is_filled = self.take_missing(pages, page_bytes, root_bytes, space);
+        if !is_filled {
+            self.pages.drain(before..).for_each(|page| space.put(page));
+        }
+        is_filled
+    }
+
+    fn take_missing(&mut self, pages: u64, page_bytes: u64, root_bytes: u64, space: &mut Space) -> bool {
         while (self.pages.len() as u64) < pages {
             match space.take(page_bytes) {
                 Some(page) => self.pages.push(page),
