@@ -334,7 +334,7 @@ mod tests {
         fs::remove_file(&socket).expect("it is there");
         for put in [
             |from: &Path, to: &Path| std::os::unix::fs::symlink(from, to),
-            |from, to| fs::hard_link(from, to),
+            |from: &Path, to: &Path| fs::hard_link(from, to),
         ] {
             put(&precious, &socket).expect("linked");
             give_mode(&socket, Mode::from_raw_mode(0o666)).expect_err("no socket");
