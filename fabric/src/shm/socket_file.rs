@@ -332,11 +332,13 @@ mod tests {
         fs::write(&precious, "somebody's").expect("written");
         fs::set_permissions(&precious, fs::Permissions::from_mode(0o600)).expect("its owner");
         fs::remove_file(&socket).expect("it is there");
-        for put in [
-            |from: &Path, to: &Path| std::os::unix::fs::symlink(from, to),
-            |from: &Path, to: &Path| fs::hard_link(from, to),
-        ] {
-            put(&precious, &socket).expect("linked");
+        for is_symbolic in [true, false] {
+            let put = if is_symbolic {
+                std::os::unix::fs::symlink(&precious, &socket)
+            } else {
+                fs::hard_link(&precious, &socket)
+            };
+            put.expect("linked");
             give_mode(&socket, Mode::from_raw_mode(0o666)).expect_err("no socket");
             assert_eq!(mode_of(&precious), 0o600);
             fs::remove_file(&socket).expect("it is there");
