@@ -262,3 +262,19 @@ impl<K: BuildKeys> Segments<K> {
         Ok(is_new && emptied * 2 < free)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fpcache::key_space::U64Keys;
+
+    use super::*;
+
+    #[test]
+    fn a_step_gathers_as_many_bytes_at_most_however_long_slots_are() {
+        let most = |slot_bytes| Run::<U64Keys>::new(slot_bytes).most_slots;
+        assert_eq!(most(24), MOST_FREED);
+        for slot_bytes in [264, 4_112, 61_456, 4 << 20] {
+            assert!(most(slot_bytes) * slot_bytes <= MOST_GATHERED_BYTES, "{slot_bytes}");
+        }
+    }
+}
