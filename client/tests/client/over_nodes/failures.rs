@@ -253,3 +253,31 @@ fn the_shape_of_a_table_that_was_made_anew_is_told() {
     assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error}");
     assert!(error.to_string().contains("it was dropped"), "{error}");
 }
+
+#[test]
+fn a_posted_change_that_may_have_been_made_in_a_dropped_table_is_told_to_be_unknown() {
+    for polls in [false, true] {
+        let nodes = [Node::tcp(), Node::tcp()];
+        let silent = Silent::before(&nodes[1].url);
+        let all = Nodes::at(&format!("{},{}", nodes[0].url, silent.address)).unwrap();
+        all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000], CreateOptions::default()).unwrap();
+        let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+        let mut pipeline = client.pipeline(2).unwrap();
+        pipeline.put(2000, &MARK).unwrap();
+        silent.heard.recv_timeout(PATIENCE).unwrap();
+        all.drop_table(&name()).unwrap();
+        silent.hang_up.store(true, Ordering::SeqCst);
+        let begun = Instant::now();
+        let ended = loop {
+            if let Some(ended) = if polls { pipeline.poll() } else { pipeline.next() } {
+                break ended.outcome;
+            }
+            assert!(begun.elapsed() < PATIENCE, "it does not end");
+        };
+        assert!(matches!(ended, Err(ClientError::OutcomeUnknown { .. })), "{ended:?}");
+        // One that begins now was certainly not made.
+        let ended =
+            pipeline.put(2000, &MARK).map(drop).and_then(|()| pipeline.next().unwrap().outcome.map(drop));
+        assert!(matches!(ended, Err(ClientError::NoSuchTable { .. })), "{ended:?}");
+    }
+}
