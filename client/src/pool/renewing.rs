@@ -77,18 +77,25 @@ impl<K: BuildKeys> Pool<K> {
         urls.extend(
             self.urls.iter().filter(|url| !seen.ranges.iter().any(|range| range.url == **url)).cloned(),
         );
-        let (mut found, mut silent) = (Vec::new(), None);
+        let (mut found, mut silent, mut may_have_own) = (Vec::new(), None, false);
         // A machine that is silent must not take all of the call's time.
         for (url, answer) in fetch_all(&urls, &self.config, within / 2) {
             match answer {
                 Ok(Answered { map, .. }) => found.extend(map.map(|map| (url.to_string(), map))),
-                Err(_) => silent = Some(url.to_string()),
+                // Of those that are silent, one of this map's is what counts.
+                Err(_) if !may_have_own => {
+                    silent = Some(url.to_string());
+                    may_have_own = seen.ranges.iter().any(|range| range.url == url);
+                }
+                Err(_) => {}
             }
         }
         let map = match choose(&found, Some(&seen.map))? {
-            Chosen::Whole(map) => map,
+            // One that is silent may publish this map still, and the other one be of a table that
+            // was dropped before.
+            Chosen::Whole(map) if map.creation == seen.map.creation || !may_have_own => map,
             Chosen::NotWhole(map) => return Err(maps::not_whole(&map)),
-            Chosen::Nothing => {
+            Chosen::Whole(_) | Chosen::Nothing => {
                 let same = |map: &RangeMap| map.creation == seen.map.creation && map.state == MapState::Whole;
                 let with_it = found.into_iter().filter(|(_, map)| same(map)).map(|(node, _)| node).collect();
                 let found = NoNewer { with_it, silent };

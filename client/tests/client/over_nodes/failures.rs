@@ -281,3 +281,28 @@ fn a_posted_change_that_may_have_been_made_in_a_dropped_table_is_told_to_be_unkn
         assert!(matches!(ended, Err(ClientError::NoSuchTable { .. })), "{ended:?}");
     }
 }
+
+#[test]
+fn no_client_goes_on_with_another_table_while_one_of_its_own_tables_memory_nodes_is_silent() {
+    let mut nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
+    make::<U64Keys>(&nodes[..2], &[1000], Some(8));
+    let client = Client::connect_with(&urls(&nodes), config()).unwrap();
+    client.put(0, &[1; 8]).unwrap();
+    let url = nodes[1].url.clone();
+    nodes[1].end();
+    Nodes::at(&nodes[0].url).unwrap().drop_here(&name()).unwrap();
+    // Over the first one and another: for all that the client knows, the one before its own.
+    let others = Nodes::at(&format!("{},{}", nodes[0].url, nodes[2].url)).unwrap();
+    others.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000], CreateOptions::default()).unwrap();
+    for _ in 0..2 {
+        let error = client.get(0).unwrap_err();
+        assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error:?}");
+        assert!(error.to_string().contains(&format!("{url}, which may know, does not answer")), "{error}");
+    }
+    // Once it says that it has nothing of it the other one is gone on with.
+    let listener = Listener::bind(&[url.parse().unwrap()], ListenOptions::default()).unwrap();
+    nodes[1].serving =
+        Some(listener.spawn(Catalogue::open(&CatalogueConfig::of(16 << 20)).unwrap()).unwrap());
+    assert_eq!(client.get(0).unwrap(), None);
+    client.put(0, &[2; 8]).unwrap();
+}
