@@ -206,7 +206,10 @@ pub(crate) fn finish(ask: &impl Ask, made: &RangeMap) -> Result<(), ClientError>
 /// far.
 pub(crate) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Result<(), ClientError> {
     for range in &whole.ranges {
-        let has_it = |(node, map): &(String, RangeMap)| *node == range.node && map.version >= whole.version;
+        // Not by what the memory node has of another table of the name.
+        let has_it = |(node, map): &(String, RangeMap)| {
+            *node == range.node && map.creation == whole.creation && map.version >= whole.version
+        };
         if found.iter().any(has_it) {
             continue;
         }

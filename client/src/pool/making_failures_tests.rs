@@ -118,3 +118,30 @@ fn a_table_that_is_dropped_while_it_is_completed_is_not_told_to_be_lost() {
     let error = complete(&one_in(&shared), &whole, &found).expect_err("it goes");
     assert!(is_refused(&error, |code| code == ErrorCode::Busy), "{error}");
 }
+
+/// A table of which the first memory nodes have these maps.
+fn world_with(maps: &[&RangeMap]) -> (Mutex<World>, Condvar) {
+    let mut world = World { random: 1, going: vec![0], ..World::default() };
+    for (range, map) in maps[0].ranges.iter().zip(maps) {
+        let tables = world.nodes.entry(range.node.clone()).or_default();
+        tables.insert(map.table(range).expect("a name"), (*map).clone());
+    }
+    (Mutex::new(world), Condvar::new())
+}
+
+#[test]
+fn a_range_is_told_that_its_table_is_whole_whatever_its_memory_node_has_of_another_one() {
+    let all = nodes(2);
+    let prepared = map_over(&all, 5).and_then(|made| made.next(MapState::Making)).expect("a version");
+    let whole = prepared.next(MapState::Whole).expect("a version");
+    // Left there of another table of the name, whose map has changed as often.
+    let other = map_over(&all, 7).and_then(|made| made.next(MapState::Making));
+    let other = other.and_then(|map| map.next(MapState::Dropping)).expect("a version");
+    let shared = world_with(&[&whole, &prepared]);
+    let found =
+        vec![(all[0].clone(), whole.clone()), (all[1].clone(), other), (all[1].clone(), prepared.clone())];
+    complete(&one_in(&shared), &whole, &found).expect("all are there");
+    let world = shared.0.lock().expect("nobody panics");
+    let table = whole.table(&whole.ranges[1]).expect("a name");
+    assert_eq!(world.nodes[&all[1]][&table].state, MapState::Whole);
+}
