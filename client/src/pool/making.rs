@@ -347,14 +347,19 @@ fn is_gone_or_later(error: &ClientError) -> bool {
 
 /// The error when a memory node does not have the range of a table that was whole, or was about to
 /// be: it has lost it if the first range says that the table is whole, and else others have dropped
-/// it.
+/// it. Of the first range the others say it: whoever drops the table tells them all before that one
+/// goes.
 fn missing(ask: &impl Ask, map: &RangeMap, node: &str, error: ClientError) -> ClientError {
-    let is_whole = || {
-        let first = ask.map(&map.ranges.first()?.node).ok()??;
-        Some(first.creation == map.creation && first.state == MapState::Whole)
+    let is_whole = |asked: &str| {
+        let told = ask.map(asked).ok().flatten();
+        told.is_some_and(|told| told.creation == map.creation && told.state == MapState::Whole)
+    };
+    let mut tell = match map.ranges.split_first() {
+        Some((first, others)) if first.node == node => others.iter(),
+        _ => map.ranges[..map.ranges.len().min(1)].iter(),
     };
     match error {
-        ClientError::NoSuchTable { .. } if is_whole() == Some(true) => lost(map, node),
+        ClientError::NoSuchTable { .. } if tell.any(|range| is_whole(&range.node)) => lost(map, node),
         _ => overtaken(map),
     }
 }

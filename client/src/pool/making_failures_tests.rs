@@ -145,3 +145,21 @@ fn a_range_is_told_that_its_table_is_whole_whatever_its_memory_node_has_of_anoth
     let table = whole.table(&whole.ranges[1]).expect("a name");
     assert_eq!(world.nodes[&all[1]][&table].state, MapState::Whole);
 }
+
+#[test]
+fn a_first_range_that_is_lost_is_told_to_be_lost_unless_the_table_is_being_dropped() {
+    let all = nodes(3);
+    let prepared = map_over(&all, 5).and_then(|made| made.next(MapState::Making)).expect("a version");
+    let whole = prepared.next(MapState::Whole).expect("a version");
+    let dropping = whole.next(MapState::Dropping).expect("a version");
+    for (is_lost, maps) in [(true, [&whole, &whole, &whole]), (false, [&whole, &dropping, &dropping])] {
+        let shared = world_with(&maps);
+        shared.0.lock().expect("nobody panics").nodes.remove(&all[0]);
+        // What was found before a drop began.
+        let found = all[1..].iter().map(|node| (node.clone(), whole.clone())).collect();
+        let error = complete(&one_in(&shared), &whole, &found).expect_err("the first one is gone");
+        let (says_lost, text) = (matches!(error, ClientError::NoSuchTable { .. }), error.to_string());
+        assert_eq!(says_lost, is_lost, "{text}");
+        assert_eq!(text.contains(&format!("{} has lost its range", all[0])), is_lost, "{text}");
+    }
+}
