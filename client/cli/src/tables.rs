@@ -183,7 +183,17 @@ impl DropTable {
                 counted(clients, "client")
             );
         }
-        tables.drop_table(name)?;
+        match tables.drop_table(name) {
+            Err(error @ ClientError::NoSuchTable { .. }) if found.is_none() => {
+                // A memory node that has a range of it which is closed publishes no map, but is not to
+                // be taken for one that has nothing.
+                match nodes.drop_table(name) {
+                    Err(ClientError::NoSuchTable { .. }) => return Err(error.into()),
+                    dropped => dropped?,
+                }
+            }
+            dropped => dropped?,
+        }
         if output.is_json() {
             let found = found.as_ref();
             output.document(&json!({

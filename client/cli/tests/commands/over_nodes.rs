@@ -1,5 +1,13 @@
 //! Tables over several memory nodes.
 
+use std::fs;
+
+use fpcache_fabric::Serving;
+use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
+use fpcache_memserver::durability::SyncPolicy;
+use fpcache_memserver::store::Folders;
+use fpcache_memserver::{Catalogue, CatalogueConfig};
+
 use super::{Node, command, text};
 
 /// Runs a command line at no particular memory node, which must end with this exit code.
@@ -82,4 +90,40 @@ fn what_divides_no_table_is_told() {
         let (_, err) = node.ends_with(2, &line);
         assert!(err.contains(why), "{line}: {err}");
     }
+}
+
+#[test]
+fn a_drop_tells_of_a_range_that_is_closed_and_does_not_say_who_has_the_others() {
+    let other = Node::start(8 << 20);
+    let place = tempfile::tempdir().unwrap();
+    let data = place.path().join("data");
+    let address = ShmAddress::at_path(place.path().join("node.sock")).unwrap();
+    let url = address.to_string();
+    let serve = || -> Serving {
+        let folders = Folders { data: data.clone(), region: data.clone() };
+        let config =
+            CatalogueConfig { durable: Some((folders, SyncPolicy::Never)), ..CatalogueConfig::of(8 << 20) };
+        let listener = Listener::bind(&address, ListenOptions::default()).unwrap();
+        listener.spawn(Catalogue::open(&config).unwrap()).unwrap()
+    };
+    let serving = serve();
+    ends_with(0, &format!("create --table u --nodes {url},{} --split-at 1000", other.url));
+    // Another one, so that there is something to serve.
+    ends_with(0, &format!("--url {url} create --table v"));
+    drop(serving);
+    let tables = fs::read_dir(data.join("tables")).unwrap().map(|entry| entry.unwrap().path());
+    let range = tables.into_iter().find(|path| path.join("map.fpm").exists()).unwrap();
+    fs::write(range.join("map.fpm"), "damaged").unwrap();
+    let _serving = serve();
+    for line in ["drop u", "drop u --yes"] {
+        let (_, err) = ends_with(2, &format!("--url {url} {line}"));
+        for part in ["u@", "is closed and does not say who has the others", &format!("--nodes {url}")] {
+            assert!(err.contains(part), "{line}: {err}");
+        }
+    }
+    // Of a name that nobody has the memory node says what there is instead.
+    let (_, err) = ends_with(2, &format!("--url {url} drop w --yes"));
+    assert!(err.contains("no table `w`") && err.contains("`v`"), "{err}");
+    other.ends_with(0, &format!("drop u --yes --nodes {}", other.url));
+    ends_with(0, &format!("drop u --yes --nodes {url}"));
 }
