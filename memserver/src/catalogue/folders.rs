@@ -30,6 +30,7 @@ const TABLES: &str = "tables";
 const DESCRIPTOR: &str = "table.fpt";
 const MAP: &str = "map.fpm";
 const NEW_MAP: &str = "map.new";
+const OLD_MAP: &str = "map.old";
 const NEW: &str = ".new-";
 const DROPPED: &str = ".dropped-";
 
@@ -87,6 +88,35 @@ fn write_new(folder: &Folder, name: &str, bytes: &[u8]) -> std::io::Result<()> {
     let mut file = folder.open_file(name, OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL)?;
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// Puts another map in the place of a range's; `sync` makes the folder's names durable.
+fn put_map_in(
+    folder: &Folder,
+    map: &RangeMap,
+    sync: impl Fn(&Folder) -> Result<(), FolderError>,
+) -> Result<(), FolderError> {
+    for left in [NEW_MAP, OLD_MAP] {
+        folder.remove_all(left)?;
+    }
+    let put = || {
+        let mut old = Vec::new();
+        folder.open_file(MAP, OFlags::RDONLY)?.take(1 + MAX_MAP_BYTES as u64).read_to_end(&mut old)?;
+        // Before the new one counts: later the disk may take nothing more.
+        write_new(folder, OLD_MAP, &old)?;
+        write_new(folder, NEW_MAP, &map.encode())?;
+        folder.rename(NEW_MAP, MAP)
+    };
+    put().map_err(FolderError::new(folder.path().join(MAP), "writing it"))?;
+    sync(folder).inspect_err(|_| {
+        // The new one is not acknowledged, so it must not count later.
+        if folder.rename(OLD_MAP, MAP).is_ok() {
+            let _ = sync(folder);
+        }
+    })?;
+    // What stays is removed the next time.
+    let _ = folder.remove_all(OLD_MAP);
+    Ok(())
 }
 
 /// Whether a file could not be opened because there is none, or something else in its place.
@@ -188,16 +218,9 @@ impl TablesFolder {
     }
 
     /// Has a range go by another map from its next start on: by the one or the other, whatever
-    /// happens.
+    /// happens. After an error it is the one that it had, if the disk takes so much.
     pub(crate) fn put_map(&self, name: &TableName, map: &RangeMap) -> Result<(), FolderError> {
-        let folder = self.data.child(name.as_str())?;
-        folder.remove_all(NEW_MAP)?;
-        let put = || {
-            write_new(&folder, NEW_MAP, &map.encode())?;
-            folder.rename(NEW_MAP, MAP)
-        };
-        put().map_err(FolderError::new(folder.path().join(MAP), "writing it"))?;
-        folder.sync()
+        put_map_in(&self.data.child(name.as_str())?, map, Folder::sync)
     }
 
     /// Removes a table's folder: from here on the table is gone for good. Its files remain until
@@ -280,6 +303,7 @@ mod tests {
     use std::fs;
 
     use fpcache::key_space::KeyKind;
+    use fpcache::map::MapState;
 
     const U64: Descriptor = Descriptor { kind: KeyKind::U64, region_bytes: None, creation: 5 };
 
@@ -329,6 +353,32 @@ mod tests {
         assert!(!region.exists());
         assert_eq!(tables.descriptor(&table).expect("whole"), bytes);
         assert_eq!(tables.names().expect("listed"), ["t"]);
+    }
+
+    #[test]
+    fn a_map_that_could_not_be_made_durable_does_not_count_at_the_next_start() {
+        let place = tempfile::tempdir().expect("a folder");
+        let folders = Folders { data: place.path().to_owned(), region: place.path().to_owned() };
+        let tables = TablesFolder::open(&folders).expect("made");
+        let nodes = ["shm://a".to_owned(), "shm://b".to_owned()];
+        let made =
+            RangeMap::divide(name("t"), KeyKind::U64, 5, &nodes, &[vec![1; 8]]).expect("a map of two ranges");
+        let prepared = made.next(MapState::Making).expect("a version");
+        let table = made.table(&made.ranges[0]).expect("a name");
+        tables.create(&table, &U64, Some(&made)).expect("made");
+        let folder = tables.data.child(table.as_str()).expect("there");
+        let failing = |folder: &Folder| {
+            Err(FolderError::new(folder.path(), "syncing it")(std::io::ErrorKind::StorageFull.into()))
+        };
+        for _ in 0..2 {
+            put_map_in(&folder, &prepared, failing).expect_err("it is not durable");
+            assert_eq!(tables.map(&table).expect("readable"), made);
+        }
+        tables.put_map(&table, &prepared).expect("written");
+        assert_eq!(tables.map(&table).expect("readable"), prepared);
+        let mut left = folder.names().expect("listed");
+        left.sort();
+        assert_eq!(left, [MAP, DESCRIPTOR]);
     }
 
     #[test]
