@@ -145,7 +145,7 @@ fn distinct(texts: impl IntoIterator<Item = String>) -> Vec<String> {
 }
 
 /// What all rows were measured with, by their fields.
-const SET_UP: [(&str, &str); 29] = [
+const SET_UP: [(&str, &str); 30] = [
     ("dataset", "Data set"),
     ("dataset_source", "Its source"),
     ("keys", "Keys"),
@@ -170,6 +170,7 @@ const SET_UP: [(&str, &str); 29] = [
     ("epsilon", "Epsilon, in slots"),
     ("fingerprint_bits", "Bits of a fingerprint"),
     ("fill", "Share of slots filled"),
+    ("groups", "Form of groups"),
     ("plan", "Plan"),
     ("cache_bytes_budget", "Bytes of the compute node's budget"),
     ("seed", "Seed"),

@@ -80,6 +80,9 @@ pub struct Row {
     pub fingerprint_bits: Option<u32>,
     /// Share of slots that hold a record.
     pub fill: Option<f64>,
+    /// The form of groups that records are stored in; null without groups.
+    #[serde(default)]
+    pub groups: Option<String>,
     /// The plan asked for.
     pub plan: Option<String>,
     /// Share of lookups that an entry of the hot cache answered, in the verified pass whose costs
@@ -253,6 +256,7 @@ impl Row {
             self.epsilon = Some(table.epsilon);
             self.fingerprint_bits = Some(table.fingerprint_bits());
             self.fill = Some(table.fill);
+            self.groups = table.groups.map(|grouping| grouping.name().to_string());
         }
         self.plan = facts.plan.map(|plan| plan.name().to_owned());
         self.segments = facts.segments;

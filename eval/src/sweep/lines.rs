@@ -32,8 +32,12 @@ impl Line {
 /// What a row's line is called: its system, and what tells it from the others of that system.
 pub fn label(row: &Row, rows: &[Row]) -> String {
     let mut label = row.system.clone();
-    let fields: [fn(&Row) -> Option<&str>; 3] =
-        [|row| row.plan.as_deref(), |row| row.variant.as_deref(), |row| row.policy.as_deref()];
+    let fields: [fn(&Row) -> Option<&str>; 4] = [
+        |row| row.plan.as_deref(),
+        |row| row.variant.as_deref(),
+        |row| row.policy.as_deref(),
+        |row| row.groups.as_deref(),
+    ];
     for field in fields {
         let others = || rows.iter().filter(|other| other.system == row.system);
         if others().any(|other| field(other) != field(row)) {
@@ -42,4 +46,22 @@ pub fn label(row: &Row, rows: &[Row]) -> String {
         }
     }
     label
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn forms_of_groups_are_told_apart() {
+        let of = |groups: Option<&str>| Row {
+            system: "fpcache".to_owned(),
+            groups: groups.map(str::to_owned),
+            ..Row::default()
+        };
+        let rows = [of(None), of(Some("plain")), of(Some("pilots"))];
+        let labels: Vec<String> = rows.iter().map(|row| label(row, &rows)).collect();
+        assert_eq!(labels, ["fpcache -", "fpcache plain", "fpcache pilots"]);
+        assert_eq!(label(&rows[1], &rows[1..2]), "fpcache");
+    }
 }

@@ -232,6 +232,10 @@ impl SweepArgs {
             ("on-conflict", optional(run.cache.on_conflict)),
             ("cold", run.cache.cold.to_string()),
             ("rounds", run.rounds.to_string()),
+            ("nodes", run.nodes.to_string()),
+            ("groups", optional(run.groups())),
+            ("spin", optional(run.spin.map(|spin| format!("{spin:?}")))),
+            ("inline-bytes", optional(run.inline_bytes)),
         ];
         let swept = self.over.option().name;
         let others = settings.into_iter().filter(|(name, _)| *name != swept);
@@ -282,8 +286,21 @@ mod tests {
         let base = of("--dataset ipv4 --over epsilon --values 8");
         assert_eq!(base, of("--dataset ipv4 --over epsilon --values 16,32 --capacity 1GiB --out x --json y"));
         assert!(!base.contains("epsilon"), "{base}");
-        for other in ["--seed 7", "--plans range,auto", "--lookups 3M", "--rounds 4", "--cache 8MiB"] {
+        for other in
+            ["--seed 7", "--plans range,auto", "--lookups 3M", "--rounds 4", "--cache 8MiB", "--nodes 2"]
+        {
             assert_ne!(base, of(&format!("--dataset ipv4 --over epsilon --values 8 {other}")), "{other}");
+        }
+        // Each of these has a fill of its own, or another transport or values, without it.
+        for (with, without) in [
+            ("--fill 0.8 --groups", "--fill 0.8"),
+            ("--fill 0.8 --groups=seeded", "--fill 0.8 --groups=plain"),
+            ("--transport tcp --spin 0s", "--transport tcp"),
+            ("--value-bytes vary:8192 --inline-bytes 256", "--value-bytes vary:8192"),
+        ] {
+            let [with, without] =
+                [with, without].map(|other| of(&format!("--dataset ipv4 --over epsilon --values 8 {other}")));
+            assert_ne!(with, without);
         }
     }
 

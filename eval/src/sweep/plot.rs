@@ -99,6 +99,9 @@ fn settings(row: &Row, over: Over) -> String {
     if let Some(fill) = row.fill.filter(|_| over != Over::Fill) {
         parts.push(format!("fill {fill}"));
     }
+    if let Some(form) = &row.groups {
+        parts.push(format!("{form} groups"));
+    }
     if let Some(transport) = &row.transport {
         parts.push(format!("transport {transport}"));
     }

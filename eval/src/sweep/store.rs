@@ -204,9 +204,14 @@ fn value_of(row: &Row) -> Option<f64> {
 /// The first settings in which two experiments differ.
 fn differences(theirs: &str, ours: &str) -> String {
     const SHOWN: usize = 3;
-    let pairs = theirs.split(' ').zip(ours.split(' ')).filter(|(theirs, ours)| theirs != ours);
-    let words: Vec<String> =
-        pairs.take(SHOWN).map(|(theirs, ours)| format!("{theirs}, not {ours}")).collect();
+    let name = |setting: &str| setting.split('=').next().map(str::to_owned);
+    let difference = |ours: &str| match theirs.split(' ').find(|theirs| name(theirs) == name(ours)) {
+        Some(same) if same == ours => None,
+        Some(other) => Some(format!("{other}, not {ours}")),
+        // Another release's may know fewer settings.
+        None => Some(format!("nothing said of {}, not {ours}", name(ours).unwrap_or_default())),
+    };
+    let words: Vec<String> = ours.split(' ').filter_map(difference).take(SHOWN).collect();
     words.join("; ")
 }
 
@@ -299,6 +304,7 @@ mod tests {
     #[test]
     fn differing_settings_are_named() {
         assert_eq!(differences("a=1 b=2 c=3", "a=1 b=9 c=3"), "b=2, not b=9");
+        assert_eq!(differences("a=1 c=3", "a=1 b=9 c=3"), "nothing said of b, not b=9");
     }
 
     #[test]

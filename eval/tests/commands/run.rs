@@ -34,6 +34,7 @@ const FIELDS: &[&str] = &[
     "epsilon",
     "fingerprint_bits",
     "fill",
+    "groups",
     "plan",
     "cached_share",
     "two_stage_share",
@@ -87,6 +88,7 @@ const FIELDS: &[&str] = &[
 const FIELDS_ON_DEMAND: &[&str] = &[
     "shift_every",
     "fsync",
+    "groups",
     "cache_bytes_budget",
     "cache_bytes_used",
     "cache_bytes_per_entry",
@@ -224,6 +226,7 @@ fn tables_of_groups_are_counted_where_lookups_use_them() {
         // A separator of two bytes for nine slots, of which most hold a key.
         assert_eq!(all > models + 0.2, uses_them, "{}", rows[0]);
         assert_eq!(number(&rows[0], "groups_share") > 0.9, uses_them, "{}", rows[0]);
+        assert_eq!(rows[0]["groups"], "plain");
     }
 }
 

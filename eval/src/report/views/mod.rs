@@ -110,7 +110,7 @@ fn label_of(row: &Record, rows: &[Record], of: &[&str], settings: &[(&str, &str)
 }
 
 /// Settings of lookups that may tell rows of one system from each other.
-const SETTINGS: [(&str, &str); 18] = [
+const SETTINGS: [(&str, &str); 19] = [
     ("dataset", ""),
     ("keys", "keys"),
     ("value_bytes", "B values"),
@@ -128,6 +128,7 @@ const SETTINGS: [(&str, &str); 18] = [
     ("epsilon", "epsilon"),
     ("fingerprint_bits", "bits"),
     ("fill", "fill"),
+    ("groups", "groups"),
     ("seed", "seed"),
 ];
 
