@@ -71,25 +71,32 @@ mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
 
-    #[test]
-    fn a_run_chooses_groups_where_round_trips_are_dear_and_there_is_room() {
-        let json = std::env::temp_dir().join(format!("fpcache-explain-{}.json", std::process::id()));
-        let options = format!("--dataset fb:20K --epsilon 64,128 --json {}", json.display());
+    /// The rows of a run with these options.
+    fn rows(options: &str) -> Vec<serde_json::Value> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let json = folder.path().join("rows.json");
+        let options = format!("{options} --json {}", json.display());
         let words = ["fpcache-eval", "explain"].into_iter().chain(options.split_whitespace());
         let Some(Command::Explain(arguments)) = Cli::of(words).expect("options").command else {
             panic!("no `explain`")
         };
         assert_eq!(explain(&arguments).expect("a run"), Verdict::AllRight);
-        let rows: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(&json).expect("rows")).expect("JSON");
-        std::fs::remove_file(&json).expect("it was there");
-        let chosen: Vec<&str> = rows
-            .as_array()
-            .expect("rows")
-            .iter()
-            .filter(|row| row["chosen"] == true)
-            .filter_map(|row| row["form"].as_str())
-            .collect();
-        assert_eq!(chosen, ["seeded"]);
+        serde_json::from_slice(&std::fs::read(&json).expect("rows")).expect("JSON")
+    }
+
+    fn chosen(rows: &[serde_json::Value]) -> Vec<&str> {
+        rows.iter().filter(|row| row["chosen"] == true).filter_map(|row| row["form"].as_str()).collect()
+    }
+
+    #[test]
+    fn a_run_chooses_groups_where_round_trips_are_dear_and_there_is_room() {
+        assert_eq!(chosen(&rows("--dataset fb:20K --epsilon 64,128")), ["seeded"]);
+    }
+
+    #[test]
+    fn pilots_are_chosen_where_slots_are_long() {
+        let rows = rows("--dataset fb:20K --epsilon 64,128 --value-bytes 128");
+        assert!(rows.iter().all(|row| row["is_built"] == true), "{rows:?}");
+        assert_eq!(chosen(&rows), ["pilots"]);
     }
 }

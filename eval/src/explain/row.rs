@@ -105,7 +105,7 @@ impl ExplainRow {
             theta: asked.theta,
             negative: asked.negative,
             form: setting.form.name(),
-            is_built: matches!(setting.form, FormName::Line | FormName::Groups | FormName::Seeded),
+            is_built: setting.form == FormName::Line || setting.form.built().is_some(),
             epsilon: setting.epsilon,
             fill: setting.fill,
             fingerprint_bits: candidate.fingerprint_bits,
