@@ -34,6 +34,7 @@ const BUDGET_PER_KEY: f64 = 100.0 / 60.0;
 /// If options contradict each other or the model, or there is no memory for the keys.
 pub fn run(arguments: &RunArgs, card: &str) -> anyhow::Result<Verdict> {
     let modelled = Modelled::new(arguments, NicSpec::named(card)?)?;
+    modelled.check_length("--lookups", arguments.lookups)?;
     check_json(arguments.json.as_deref())?;
     let bar = Bar::default();
     let keys = modelled.keys(&bar)?;
@@ -61,6 +62,14 @@ impl<'a> Modelled<'a> {
         let systems = systems(arguments)?;
         let (sizes, hosts, fixed) = (sizes(arguments)?, hosts(arguments, nic)?, Fixed::default());
         Ok(Self { arguments, systems, sizes, hosts, fixed })
+    }
+
+    /// Refuses so few operations that next to nothing is measured; `option` is the one that says how many.
+    ///
+    /// # Errors
+    /// Names the least that would do.
+    pub fn check_length(&self, option: &str, operations: u64) -> anyhow::Result<()> {
+        options::check_length(option, operations, &self.hosts)
     }
 
     /// The data set's keys, which stand for longer ones.
@@ -182,6 +191,8 @@ mod tests {
             ("--dataset uniform:10K --key-bytes 4", "8 or more"),
             ("--dataset uniform:10K --value-bytes vary", "a number"),
             ("--dataset uniform:10K --lookups 1000G", "fewer --lookups"),
+            ("--dataset uniform:10K --lookups 3839", "use 3840"),
+            ("--dataset uniform:10K --clients 6 --lookups 59", "use 60"),
             // Before so many keys are drawn.
             ("--dataset uniform:2G --key-bytes 128 --value-bytes 128", "of this machine"),
             ("--dataset uniform:10K --cache 1KiB", "raise"),

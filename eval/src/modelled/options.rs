@@ -80,6 +80,20 @@ pub fn hosts(arguments: &RunArgs, nic: NicSpec) -> anyhow::Result<Hosts> {
     Ok(Hosts { compute_nodes, threads, memory_nodes: u16::try_from(arguments.nodes)?, ..Hosts::paper(nic) })
 }
 
+/// Operations that each client does in the mean at least: what all of them have under way in the end is not measured.
+const LEAST_OF_A_CLIENT: u64 = 10;
+
+/// Refuses so few operations that next to nothing is measured; `option` is the one that says how many.
+pub fn check_length(option: &str, operations: u64, hosts: &Hosts) -> anyhow::Result<()> {
+    let least = LEAST_OF_A_CLIENT * hosts.clients() as u64;
+    ensure!(
+        operations >= least,
+        "{option}: {operations} are too few for {} clients: use {least} or more, or fewer --clients",
+        hosts.clients()
+    );
+    Ok(())
+}
+
 /// Whether there is memory for any of the systems, before it is looked for.
 pub fn check_memory(systems: &[SystemName], sizes: Sizes, keys: u64, lookups: u64) -> anyhow::Result<()> {
     // A request, its key while they are drawn, and what is expected of it.

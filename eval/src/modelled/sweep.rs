@@ -70,6 +70,9 @@ impl Point {
         };
         let mut modelled =
             Modelled::new(&self.run, nic).with_context(|| format!("--values {}", self.value))?;
+        modelled
+            .check_length("--lookups", self.run.lookups)
+            .with_context(|| format!("--values {}", self.value))?;
         if self.over == Over::Epsilon {
             // The other systems with models have the same.
             modelled.fixed.epsilon = Some(self.run.epsilon);
@@ -185,6 +188,7 @@ mod tests {
             ("--over clients --values 48", "nic:cx6-100g"),
             ("--over clients --values 100 --transport nic:cx6-100g", "102"),
             ("--over clients --values x --transport nic:cx6-100g", "--values x"),
+            ("--over clients --values 6,384 --lookups 1K --transport nic:cx6-100g", "use 3840"),
             ("--over key-bytes --values 4 --transport nic:cx6-100g", "8 or more"),
             ("--over memory-nodes --values 65 --transport nic:cx6-100g", "1 to 64"),
             ("--over threads --values 2 --transport nic:cx6-100g", "clients"),

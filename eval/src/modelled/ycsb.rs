@@ -30,6 +30,7 @@ pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
         ensure!(!is_given, "{option}: not with {}: {because}", run.transport.as_str());
     }
     let modelled = Modelled::new(run, NicSpec::named(card)?)?;
+    modelled.check_length("--ops", run.lookups)?;
     check_json(run.json.as_deref())?;
     let bar = Bar::default();
     let keys = modelled.keys(&bar)?;
@@ -37,6 +38,8 @@ pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
     for workload in arguments.workloads() {
         let (loaded, operations, warm) =
             bar.during("drawing operations", 2 * run.lookups, || draw(arguments, &workload, &keys))?;
+        // Where there are not as many keys to insert, there may be fewer.
+        modelled.check_length("--ops", operations.len() as u64 - warm)?;
         eprintln!("workload {}", workload.name);
         let tag = Tag {
             workload: Some((workload.name.to_string(), workload.distribution.to_string())),
@@ -152,6 +155,11 @@ mod tests {
             ("--dataset uniform:10K --workload A --rate 1K", "one operation after the other"),
             ("--dataset uniform:10K --workload A --writes-in-flight 2", "wait for each"),
             ("--dataset uniform:10K --workload A --clients 100", "102"),
+            (
+                "--dataset uniform:10K --workload A --ops 100",
+                "--ops: 100 are too few for 384 clients: use 3840",
+            ),
+            ("--dataset uniform:10K --workload D --ops 6K --inserts 5", "--ops"),
             ("--dataset uniform:10K --workload A --negative 0.5", "omit it"),
             ("--dataset words --workload A", "uniform"),
         ] {
