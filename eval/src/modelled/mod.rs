@@ -37,8 +37,8 @@ pub fn run(arguments: &RunArgs, card: &str) -> anyhow::Result<Verdict> {
     modelled.check_length("--lookups", arguments.lookups)?;
     check_json(arguments.json.as_deref())?;
     let bar = Bar::default();
-    let keys = modelled.keys(&bar)?;
-    let rows = modelled.look_up(&keys, &Tag::default(), &bar)?;
+    let (keys, source) = modelled.keys(&bar)?;
+    let rows = modelled.look_up(&keys, &Tag { source, ..Tag::default() }, &bar)?;
     deliver(&table(&rows), &rows, arguments.json.as_deref())?;
     Ok(Verdict::of(rows.iter().map(Row::wrong).sum()))
 }
@@ -72,11 +72,11 @@ impl<'a> Modelled<'a> {
         options::check_length(option, operations, &self.hosts)
     }
 
-    /// The data set's keys, which stand for longer ones.
+    /// The data set's keys, which stand for longer ones, and where they come from.
     ///
     /// # Errors
     /// If they cannot be had, or there is no memory for any of the systems.
-    pub fn keys(&self, bar: &Bar) -> anyhow::Result<Arc<Vec<u64>>> {
+    pub fn keys(&self, bar: &Bar) -> anyhow::Result<(Arc<Vec<u64>>, String)> {
         let RunArgs { dataset, lookups, .. } = self.arguments;
         if let Some(count) = dataset.count() {
             check_memory(&self.systems, self.sizes, count, *lookups)?;
@@ -86,9 +86,10 @@ impl<'a> Modelled<'a> {
         open.key_bytes = None;
         let dataset = fpcache_client::U64Keys::open(dataset, &open)?;
         announce(dataset.notes());
+        let source = dataset.source().to_owned();
         let keys = Arc::new(dataset.into_keys());
         check_memory(&self.systems, self.sizes, keys.len() as u64, *lookups)?;
-        Ok(keys)
+        Ok((keys, source))
     }
 
     /// Measures lookups: as many to fill caches as are measured.
@@ -188,6 +189,10 @@ mod tests {
             ("--dataset uniform:10K --clients 100", "102"),
             ("--dataset uniform:10K --batch 8", "one key"),
             ("--dataset uniform:10K --plan at-node", "two-stage"),
+            ("--dataset uniform:10K --spin 0s", "--spin: not with nic:cx6-100g"),
+            ("--dataset uniform:10K --capacity 1GiB", "--capacity: not with nic:cx6-100g"),
+            ("--dataset uniform:10K --rounds 5", "the same"),
+            ("--dataset uniform:10K --lookups 5K --shift-every 10K", "--shift-every: not with nic:cx6-100g"),
             ("--dataset uniform:10K --key-bytes 4", "8 or more"),
             ("--dataset uniform:10K --value-bytes vary", "a number"),
             ("--dataset uniform:10K --lookups 1000G", "fewer --lookups"),
@@ -223,6 +228,8 @@ mod tests {
         assert_eq!(first.len(), experiment::SystemName::ALL.len());
         for row in &first {
             let number = |field: &str| row[field].as_f64().expect(field);
+            let fill = (row["system"] == "fpcache").then_some(0.85);
+            assert_eq!((row["fill"].as_f64(), &row["dataset_source"]), (fill, &"generated".into()), "{row}");
             assert!(number("per_second") > 1e5 && number("bytes_per_operation") > 16.0, "{row}");
             assert!(
                 (number("clients"), number("memory_nodes")) == (48.0, 2.0) && row["bound"].is_string(),

@@ -48,9 +48,17 @@ pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
         ("--timeline", arguments.timeline.is_some(), "`fpcache-eval paper --figure 10` has one"),
         ("--url", arguments.url.is_some(), "the memory node is modelled"),
         ("--store-dir", arguments.store.store_dir.is_some(), "the memory node is modelled"),
+        ("--spin", arguments.spin.is_some(), "threads pay for completions as the card says"),
+        ("--capacity", arguments.capacity.is_some(), "regions are as large as their tables"),
+        ("--rounds", arguments.rounds != RunArgs::ROUNDS, "a second run gives the same"),
         ("--inline-bytes", arguments.inline_bytes.is_some(), "all values lie beside their keys"),
         ("--policy", cache.policy.is_some(), "the hot cache goes by heat"),
         ("--on-conflict", cache.on_conflict.is_some(), "lookups go on by what is cheapest"),
+        (
+            "--shift-every",
+            arguments.shift_every.is_some_and(|every| every >= arguments.lookups.saturating_mul(2)),
+            "there are twice as many lookups as --lookups says, before the end of which no other keys become popular",
+        ),
         ("--cold", cache.cold, "caches are filled by as many lookups as are measured"),
     ];
     for (option, is_given, because) in others {

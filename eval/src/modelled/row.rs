@@ -12,6 +12,8 @@ use crate::systems::SystemName;
 /// What is told of an experiment beside its options.
 #[derive(Clone, Debug, Default)]
 pub struct Tag {
+    /// Where the keys come from: a published file, or a stand-in for it, or a generator.
+    pub source: String,
     /// The setting that is swept, and its value as it was written.
     pub swept: Option<(&'static str, String)>,
     /// Of several kinds of operations, what they are called, and how their keys are distributed.
@@ -34,6 +36,8 @@ pub struct Row {
     clients: u32,
     memory_nodes: u32,
     dataset: String,
+    /// published, stand-in, shipped, file or generated.
+    dataset_source: String,
     keys: u64,
     key_bytes: usize,
     value_bytes: usize,
@@ -43,6 +47,8 @@ pub struct Row {
     seed: u64,
     /// Bytes a compute node may keep.
     budget: u64,
+    /// Share of FPCache's slots that hold a record when loaded; the others' are in their parameters.
+    fill: Option<f64>,
     round_trips_per_operation: f64,
     requests_per_operation: f64,
     /// From and to memory nodes, and to other compute nodes.
@@ -77,6 +83,7 @@ impl Row {
             clients: experiment.hosts.clients() as u32,
             memory_nodes: experiment.hosts.memory_nodes.into(),
             dataset: arguments.dataset.to_string(),
+            dataset_source: tag.source.clone(),
             keys: experiment.keys.len() as u64,
             key_bytes: experiment.sizes.key,
             value_bytes: experiment.sizes.value,
@@ -85,6 +92,7 @@ impl Row {
             negative: arguments.negative,
             seed: arguments.seed,
             budget: experiment.budget,
+            fill: (system == SystemName::Fpcache).then(|| arguments.fill()),
             round_trips_per_operation: tally.per_operation(tally.round_trips),
             requests_per_operation: tally.per_operation(tally.requests()),
             bytes_per_operation: tally.per_operation(tally.bytes_from + tally.bytes_to),

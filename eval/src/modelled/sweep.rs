@@ -4,13 +4,14 @@ use anyhow::{Context, bail, ensure};
 use fpcache_workbench::nic::NicSpec;
 
 use super::Modelled;
-use super::options::check_memory;
+use super::options::{check_memory, systems};
 use super::row::{Row, Tag, table};
 use crate::progress::Bar;
 use crate::run::options::RunArgs;
 use crate::run::report::{check_json, deliver};
 use crate::sweep::options::SweepArgs;
 use crate::sweep::points::Over;
+use crate::systems::SystemName;
 use crate::verdict::Verdict;
 
 /// The card of a sweep without `--transport`.
@@ -31,6 +32,12 @@ pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
     for (option, is_given, because) in others {
         ensure!(!is_given, "{option}: not in the model of network cards: {because}");
     }
+    let is_of_fpcache = matches!(arguments.over, Over::Fill | Over::FingerprintBits);
+    ensure!(
+        !is_of_fpcache || systems(&arguments.run)?.contains(&SystemName::Fpcache),
+        "a sweep over {} needs fpcache among the systems, whose alone it is: add it with --system",
+        arguments.over.name()
+    );
     let points = points(arguments)?;
     // All of them are looked at before the first is measured.
     let modelled = points.iter().map(Point::modelled).collect::<anyhow::Result<Vec<_>>>()?;
@@ -39,14 +46,15 @@ pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
     };
     check_json(json)?;
     let bar = Bar::default();
-    let keys = first.keys(&bar)?;
+    let (keys, source) = first.keys(&bar)?;
     for modelled in &modelled {
         check_memory(&modelled.systems, modelled.sizes, keys.len() as u64, arguments.run.lookups)?;
     }
     let mut rows = Vec::new();
     for (at, (point, modelled)) in points.iter().zip(&modelled).enumerate() {
         eprintln!("point {} of {}: {} {}", at + 1, points.len(), arguments.over.name(), point.value);
-        let tag = Tag { swept: Some((arguments.over.name(), point.value.clone())), ..Tag::default() };
+        let swept = Some((arguments.over.name(), point.value.clone()));
+        let tag = Tag { source: source.clone(), swept, workload: None };
         let measured = modelled.look_up(&keys, &tag, &bar);
         rows.extend(measured.with_context(|| format!("--values {}", point.value))?);
     }
@@ -193,6 +201,8 @@ mod tests {
             ("--over memory-nodes --values 65 --transport nic:cx6-100g", "1 to 64"),
             ("--over threads --values 2 --transport nic:cx6-100g", "clients"),
             ("--over epsilon --values 8 --plans auto --transport nic:cx6-100g", "--plan"),
+            ("--over fill --values 0.5,0.9 --system smart,chime --transport nic:cx6-100g", "needs fpcache"),
+            ("--over fingerprint-bits --values 8 --system smart --transport nic:cx6-100g", "needs fpcache"),
             ("--over epsilon --values 8 --out x --transport nic:cx6-100g", "--json"),
         ] {
             let options = format!("--dataset uniform:10K {options}");

@@ -33,7 +33,7 @@ pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
     modelled.check_length("--ops", run.lookups)?;
     check_json(run.json.as_deref())?;
     let bar = Bar::default();
-    let keys = modelled.keys(&bar)?;
+    let (keys, source) = modelled.keys(&bar)?;
     let mut rows = Vec::new();
     for workload in arguments.workloads() {
         let (loaded, operations, warm) =
@@ -42,8 +42,9 @@ pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
         modelled.check_length("--ops", operations.len() as u64 - warm)?;
         eprintln!("workload {}", workload.name);
         let tag = Tag {
+            source: source.clone(),
+            swept: None,
             workload: Some((workload.name.to_string(), workload.distribution.to_string())),
-            ..Tag::default()
         };
         rows.extend(modelled.measure(&loaded, (&operations, warm), &tag, &bar)?);
     }

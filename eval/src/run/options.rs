@@ -186,7 +186,7 @@ pub struct RunArgs {
     pub cache: CacheArgs,
 
     /// Throughput passes per system, interleaved; the median counts
-    #[arg(long, default_value = "3", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = Self::ROUNDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
 
     /// Also write the results as JSON, to a file or, with -, to standard output
@@ -203,6 +203,9 @@ pub struct RunArgs {
 }
 
 impl RunArgs {
+    /// Passes without `--rounds`.
+    pub const ROUNDS: u32 = 3;
+
     /// The options that these words give, as they would stand after `run` on a command line.
     ///
     /// # Errors
