@@ -202,7 +202,7 @@ impl<K: DataKeys> System for ByClient<K> {
     }
 
     fn facts(&self) -> Facts {
-        self.0.facts
+        System::facts(&self.0)
     }
 
     fn reader(&self) -> Self::Reader<'_> {

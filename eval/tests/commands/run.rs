@@ -220,13 +220,15 @@ fn jakiro_answers_by_fetched_results_and_by_server_reply() {
 #[test]
 fn tables_of_groups_are_counted_where_lookups_use_them() {
     for (transport, uses_them) in [("tcp", true), ("shm", false)] {
-        let rows = rows(&format!("--system fpcache --transport {transport} --groups"));
-        let (all, models) =
-            (number(&rows[0], "process_bytes_per_key"), number(&rows[0], "model_bytes_per_key"));
-        // A separator of two bytes for nine slots, of which most hold a key.
-        assert_eq!(all > models + 0.2, uses_them, "{}", rows[0]);
-        assert_eq!(number(&rows[0], "groups_share") > 0.9, uses_them, "{}", rows[0]);
-        assert_eq!(rows[0]["groups"], "plain");
+        let rows = rows(&format!("--system fpcache,fpcache-client --transport {transport} --groups"));
+        assert_eq!(rows.len(), 2);
+        for row in &rows {
+            let (all, models) = (number(row, "process_bytes_per_key"), number(row, "model_bytes_per_key"));
+            // A separator of two bytes for nine slots, of which most hold a key.
+            assert_eq!(all > models + 0.2, uses_them, "{row}");
+            assert_eq!(number(row, "groups_share") > 0.9, uses_them, "{row}");
+            assert_eq!(row["groups"], "plain");
+        }
     }
 }
 
