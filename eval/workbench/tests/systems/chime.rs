@@ -54,6 +54,23 @@ fn inner_nodes_take_the_published_bytes_of_cache() {
 }
 
 #[test]
+fn tables_of_the_source_are_reported_beside_the_budget() {
+    let keys = keys(20_000);
+    let operations = operations(&keys, 20_000, 0, None);
+    let beside = |hot_share| {
+        let options = Options { hot_share, ..Options::published(8 << 20) };
+        run(&keys, &operations, |memory, keys| Chime::new(memory, keys, SMALL, NODES, &options))
+            .footprint
+            .beside
+    };
+    // That for delegation, 4 M entries of 208 bytes, and that for hot entries, 128 MB for 30 MB of them.
+    let delegation = (4 << 20) * 208;
+    assert_eq!(beside(0.0), delegation);
+    let hot = (beside(0.5) - delegation) as f64;
+    assert!(is_near(hot, 0.5 * f64::from(8 << 20) * 128.0 / 30.0), "{hot}");
+}
+
+#[test]
 fn without_copies_every_level_is_read() {
     let keys = keys(100_000);
     let operations = operations(&keys, 20_000, 0, None);
