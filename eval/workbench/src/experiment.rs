@@ -91,10 +91,10 @@ struct Candidate {
     measure: Box<dyn Fn(&Experiment<'_>) -> Result<Measured, BuildError>>,
 }
 
-/// Says that nodes or segments are loaded fuller than published, as ROLEX's leaves are anyway: scans of them are shorter, and inserts
-/// dearer.
-fn fuller(fill: f64, published: f64) -> &'static str {
-    if fill > published { ", loaded fuller" } else { "" }
+/// Says how full nodes or segments are loaded, where that is not as published: of fuller ones scans are shorter, and inserts dearer, as
+/// of ROLEX's leaves, which are full anyway.
+fn loaded(fill: f64, published: f64) -> String {
+    if fill == published { String::new() } else { format!(", fill {fill}") }
 }
 
 /// A plan's name, and `auto` for none.
@@ -109,7 +109,7 @@ impl Candidate {
     fn fpcache(o: Options) -> Self {
         let (bits, plan) = (o.width.bits(), plan_name(o.plan));
         let groups = o.groups.map_or_else(String::new, |choice| format!(" ({choice})"));
-        let full = fuller(o.fill, Options::published(o.budget, Sizes { key: 8, value: 8 }).fill);
+        let full = loaded(o.fill, Options::published(o.budget, Sizes { key: 8, value: 8 }).fill);
         let text = format!(
             "epsilon {}, fingerprints of {bits} bits, {plan}{groups}, {} entries{full}",
             o.epsilon, o.variant
@@ -153,7 +153,7 @@ impl Candidate {
     }
 
     fn chime(o: chime::Options) -> Self {
-        let full = fuller(o.fill, chime::Options::published(o.budget).fill);
+        let full = loaded(o.fill, chime::Options::published(o.budget).fill);
         let text = format!("{:.0} % of the budget for hot entries{full}", 100.0 * o.hot_share);
         Self::index(text, move |memory, keys, sizes, nodes| Ok(Chime::new(memory, keys, sizes, nodes, &o)))
     }
@@ -164,13 +164,13 @@ impl Candidate {
     }
 
     fn sherman(o: sherman::Options) -> Self {
-        let full = fuller(o.fill, sherman::Options::published(o.budget).fill);
+        let full = loaded(o.fill, sherman::Options::published(o.budget).fill);
         let text = format!("leaves of {}{full}", o.leaf_slots);
         Self::index(text, move |memory, keys, sizes, nodes| Ok(Sherman::new(memory, keys, sizes, nodes, &o)))
     }
 
     fn dmtree(o: dmtree::Options) -> Self {
-        let full = fuller(o.fill, dmtree::Options::published(o.budget).fill);
+        let full = loaded(o.fill, dmtree::Options::published(o.budget).fill);
         let text = format!("{:.0} % of the budget for fingerprints{full}", 100.0 * o.fingerprint_share);
         Self::index(text, move |memory, keys, sizes, nodes| Ok(DmTree::new(memory, keys, sizes, nodes, &o)))
     }
@@ -369,5 +369,32 @@ impl Experiment<'_> {
     fn measure(&self, system: impl System) -> Measured {
         let bench = Bench::new(system, &self.hosts, self.operations, Oracle::new(Arc::clone(&self.keys)));
         bench.run_in_windows(self.hosts, self.warm, self.window.unwrap_or(u64::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::nic::NicSpec;
+
+    #[test]
+    fn candidates_that_differ_in_fill_alone_are_all_tried() {
+        let fixed = Fixed { epsilon: Some(8), plan: Some(Plan::Range), ..Fixed::default() };
+        let experiment = Experiment {
+            keys: Arc::default(),
+            sizes: Sizes { key: 8, value: 8 },
+            hosts: Hosts::paper(NicSpec::CX6_100G),
+            budget: 1 << 20,
+            operations: &[],
+            warm: 0,
+            fixed,
+            window: None,
+            search: None,
+        };
+        let all = Candidate::of(SystemName::FpCache, Parameters::Best, &experiment);
+        for fill in ["fill 1", "fill 0.95"] {
+            assert_eq!(all.iter().filter(|one| one.text.ends_with(fill)).count(), 1, "{fill}");
+        }
+        assert!(!all[0].text.contains("fill"), "{}", all[0].text);
     }
 }
