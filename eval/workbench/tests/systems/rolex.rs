@@ -34,6 +34,22 @@ fn a_lookup_is_a_doorbell_of_three_leaves() {
 }
 
 #[test]
+fn wider_error_bounds_take_the_leaves_that_are_said_of_them() {
+    let said = include_str!("../../src/rolex/README.md");
+    assert!(said.contains(" 2ε / 16 + 1 = 3 leaves"), "another formula is said");
+    let keys = keys(50_000);
+    let operations = operations(&keys, 20_000, 0, None);
+    for epsilon in [8, 64, 128] {
+        let options = Options { epsilon, ..Options::published(64 << 20) };
+        let built =
+            |memory: &mut _, keys: &_| Rolex::new(memory, keys, SMALL, NODES, &options).expect("models fit");
+        let tally = run(&keys, &operations, built).tally;
+        let leaves = f64::from(2 * epsilon) / 16.0 + 1.0;
+        assert!(is_near(tally.per_operation(tally.reads), leaves), "{epsilon}: {tally:?}");
+    }
+}
+
+#[test]
 fn without_the_leaf_table_it_is_fetched_first() {
     let keys = keys(50_000);
     let operations = operations(&keys, 20_000, 0, None);

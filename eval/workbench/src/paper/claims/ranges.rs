@@ -16,7 +16,7 @@ const NOT_CACHED: &str =
 const FILTERED: &str = "every lookup of the workload is of a key that is there, for which a filter spares nothing: these are range \
                         reads of whole windows; one that knows a key's slot, at best, READs one record in one round trip";
 /// Leaves of 16.
-const WHOLE_LEAVES: &str = "leaves are READ whole, (2 epsilon + 16) / 16 + 1 of them";
+const WHOLE_LEAVES: &str = "leaves are READ whole, 2 epsilon / 16 + 1 of them";
 
 /// One system over another in one setting and a measure.
 fn compare(
