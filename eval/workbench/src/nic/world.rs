@@ -94,6 +94,8 @@ pub struct Hosts {
     pub compute_nodes: u16,
     /// Threads of each.
     pub threads: u16,
+    /// Compute nodes, the last ones, that have one thread fewer, where each thread has one client.
+    pub with_fewer: u16,
     /// Clients that take turns on each thread.
     pub coroutines: u16,
     /// A thread's time for an operation, besides that for its requests.
@@ -107,12 +109,33 @@ pub struct Hosts {
 impl Hosts {
     /// The FPCache paper's: six compute nodes of 64 threads, one memory node, one core of which makes a table's changes.
     pub const fn paper(nic: NicSpec) -> Self {
-        Self { nic, compute_nodes: 6, threads: 64, coroutines: 1, operation: 0, memory_nodes: 1, cores: 1 }
+        Self {
+            nic,
+            compute_nodes: 6,
+            threads: 64,
+            with_fewer: 0,
+            coroutines: 1,
+            operation: 0,
+            memory_nodes: 1,
+            cores: 1,
+        }
+    }
+
+    /// The same with so many threads of all compute nodes together, of which some nodes may have one fewer than others.
+    #[must_use]
+    pub const fn with_threads(self, threads: u16) -> Self {
+        let each = threads.div_ceil(self.compute_nodes);
+        Self { threads: each, with_fewer: each * self.compute_nodes - threads, ..self }
+    }
+
+    /// Threads of all compute nodes together.
+    pub(super) const fn all_threads(&self) -> usize {
+        self.compute_nodes as usize * self.threads as usize - self.with_fewer as usize
     }
 
     /// Clients of all compute nodes together.
     pub const fn clients(&self) -> usize {
-        self.compute_nodes as usize * self.threads as usize * self.coroutines as usize
+        self.all_threads() * self.coroutines as usize
     }
 
     /// The compute node of a client: neighbours are spread.
@@ -122,7 +145,7 @@ impl Hosts {
 
     /// The thread of a client, among those of all nodes.
     const fn thread_of(&self, client: usize) -> usize {
-        client % (self.compute_nodes as usize * self.threads as usize)
+        client % self.all_threads()
     }
 }
 
@@ -209,7 +232,7 @@ impl World {
             memory: cards(hosts.memory_nodes),
             compute: cards(hosts.compute_nodes),
             cores,
-            threads: vec![Server::default(); usize::from(hosts.compute_nodes) * usize::from(hosts.threads)],
+            threads: vec![Server::default(); hosts.all_threads()],
             flights: vec![Flight::default(); hosts.clients()],
             held: vec![Held::new(); usize::from(hosts.memory_nodes) + usize::from(hosts.compute_nodes)],
             one_source: hosts.memory_nodes <= 1,

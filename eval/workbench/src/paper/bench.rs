@@ -172,12 +172,9 @@ impl<'p> Bench<'p> {
         stage: &'o Stage,
         search: Option<&'o Experiment<'o>>,
     ) -> Experiment<'o> {
-        let paper = Hosts::paper(self.scale.nic);
-        // Fewer threads leave some of their nodes with fewer than others.
-        let threads = setting.clients.div_ceil(paper.compute_nodes);
         Experiment {
             sizes: setting.sizes,
-            hosts: Hosts { threads, ..paper },
+            hosts: Hosts::paper(self.scale.nic).with_threads(setting.clients),
             budget: setting.budget_mb * 1_000_000 * stage.keys / KEYS,
             operations: &stage.operations,
             warm: stage.warm,
@@ -209,4 +206,25 @@ pub(super) fn each<T: Sync, R: Send>(threads: usize, all: &[T], make: impl Fn(&T
     let mut made = made.into_inner().unwrap_or_else(PoisonError::into_inner);
     made.sort_unstable_by_key(|(number, _)| *number);
     made.into_iter().map(|(_, result)| result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::claims::C;
+    use super::*;
+
+    #[test]
+    fn a_setting_has_the_clients_that_it_says() {
+        let bench = Bench::new(Scale { keys: 1_000, nic: NicSpec::CX6_100G, seed: 1 }, 1, None);
+        let keys: Arc<Vec<u64>> = Arc::new((1..=1_000).collect());
+        for clients in [64, 128, 384] {
+            let setting = Setting { clients, ..C };
+            let stage = Stage::new(&keys, &setting, 1);
+            let hosts = bench.experiment(&setting, &stage, None).hosts;
+            assert_eq!(hosts.clients(), usize::from(clients));
+            let mut of_nodes = [0; 6];
+            (0..hosts.clients()).for_each(|client| of_nodes[hosts.node_of(client)] += 1);
+            assert!(of_nodes.iter().all(|of| of_nodes[0] - of <= 1), "{of_nodes:?}");
+        }
+    }
 }
