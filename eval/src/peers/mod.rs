@@ -3,6 +3,7 @@
 mod options;
 mod row;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -307,9 +308,11 @@ fn measure<'a, 'k>(
         .iter()
         .filter_map(|(at, row)| Some(Peer { system: &**made.systems.get((*at)?)?, row: row.clone() }))
         .collect();
-    let first = |count: usize| Lookups { keys: &all.keys[..count], expected: &all.expected[..count] };
-    let of = |peer: &Peer<'_>, count: usize| Workload {
-        lookups: first(count.min(all.len())),
+    let of = |peer: &Peer<'_>, count: usize, round: usize| Workload {
+        lookups: {
+            let part = part_of(round, count, all.len());
+            Lookups { keys: &all.keys[part.clone()], expected: &all.expected[part] }
+        },
         batch: peer.row.keys_per_call as usize,
         warm_up: Some(&all.keys[..(count / 10).clamp(1, all.len())]),
         ..*workload
@@ -317,10 +320,10 @@ fn measure<'a, 'k>(
     let (mut mismatches, mut counts) = (Vec::new(), Vec::new());
     let [compared, tried] = [COMPARED, TRIED].map(|most| most.min(workload.dataset.len()).max(1));
     for peer in &peers {
-        mismatches.push(peer.system.verify(&of(peer, compared), bar)?.mismatches);
+        mismatches.push(peer.system.verify(&of(peer, compared, 0), bar)?.mismatches);
         counts.push(count_for(tried, arguments.seconds, |count| {
             let begun = Instant::now();
-            peer.system.throughput(&of(peer, count))?;
+            peer.system.throughput(&of(peer, count, 0))?;
             Ok(begun.elapsed())
         })?);
     }
@@ -330,7 +333,8 @@ fn measure<'a, 'k>(
         for round in 0..rounds {
             for turn in 0..peers.len() {
                 let which = (round + turn) % peers.len();
-                passes[which].push(peers[which].system.throughput(&of(&peers[which], counts[which]))?);
+                let workload = of(&peers[which], counts[which], round);
+                passes[which].push(peers[which].system.throughput(&workload)?);
                 fpcache_datasets::Progress::advance(bar, (round * peers.len() + turn + 1) as u64);
             }
         }
@@ -338,7 +342,8 @@ fn measure<'a, 'k>(
     })?;
     let mut figures = Vec::new();
     for (at, peer) in peers.iter().enumerate() {
-        let latency = bar.during("measuring latency", 1, || peer.system.latency(&of(peer, counts[at])))?;
+        let latency =
+            bar.during("measuring latency", 1, || peer.system.latency(&of(peer, counts[at], rounds)))?;
         let lookups = counts[at].min(all.len());
         figures
             .push(Figures::new(lookups, &passes[at], &latency, mismatches[at]).context("no pass was run")?);
@@ -349,6 +354,14 @@ fn measure<'a, 'k>(
         ..row.clone()
     };
     Ok(made.rows.iter().map(with_figures).collect())
+}
+
+/// Where in a stream of so many lookups those of a pass stand: one after the other, from the beginning again where they end, so that
+/// systems with shorter passes meet other keys in each.
+fn part_of(round: usize, count: usize, all: usize) -> Range<usize> {
+    let count = count.min(all);
+    let begin = round.wrapping_mul(count) % (all - count + 1);
+    begin..begin + count
 }
 
 /// Lookups that take about so many seconds, but no fewer than are `tried` first.
@@ -412,4 +425,19 @@ fn report(arguments: &PeersArgs, rows: &[PeerRow]) -> anyhow::Result<Verdict> {
     let rows: Vec<row::Asked> = rows.iter().map(of).collect();
     deliver(&text, &rows, arguments.json.as_deref())?;
     Ok(Verdict::of(mismatches))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_that_are_shorter_than_the_stream_meet_other_lookups_each() {
+        assert_eq!([0, 1, 2].map(|round| part_of(round, 100, 1_000)), [0..100, 100..200, 200..300]);
+        assert_eq!([0, 1].map(|round| part_of(round, 2_000, 1_000)), [0..1_000, 0..1_000]);
+        for (round, count) in (0..50).flat_map(|round| [(round, 1), (round, 30), (round, 99), (round, 100)]) {
+            let part = part_of(round, count, 100);
+            assert!(part.len() == count && part.end <= 100, "{round}: {part:?}");
+        }
+    }
 }
