@@ -133,6 +133,10 @@ fn explanation(row: &Row) -> String {
     else {
         return String::new();
     };
+    let fingerprints = match bits {
+        0 => "no fingerprints".to_owned(),
+        bits => format!("{bits}-bit fingerprints"),
+    };
     let loaded = row.load_s.map(|s| format!(", loaded in {s:.2} s")).unwrap_or_default();
     let shares = [
         ("cached", row.cached_share),
@@ -148,7 +152,7 @@ fn explanation(row: &Row) -> String {
         .map(|(name, share)| format!("{:.0} % {name}", 100.0 * share))
         .collect();
     format!(
-        "{system}: {} segments of {:.0} keys on average, models {} ({:.3} B/key); epsilon {epsilon}, {bits}-bit fingerprints, fill \
+        "{system}: {} segments of {:.0} keys on average, models {} ({:.3} B/key); epsilon {epsilon}, {fingerprints}, fill \
          {fill}{loaded}\n{system}: plan {plan} ({}), {:.4} false candidates per lookup\n{}",
         human(segments),
         row.keys as f64 / segments as f64,
