@@ -6,7 +6,7 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::read::Scan;
 
-use super::range::on_range;
+use super::range::{Ranges, on_range};
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
 use crate::error::ClientError;
@@ -26,8 +26,7 @@ impl<K: BuildKeys> Pool<K> {
         loop {
             let ranges = self.follow(held);
             let index = ranges.index_of(start);
-            let own_end = ranges.ranges[index].end.as_ref();
-            let before = own_end.filter(|own| end.is_none_or(|end| Borrow::<K::Key>::borrow(*own) < end));
+            let before = ranges.end_before(index, end);
             let span = (start, before.map(Borrow::borrow).or(end));
             let left = tries.left();
             let scanned = on_range!(self, ranges, held, index, left, (core, own) => core.scan_part(own, span, limit, left, &mut take));
@@ -50,8 +49,7 @@ impl<K: BuildKeys> Pool<K> {
         loop {
             let ranges = self.follow(held);
             let index = ranges.index_of(start);
-            let own_end = ranges.ranges[index].end.as_ref();
-            let before = own_end.filter(|own| end.is_none_or(|end| Borrow::<K::Key>::borrow(*own) < end));
+            let before = ranges.end_before(index, end);
             let span = (start, before.map(Borrow::borrow).or(end));
             let left = tries.left();
             let counted =
@@ -61,5 +59,13 @@ impl<K: BuildKeys> Pool<K> {
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
             }
         }
+    }
+}
+
+impl<K: BuildKeys> Ranges<K> {
+    /// Where a range ends, if what goes up to `end` goes on after it.
+    fn end_before(&self, index: usize, end: Option<&K::Key>) -> Option<&K::Owned> {
+        let own_end = self.ranges[index].end.as_ref();
+        own_end.filter(|own| end.is_none_or(|end| Borrow::<K::Key>::borrow(*own) < end))
     }
 }

@@ -190,6 +190,7 @@ mod tests {
             ("--dataset uniform:10K --batch 8", "one key"),
             ("--dataset uniform:10K --plan at-node", "two-stage"),
             ("--dataset uniform:10K --spin 0s", "--spin: not with nic:cx6-100g"),
+            ("--dataset uniform:10K --fingerprint-bits none", "--fingerprint-bits none: not with nic"),
             ("--dataset uniform:10K --capacity 1GiB", "--capacity: not with nic:cx6-100g"),
             ("--dataset uniform:10K --rounds 5", "the same"),
             ("--dataset uniform:10K --lookups 5K --shift-every 10K", "--shift-every: not with nic:cx6-100g"),

@@ -1,6 +1,7 @@
 //! What the options of `run` mean in the model, and which of them mean nothing there.
 
 use anyhow::{Context, ensure};
+use fpcache::fingerprint::WidthChoice;
 use fpcache_client::{Plan, PlanChoice};
 use fpcache_datasets::KeyKind;
 use fpcache_datasets::count::{human, human_bytes};
@@ -52,6 +53,11 @@ pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
         ("--capacity", arguments.capacity.is_some(), "regions are as large as their tables"),
         ("--rounds", arguments.rounds != RunArgs::ROUNDS, "a second run gives the same"),
         ("--inline-bytes", arguments.inline_bytes.is_some(), "all values lie beside their keys"),
+        (
+            "--fingerprint-bits none",
+            arguments.fingerprint_bits == WidthChoice::None,
+            "the modelled segments have fingerprints; --system range reads slots alone",
+        ),
         ("--policy", cache.policy.is_some(), "the hot cache goes by heat"),
         ("--on-conflict", cache.on_conflict.is_some(), "lookups go on by what is cheapest"),
         (

@@ -10,9 +10,10 @@
 //!          24 live records u32 · 28 checksum u32 (of the 28 bytes before it)
 //! ```
 //!
-//! Fingerprint `i` belongs to slot `i`; a table can have none, and its segments then begin with their slots. The arrays are packed: at 8-byte keys and values, 8-bit fingerprints and fill
-//! 0.85 a record costs 29.4 bytes, and aligning both arrays of a 169-record segment to cache lines would add a third
-//! of a byte to that. Lookups never read the header; it lets a segment be understood without its directory.
+//! Fingerprint `i` belongs to slot `i`; a table can have none, and then slots follow the header. The arrays are packed: at
+//! 8-byte keys and values, 8-bit fingerprints and fill 0.85 a record costs 29.4 bytes, and aligning both arrays of a
+//! 169-record segment to cache lines would add a third of a byte to that. Lookups never read the header; it lets a
+//! segment be understood without its directory.
 
 use fpcache_index::Window;
 use xxhash_rust::xxh3::xxh3_64;

@@ -64,6 +64,30 @@ fn groups_are_chosen_where_round_trips_are_dear_and_none_where_memory_is_mapped(
 }
 
 #[test]
+fn fingerprints_that_groups_make_worthless_are_offered_to_be_left_out() {
+    let keys = uneven(30_000);
+    let rdma = lookups(FabricCosts::RDMA, None);
+    let with_groups = tuned(&keys, &rdma, Forced::default());
+    let worth = with_groups.fingerprints.expect("there are some");
+    assert!(worth.is_nothing() && worth.times >= 1.0, "{worth:?}");
+    // Of a slot of 24 bytes, beside its share of a table.
+    let stored = f64::from(with_groups.chosen().parameters.fingerprint_bits()) / 8.0;
+    assert!((worth.share - stored / (24.0 + stored)).abs() < 0.01, "{worth:?}");
+    assert!(with_groups.to_string().contains("--fingerprint-bits none"), "{with_groups}");
+    // Long slots without groups are found by them alone, at a fraction of the window's bytes.
+    let forced = Forced { groups: Some(None), epsilon: Some(64), ..Forced::default() };
+    let slow = lookups(FabricCosts { byte: 1.0, ..FabricCosts::RDMA }, None);
+    let long = RecordShape::fixed(8, 128);
+    let by_windows = tune(&sample(&keys), long, &slow, 0.1, &forced).expect("a choice");
+    let worth = by_windows.fingerprints.expect("there are some");
+    assert!(!worth.is_nothing() && worth.times > 1.5, "{worth:?}");
+    assert!(!by_windows.to_string().contains("--fingerprint-bits"), "{by_windows}");
+    let without = tuned(&keys, &rdma, Forced { width: Some(WidthChoice::None), ..Forced::default() });
+    assert_eq!((without.fingerprints, without.chosen().parameters.fingerprint_bits()), (None, 0));
+    assert!(without.to_string().contains("no fingerprints"), "{without}");
+}
+
+#[test]
 fn what_is_forced_is_all_that_is_compared() {
     let keys = scattered(20_000);
     let lookups = lookups(FabricCosts::RDMA, None);

@@ -154,6 +154,19 @@ mod tests {
         (root.len() as u64, encode_root::<ByteKeys>(&root).len() as u64)
     }
 
+    #[test]
+    fn what_cannot_be_had_whole_is_left_to_others() {
+        const PAGE: u64 = 4096;
+        let free = Extent { offset: 0, len: 5 * PAGE };
+        let (mut aside, mut space) = (Aside::default(), Space::new([free]));
+        assert!(aside.fill(2, PAGE, 64, &mut space));
+        let left = space.free_bytes();
+        // Too many pages; and room for all of these, but not for the root.
+        assert!(!aside.fill(6, PAGE, 64, &mut space) && !aside.fill(4, PAGE, 2 * PAGE, &mut space));
+        assert_eq!((space.free_bytes(), aside.pages.len()), (left, 2));
+        assert!(aside.fill(4, PAGE, 64, &mut space));
+    }
+
     fn separators() -> impl Strategy<Value = Vec<Vec<u8>>> {
         let lo = (0..3usize, 0..4000usize, prop::collection::vec(any::<u8>(), 1..60))
             .prop_map(|(kind, deep, rest)| [&vec![b'x'; [0, 40, deep][kind]][..], &rest].concat());
