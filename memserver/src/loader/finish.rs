@@ -13,6 +13,7 @@ use super::{LoadError, Loader};
 use crate::allocator::Exhausted;
 use crate::space::Extent;
 use crate::table::room::aside::Separators;
+use crate::table::room::fullness::kept_for_compaction_of;
 use crate::table::values::ExternalValues;
 use crate::uploads::Upload;
 
@@ -119,6 +120,7 @@ impl<K: BuildKeys> Loader<K> {
         let offset = self.allocator.allocate(bytes.len()).map_err(|Exhausted| self.full())?;
         region.write_bytes(offset, &bytes)?;
         published.push(Extent::new(offset, bytes.len() as u64));
+        self.leave_room(&separators)?;
         let encoders = K::encode_encoders(&self.encoders);
         region.write_bytes(self.encoders_at, &encoders)?;
         let record = TableRecord {
@@ -152,6 +154,17 @@ impl<K: BuildKeys> Loader<K> {
             next_generation: self.next_generation,
             external: std::mem::take(&mut self.external),
         })
+    }
+
+    /// Whether there is the memory that replacing the table's segments needs to begin with: in a region
+    /// that its load filled to the brim, not even what was deleted could ever be used again.
+    fn leave_room(&self, separators: &Separators) -> Result<(), LoadError> {
+        let grant = self.allocator.grant();
+        let directory = separators.directory_room::<K>(self.descriptors.len() as u64);
+        let needed = directory.bytes(K::PAGE_BYTES as u64) + kept_for_compaction_of(grant.reach());
+        // What is restored was there before, and is served as far as it can be.
+        let has_room = self.allocator.used() + needed <= grant.reach() || grant.is_restoring();
+        if has_room { Ok(()) } else { Err(self.full()) }
     }
 
     /// Drops some of the memory of an aborted load, for about a tenth of a millisecond; `true` if

@@ -11,7 +11,7 @@ use crate::common::requests::{Writer, value};
 use fpcache::fingerprint::{FingerprintWidth, WidthChoice};
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{Grouping, RecordShape, RecordToken, TableParameters};
-use fpcache::message::{WriteKind, WriteStatus};
+use fpcache::message::{Refusal, WriteKind, WriteStatus};
 use fpcache_fabric::{Service, SharedMemory, Work};
 use fpcache_memserver::MemoryNode;
 use proptest::prelude::*;
@@ -21,11 +21,18 @@ fn node<T: TestKeys>(
     parameters: TableParameters,
     records: &BTreeMap<Key<T>, Vec<u8>>,
 ) -> MemoryNode<T::Space> {
+    try_node::<T>(capacity, parameters, records).expect("room")
+}
+
+fn try_node<T: TestKeys>(
+    capacity: usize,
+    parameters: TableParameters,
+    records: &BTreeMap<Key<T>, Vec<u8>>,
+) -> Result<MemoryNode<T::Space>, Refusal> {
     let region = Arc::new(SharedMemory::anonymous(capacity).expect("memory"));
     let mut node = MemoryNode::new(region, 1, 0, Instant::now()).expect("a region");
-    node.load_records(parameters, T::encoders(), records.iter().map(|(key, value)| (key.clone(), value)))
-        .expect("room");
-    node
+    let records = records.iter().map(|(key, value)| (key.clone(), value));
+    node.load_records(parameters, T::encoders(), records).map(|_| node)
 }
 
 #[derive(Clone, Debug)]
@@ -203,6 +210,34 @@ fn a_full_region_refuses_inserts_and_goes_on_with_everything_else<T: TestKeys>()
     node.audit().expect("every byte is right");
 }
 
+/// Loaded into the smallest region that takes it: what replaces segments later must have been left room.
+fn a_table_that_was_loaded_to_the_brim_takes_other_records_for_deleted_ones<T: TestKeys>() {
+    let loaded: Vec<u64> = (0..4000).collect();
+    let records = records::<T>(&loaded);
+    let load = |capacity| try_node::<T>(capacity, T::parameters(8), &records);
+    let (mut too_small, mut enough) = (32 << 10, 16 << 20);
+    while too_small + 4096 < enough {
+        let middle = (too_small + (enough - too_small) / 2) & !4095;
+        *(if load(middle).is_ok() { &mut enough } else { &mut too_small }) = middle;
+    }
+    let mut node = load(enough).expect("room");
+    let mut writer = Writer::<T>::new(1);
+    let mut put = |node: &mut MemoryNode<T::Space>, kind, key: u64| {
+        writer.one(node, kind, key, RecordToken::default(), &value::<T>(key, 7, 8)).status
+    };
+    for key in &loaded[..3500] {
+        assert_eq!(put(&mut node, WriteKind::Delete, *key), WriteStatus::Done);
+    }
+    // All go to where few were deleted.
+    let taken = (10_000..12_000).filter(|key| {
+        while node.work() == Work::More {}
+        put(&mut node, WriteKind::Insert, *key) == WriteStatus::Done
+    });
+    let taken = taken.count();
+    assert!(taken > 1900, "{taken} of 2000 in a region of {enough} bytes");
+    node.audit().expect("every byte is right");
+}
+
 fn a_repeated_request_is_answered_and_not_applied_again<T: TestKeys>() {
     let mut node = node::<T>(1 << 20, T::parameters(8), &BTreeMap::new());
     let new = value::<T>(5, 1, 8);
@@ -227,5 +262,6 @@ for_all_keys_and_long_values!(
     every_write_ends_as_in_a_btreemap,
     a_store_grows_from_nothing_in_every_order_and_shrinks_to_nothing,
     a_full_region_refuses_inserts_and_goes_on_with_everything_else,
+    a_table_that_was_loaded_to_the_brim_takes_other_records_for_deleted_ones,
     a_repeated_request_is_answered_and_not_applied_again,
 );

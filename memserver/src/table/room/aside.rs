@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::ops::Range;
 
 use fpcache::key_space::BuildKeys;
+use fpcache::layout::DirectoryPage;
 use fpcache::models::Segment;
 use fpcache_index::Directory;
 
@@ -15,6 +16,25 @@ use crate::space::{Extent, Space};
 pub(super) struct Aside {
     pub(super) pages: Vec<Extent>,
     pub(super) root: Option<Extent>,
+}
+
+/// What a directory takes of the region.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DirectoryRoom {
+    pages: u64,
+    root_bytes: u64,
+}
+
+impl DirectoryRoom {
+    /// Bytes that [`Aside::fill`] takes where it has nothing yet, for pages of so many.
+    pub(crate) fn bytes(self, page_bytes: u64) -> u64 {
+        self.pages * page_bytes + with_some_more(self.root_bytes).next_multiple_of(8)
+    }
+}
+
+/// Bytes to take for a root, so that it does not move with every page.
+fn with_some_more(root_bytes: u64) -> u64 {
+    root_bytes + root_bytes / 4
 }
 
 /// Where separators vary in length: what those of a directory come to in its pages.
@@ -65,9 +85,20 @@ impl Separators {
         self.own = (self.own + new).saturating_sub(old);
     }
 
+    /// What the next directory takes at most, if this one has so many segments: there may be a quarter
+    /// more by the time it is written.
+    pub(crate) fn directory_room<K: BuildKeys>(&self, segments: u64) -> DirectoryRoom {
+        let segments = segments + segments / 4;
+        let (pages, entry) = match K::FIXED_BYTES {
+            Some(bytes) => (segments / DirectoryPage::most_descriptors::<K>() as u64 + 2, bytes as u64 + 8),
+            None => self.pages::<K>(segments),
+        };
+        DirectoryRoom { pages, root_bytes: pages * entry }
+    }
+
     /// Most pages that so many segments take with separators like these, and most bytes of a page's
     /// entry in the root.
-    pub(super) fn pages<K: BuildKeys>(&self, segments: u64) -> (u64, u64) {
+    fn pages<K: BuildKeys>(&self, segments: u64) -> (u64, u64) {
         /// Bytes of a descriptor beside its separator's own ones.
         const DESCRIPTOR: u64 = 40;
         let own = self.own + self.own / 4;
@@ -80,18 +111,19 @@ impl Separators {
 }
 
 impl Aside {
-    /// Adds what is missing for a directory of this many pages, from free memory; `false` if there
-    /// is not enough, and nothing is kept of what there was, which others may need to free more.
-    pub(super) fn fill(&mut self, pages: u64, page_bytes: u64, root_bytes: u64, space: &mut Space) -> bool {
+    /// Adds what is missing for a directory, from free memory; `false` if there is not enough, and
+    /// nothing is kept of what there was, which others may need to free more.
+    pub(super) fn fill(&mut self, needed: DirectoryRoom, page_bytes: u64, space: &mut Space) -> bool {
         let before = self.pages.len();
-        let is_filled = self.take_missing(pages, page_bytes, root_bytes, space);
+        let is_filled = self.take_missing(needed, page_bytes, space);
         if !is_filled {
             self.pages.drain(before..).for_each(|page| space.put(page));
         }
         is_filled
     }
 
-    fn take_missing(&mut self, pages: u64, page_bytes: u64, root_bytes: u64, space: &mut Space) -> bool {
+    fn take_missing(&mut self, needed: DirectoryRoom, page_bytes: u64, space: &mut Space) -> bool {
+        let DirectoryRoom { pages, root_bytes } = needed;
         while (self.pages.len() as u64) < pages {
             match space.take(page_bytes) {
                 Some(page) => self.pages.push(page),
@@ -104,8 +136,7 @@ impl Aside {
         }
         let fits = self.root.is_some_and(|root| root.len >= root_bytes);
         if !fits || self.root.is_some_and(|root| root.len > 4 * root_bytes.max(64)) {
-            // Some more, so that it does not move with every page.
-            match space.take(root_bytes + root_bytes / 4) {
+            match space.take(with_some_more(root_bytes)) {
                 Some(root) => self.root.replace(root).into_iter().for_each(|old| space.put(old)),
                 None if fits => {}
                 None => return false,
@@ -159,12 +190,14 @@ mod tests {
         const PAGE: u64 = 4096;
         let free = Extent { offset: 0, len: 5 * PAGE };
         let (mut aside, mut space) = (Aside::default(), Space::new([free]));
-        assert!(aside.fill(2, PAGE, 64, &mut space));
+        let needed = |pages, root_bytes| DirectoryRoom { pages, root_bytes };
+        assert!(aside.fill(needed(2, 64), PAGE, &mut space));
         let left = space.free_bytes();
         // Too many pages; and room for all of these, but not for the root.
-        assert!(!aside.fill(6, PAGE, 64, &mut space) && !aside.fill(4, PAGE, 2 * PAGE, &mut space));
+        assert!(!aside.fill(needed(6, 64), PAGE, &mut space));
+        assert!(!aside.fill(needed(4, 2 * PAGE), PAGE, &mut space));
         assert_eq!((space.free_bytes(), aside.pages.len()), (left, 2));
-        assert!(aside.fill(4, PAGE, 64, &mut space));
+        assert!(aside.fill(needed(4, 64), PAGE, &mut space));
     }
 
     fn separators() -> impl Strategy<Value = Vec<Vec<u8>>> {

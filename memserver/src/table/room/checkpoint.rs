@@ -60,14 +60,18 @@ struct Checkpoint<K: BuildKeys> {
 impl<K: BuildKeys> Room<K> {
     /// Whether the memory that the next directory needs is there.
     pub(crate) fn set_aside(&mut self, segments: &Segments<K>) -> bool {
-        // Room for a quarter more segments by the time it is written.
-        let segments = segments.directory.len() as u64;
-        let segments = segments + segments / 4;
-        let (pages, entry) = match K::FIXED_BYTES {
-            Some(bytes) => (segments / DirectoryPage::most_descriptors::<K>() as u64 + 2, bytes as u64 + 8),
-            None => self.publication.separators.pages::<K>(segments),
-        };
-        self.publication.aside.fill(pages, K::PAGE_BYTES as u64, pages * entry, &mut self.space)
+        let needed = self.publication.separators.directory_room::<K>(segments.directory.len() as u64);
+        self.publication.aside.fill(needed, K::PAGE_BYTES as u64, &mut self.space)
+    }
+
+    /// The same for a table that was just loaded, before others who share the budget take that memory,
+    /// if it is little of what the table takes. Else it is set aside with the first new segment.
+    pub(crate) fn set_aside_after_load(&mut self, segments: &Segments<K>) {
+        const SHARE: u64 = 64;
+        let needed = self.publication.separators.directory_room::<K>(segments.directory.len() as u64);
+        if needed.bytes(K::PAGE_BYTES as u64) <= self.record.used / SHARE {
+            self.set_aside(segments);
+        }
     }
 
     /// Whether a new directory is due: one is begun, half of the log was used since the last, or

@@ -63,6 +63,11 @@ impl Level {
     }
 }
 
+/// Bytes that only compaction may use, of a region that can have so many.
+pub(crate) fn kept_for_compaction_of(capacity: u64) -> u64 {
+    (capacity / KEPT_SHARE).min(MOST_KEPT)
+}
+
 impl<K: BuildKeys> Room<K> {
     fn level(&self, segments: &Segments<K>) -> Level {
         Level { keys: segments.keys, free: self.space.free_bytes() + self.space.quarantined_bytes() }
@@ -116,7 +121,7 @@ impl<K: BuildKeys> Room<K> {
     }
 
     pub(crate) fn kept_for_records(&self) -> u64 {
-        (self.space.end_in_reach() / KEPT_SHARE).min(MOST_KEPT)
+        kept_for_compaction_of(self.space.end_in_reach())
     }
 
     /// Has segments compacted when they take this many bytes too much.

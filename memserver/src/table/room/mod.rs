@@ -10,7 +10,7 @@
 pub(crate) mod aside;
 mod checkpoint;
 mod emptying;
-mod fullness;
+pub(crate) mod fullness;
 
 use std::time::Instant;
 
@@ -278,12 +278,12 @@ impl<K: BuildKeys> Room<K> {
         segments: &Segments<K>,
         parts: usize,
     ) -> Result<(), TableError> {
+        if parts as u64 > self.record.log_records {
+            return Err(TableError::no_room(superblock));
+        }
         let needed = superblock.current().log_head + parts as u64 - self.record.checkpoint;
         if needed > self.record.log_records {
             self.finish_checkpoint(superblock, segments)?;
-            if parts as u64 > self.record.log_records {
-                return Err(TableError::no_room(superblock));
-            }
         }
         Ok(())
     }
