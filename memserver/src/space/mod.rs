@@ -51,6 +51,16 @@ pub(crate) struct Space {
     is_shrinking: bool,
 }
 
+/// The emptiest bytes that [`Space::emptiest`] came across.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Emptiest {
+    /// Where they lie, and how many of them are in use. They begin with free ones, and end after some if
+    /// they end among them.
+    pub(crate) found: Option<(Range<u64>, u64)>,
+    /// Where the next search begins to look; `None` if this one saw all to the end.
+    pub(crate) go_on_at: Option<u64>,
+}
+
 impl Space {
     /// A region whose only free bytes are these.
     pub(crate) fn new(free: impl IntoIterator<Item = Extent>) -> Self {
@@ -138,28 +148,34 @@ impl Space {
         longest.max(last.map_or(0, |(_, len)| *len) + ((grant.reach() & !7) - end))
     }
 
-    /// The `bytes` bytes before `end` that have the fewest in use, and how many that are. They
-    /// begin with free ones, and end after some if they end among them. O(free extents).
-    pub(crate) fn emptiest(&self, bytes: u64, end: u64) -> Option<(Range<u64>, u64)> {
-        let holes: Vec<Extent> =
-            self.by_offset.iter().map(|(offset, len)| Extent { offset: *offset, len: *len }).collect();
-        let (mut best, mut free, mut behind) = (None, 0, 0);
-        for first in &holes {
-            let until = first.offset.checked_add(bytes).filter(|until| *until <= end.max(first.end()));
+    /// The `bytes` bytes before `end` that have the fewest in use, of those that begin with one of the
+    /// first `most` free extents from the offset `from` on. O(`most` and the free extents of `bytes`
+    /// bytes).
+    pub(crate) fn emptiest(&self, bytes: u64, from: u64, end: u64, most: usize) -> Emptiest {
+        let mut emptiest = Emptiest::default();
+        // Free bytes of the extents from the first on that begin before `until`.
+        let (mut free, mut last_end) = (0, 0);
+        let mut later = self.by_offset.range(from..).peekable();
+        for (at, (&offset, &len)) in self.by_offset.range(from..).enumerate() {
+            if at == most {
+                emptiest.go_on_at = Some(offset);
+                break;
+            }
+            let until = offset.checked_add(bytes).filter(|until| *until <= end.max(offset + len));
             let Some(until) = until else { break };
-            while let Some(next) = holes.get(behind).filter(|next| next.offset < until) {
-                free += next.len;
-                behind += 1;
+            while let Some((next, len)) = later.next_if(|(next, _)| **next < until) {
+                free += len;
+                last_end = next + len;
             }
             // The last of them may reach beyond.
-            let until = behind.checked_sub(1).map_or(until, |last| until.max(holes[last].end()));
-            let used = until - first.offset - free;
-            if best.as_ref().is_none_or(|(_, least)| used < *least) {
-                best = Some((first.offset..until, used));
+            let until = until.max(last_end);
+            let used = until - offset - free;
+            if emptiest.found.as_ref().is_none_or(|(_, least)| used < *least) {
+                emptiest.found = Some((offset..until, used));
             }
-            free -= first.len;
+            free -= len;
         }
-        best
+        emptiest
     }
 
     /// Hands out nothing of these bytes from here on, or again of all.

@@ -125,9 +125,16 @@ fn nothing_of_bytes_that_are_being_emptied_is_handed_out() {
 fn the_bytes_with_the_fewest_in_use_are_found() {
     let space =
         Space::new([Extent::new(0, 8), Extent::new(80, 16), Extent::new(104, 40), Extent::new(192, 8)]);
-    assert_eq!(space.emptiest(64, 400), Some((80..144, 8)));
-    assert_eq!(space.emptiest(40, 400), Some((104..144, 0)));
-    assert_eq!(space.emptiest(1000, 400), None);
+    let emptiest = |bytes, from, most| {
+        let Emptiest { found, go_on_at } = space.emptiest(bytes, from, 400, most);
+        (found, go_on_at)
+    };
+    assert_eq!(emptiest(64, 0, 9), (Some((80..144, 8)), None));
+    assert_eq!(emptiest(40, 0, 9), (Some((104..144, 0)), None));
+    assert_eq!(emptiest(1000, 0, 9), (None, None));
+    // In two searches.
+    assert_eq!(emptiest(40, 0, 2), (Some((80..144, 8)), Some(104)));
+    assert_eq!(emptiest(40, 104, 2), (Some((104..144, 0)), None));
 }
 
 proptest! {

@@ -115,7 +115,7 @@ impl<K: BuildKeys> Table<K> {
                 } else if self.room.has_hole(len) {
                     Stepped::Ended(true)
                 } else if is_last {
-                    self.begin_emptying_for(superblock, len)
+                    self.begin_emptying_for(superblock, head, len)
                 } else {
                     Stepped::To(Stage::Sweeping)
                 }
@@ -124,6 +124,7 @@ impl<K: BuildKeys> Table<K> {
                 match self.move_some(superblock, from.borrow(), &mut replaced)? {
                     Some(from) => Stepped::To(Stage::Emptying { from, replaced }),
                     None => {
+                        self.move_encoders(superblock)?;
                         self.room.leave_emptied();
                         // With the change that this step made, if it made one.
                         let head = superblock.current().log_head;
@@ -165,15 +166,23 @@ impl<K: BuildKeys> Table<K> {
     fn begin_emptying_for<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
+        head: u64,
         len: u64,
     ) -> Stepped<K> {
         self.room.give_up_evacuation();
         if self.room.space.free_bytes() < len.saturating_add(self.room.kept_for_records()) {
             return Stepped::Ended(false);
         }
-        let Some(window) = self.room.window_for(superblock, len) else { return Stepped::Ended(false) };
-        self.room.space.set_emptied(Some(window));
-        Stepped::To(Stage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
+        match self.room.window_for(superblock, len) {
+            Some(window) => {
+                self.room.space.set_emptied(Some(window));
+                Stepped::To(Stage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
+            }
+            None if self.room.has_more_to_look_at() => {
+                Stepped::To(Stage::FreeingSwept { head, is_last: true })
+            }
+            None => Stepped::Ended(false),
+        }
     }
 }
 
@@ -199,7 +208,7 @@ mod tests {
             panic!("a table was loaded")
         };
         let len = table.room.space.longest() / 4;
-        let Stepped::To(stage) = table.begin_emptying_for(superblock, len) else { panic!("much is free") };
+        let Stepped::To(stage) = table.begin_emptying_for(superblock, 0, len) else { panic!("much is free") };
         table.search = Some(Search { len, stage });
         let emptied = table.room.space.emptied().cloned();
         assert!(emptied.is_some() && !table.room.give_up_evacuation());

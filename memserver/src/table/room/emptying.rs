@@ -6,6 +6,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache_fabric::NodeMemory;
 
 use super::Room;
+use crate::space::Emptiest;
 use crate::superblock_writer::SuperblockWriter;
 
 /// The evacuation of a range.
@@ -38,11 +39,21 @@ pub(crate) struct Emptying<K: BuildKeys> {
     longest_value: u64,
     /// A range to empty whatever it holds.
     wanted: Option<Range<u64>>,
+    /// Where the search for a range that is nearly empty goes on.
+    look_from: u64,
 }
 
 impl<K: BuildKeys> Default for Emptying<K> {
     fn default() -> Self {
-        Self { evacuation: None, stuck: None, shrunk: None, hole: 0, longest_value: 0, wanted: None }
+        Self {
+            evacuation: None,
+            stuck: None,
+            shrunk: None,
+            hole: 0,
+            longest_value: 0,
+            wanted: None,
+            look_from: 0,
+        }
     }
 }
 
@@ -102,6 +113,12 @@ impl<K: BuildKeys> Room<K> {
         None
     }
 
+    /// Whether the last search for a range to empty has not looked at all free extents after those it
+    /// looked at.
+    pub(crate) fn has_more_to_look_at(&self) -> bool {
+        self.emptying.look_from > 0
+    }
+
     pub(crate) fn begin_evacuation(&mut self, window: Range<u64>) {
         self.space.set_emptied(Some(window));
         let stage = Stage::Moving(K::lowest().to_owned());
@@ -140,9 +157,9 @@ impl<K: BuildKeys> Room<K> {
     }
 
     /// The range to empty for an extent of `len` bytes: the one with the fewest bytes in use, if
-    /// these fit elsewhere.
+    /// these fit elsewhere. Of very many free extents it looks at some, at others the next time.
     pub(crate) fn window_for<M: NodeMemory>(
-        &self,
+        &mut self,
         superblock: &SuperblockWriter<K, M>,
         len: u64,
     ) -> Option<Range<u64>> {
@@ -152,22 +169,27 @@ impl<K: BuildKeys> Room<K> {
         /// The share of the available memory that must be free: with less, every new record would
         /// cost as much copying.
         const LEAST_FREE: u64 = 8;
+        /// Free extents to look at: some milliseconds.
+        const LOOKED_AT: usize = 1 << 15;
         if self.space.free_bytes() < self.space.end_in_reach() / LEAST_FREE {
             return None;
         }
         let free = self.space.granted_free_bytes();
         let wanted = (superblock.grant.end() / SHARE).min(MOST);
         let mut bytes = (len + len / 8).max(wanted).min(free).next_multiple_of(8);
-        loop {
-            let (window, used) = self.space.emptiest(bytes, superblock.grant.end())?;
-            let free_inside = (window.end - window.start).saturating_sub(used);
-            if used + used / 4 <= free.saturating_sub(free_inside) {
-                return Some(window);
+        let from = std::mem::take(&mut self.emptying.look_from);
+        while bytes >= len.max(8) {
+            let Emptiest { found, go_on_at } =
+                self.space.emptiest(bytes, from, superblock.grant.end(), LOOKED_AT);
+            self.emptying.look_from = go_on_at.unwrap_or(0);
+            if let Some((window, used)) = found {
+                let free_inside = (window.end - window.start).saturating_sub(used);
+                if used + used / 4 <= free.saturating_sub(free_inside) {
+                    return Some(window);
+                }
             }
             bytes = (bytes / 2) & !7;
-            if bytes < len {
-                return None;
-            }
         }
+        None
     }
 }
