@@ -58,6 +58,7 @@ impl<K: BuildKeys> Table<K> {
             Stage::Moving(from) => match self.move_some(superblock, from.borrow(), &mut replaced)? {
                 Some(next) => Stage::Moving(next),
                 None => {
+                    self.move_encoders(superblock)?;
                     self.room.leave_emptied();
                     self.room.publication.wanted = true;
                     Stage::Freeing(superblock.current().log_head)

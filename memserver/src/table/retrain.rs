@@ -57,8 +57,12 @@ impl<K: BuildKeys> Table<K> {
             ..SegmentOptions::default()
         };
         if let Some(encoders) = K::learn(&self.segments.encoders, &runs, options, self.segments.keys) {
-            self.adopt(superblock, encoders)?;
-            self.rebuilder.retraining.outdated_from = Some(K::lowest().to_owned());
+            match self.adopt(superblock, encoders) {
+                Ok(()) => self.rebuilder.retraining.outdated_from = Some(K::lowest().to_owned()),
+                // There may be room for them before the table has grown sixteenfold.
+                Err(TableError::NoRoom { .. }) => self.rebuilder.retraining.try_again(self.segments.keys),
+                Err(error) => return Err(error),
+            }
         }
         Ok(true)
     }
@@ -72,18 +76,43 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<(), TableError> {
         let bytes = K::encode_encoders(&encoders);
         let extent = self.room.allocate_for_records(superblock, &self.segments, bytes.len() as u64)?;
-        superblock.region.write_bytes(extent.offset, &bytes)?;
+        self.publish_encoders(superblock, extent, &bytes)?;
+        self.segments.encoders = encoders;
+        Ok(())
+    }
+
+    /// Moves the encoders out of the range that is being emptied, if there is room for them elsewhere.
+    pub(super) fn move_encoders<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+    ) -> Result<(), TableError> {
+        let old = Extent::new(self.room.record.encoders, self.room.record.encoders_bytes);
+        if old.len == 0 || !self.room.space.emptied().is_some_and(|emptied| old.meets(emptied)) {
+            return Ok(());
+        }
+        let bytes = K::encode_encoders(&self.segments.encoders);
+        let Some(extent) = self.room.space.take(bytes.len() as u64) else { return Ok(()) };
+        self.publish_encoders(superblock, extent, &bytes)
+    }
+
+    /// Has readers that connect from here on find the encoders in this extent.
+    fn publish_encoders<M: NodeMemory>(
+        &mut self,
+        superblock: &mut SuperblockWriter<K, M>,
+        extent: Extent,
+        bytes: &[u8],
+    ) -> Result<(), TableError> {
+        superblock.region.write_bytes(extent.offset, bytes)?;
         superblock.region.release();
         let old = Extent::new(self.room.record.encoders, self.room.record.encoders_bytes);
         let record = TableRecord {
             encoders: extent.offset,
             encoders_bytes: bytes.len() as u64,
-            encoders_checksum: xxh3_64(&bytes),
+            encoders_checksum: xxh3_64(bytes),
             ..self.room.record
         };
         superblock.publish(record)?;
         self.room.record = record;
-        self.segments.encoders = encoders;
         if old.len > 0 {
             self.room.space.retire(superblock.current().log_head, old);
         }
@@ -164,5 +193,71 @@ impl<K: BuildKeys> Segments<K> {
             run.truncate(most);
         }
         Ok(runs)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use fpcache::key_space::ByteKeys;
+    use fpcache::layout::{RecordShape, TableParameters};
+    use fpcache_fabric::{Service, SharedMemory, Work};
+
+    use crate::node::{MemoryNode, NodeState};
+
+    /// A table of keys whose encoders were not trained when it was loaded.
+    fn untrained() -> MemoryNode<ByteKeys> {
+        let region = Arc::new(SharedMemory::anonymous(8 << 20).expect("memory"));
+        let mut node = MemoryNode::new(region, 1, 0, Instant::now()).expect("a region");
+        let shape = RecordShape { key_bytes: None, value_bytes: Some(8), room: 40 };
+        let parameters = TableParameters { shape, epsilon: 32, ..TableParameters::default() };
+        let key = |i: u64| format!("user{:019}", i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 1).into_bytes();
+        let mut keys: Vec<Vec<u8>> = (0..10_000).map(key).collect();
+        keys.sort_unstable();
+        let records = keys.into_iter().map(|key| (key, [7u8; 8]));
+        node.load_records(parameters, Default::default(), records).expect("room");
+        node
+    }
+
+    fn table(node: &mut MemoryNode<ByteKeys>) -> &mut Table<ByteKeys> {
+        let NodeState::Serving(table) = &mut node.state else { panic!("a table was loaded") };
+        table
+    }
+
+    #[test]
+    fn encoders_leave_bytes_that_are_emptied() {
+        let mut node = untrained();
+        while node.work() == Work::More {}
+        let before = table(&mut node).room.record;
+        let bytes = before.encoders..before.encoders + before.encoders_bytes;
+        table(&mut node).empty((bytes.start & !4095)..bytes.end.next_multiple_of(4096));
+        while node.work() == Work::More {}
+        let after = table(&mut node).room.record;
+        let offset = after.encoders;
+        assert!(
+            offset + after.encoders_bytes <= bytes.start & !4095 || offset >= bytes.end,
+            "{offset} in {bytes:?}"
+        );
+        let mut moved = vec![0; after.encoders_bytes as usize];
+        node.superblock.region.read_bytes(offset, &mut moved).expect("inside");
+        assert_eq!(xxh3_64(&moved), after.encoders_checksum);
+        assert_eq!(node.superblock.current().table.map(|record| record.encoders), Some(offset));
+        node.audit().expect("every byte is right");
+    }
+
+    #[test]
+    fn a_table_without_room_for_new_encoders_learns_before_it_has_grown_sixteenfold() {
+        let mut node = untrained();
+        let (trained, keys) = (node.stats().segments, 10_000);
+        let space = &mut table(&mut node).room.space;
+        let held: Vec<Extent> = std::iter::from_fn(|| space.take(space.longest())).collect();
+        while node.work() == Work::More {}
+        assert_eq!(node.stats().segments, trained, "there was no room");
+        held.into_iter().for_each(|extent| table(&mut node).room.space.put(extent));
+        let retraining = &mut table(&mut node).rebuilder.retraining;
+        assert!(!retraining.is_due(keys + 1) && retraining.is_due(keys + keys / 2));
     }
 }

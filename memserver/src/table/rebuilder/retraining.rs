@@ -36,6 +36,12 @@ impl<K: BuildKeys> Retraining<K> {
         self.at = keys;
     }
 
+    /// Has a table of this many records, which could not keep what it learned, retrain when it has grown
+    /// by a quarter.
+    pub(crate) fn try_again(&mut self, keys: u64) {
+        self.at = keys.saturating_add(keys / 4);
+    }
+
     /// Whether a table of this many records retrains now; the next time comes later then.
     pub(crate) fn is_due(&mut self, keys: u64) -> bool {
         if K::FIXED_BYTES.is_some() || keys < self.at {
