@@ -210,6 +210,11 @@ impl<K: BuildKeys> TableClient<K> {
         self.request_within(self.deadline, request, meant, take)
     }
 
+    /// A number for a load into the table of one memory node.
+    pub(crate) fn next_load(&self) -> u64 {
+        with_direct!(self, core => core.next_load(), _pool => 0)
+    }
+
     /// As [`request`](Self::request), for one that may take longer than other calls.
     pub(crate) fn request_within<R>(
         &self,

@@ -61,6 +61,8 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     number: CachePadded<AtomicU64>,
     /// Contexts made so far.
     contexts: AtomicU64,
+    /// Loads begun so far.
+    loads: AtomicU64,
     /// What each thread holds that reads with the client itself.
     threads: ThreadLocal<RefCell<Held<K, T>>>,
     /// Raised by this process: one that was forked from it finds it lowered.
@@ -100,6 +102,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             session: Mutex::new(session),
             number: CachePadded::new(AtomicU64::new(0)),
             contexts: AtomicU64::new(0),
+            loads: AtomicU64::new(0),
             threads: ThreadLocal::new(),
             here,
             processes: AtomicU64::new(0),
@@ -155,15 +158,22 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Runs `f` with what the calling thread holds of this client.
+    /// Runs `f` with what the calling thread holds of this client; with something of its own if what
+    /// takes a scan's records calls the client meanwhile.
     #[inline]
     pub(crate) fn here<R>(&self, f: impl FnOnce(&mut Held<K, T>) -> R) -> R {
-        // Nothing that runs inside calls back into this client.
-        let mut held = self.threads.get_or_default().borrow_mut();
-        if held.is_none() {
-            when_thread_ends(Weak::<Self>::clone(&self.me));
-        }
-        f(&mut held)
+        let mut kept = self.threads.get_or_default().try_borrow_mut();
+        let mut own = None;
+        let held = match &mut kept {
+            Ok(held) => {
+                if held.is_none() {
+                    when_thread_ends(Weak::<Self>::clone(&self.me));
+                }
+                &mut **held
+            }
+            Err(_) => &mut own,
+        };
+        f(held)
     }
 
     /// A number of the process, which changes when this handle has come to a child by a fork.
@@ -199,6 +209,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         read_kind(&mut endpoint).map_err(|error| self.or_dropped(error.into(), deadline))
     }
 
+    /// A number for a load, which no other load over this client's connections has.
+    pub(crate) fn next_load(&self) -> u64 {
+        self.loads.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
     /// Sends a request to the memory node and passes the creation number of its table and the
     /// reply's body to `take`. `meant` is the table's that is meant; `None`: that of whichever has
     /// the name.
@@ -223,7 +238,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             match connection.call(&bytes, &mut reply, deadline).map_err(ClientError::from) {
                 Ok(()) => return take(creation, decode_reply(&reply)?),
                 // It may have been executed before the table was gone.
-                Err(error) if matches!(request, Request::LoadCommit) => return Err(error),
+                Err(error) if matches!(request, Request::LoadCommit(_)) => return Err(error),
                 Err(error) => match self.or_dropped(error, deadline) {
                     ClientError::Fabric(_) if is_repeatable && !connection.is_alive() => {
                         is_repeatable = false

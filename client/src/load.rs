@@ -1,7 +1,7 @@
 //! Loads through the memory node's request ring.
 
 use std::borrow::{Borrow, Cow};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, KeySpace, U64Keys};
 use fpcache::layout::{TableParameters, ValuePlace};
@@ -20,6 +20,10 @@ use crate::pool::Direct;
 /// other calls.
 const DISK_RATE: u64 = 16 << 20;
 
+/// How often the memory nodes of a load hear of it that take none of its records at the time: they close
+/// connections that are idle, and drop their loads.
+const TOLD_EVERY: Duration = Duration::from_secs(1);
+
 /// A load in progress: records in ascending key order, sent in chunks that fill a request.
 ///
 /// The records become visible with [`finish`](Self::finish); dropping the load before leaves no
@@ -29,6 +33,8 @@ const DISK_RATE: u64 = 16 << 20;
 #[must_use = "nothing is visible before `finish`"]
 pub struct Load<'c, K: BuildKeys = U64Keys> {
     client: Cow<'c, TableClient<K>>,
+    /// Which of the client's loads it is.
+    number: u64,
     /// The creation number of the table in which it was begun.
     creation: u64,
     parameters: TableParameters,
@@ -48,10 +54,13 @@ pub struct Load<'c, K: BuildKeys = U64Keys> {
     /// where each range ends; and which of them takes the next one.
     parts: Vec<(Option<K::Owned>, Load<'c, K>)>,
     part: usize,
+    /// When all of them last heard of it.
+    told: Instant,
 }
 
 /// The result of a finished load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Loaded {
     /// Records.
     pub keys: u64,
@@ -111,6 +120,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         }
         Ok(Self {
             client: Cow::Borrowed(client),
+            number: 0,
             creation: client.creation(),
             parameters,
             chunk_bytes: 0,
@@ -124,6 +134,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             finished: true,
             parts,
             part: 0,
+            told: Instant::now(),
         })
     }
 
@@ -135,7 +146,8 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         encoders: &K::Encoders,
     ) -> Result<Self, ClientError> {
         let encoders = K::encode_encoders(encoders);
-        let begin = Request::LoadBegin { parameters, expected_keys, encoders: &encoders };
+        let number = client.next_load();
+        let begin = Request::LoadBegin { load: number, parameters, expected_keys, encoders: &encoders };
         let begun = client.request(&begin, None, |creation, _| Ok(creation));
         let mut inserting = None;
         let creation = match begun {
@@ -148,7 +160,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
                 if matches!(error, ClientError::Fabric(_)) {
                     // It may have been executed all the same; nothing is in the way of the next one
                     // then.
-                    let _ = client.request(&Request::LoadAbort, None, |_, _| Ok(()));
+                    let _ = client.request(&Request::LoadAbort(number), None, |_, _| Ok(()));
                 }
                 return Err(explained(&client, &parameters, error));
             }
@@ -156,6 +168,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         let chunk_bytes = Request::chunk_bytes(client.max_request());
         Ok(Self {
             client,
+            number,
             creation,
             parameters,
             chunk_bytes,
@@ -168,6 +181,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             finished: false,
             parts: Vec::new(),
             part: 0,
+            told: Instant::now(),
         })
     }
 
@@ -212,14 +226,29 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             self.part += 1;
         }
         let (_, part) = &mut self.parts[self.part];
-        part.push(KeyRef::<K>(key), value).map_err(|error| error.at(part.client.name()))
+        let before = part.sent;
+        part.push(KeyRef::<K>(key), value).map_err(|error| error.at(part.client.name()))?;
+        if part.sent > before && self.told.elapsed() >= TOLD_EVERY { self.tell_others() } else { Ok(()) }
+    }
+
+    /// Has the memory nodes of the other ranges hear that the load goes on.
+    fn tell_others(&mut self) -> Result<(), ClientError> {
+        for (at, (_, part)) in self.parts.iter().enumerate() {
+            if at != self.part && part.inserting.is_none() {
+                let nothing = Chunk { first: part.sent, count: 0, records: &[] };
+                let told = part.request(&Request::LoadChunk(part.number, nothing), |_| Ok(()));
+                told.map_err(|error| error.at(part.client.name()))?;
+            }
+        }
+        self.told = Instant::now();
+        Ok(())
     }
 
     /// Sends the next record's value, which its chunk has no room for.
     fn send_ahead(&mut self, value: &[u8]) -> Result<(), ClientError> {
         // Pieces name the record by its number, modulo 2³².
         let record = (self.sent + u64::from(self.count)) as u32;
-        for piece in Piece::all((0, 0, record), value, self.client.max_request()) {
+        for piece in Piece::all((0, self.number, record), value, self.client.max_request()) {
             self.request(&Request::Value(piece), |_| Ok(()))?;
         }
         self.ahead += value.len();
@@ -265,7 +294,8 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             _ => Err(MessageError::Malformed("the reply to a load is cut short".into()).into()),
         };
         let within = self.client.deadline().saturating_add(Duration::from_secs(self.bytes / DISK_RATE));
-        let committed = self.client.request_within(within, &Request::LoadCommit, Some(self.creation), take);
+        let committed =
+            self.client.request_within(within, &Request::LoadCommit(self.number), Some(self.creation), take);
         committed.map_err(|error| match error {
             // Nothing was sent.
             ClientError::Fabric(FabricError::Crowded) => FabricError::Crowded.into(),
@@ -292,7 +322,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             return Ok(());
         }
         let chunk = Chunk { first: self.sent, count: self.count, records: &self.records };
-        self.request(&Request::LoadChunk(chunk), |_| Ok(()))?;
+        self.request(&Request::LoadChunk(self.number, chunk), |_| Ok(()))?;
         self.sent += u64::from(self.count);
         self.bytes += (self.records.len() + self.ahead) as u64;
         self.count = 0;
@@ -346,7 +376,7 @@ impl<K: BuildKeys> Drop for Load<'_, K> {
     fn drop(&mut self) {
         if !self.finished && self.inserting.is_none() {
             // The memory node drops an unfinished load by itself when the connection ends.
-            let _ = self.request(&Request::LoadAbort, |_| Ok(()));
+            let _ = self.request(&Request::LoadAbort(self.number), |_| Ok(()));
         }
     }
 }

@@ -192,7 +192,7 @@ fn report<K: Keys>(
     time: &Times,
 ) -> anyhow::Result<()> {
     let used = client.stats()?.used_bytes;
-    let Loaded { keys, segments } = *loaded;
+    let Loaded { keys, segments, .. } = *loaded;
     let (per_segment, per_key) = (keys as f64 / segments as f64, used as f64 / keys as f64);
     let (dataset_s, load_s) = (time.dataset.as_secs_f64(), time.load.as_secs_f64());
     if output.is_json() {

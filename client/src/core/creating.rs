@@ -18,24 +18,25 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
     ) -> Result<(), ClientError> {
         let encoders = K::encode_encoders(&K::Encoders::default());
-        let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &encoders };
+        let load = self.next_load();
+        let begin = Request::LoadBegin { load, parameters, expected_keys: 0, encoders: &encoders };
         let creation = match self.call(&begin, None, within, |creation, _| Ok(creation)) {
             Err(ClientError::Refused(refusal)) if refusal.code == ErrorCode::NotEmpty => return Ok(()),
             Err(error) => {
                 if matches!(error, ClientError::Fabric(_)) {
                     // It may have been executed all the same: nothing is in the way of the next one
                     // then.
-                    let _ = self.call(&Request::LoadAbort, None, within, |_, _| Ok(()));
+                    let _ = self.call(&Request::LoadAbort(load), None, within, |_, _| Ok(()));
                 }
                 return Err(error);
             }
             Ok(creation) => creation,
         };
-        let committed = self.call(&Request::LoadCommit, Some(creation), within, |_, _| Ok(()));
+        let committed = self.call(&Request::LoadCommit(load), Some(creation), within, |_, _| Ok(()));
         if committed.is_err() {
             // Nothing must be in the way of the next attempt; that it was committed after all is as
             // good.
-            let _ = self.call(&Request::LoadAbort, Some(creation), within, |_, _| Ok(()));
+            let _ = self.call(&Request::LoadAbort(load), Some(creation), within, |_, _| Ok(()));
         }
         committed
     }

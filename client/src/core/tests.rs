@@ -123,9 +123,14 @@ fn loaded_node() -> EmbeddedNode {
     let record = |i: u64| [(2 * i + 1).to_le_bytes(); 2].concat();
     let records: Vec<u8> = (0..KEYS).flat_map(record).collect();
     let requests = [
-        Request::LoadBegin { parameters: TableParameters::default(), expected_keys: KEYS, encoders: &[] },
-        Request::LoadChunk(Chunk { first: 0, count: KEYS as u32, records: &records }),
-        Request::LoadCommit,
+        Request::LoadBegin {
+            load: 1,
+            parameters: TableParameters::default(),
+            expected_keys: KEYS,
+            encoders: &[],
+        },
+        Request::LoadChunk(1, Chunk { first: 0, count: KEYS as u32, records: &records }),
+        Request::LoadCommit(1),
     ];
     for request in requests {
         let (mut asked, mut reply) = (Vec::new(), Vec::new());

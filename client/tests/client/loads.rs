@@ -1,11 +1,11 @@
-//! The end of a load, whose answer may be lost.
+//! The end of a load, whose answer may be lost, and loads that failed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use fpcache_client::{ClientConfig, ClientError, TableClient, U64Keys};
+use fpcache_client::{ClientConfig, ClientError, Load, TableClient, U64Keys};
 
 use crate::common::TestKeys;
 use crate::proxies::{Towards, stand_before};
@@ -46,4 +46,41 @@ fn a_load_whose_end_is_not_answered_is_of_unknown_outcome() {
     is_silent.store(false, Ordering::SeqCst);
     ends.store(false, Ordering::SeqCst);
     assert_eq!(node.client::<U64Keys>(0, "t", ClientConfig::default()).stats().unwrap().keys, 1_000);
+}
+
+/// A client whose table a load of it has failed in: the memory node has given that one up.
+fn failed_load(client: &TableClient<U64Keys>) -> Load<'_> {
+    let mut load = client.load(<U64Keys as TestKeys>::parameters_of(None), 0).unwrap();
+    // Values go ahead of their records, until there is no room for one.
+    let error = (0..4u64).find_map(|key| load.push(key, &vec![7; 15 << 20]).err()).unwrap();
+    assert!(matches!(error, ClientError::Refused(_)), "{error}");
+    load
+}
+
+#[test]
+fn a_load_that_failed_takes_no_other_load_of_its_client_with_it() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let client = node.client::<U64Keys>(0, "t", ClientConfig::default());
+    let failed = failed_load(&client);
+    let mut load = client.load(<U64Keys as TestKeys>::parameters_of(None), 0).unwrap();
+    // More than a chunk.
+    (0..60_000u64).for_each(|key| load.push(key, &key.to_le_bytes()).unwrap());
+    drop(failed);
+    (60_000..120_000u64).for_each(|key| load.push(key, &key.to_le_bytes()).unwrap());
+    assert_eq!(load.finish().unwrap().keys, 120_000);
+}
+
+#[test]
+fn the_end_of_a_load_that_failed_makes_no_other_load_of_its_client_visible() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let client = node.client::<U64Keys>(0, "t", ClientConfig::default());
+    let failed = failed_load(&client);
+    let mut load = client.load(<U64Keys as TestKeys>::parameters_of(None), 0).unwrap();
+    (0..60_000u64).for_each(|key| load.push(key, &key.to_le_bytes()).unwrap());
+    let error = failed.finish().unwrap_err();
+    assert!(error.to_string().contains("not in progress"), "{error}");
+    assert_eq!(client.stats().unwrap().keys, 0);
+    assert_eq!(load.finish().unwrap().keys, 60_000);
 }

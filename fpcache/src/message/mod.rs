@@ -45,11 +45,11 @@ use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 
 /// Version of the messages; a memory node refuses any other.
-pub const PROTOCOL_VERSION: u16 = 6;
+pub const PROTOCOL_VERSION: u16 = 7;
 
 /// Bytes of a request to a table before its body.
 const HEADER_BYTES: usize = 16;
-const CHUNK_HEADER_BYTES: usize = 16;
+const CHUNK_HEADER_BYTES: usize = 24;
 const COUNT_BYTES: usize = 8;
 
 /// A request, borrowing the bytes it came in.
@@ -61,6 +61,8 @@ pub enum Request<'a> {
     Sockets,
     /// Starts loading a table.
     LoadBegin {
+        /// The load's number, by which its later requests name it: no other load of this client has it.
+        load: u64,
         /// What it is built with.
         parameters: TableParameters,
         /// How many records will come, 0 if unknown; lets the node refuse early what cannot fit.
@@ -68,12 +70,12 @@ pub enum Request<'a> {
         /// What the segments are to share, encoded; empty for the key space's own choice.
         encoders: &'a [u8],
     },
-    /// More records, in ascending key order.
-    LoadChunk(Chunk<'a>),
-    /// Ends loading and publishes the table.
-    LoadCommit,
-    /// Gives up loading; nothing of it remains.
-    LoadAbort,
+    /// More records of the load of this number, in ascending key order.
+    LoadChunk(u64, Chunk<'a>),
+    /// Ends the load of this number and publishes the table.
+    LoadCommit(u64),
+    /// Gives up the load of this number; nothing of it remains.
+    LoadAbort(u64),
     /// Changes records.
     Write(Write<'a>),
     /// Looks keys up: their encodings, one after another.
@@ -143,9 +145,9 @@ impl<'a> Request<'a> {
             Self::Stats => Self::STATS,
             Self::Sockets => Self::SOCKETS,
             Self::LoadBegin { .. } => Self::LOAD_BEGIN,
-            Self::LoadChunk(_) => Self::LOAD_CHUNK,
-            Self::LoadCommit => Self::LOAD_COMMIT,
-            Self::LoadAbort => Self::LOAD_ABORT,
+            Self::LoadChunk(..) => Self::LOAD_CHUNK,
+            Self::LoadCommit(_) => Self::LOAD_COMMIT,
+            Self::LoadAbort(_) => Self::LOAD_ABORT,
             Self::Write(_) => Self::WRITE,
             Self::Get(_) => Self::GET,
             Self::Value(_) => Self::VALUE,
@@ -153,7 +155,8 @@ impl<'a> Request<'a> {
         Self::begin(operation, out);
         out.extend(creation.to_le_bytes());
         match self {
-            Self::LoadBegin { parameters, expected_keys, encoders } => {
+            Self::LoadBegin { load, parameters, expected_keys, encoders } => {
+                out.extend(load.to_le_bytes());
                 let mut encoded = [0; TableParameters::ENCODED_BYTES];
                 parameters.encode::<K>(&mut encoded);
                 out.extend(encoded);
@@ -161,7 +164,8 @@ impl<'a> Request<'a> {
                 out.extend(u64::from(length_of(encoders)).to_le_bytes());
                 out.extend_from_slice(encoders);
             }
-            Self::LoadChunk(chunk) => {
+            Self::LoadChunk(load, chunk) => {
+                out.extend(load.to_le_bytes());
                 out.extend(chunk.first.to_le_bytes());
                 out.extend(chunk.count.to_le_bytes());
                 out.extend(length_of(chunk.records).to_le_bytes());
@@ -174,7 +178,8 @@ impl<'a> Request<'a> {
                 out.extend(length_of(keys.bytes).to_le_bytes());
                 out.extend_from_slice(keys.bytes);
             }
-            Self::Stats | Self::Sockets | Self::LoadCommit | Self::LoadAbort => {}
+            Self::LoadCommit(load) | Self::LoadAbort(load) => out.extend(load.to_le_bytes()),
+            Self::Stats | Self::Sockets => {}
         }
     }
 
@@ -225,15 +230,13 @@ impl<'a> Request<'a> {
             return Err(MessageError::OtherTable { meant, there: creation });
         }
         match operation {
-            Self::STATS | Self::SOCKETS | Self::LOAD_COMMIT | Self::LOAD_ABORT if !body.is_empty() => {
-                Err(too_long())
-            }
+            Self::STATS | Self::SOCKETS if !body.is_empty() => Err(too_long()),
             Self::STATS => Ok(Self::Stats),
             Self::SOCKETS => Ok(Self::Sockets),
             Self::LOAD_BEGIN => Self::decode_begin::<K>(body),
             Self::LOAD_CHUNK => Self::decode_chunk(body),
-            Self::LOAD_COMMIT => Ok(Self::LoadCommit),
-            Self::LOAD_ABORT => Ok(Self::LoadAbort),
+            Self::LOAD_COMMIT => Self::decode_end(body).map(Self::LoadCommit),
+            Self::LOAD_ABORT => Self::decode_end(body).map(Self::LoadAbort),
             Self::WRITE => Write::decode(body).map(Self::Write),
             Self::GET => Self::decode_get(body),
             Self::VALUE => Piece::decode(body),
@@ -242,22 +245,39 @@ impl<'a> Request<'a> {
     }
 
     fn decode_begin<K: KeySpace>(body: &'a [u8]) -> Result<Self, MessageError> {
+        let (load, body) = Self::split_load(body)?;
         let parameters = TableParameters::decode::<K>(body).map_err(malformed)?;
         let rest = body.get(TableParameters::ENCODED_BYTES..).and_then(|b| b.split_first_chunk());
         let (expected, rest) = rest.ok_or_else(|| malformed("no key count"))?;
         let (encoders_bytes, encoders) = rest.split_first_chunk().ok_or_else(|| malformed("no encoders"))?;
         check_length(u64::from_le_bytes(*encoders_bytes) as u32, encoders)?;
-        Ok(Self::LoadBegin { parameters, expected_keys: u64::from_le_bytes(*expected), encoders })
+        Ok(Self::LoadBegin { load, parameters, expected_keys: u64::from_le_bytes(*expected), encoders })
+    }
+
+    /// The number of a load, and what lies after it.
+    fn split_load(body: &[u8]) -> Result<(u64, &[u8]), MessageError> {
+        let (load, rest) = body.split_first_chunk().ok_or_else(|| malformed("it has no number of a load"))?;
+        Ok((u64::from_le_bytes(*load), rest))
+    }
+
+    fn decode_end(body: &[u8]) -> Result<u64, MessageError> {
+        match Self::split_load(body)? {
+            (load, []) => Ok(load),
+            _ => Err(too_long()),
+        }
     }
 
     fn decode_chunk(body: &'a [u8]) -> Result<Self, MessageError> {
         let (header, records) =
             body.split_first_chunk::<CHUNK_HEADER_BYTES>().ok_or_else(|| malformed("no chunk header"))?;
-        let [first, count] = *header.as_chunks::<8>().0 else { return Err(malformed("no chunk header")) };
+        let [load, first, count] = *header.as_chunks::<8>().0 else {
+            return Err(malformed("no chunk header"));
+        };
         let count_and_bytes = u64::from_le_bytes(count);
         let count = count_and_bytes as u32;
         check_length((count_and_bytes >> 32) as u32, records)?;
-        Ok(Self::LoadChunk(Chunk { first: u64::from_le_bytes(first), count, records }))
+        let chunk = Chunk { first: u64::from_le_bytes(first), count, records };
+        Ok(Self::LoadChunk(u64::from_le_bytes(load), chunk))
     }
 
     fn decode_get(body: &'a [u8]) -> Result<Self, MessageError> {
@@ -307,13 +327,14 @@ mod tests {
         round_trip(&Request::Stats);
         round_trip(&Request::Sockets);
         round_trip(&Request::LoadBegin {
+            load: 9,
             parameters: TableParameters::default(),
             expected_keys: 12,
             encoders: &[5],
         });
-        round_trip(&Request::LoadChunk(Chunk { first: 3, count: 2, records: &[2; 40] }));
-        round_trip(&Request::LoadCommit);
-        round_trip(&Request::LoadAbort);
+        round_trip(&Request::LoadChunk(9, Chunk { first: 3, count: 2, records: &[2; 40] }));
+        round_trip(&Request::LoadCommit(9));
+        round_trip(&Request::LoadAbort(9));
         round_trip(&Request::Get(AskedKeys { count: 3, bytes: &[7; 24] }));
     }
 
@@ -324,10 +345,15 @@ mod tests {
         let requests = [
             Request::Stats,
             Request::Sockets,
-            Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 0, encoders: &[] },
-            Request::LoadChunk(Chunk { first: 0, count: 0, records: &[] }),
-            Request::LoadCommit,
-            Request::LoadAbort,
+            Request::LoadBegin {
+                load: 9,
+                parameters: TableParameters::default(),
+                expected_keys: 0,
+                encoders: &[],
+            },
+            Request::LoadChunk(9, Chunk { first: 0, count: 0, records: &[] }),
+            Request::LoadCommit(9),
+            Request::LoadAbort(9),
             write.request(1, 1, false),
             Request::Get(AskedKeys { count: 0, bytes: &[] }),
             Request::Value(piece),
@@ -347,17 +373,22 @@ mod tests {
             request.encode::<U64Keys>(CREATION, &mut bytes);
             bytes
         };
-        let head = |operation: u8| [operation, 0, 6, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        let head = |operation: u8| [operation, 0, 7, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(encoded(Request::Stats), head(1));
         assert_eq!(encoded(Request::Sockets), head(14));
-        let chunk = Request::LoadChunk(Chunk { first: 3, count: 2, records: b"abc" });
-        let body = *b"\x03\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0abc";
+        let chunk = Request::LoadChunk(9, Chunk { first: 3, count: 2, records: b"abc" });
+        let body = *b"\x09\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0abc";
         assert_eq!(encoded(chunk), [&head(3)[..], &body].concat());
         let keys = Request::Get(AskedKeys { count: 1, bytes: b"abcd" });
         assert_eq!(encoded(keys), [&head(7)[..], b"\x01\0\0\0\x04\0\0\0abcd"].concat());
-        let begin =
-            Request::LoadBegin { parameters: TableParameters::default(), expected_keys: 1, encoders: b"c" };
-        assert_eq!(encoded(begin)[88..], *b"\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0c");
+        let begin = Request::LoadBegin {
+            load: 9,
+            parameters: TableParameters::default(),
+            expected_keys: 1,
+            encoders: b"c",
+        };
+        assert_eq!(encoded(Request::LoadCommit(9)), [&head(4)[..], b"\x09\0\0\0\0\0\0\0"].concat());
+        assert_eq!(encoded(begin)[96..], *b"\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0c");
     }
 
     #[test]
@@ -395,7 +426,7 @@ mod tests {
                 bytes[..4].copy_from_slice(&[op, 0, PROTOCOL_VERSION as u8, 0]);
                 bytes[8..16].fill(0);
             }
-            if let Ok(Request::LoadChunk(chunk)) = Request::decode::<U64Keys>(0, &bytes) {
+            if let Ok(Request::LoadChunk(_, chunk)) = Request::decode::<U64Keys>(0, &bytes) {
                 let mut rest = chunk.records;
                 while let Some((_, after)) = keys::take_record::<ByteKeys>(&RecordShape::fixed(8, 1), rest) {
                     prop_assert!(after.len() < rest.len());

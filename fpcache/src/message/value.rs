@@ -80,9 +80,9 @@ impl<'a> Sent<'a> {
 /// A piece of a value that comes ahead of what it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece<'a> {
-    /// The client as its writes name it; 0 for the load of this connection.
+    /// The client as its writes name it; 0 for a load of this connection.
     pub client: u64,
-    /// The number of the write request that it belongs to; of a load, 0.
+    /// The number of the write request, or of the load, that it belongs to.
     pub request: u64,
     /// Which of the request's operations; of a load, which record, modulo 2³².
     pub operation: u32,

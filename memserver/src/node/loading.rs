@@ -20,10 +20,18 @@ use crate::table::segments::Counts;
 use crate::table::{Parts, Table};
 use crate::versions::{FIRST_VERSION, next_version};
 
+/// Which load it is: a connection may be that of several handles and threads, each with loads of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LoadId {
+    pub(crate) client: ClientId,
+    /// The number that the client gave it.
+    pub(crate) number: u64,
+}
+
 /// A load in progress.
 #[derive(Debug)]
 pub(crate) struct Loading<K: BuildKeys> {
-    client: ClientId,
+    id: LoadId,
     loader: Loader<K>,
     /// When its client was last heard of.
     heard: Instant,
@@ -35,8 +43,8 @@ const LOAD_LEASE: Duration = Duration::from_secs(60);
 /// The generation of a region's first segment.
 const FIRST_GENERATION: u32 = 1;
 
-/// The client a load from this process counts as.
-const SELF: ClientId = ClientId(u64::MAX);
+/// What a load from this process counts as.
+const SELF: LoadId = LoadId { client: ClientId(u64::MAX), number: 0 };
 
 /// The refusal of a load whose records did not reach the disk.
 fn not_durable(why: String) -> Refusal {
@@ -116,7 +124,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(())
     }
 
-    pub(crate) fn begin(&mut self, client: ClientId, begin: Begin<K>) -> Result<(), Refusal> {
+    pub(crate) fn begin(&mut self, id: LoadId, begin: Begin<K>) -> Result<(), Refusal> {
         self.may_begin()?;
         self.give_up_load();
         // The bytes of a load that never committed were never visible: they are simply used again.
@@ -125,7 +133,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             self.superblock.grant.begin_returning();
             e.refusal()
         })?;
-        self.state = NodeState::Loading(Loading { client, loader, heard: self.clock.now() });
+        self.state = NodeState::Loading(Loading { id, loader, heard: self.clock.now() });
         Ok(())
     }
 
@@ -135,29 +143,29 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Loader::new(begin, allocator, self.node, FIRST_GENERATION)
     }
 
-    pub(crate) fn loader(&mut self, client: ClientId) -> Result<&mut Loader<K>, Refusal> {
+    pub(crate) fn loader(&mut self, id: LoadId) -> Result<&mut Loader<K>, Refusal> {
         match &mut self.state {
-            NodeState::Loading(loading) if loading.client == client => {
+            NodeState::Loading(loading) if loading.id == id => {
                 loading.heard = self.clock.now();
                 Ok(&mut loading.loader)
             }
             _ => Err(Refusal::new(
                 ErrorCode::Invalid,
-                "no load is in progress on this connection: begin one first; a load is aborted when its connection \
-                 breaks, or in favour of another one after a minute without records",
+                "this load is not in progress on this connection: begin one anew; a load is aborted by its first error, \
+                 when its connection breaks, or in favour of another one after a minute without records",
             )),
         }
     }
 
-    /// Ends `client`'s load, and waits until its records are on the disk.
-    pub(crate) fn commit(&mut self, client: ClientId) -> Result<TableRecord, Refusal> {
-        let record = self.publish_load(client)?;
+    /// Ends a load, and waits until its records are on the disk.
+    pub(crate) fn commit(&mut self, id: LoadId) -> Result<TableRecord, Refusal> {
+        let record = self.publish_load(id)?;
         self.snapshot_now().map_err(not_durable)?;
         Ok(record)
     }
 
-    fn publish_load(&mut self, client: ClientId) -> Result<TableRecord, Refusal> {
-        self.loader(client)?;
+    fn publish_load(&mut self, id: LoadId) -> Result<TableRecord, Refusal> {
+        self.loader(id)?;
         let NodeState::Loading(Loading { mut loader, .. }) = std::mem::take(&mut self.state) else {
             return Err(Refusal::new(ErrorCode::Internal, "the load vanished"));
         };
@@ -169,10 +177,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         loaded.map_err(|e| e.refusal())
     }
 
-    /// Ends `client`'s load in steps.
+    /// Ends a load in steps.
     pub(crate) fn step_commit(
         &mut self,
-        client: ClientId,
+        id: LoadId,
         progress: Progress,
         body: &mut Vec<u8>,
     ) -> Result<Answer, Refusal> {
@@ -184,7 +192,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             _ => {
                 let region = Arc::clone(&self.superblock.region);
                 loop {
-                    let step = self.loader(client)?.step_finish(&*region);
+                    let step = self.loader(id)?.step_finish(&*region);
                     self.charge(cost::STEP);
                     match step {
                         Ok(true) => break,
@@ -193,12 +201,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                         }
                         Ok(false) => {}
                         Err(error) => {
-                            self.abort(client);
+                            self.abort(id);
                             return Err(error.refusal());
                         }
                     }
                 }
-                let record = self.publish_load(client)?;
+                let record = self.publish_load(id)?;
                 if self.wal.is_some() {
                     self.durable = None;
                     return Ok(Answer::Waits(Progress::Commit(Box::new(record)), Until::Durable));
@@ -214,7 +222,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Takes some more of the records of a chunk.
     pub(crate) fn take_chunk(
         &mut self,
-        client: ClientId,
+        id: LoadId,
         chunk: &Chunk<'_>,
         progress: Progress,
     ) -> Result<Answer, Refusal> {
@@ -222,9 +230,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         const RECORDS: u32 = 64;
         let region = Arc::clone(&self.superblock.region);
         if self.owned.is_some() && matches!(progress, Progress::New) {
-            self.check_chunk_owned(client, chunk)?;
+            self.check_chunk_owned(id, chunk)?;
         }
-        let loader = self.loader(client)?;
+        let loader = self.loader(id)?;
         let mut place = match progress {
             Progress::Chunk(place) => Ok(place),
             _ => loader.begin_chunk(chunk),
@@ -232,7 +240,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         loop {
             let (before, left) = place.as_ref().map_or((0, 0), |place| (place.at, place.left));
             self.charge(i64::from(RECORDS.min(left)) * cost::LOADED);
-            let loader = self.loader(client)?;
+            let loader = self.loader(id)?;
             let pushed = place.and_then(|mut place| {
                 loader.push_chunk(&*region, chunk, &mut place, RECORDS).map(|()| place)
             });
@@ -248,7 +256,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     place = Ok(next);
                 }
                 Err(error) => {
-                    self.abort(client);
+                    self.abort(id);
                     return Err(error.refusal());
                 }
             }
@@ -257,13 +265,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Whether all keys of a chunk are those of the range that the table is; the load is given up
     /// if not.
-    fn check_chunk_owned(&mut self, client: ClientId, chunk: &Chunk<'_>) -> Result<(), Refusal> {
-        let shape = self.loader(client)?.shape();
+    fn check_chunk_owned(&mut self, id: LoadId, chunk: &Chunk<'_>) -> Result<(), Refusal> {
+        let shape = self.loader(id)?.shape();
         let mut rest = chunk.records;
         // What is no record is refused where it is taken.
         while let Some(((key, _), after)) = take_record::<K>(&shape, rest) {
             if let Err(refusal) = self.check_owned(key.borrow()) {
-                self.abort(client);
+                self.abort(id);
                 return Err(refusal);
             }
             rest = after;
@@ -305,12 +313,21 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             published,
             external,
         };
-        Table::new(self.node, parts)
+        let mut table = Table::new(self.node, parts);
+        table.room.set_aside_after_load(&table.segments);
+        table
+    }
+
+    /// Gives up a load, if it is in progress.
+    pub(crate) fn abort(&mut self, id: LoadId) {
+        if matches!(&self.state, NodeState::Loading(loading) if loading.id == id) {
+            self.give_up_load();
+        }
     }
 
     /// Gives up `client`'s load, if it has one.
-    pub(crate) fn abort(&mut self, client: ClientId) {
-        if matches!(&self.state, NodeState::Loading(loading) if loading.client == client) {
+    pub(crate) fn abort_of(&mut self, client: ClientId) {
+        if matches!(&self.state, NodeState::Loading(loading) if loading.id.client == client) {
             self.give_up_load();
         }
     }

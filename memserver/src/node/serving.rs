@@ -8,6 +8,7 @@ use fpcache::message::{ErrorCode, Refusal, Request, SocketStats, encode_reply};
 use fpcache_fabric::{AccessError, ClientId, Handled, NodeMemory, SHORT_BODY, Service, Waker, Work};
 
 use crate::loader::{Begin, LoadError};
+use crate::node::loading::LoadId;
 use crate::node::parked::{Parked, Progress, QUANTUM, SHORT_ALLOWANCE, SHORT_REQUEST, Until, cost};
 use crate::node::snapshotting::PAUSE;
 use crate::node::{MemoryNode, NodeState};
@@ -36,22 +37,23 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         progress: Progress,
         body: &mut Vec<u8>,
     ) -> Result<Answer, Refusal> {
+        let id = |number| LoadId { client, number };
         match Request::decode::<K>(self.creation, request)? {
             Request::Stats => self.stats().encode(body),
             // The server of the sockets answers this.
             Request::Sockets => SocketStats::default().encode(body),
-            Request::LoadBegin { parameters, expected_keys, encoders } => {
+            Request::LoadBegin { load, parameters, expected_keys, encoders } => {
                 self.may_begin()?;
                 self.charge(cost::LOAD_BEGUN + cost::bytes(encoders.len()));
                 let encoders = match encoders {
                     [] => K::Encoders::default(),
                     bytes => K::decode_encoders(bytes).map_err(|why| LoadError::Encoders(why).refusal())?,
                 };
-                self.begin(client, Begin { parameters, expected_keys, encoders })?;
+                self.begin(id(load), Begin { parameters, expected_keys, encoders })?;
             }
-            Request::LoadChunk(chunk) => return self.take_chunk(client, &chunk, progress),
-            Request::LoadCommit => return self.step_commit(client, progress, body),
-            Request::LoadAbort => self.abort(client),
+            Request::LoadChunk(load, chunk) => return self.take_chunk(id(load), &chunk, progress),
+            Request::LoadCommit(load) => return self.step_commit(id(load), progress, body),
+            Request::LoadAbort(load) => self.abort(id(load)),
             Request::Write(write) => {
                 let going = if let Progress::Write(going) = progress { Some(going) } else { None };
                 return self.write(client, &write, going, body);
@@ -220,7 +222,7 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
 
     fn disconnected(&mut self, client: ClientId) {
         self.clients = self.clients.saturating_sub(1);
-        self.abort(client);
+        self.abort_of(client);
         self.drop_parked_of(client);
         self.drop_uploads_of(client);
     }

@@ -10,6 +10,7 @@ use fpcache::message::{ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteO
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::dedup::DedupSession;
+use crate::node::loading::LoadId;
 use crate::node::parked::{Progress, Until, cost};
 use crate::node::serving::{Answer, internal};
 use crate::node::writes::Unable;
@@ -29,7 +30,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let region = Arc::clone(&self.superblock.region);
         self.charge(cost::OPERATION + cost::bytes(piece.bytes.len()));
         if piece.client == LOADS {
-            return self.take_piece_of_load(client, &*region, piece).map(|()| Answer::Now);
+            let id = LoadId { client, number: piece.request };
+            return self.take_piece_of_load(id, &*region, piece).map(|()| Answer::Now);
         }
         let most = uploads::most_ahead(self.superblock.grant.reach());
         let Self { state: NodeState::Serving(table), uploads, transit, .. } = self else {
@@ -64,10 +66,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if added { Ok(Answer::Now) } else { Err(uploads::out_of_order()) }
     }
 
-    /// Takes a piece of the value of a record that `client`'s load has yet to send.
-    fn take_piece_of_load(&mut self, client: ClientId, region: &M, piece: &Piece<'_>) -> Result<(), Refusal> {
+    /// Takes a piece of the value of a record that a load has yet to send.
+    fn take_piece_of_load(&mut self, id: LoadId, region: &M, piece: &Piece<'_>) -> Result<(), Refusal> {
         let transit = self.transit.clone();
-        let loader = self.loader(client)?;
+        let loader = self.loader(id)?;
         uploads::check(piece, &loader.shape())?;
         if piece.offset == 0 && !transit.has_room_for_value() {
             return Err(uploads::too_many());
@@ -77,7 +79,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Ok(true) => Ok(()),
             Ok(false) => Err(uploads::out_of_order()),
             Err(error) => {
-                self.abort(client);
+                self.abort(id);
                 Err(error.refusal())
             }
         }

@@ -117,7 +117,7 @@ fn long_values() -> TableParameters {
 }
 
 fn begin(parameters: TableParameters) -> Request<'static> {
-    Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] }
+    Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] }
 }
 
 /// Sends chunks of 1 MiB until the load is over.
@@ -161,7 +161,7 @@ fn loads_that_never_end() {
         peer.call(&begin(parameters)).unwrap();
         let value = vec![1; shape.value_bytes.unwrap_or(1) as usize];
         load_until_full(
-            |chunk| peer.call(&Request::LoadChunk(*chunk)),
+            |chunk| peer.call(&Request::LoadChunk(1, *chunk)),
             |number, out| put_record::<U64Keys>(&shape, &number, &Sent::Here(&value), out),
         );
     }
@@ -176,9 +176,10 @@ fn loads_of_byte_strings_that_never_end() {
         let shape = RecordShape { key_bytes: None, value_bytes: None, room };
         let peer = node.connect("strings");
         let parameters = TableParameters { shape, ..TableParameters::default() };
-        peer.call_bytes(&Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] }).unwrap();
+        peer.call_bytes(&Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] })
+            .unwrap();
         load_until_full(
-            |chunk| peer.call_bytes(&Request::LoadChunk(*chunk)),
+            |chunk| peer.call_bytes(&Request::LoadChunk(1, *chunk)),
             |number, out| {
                 let key = [vec![b'k'; prefix], format!("{number:016}").into_bytes()].concat();
                 put_record::<ByteKeys>(&shape, key.as_slice(), &Sent::Here(b"v"), out);
@@ -193,7 +194,7 @@ fn values_that_never_get_a_record() {
     let node = Node::start(&[]);
     let owner = node.connect("default");
     owner.call(&begin(long_values())).unwrap();
-    owner.call(&Request::LoadCommit).unwrap();
+    owner.call(&Request::LoadCommit(1)).unwrap();
     let bytes = vec![9; 900 << 10];
     let peers: Vec<Peer> = (0..4).map(|_| node.connect("default")).collect();
     // 256 times 64 MiB, and as many short ones as there may be.
@@ -224,7 +225,7 @@ fn lookups_of_very_many_keys_over_many_connections() {
     let node = Node::start(&[]);
     let owner = node.connect("default");
     owner.call(&begin(TableParameters::default())).unwrap();
-    owner.call(&Request::LoadCommit).unwrap();
+    owner.call(&Request::LoadCommit(1)).unwrap();
     let mut keys = Vec::new();
     (0..65_000u64).for_each(|key| put_key::<U64Keys>(&key, &mut keys));
     let request = owner.encoded::<U64Keys>(&Request::Get(AskedKeys { count: 65_000, bytes: &keys }));
@@ -259,9 +260,9 @@ fn short_lookups_of_long_records_over_many_connections() {
     (0..17u64).for_each(|key| put_record::<U64Keys>(&shape, &key, &Sent::Here(&value), &mut records));
     let (first, rest) = records.split_at(records.len() / 17 * 9);
     for (chunk, records, count) in [(0, first, 9), (9, rest, 8)] {
-        owner.call(&Request::LoadChunk(Chunk { first: chunk, count, records })).unwrap();
+        owner.call(&Request::LoadChunk(1, Chunk { first: chunk, count, records })).unwrap();
     }
-    owner.call(&Request::LoadCommit).unwrap();
+    owner.call(&Request::LoadCommit(1)).unwrap();
     let mut keys = Vec::new();
     (0..17u64).for_each(|key| put_key::<U64Keys>(&key, &mut keys));
     let request = owner.encoded::<U64Keys>(&Request::Get(AskedKeys { count: 17, bytes: &keys }));
@@ -276,7 +277,7 @@ fn writes_of_long_requests_over_many_connections() {
     let node = Node::start(&[]);
     let owner = node.connect("default");
     owner.call(&begin(long_values())).unwrap();
-    owner.call(&Request::LoadCommit).unwrap();
+    owner.call(&Request::LoadCommit(1)).unwrap();
     let value = vec![5; 900];
     let peers: Vec<Peer> = (0..24).map(|_| node.connect("default")).collect();
     for round in 1..2 {
@@ -352,7 +353,7 @@ fn requests_of_very_many_operations_of_very_many_clients_to_several_tables() {
         node.connect("").send(&bytes).unwrap();
         let peer = node.connect(&name);
         peer.call(&begin(TableParameters::default())).unwrap();
-        peer.call(&Request::LoadCommit).unwrap();
+        peer.call(&Request::LoadCommit(1)).unwrap();
         for client in 1..=250 {
             assert_eq!(peer.call(&batch.request(client, 1, false)).unwrap().len(), 1024 * WriteReply::BYTES);
         }

@@ -111,11 +111,11 @@ impl<T: TestKeys> Peers<T> {
                 let expected_keys =
                     if self.random.one_in(4) { self.random.odd() } else { self.random.below(1000) };
                 let encoders = if self.random.one_in(6) { self.bytes(200) } else { Vec::new() };
-                encoded(&Request::LoadBegin { parameters, expected_keys, encoders: &encoders })
+                encoded(&Request::LoadBegin { load: 1, parameters, expected_keys, encoders: &encoders })
             }
             88..95 => self.chunk(),
-            95..98 => encoded(&Request::LoadCommit),
-            _ => encoded(&Request::LoadAbort),
+            95..98 => encoded(&Request::LoadCommit(1)),
+            _ => encoded(&Request::LoadAbort(1)),
         }
     }
 
@@ -192,7 +192,7 @@ impl<T: TestKeys> Peers<T> {
         if self.random.one_in(10) {
             count = self.random.odd() as u32;
         }
-        Request::LoadChunk(Chunk { first, count, records: &records }).encode::<T::Space>(0, &mut bytes);
+        Request::LoadChunk(1, Chunk { first, count, records: &records }).encode::<T::Space>(0, &mut bytes);
         bytes
     }
 

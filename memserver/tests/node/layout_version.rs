@@ -82,7 +82,8 @@ fn requests_that_make_no_sense_change_nothing() {
     let mut reply = Vec::new();
     let mut begin = Vec::new();
     let parameters = TableParameters::default();
-    Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] }.encode::<U64Keys>(0, &mut begin);
+    Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] }
+        .encode::<U64Keys>(0, &mut begin);
     let version = PROTOCOL_VERSION as u8;
     let head = |operation: u8| [operation, 0, version, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     let chunk_without_a_load = [head(3), [0; 16]].concat();

@@ -251,7 +251,7 @@ fn a_load_takes_values_of_any_length() {
     let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
     let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
     let parameters = TableParameters { shape, ..TableParameters::default() };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
+    let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] };
     send(&mut node, CLIENT, &begin).expect("an empty memory node");
     let values: Vec<Vec<u8>> = [0, 16, 17, 400, 300_000, 8, 200_000].map(|len| bytes(len as u64, len)).into();
     let mut records = Vec::new();
@@ -264,8 +264,8 @@ fn a_load_takes_values_of_any_length() {
         put_record::<U64Keys>(&shape, &(key as u64), &sent, &mut records);
     }
     let chunk = Chunk { first: 0, count: values.len() as u32, records: &records };
-    send(&mut node, CLIENT, &Request::LoadChunk(chunk)).expect("good records");
-    send(&mut node, CLIENT, &Request::LoadCommit).expect("good records");
+    send(&mut node, CLIENT, &Request::LoadChunk(1, chunk)).expect("good records");
+    send(&mut node, CLIENT, &Request::LoadCommit(1)).expect("good records");
     assert_eq!(audit::<LongValues>(&node), 4);
     let reader = Writer::<LongValues>::new(1);
     for (key, value) in values.iter().enumerate() {
@@ -279,15 +279,15 @@ fn used_after_a_load(ahead: &[(u32, usize)]) -> u64 {
     let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
     let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
     let parameters = TableParameters { shape, ..TableParameters::default() };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
+    let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] };
     send(&mut node, CLIENT, &begin).expect("an empty memory node");
     for (record, len) in ahead {
         send_ahead(&mut node, CLIENT, (0, 0, *record), &bytes(1, *len), 70_000).expect("in order");
     }
     let mut records = Vec::new();
     put_record::<U64Keys>(&shape, &1, &Sent::Ahead(300_000), &mut records);
-    send(&mut node, CLIENT, &Request::LoadChunk(Chunk { first: 0, count: 1, records: &records })).unwrap();
-    send(&mut node, CLIENT, &Request::LoadCommit).expect("good records");
+    send(&mut node, CLIENT, &Request::LoadChunk(1, Chunk { first: 0, count: 1, records: &records })).unwrap();
+    send(&mut node, CLIENT, &Request::LoadCommit(1)).expect("good records");
     assert_eq!(audit::<LongValues>(&node), 1);
     node.stats().used_bytes
 }
@@ -306,11 +306,11 @@ fn a_load_whose_value_did_not_come_is_refused() {
     let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
     let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 24 };
     let parameters = TableParameters { shape, ..TableParameters::default() };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
+    let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] };
     send(&mut node, CLIENT, &begin).expect("an empty memory node");
     let mut records = Vec::new();
     put_record::<U64Keys>(&shape, &1, &Sent::Ahead(500), &mut records);
-    let chunk = Request::LoadChunk(Chunk { first: 0, count: 1, records: &records });
+    let chunk = Request::LoadChunk(1, Chunk { first: 0, count: 1, records: &records });
     let refusal = send(&mut node, CLIENT, &chunk).expect_err("it did not come");
     assert_eq!(refusal.code, ErrorCode::BadData);
     assert!(refusal.message.contains("record 0") && refusal.message.contains("500 bytes"), "{refusal}");

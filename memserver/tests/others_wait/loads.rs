@@ -31,16 +31,16 @@ fn a_load_takes_several_turns_and_its_end_does_not_wait_for_the_disk() {
     let mut world = World::new(SyncPolicy::Always, 6);
     let (mut node, _) = world.begin::<Integers>();
     let parameters = parameters::<Integers>();
-    let begin = Request::LoadBegin { parameters, expected_keys: 8000, encoders: &[] };
+    let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 8000, encoders: &[] };
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
     let records = chunk(0, 8000, &parameters.shape);
-    let records = Request::LoadChunk(Chunk { first: 0, count: 8000, records: &records });
+    let records = Request::LoadChunk(1, Chunk { first: 0, count: 8000, records: &records });
     assert_eq!(post::<Integers>(&mut node, GREEDY, &records).0, Handled::Later, "all at once");
     let (rounds, reply, _) = rounds_until(&mut node, GREEDY);
     decode_reply(&reply).expect("taken");
     assert!(rounds >= 3, "{rounds} rounds");
     let syncs = world.disk.syncs();
-    assert_eq!(post::<Integers>(&mut node, GREEDY, &Request::LoadCommit).0, Handled::Later);
+    assert_eq!(post::<Integers>(&mut node, GREEDY, &Request::LoadCommit(1)).0, Handled::Later);
     assert_eq!(world.disk.syncs(), syncs, "nobody waits for the disk here");
     // A write to it waits, and is not refused.
     let put = batch::<Integers>(&[(WriteKind::Put, 100, &[1; 8])]);
@@ -59,13 +59,17 @@ fn a_load_takes_several_turns_and_its_end_does_not_wait_for_the_disk() {
 #[test]
 fn short_chunks_and_loads_that_begin_use_up_a_turn_like_all_else() {
     // Each is done with its first step, so nothing is left of it for another turn.
-    let begin =
-        |encoders| Request::LoadBegin { parameters: parameters::<Integers>(), expected_keys: 0, encoders };
+    let begin = |encoders| Request::LoadBegin {
+        load: 1,
+        parameters: parameters::<Integers>(),
+        expected_keys: 0,
+        encoders,
+    };
     let mut node = empty(4 << 20);
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin(&[]))).expect("begun");
     let waits = (0..100).any(|chunk_number| {
         let records = chunk(64 * chunk_number, 64, &parameters::<Integers>().shape);
-        let records = Request::LoadChunk(Chunk { first: 64 * chunk_number, count: 64, records: &records });
+        let records = Request::LoadChunk(1, Chunk { first: 64 * chunk_number, count: 64, records: &records });
         post::<Integers>(&mut node, GREEDY, &records).0 == Handled::Later
     });
     assert!(waits, "6,400 records in one turn");
@@ -77,8 +81,12 @@ fn short_chunks_and_loads_that_begin_use_up_a_turn_like_all_else() {
 
 #[test]
 fn a_load_that_cannot_begin_has_no_encoders_decoded() {
-    let begin =
-        |encoders| Request::LoadBegin { parameters: parameters::<Integers>(), expected_keys: 0, encoders };
+    let begin = |encoders| Request::LoadBegin {
+        load: 1,
+        parameters: parameters::<Integers>(),
+        expected_keys: 0,
+        encoders,
+    };
     let mut node = empty(4 << 20);
     let mut refusal = |client| {
         let reply = call_from::<Integers>(&mut node, client, &begin(&[1]));
@@ -88,7 +96,7 @@ fn a_load_that_cannot_begin_has_no_encoders_decoded() {
     };
     assert_eq!(refusal(GREEDY), Err(ErrorCode::Invalid), "the keys have no encoders");
     assert_eq!(refusal(OTHER), Err(ErrorCode::Busy), "there is a load");
-    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &Request::LoadCommit)).expect("done");
+    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &Request::LoadCommit(1))).expect("done");
     let reply = call_from::<Integers>(&mut node, OTHER, &begin(&[1]));
     assert_eq!(decode_reply(&reply).map(drop).map_err(|refusal| refusal.code), Err(ErrorCode::NotEmpty));
 }
@@ -110,12 +118,12 @@ fn a_load_whose_client_has_stopped_makes_way_for_another() {
     let hands = Arc::new(Hands(Mutex::new(Instant::now())));
     let mut node = empty(4 << 20).with_clock(hands.clone());
     let parameters = TableParameters { shape: Integers::shape(8), ..TableParameters::default() };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
+    let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] };
     let pass = |seconds| *hands.0.lock().expect("free") += Duration::from_secs(seconds);
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
     pass(59);
     let records = chunk(0, 10, &parameters.shape);
-    let records = |first| Request::LoadChunk(Chunk { first, count: 10, records: &records });
+    let records = |first| Request::LoadChunk(1, Chunk { first, count: 10, records: &records });
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &records(0))).expect("taken");
     pass(59);
     let refusal =
@@ -128,7 +136,7 @@ fn a_load_whose_client_has_stopped_makes_way_for_another() {
         .expect_err("given up");
     assert_eq!(refusal.code, ErrorCode::Invalid);
     decode_reply(&call_from::<Integers>(&mut node, OTHER, &records(0))).expect("taken");
-    decode_reply(&call_from::<Integers>(&mut node, OTHER, &Request::LoadCommit)).expect("done");
+    decode_reply(&call_from::<Integers>(&mut node, OTHER, &Request::LoadCommit(1))).expect("done");
     assert_eq!(node.stats().keys, 10);
     assert!((0..10).any(|_| node.work() == Work::Nothing), "what loads left is gone in the end");
 }
@@ -144,7 +152,7 @@ fn a_load_that_is_given_up_gives_its_memory_back_a_little_at_a_time() {
     let at_first = budget.granted();
     let shape = RecordShape::fixed(8, 8000);
     let parameters = TableParameters { shape, ..TableParameters::default() };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
+    let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] };
     let load = |node: &mut MemoryNode<U64Keys>, chunks: u64| {
         decode_reply(&call_from::<Integers>(node, GREEDY, &begin)).expect("begun");
         for first in (0..chunks * 100).step_by(100) {
@@ -152,7 +160,7 @@ fn a_load_that_is_given_up_gives_its_memory_back_a_little_at_a_time() {
             for key in first..first + 100 {
                 put_record::<U64Keys>(&shape, &key, &Sent::Here(&[3; 8000]), &mut records);
             }
-            let chunk = Request::LoadChunk(Chunk { first, count: 100, records: &records });
+            let chunk = Request::LoadChunk(1, Chunk { first, count: 100, records: &records });
             decode_reply(&call_from::<Integers>(node, GREEDY, &chunk)).expect("taken");
         }
     };
@@ -175,7 +183,7 @@ fn a_load_that_is_given_up_gives_its_memory_back_a_little_at_a_time() {
     // Another load begins amid it, and finds what it needs.
     assert_eq!(give_back(&mut node, 5), 5);
     load(&mut node, 20);
-    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &Request::LoadAbort)).expect("given up");
+    decode_reply(&call_from::<Integers>(&mut node, GREEDY, &Request::LoadAbort(1))).expect("given up");
     let rounds = give_back(&mut node, 100);
     assert!((8..60).contains(&rounds), "{rounds} rounds");
     assert!(budget.granted() <= at_first, "{} bytes, {at_first} at first", budget.granted());
@@ -194,14 +202,14 @@ fn a_load_that_is_retried_at_once_has_the_memory_of_the_one_that_was_given_up() 
     };
     // All at once: nothing is done between requests.
     let load = |node: &mut MemoryNode<U64Keys>, expected_keys: u64| {
-        let begin = Request::LoadBegin { parameters, expected_keys, encoders: &[] };
+        let begin = Request::LoadBegin { load: 1, parameters, expected_keys, encoders: &[] };
         decode_reply(&call_from::<Integers>(node, GREEDY, &begin)).map(drop)?;
         for first in (0..2_500).step_by(100) {
             let mut records = Vec::new();
             for key in first..first + 100 {
                 put_record::<U64Keys>(&shape, &key, &Sent::Here(&[3; 8000]), &mut records);
             }
-            let chunk = Request::LoadChunk(Chunk { first, count: 100, records: &records });
+            let chunk = Request::LoadChunk(1, Chunk { first, count: 100, records: &records });
             decode_reply(&call_from::<Integers>(node, GREEDY, &chunk)).map(drop)?;
         }
         Ok::<_, Refusal>(())
@@ -214,7 +222,7 @@ fn a_load_that_is_retried_at_once_has_the_memory_of_the_one_that_was_given_up() 
     // With the number of its records, which is looked at when it begins, and without.
     for expected_keys in [2_500, 0] {
         load(&mut second, expected_keys).expect("nobody has what the first had");
-        decode_reply(&call_from::<Integers>(&mut second, GREEDY, &Request::LoadAbort)).expect("given up");
+        decode_reply(&call_from::<Integers>(&mut second, GREEDY, &Request::LoadAbort(1))).expect("given up");
         load(&mut first, expected_keys).expect("nobody has what the second had");
         first.disconnected(GREEDY);
     }
@@ -228,14 +236,14 @@ fn a_load_that_is_retried_at_once_has_the_memory_of_the_one_that_was_given_up() 
 fn the_end_of_a_load_of_many_segments_takes_turns() {
     let mut node = empty(64 << 20);
     let parameters = TableParameters { epsilon: 4, max_slots: 16, ..Integers::parameters(8) };
-    let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
+    let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] };
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
     for first in (0..120_000).step_by(8000) {
         let records = chunk(first, 8000, &parameters.shape);
-        let records = Request::LoadChunk(Chunk { first, count: 8000, records: &records });
+        let records = Request::LoadChunk(1, Chunk { first, count: 8000, records: &records });
         decode_reply(&call_from::<Integers>(&mut node, GREEDY, &records)).expect("taken");
     }
-    assert_eq!(post::<Integers>(&mut node, GREEDY, &Request::LoadCommit).0, Handled::Later, "all at once");
+    assert_eq!(post::<Integers>(&mut node, GREEDY, &Request::LoadCommit(1)).0, Handled::Later, "all at once");
     let (rounds, reply, _) = rounds_until(&mut node, GREEDY);
     decode_reply(&reply).expect("done");
     assert!(node.stats().segments > 7_000 && rounds >= 2, "{rounds} rounds");

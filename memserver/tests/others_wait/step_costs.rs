@@ -174,7 +174,7 @@ fn what_steps_take() {
     for (what, epsilon, max_slots) in [("", 32, usual.max_slots), (" in segments of 16 slots", 4, 16)] {
         let parameters = TableParameters { epsilon, max_slots, ..usual };
         let mut node = empty(1 << 30);
-        let begin = Request::LoadBegin { parameters, expected_keys: 0, encoders: &[] };
+        let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] };
         for is_kept in [false, true] {
             let mut steps = Steps::default();
             steps.done(&mut node, &begin);
@@ -188,13 +188,13 @@ fn what_steps_take() {
                         &mut records,
                     );
                 }
-                let chunk = Request::LoadChunk(Chunk { first, count: 8000, records: &records });
+                let chunk = Request::LoadChunk(1, Chunk { first, count: 8000, records: &records });
                 steps.done(&mut node, &chunk);
             }
             steps.tell(&format!("chunks of a load{what}, by record"), KEYS, cost::LOADED + cost::bytes(16));
             let mut steps = Steps::default();
             if is_kept {
-                steps.done(&mut node, &Request::LoadCommit);
+                steps.done(&mut node, &Request::LoadCommit(1));
                 steps.tell(&format!("the end of a load{what}, by record"), KEYS, None);
                 let mut steps = Steps::default();
                 steps.work_of(&mut node);
