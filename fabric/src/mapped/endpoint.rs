@@ -94,6 +94,10 @@ impl MappedEndpoint {
         if tally.changes() == 0 {
             // What these READs saw happens before whatever this thread does next.
             fence(Ordering::Acquire);
+            if !self.is_usable() {
+                // A successor may have newer records than what the READs saw last.
+                return Err(Box::new(self.reach.link.disconnected()));
+            }
         } else {
             // The next batch's READs must not be older than this batch's WRITEs: a store-load order, which only the
             // strongest fence gives. Parking handshakes rest on it.
@@ -109,6 +113,14 @@ impl MappedEndpoint {
         if !self.pending.is_empty() {
             self.settle();
         }
+        if self.is_usable() { Ok(()) } else { Err(self.reach.link.disconnected()) }
+    }
+
+    /// What must be done and known, as in `execute`, after words were copied past the queue.
+    #[inline(always)]
+    fn after_words(&mut self, bytes: u64) -> Result<(), FabricError> {
+        fence(Ordering::Acquire);
+        self.reach.meter.record_read(bytes);
         if self.is_usable() { Ok(()) } else { Err(self.reach.link.disconnected()) }
     }
 
@@ -185,19 +197,14 @@ impl Endpoint for MappedEndpoint {
     fn read_words(&mut self, from: RemoteAddr, out: &mut [u64]) -> Result<(), FabricError> {
         self.before_words()?;
         let bytes = self.copy_words(from, out)?;
-        // As in `execute`: what this READ saw happens before whatever this thread does next.
-        fence(Ordering::Acquire);
-        self.reach.meter.record_read(bytes);
-        Ok(())
+        self.after_words(bytes)
     }
 
     #[inline(always)]
     fn read_records(&mut self, from: RemoteAddr, out: &mut [u64], stride: usize) -> Result<(), FabricError> {
         self.before_words()?;
         let bytes = self.copy_records(from, out, stride)?;
-        fence(Ordering::Acquire);
-        self.reach.meter.record_read(bytes);
-        Ok(())
+        self.after_words(bytes)
     }
 
     fn guards(&self) -> bool {

@@ -59,6 +59,13 @@ impl<L: InPlace> Mapped<L> {
         self.look.count(1, reads, bytes)
     }
 
+    /// Whether the memory node is there, after everything that was looked at: if it has gone meanwhile, a
+    /// successor may have newer records.
+    #[inline(always)]
+    pub(super) fn check_alive(&mut self) -> Result<(), FabricError> {
+        self.look.count(0, 0, 0)
+    }
+
     /// The word at `offset`, after everything that was looked at.
     #[inline(always)]
     pub(super) fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {

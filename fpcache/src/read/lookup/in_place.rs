@@ -67,7 +67,7 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
             engine.end_trip(&mut trips)?;
             engine.take_in_place(key, &mut probe, &mut outcome)?;
         }
-        engine.check_absence()?;
+        engine.check_all_seen()?;
         let value = outcome.version.map(|_| engine.records.bytes(outcome.value.clone()));
         Ok(take(&outcome, value))
     }
@@ -257,7 +257,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
                 goes_on |= !probe.is_done();
             }
         }
-        self.check_absence()
+        self.check_all_seen()
     }
 
     /// Lets a round trip pass. What is read again because it could not be told may be no slot any more.
@@ -292,6 +292,13 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
             }
             taken => taken,
         }
+    }
+
+    /// That what was looked at holds.
+    #[inline(always)]
+    fn check_all_seen(&mut self) -> Result<(), ReadError> {
+        self.check_absence()?;
+        Ok(self.source.check_alive()?)
     }
 
     /// That a key is absent may be believed of segments whose memory had no other use yet.
