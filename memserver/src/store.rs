@@ -9,7 +9,7 @@ use fpcache_fabric::{FileIdentity, MemoryError, NodeMemory, SharedMemory, Waker}
 
 use crate::budget::Grant;
 use crate::dedup::DedupSessions;
-use crate::durability::{self, Disk, Drain, LogOptions, Lsn, Staging, SyncPolicy};
+use crate::durability::{self, Disk, Drain, LogOptions, LogReader, Lsn, Staging, SyncPolicy};
 use crate::lease::Lease;
 use crate::node::MemoryNode;
 use crate::recovery::{Origin, RecoverError, Recovery, cold, warm};
@@ -203,6 +203,35 @@ fn sync_before_seen<M: NodeMemory, D: Disk + Clone>(
         Err(error) => Err(durability::OpenError::from(error).into()),
         Ok(_) => Ok(()),
     }
+}
+
+/// Brings to the disk what the ring of an ended process still holds, in a recovery area that lies in this
+/// file, if it is of this start of the machine and the disk has nothing later.
+///
+/// # Errors
+/// What is not whole, or a disk that does not take it.
+pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
+    recovery_area: &Arc<M>,
+    file: FileIdentity,
+    disk: &D,
+    startup: &Startup,
+) -> Result<(), RecoverError> {
+    let recovery_area = RecoveryArea::over(Arc::clone(recovery_area), startup.ring_bytes);
+    let Some(identity) = recovery_area.identity()? else { return Ok(()) };
+    let is_of_this_start = startup.boot != UNKNOWN_BOOT && identity.boot == startup.boot;
+    if !is_of_this_start || identity.files[1] != file {
+        return Ok(());
+    }
+    let (ring, ring_bytes) = recovery_area.ring();
+    let staging = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes)?;
+    let (_, on_disk) = LogReader::open(&mut disk.clone(), Some(identity.lineage))?;
+    if on_disk.last > staging.last_lsn() {
+        return Ok(());
+    }
+    let options = LogOptions { sync: startup.sync, ..LogOptions::default() };
+    let mut drain = Drain::open(&staging, disk.clone(), options)?;
+    drain.finish(startup.now).map_err(durability::OpenError::from)?;
+    Ok(())
 }
 
 /// Begins with empty memory: with what the disk holds, or with nothing.

@@ -172,6 +172,17 @@ impl SharedMemory {
             Ok(()) => {}
             // The file system cannot set space aside, or need not yet.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+                if space == Space::Later {
+                    // But for the first page: a store to one that a full disk lacks would end the process.
+                    let first =
+                        retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, page as u64));
+                    first
+                        .or_else(|errno| match errno {
+                            Errno::OPNOTSUPP | Errno::NOSYS => Ok(()),
+                            errno => Err(errno),
+                        })
+                        .map_err(refused)?;
+                }
                 retry_on_intr(|| rustix::fs::ftruncate(&fd, len as u64)).map_err(refused)?;
             }
             Err(errno) => return Err(refused(errno)),

@@ -240,8 +240,14 @@ impl Grant {
         };
         let most = self.stepped(wanted) - from;
         let least = if *is_reserved { most } else { wanted - from };
-        let taken = take(budget, most, least).ok_or(Denied::Budget)?;
-        if let Err(error) = memory.reserve(from, taken) {
+        let mut taken = take(budget, most, least).ok_or(Denied::Budget)?;
+        let mut reserved = memory.reserve(from, taken);
+        if reserved.is_err() && least < taken && memory.reserve(from, least).is_ok() {
+            // A disk that has no room for a whole step may have what is needed, or have given it before.
+            budget.give_back(taken - least);
+            (taken, reserved) = (least, Ok(()));
+        }
+        if let Err(error) = reserved {
             budget.give_back(taken);
             // The request gets only "no room". Reported once, not with every insert that is
             // refused.

@@ -158,6 +158,11 @@ pub(crate) fn give_up_all(region: &SharedMemory) -> Result<(), AccessError> {
 /// one of them could take for a live one.
 pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessError> {
     let begin = SUPERBLOCK_BYTES as u64;
+    if region.reserve(0, begin).is_err() {
+        // A disk that is full has never given it these pages: a store to them would end the process, and nobody
+        // can have read anything of it.
+        return Ok(());
+    }
     region.store_relaxed(REUSE_OFFSET, DROPPED)?;
     region.release();
     // Zeros for those who have it copied, before they could have pages taken for it again.

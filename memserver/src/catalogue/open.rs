@@ -16,7 +16,7 @@ use super::descriptor::Descriptor;
 use super::error::TableOpenError;
 use super::folders::TableFolder;
 use super::hosted::{self, Hosted, HostedTable};
-use crate::budget::{Budget, Grant};
+use crate::budget::{Budget, Denied, Grant};
 use crate::capacity::MIN_CAPACITY;
 use crate::dedup::KeptReplies;
 use crate::durability::{FileDisk, SyncPolicy};
@@ -161,8 +161,17 @@ impl Opening {
                 Err(why) => Some(why),
             },
         };
+        if why.is_some() {
+            self.bring_left_to_disk(folders, &disk, &startup);
+        }
         let restores = store::holds_snapshot(&disk)?;
-        let (memories, fd) = self.create_memories(self.span(descriptor), folders, restores)?;
+        let (memories, fd) = match self.create_memories(self.span(descriptor), folders, restores) {
+            // Not even for a superblock is there room: what the disk holds can be read all the same.
+            Err(TableOpenError::Denied(Denied::Disk(_))) if restores => {
+                self.create_anonymous_memories(self.span(descriptor), folders)?
+            }
+            created => created?,
+        };
         let grant = Arc::clone(&memories.grant);
         let begun = match store::restore(memories, disk, &startup, background(), why.clone()) {
             // What the disk holds can be read all the same.
@@ -201,9 +210,24 @@ impl Opening {
             (Err(why), _) | (_, Err(why)) => return Ok(Before::Unusable(why)),
         };
         let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
-        let grant = Grant::resumed(&self.budget, &region, store::limit_in(&recovery_area))?;
+        let grant = match Grant::resumed(&self.budget, &region, store::limit_in(&recovery_area)) {
+            // It has no superblock.
+            Err(why @ Denied::Disk(_)) => return Ok(Before::Unusable(why.to_string())),
+            resumed => resumed?,
+        };
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
         Ok(Before::Memories(Memories { grant, ..memories }.with_lease(self.lease()), fd))
+    }
+
+    /// Brings what the recovery area of the previous process has, and the disk may not, to the disk, where
+    /// its region cannot be used: from there it is read with the rest.
+    fn bring_left_to_disk(&self, folders: &TableFolder, disk: &FileDisk, startup: &Startup) {
+        let (file, path) = folders.notes_file();
+        let Ok((recovery_area, _)) = SharedMemory::open_file_at(file, Access::ReadWrite) else { return };
+        let identity = recovery_area.file_identity().ok().flatten().unwrap_or_default();
+        if let Err(error) = store::bring_left_to_disk(&Arc::new(recovery_area), identity, disk, startup) {
+            warn!("what {} has of the log does not come to the disk: {error}", path.display());
+        }
     }
 
     /// New files for region and recovery area, of which a table that is restored may need more than

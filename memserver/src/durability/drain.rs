@@ -121,6 +121,9 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         let (_, report) = LogFiles::open_below(&mut disk, Some(ring.lineage), Some(freed_lsn + 1))
             .inspect_err(|error| staging.note_failed_open(error))?;
         let begins = report.files.last().map_or(0, |file| file.first);
+        if let Some(error) = report.unusable.filter(|_| begins > freed_lsn + 1) {
+            return Err(error.into());
+        }
         if !report.files.is_empty() && (report.last < freed_lsn || begins > freed_lsn + 1) {
             return Err(OpenError::Apart { ring: freed_lsn, first: report.first, last: report.last });
         }

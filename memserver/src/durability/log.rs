@@ -8,6 +8,7 @@ pub use super::error::RecoveryError;
 use super::frame::{FILE_HEADER_BYTES, FileHeader};
 use super::lsn::{Lsn, MAX_LSN};
 use super::unsynced;
+use tracing::warn;
 
 /// A tail that was cut off.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,7 +24,7 @@ pub struct Truncated {
 }
 
 /// What opening a log found.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The store's random number; `None` if there are no files.
     pub lineage: Option<u64>,
@@ -37,6 +38,8 @@ pub struct Report {
     pub truncated: Option<Truncated>,
     /// Files without records that a crash left half made, and that were removed.
     pub removed: Vec<String>,
+    /// Why nothing before the files can be used, if the last file before them cannot.
+    pub unusable: Option<RecoveryError>,
 }
 
 /// The name of the file whose first record is `first`.
@@ -103,7 +106,16 @@ impl LogFiles {
                 report.removed.push(name.clone());
                 continue;
             }
-            check_header(disk, name, *first, &mut report.lineage)?;
+            match check_header(disk, name, *first, &mut report.lineage) {
+                // Perhaps nobody needs it, nor what comes before it, any more: later files are whole without.
+                Err(error @ RecoveryError::BadFile { .. }) if !is_last => {
+                    warn!("{error}");
+                    report.files.clear();
+                    report.unusable = Some(error);
+                    continue;
+                }
+                checked => checked?,
+            }
             report.files.push(LogFile { name: name.clone(), first: *first, bytes });
         }
         if let (Some(first), Some(last)) = (report.files.first(), report.files.last()) {
@@ -125,6 +137,7 @@ impl LogFiles {
             lineage: report.lineage.unwrap_or(0),
             files: report.files.clone(),
             last: report.last,
+            unusable: report.unusable.clone(),
         };
         Ok((reader, report))
     }
@@ -224,6 +237,7 @@ pub struct LogReader {
     lineage: u64,
     files: Vec<LogFile>,
     last: Lsn,
+    unusable: Option<RecoveryError>,
 }
 
 impl LogReader {
@@ -252,6 +266,9 @@ impl LogReader {
         from: Lsn,
     ) -> Result<LogRecords<'a, D>, RecoveryError> {
         let first = self.files.first().map_or(from, |file| file.first);
+        if let Some(error) = self.unusable.as_ref().filter(|_| from < first) {
+            return Err(error.clone());
+        }
         if !self.files.is_empty() && (from < first || from > self.last + 1) {
             return Err(RecoveryError::OutOfReach { wanted: from, first, last: self.last });
         }

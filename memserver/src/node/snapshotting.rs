@@ -20,8 +20,11 @@ use crate::wal::Wal;
 use crate::wal::background::SnapshotStart;
 
 /// A snapshot under way.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Snapshotting {
+    begun: Instant,
+    /// Bytes of the log since the one before, when it began: the next one's again if it fails.
+    logged_before: u64,
     /// Records on their way to the disk.
     records: Vec<u8>,
     /// The last entry of the log that may be contained, once all records are on their way.
@@ -69,9 +72,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if !wal.snapshots.begin(SnapshotStart { lineage: wal.lineage(), header, first }) {
             return;
         }
-        wal.since_snapshot = 0;
+        let logged_before = std::mem::take(&mut wal.since_snapshot);
         table.begin_taking();
-        self.snapshotting = Some(Snapshotting::default());
+        let begun = self.clock.now();
+        self.snapshotting =
+            Some(Snapshotting { begun, logged_before, records: Vec::new(), last: None, is_finished: false });
     }
 
     /// Takes some more of the snapshot under way.
@@ -83,18 +88,21 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let Some(taking) = snapshotting else { return Ok(Step::Idle) };
         if taking.is_finished {
             let Some(outcome) = wal.snapshots.outcome() else { return Ok(Step::Waits) };
-            *snapshotting = None;
-            if let Ok(info) = &outcome {
-                wal.covered_before(info.first_lsn);
-                // One that began before entries were lost does not make up for them.
-                self.has_snapshot = !wal.has_lost();
+            match &outcome {
+                Ok(info) => {
+                    *snapshotting = None;
+                    wal.covered_before(info.first_lsn);
+                    // One that began before entries were lost does not make up for them.
+                    self.has_snapshot = !wal.has_lost();
+                }
+                Err(_) => self.give_up_snapshot(),
             }
             return Ok(Step::Ended(outcome));
         }
         if taking.records.len() < BLOCK_BYTES && table.is_taking() {
             if let Err(error) = table.take_records(superblock, BLOCK_BYTES, &mut taking.records) {
                 // Without these records it must not count.
-                *snapshotting = None;
+                self.give_up_snapshot();
                 return Ok(Step::Ended(Err(SnapshotError::Table(error.to_string()))));
             }
             return Ok(Step::More);
@@ -138,8 +146,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             Ok(Step::Waits) => Work::At(due.map_or(now + PAUSE, |due| due.min(now + PAUSE))),
             Ok(Step::Ended(Err(error))) => {
                 error!("no snapshot was written: {error}");
-                self.retry_at = Some(now + RETRY_AFTER);
-                Work::At(now + RETRY_AFTER)
+                Work::At(self.retry_at.unwrap_or(now + RETRY_AFTER))
             }
             _ => due.map_or(Work::Nothing, Work::At),
         }
@@ -192,7 +199,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Gives up the snapshot under way, if there is one.
     fn give_up_snapshot(&mut self) {
-        self.snapshotting = None;
+        let Some(Snapshotting { begun, logged_before, .. }) = self.snapshotting.take() else { return };
+        if let Some(wal) = &mut self.wal {
+            wal.since_snapshot += logged_before;
+        }
+        // One that takes long is not tried again and again at once.
+        let now = self.clock.now();
+        self.retry_at = Some(now + RETRY_AFTER.max(now.saturating_duration_since(begun)));
         if let Some(table) = self.state.table_mut() {
             table.end_taking();
         }

@@ -226,9 +226,9 @@ fn table<K: BuildKeys, M: NodeMemory>(
     let encoders_extent = Extent::new(record.encoders, record.encoders_bytes);
     let mut used: Vec<Extent> = published.iter().copied().chain([log]).collect();
     used.extend((record.encoders_bytes > 0).then_some(encoders_extent));
-    let (mut generation, mut segment_bytes) = (0, 0);
+    let (mut generations, mut segment_bytes) = (Vec::with_capacity(directory.len()), 0);
     for (_, segment) in &directory {
-        generation = generation.max(segment.generation());
+        generations.push(segment.generation());
         let bytes = geometry.segment_bytes(segment.model().cap) as u64;
         segment_bytes += bytes;
         used.push(Extent::new(segment.address().offset(), bytes));
@@ -241,7 +241,7 @@ fn table<K: BuildKeys, M: NodeMemory>(
     })?;
     let space = Space::around(SUPERBLOCK_BYTES as u64, superblock.grant.end(), used)
         .with_more(Arc::clone(&superblock.grant));
-    let next_generation = generation.wrapping_add(1);
+    let next_generation = generation_after(generations);
     let parts = Parts {
         record,
         encoders,
@@ -253,6 +253,15 @@ fn table<K: BuildKeys, M: NodeMemory>(
         external: ExternalValues::default(),
     };
     Ok(Table::new(node, parts))
+}
+
+/// The generation after those that segments have. These are given in order and come round after 2³²: so
+/// the next one begins the longest run that no segment has.
+fn generation_after(mut taken: Vec<u32>) -> u32 {
+    taken.sort_unstable();
+    let next = taken.iter().skip(1).chain(taken.first());
+    let longest = taken.iter().zip(next).max_by_key(|(this, next)| next.wrapping_sub(**this).wrapping_sub(1));
+    longest.map_or(0, |(last, _)| *last).wrapping_add(1)
 }
 
 /// Applies the records of the change log from the checkpoint to the head.
@@ -379,5 +388,22 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
         }
         self.sessions.done(session, operation, reply);
         Ok(recovery_area.set_reply(session.place, session.request, operation, &reply)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn generations_that_came_round_are_not_given_to_new_segments_while_others_have_them() {
+        assert_eq!(generation_after(vec![]), 1);
+        assert_eq!(generation_after(vec![7]), 8);
+        assert_eq!(generation_after(vec![3, 1, 2]), 4);
+        assert_eq!(generation_after(vec![1, u32::MAX]), 2);
+        let mut came_round: Vec<u32> = (u32::MAX - 5..=u32::MAX).chain(0..7).collect();
+        came_round.reverse();
+        assert_eq!(generation_after(came_round), 7);
+        assert_eq!(generation_after(vec![u32::MAX - 1, u32::MAX]), 0);
     }
 }

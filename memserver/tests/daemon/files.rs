@@ -1,6 +1,7 @@
 //! The daemon and its folder: what it says, what it refuses, and what it has again after any end.
 
 mod damage;
+mod full_disk;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};

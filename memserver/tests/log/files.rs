@@ -106,6 +106,30 @@ fn missing_files_and_files_of_others_are_refused() {
 }
 
 #[test]
+fn a_file_that_cannot_be_used_hinders_nobody_who_needs_later_ones_alone() {
+    let disk = written(200, 9, SyncPolicy::Always);
+    let names = logs(&disk);
+    assert!(names.len() > 3);
+    for name in &names[..names.len() - 1] {
+        let mut bad = changed(&disk, |_, _| {});
+        bad.flip(name, 3, 1).unwrap();
+        let (reader, report) = LogReader::open(&mut bad, Some(LINEAGE)).unwrap();
+        let mut records = reader.records(&bad, report.first).unwrap();
+        for lsn in report.first..=200 {
+            assert_eq!(records.next_record().unwrap(), Some((lsn, &payload(lsn)[..])));
+        }
+        let error = reader.records(&bad, report.first - 1).err().unwrap();
+        assert!(matches!(&error, RecoveryError::BadFile { file, .. } if file == name), "{error}");
+        // A ring that goes on before the next file needs this one; one that goes on later does not.
+        for (last, is_refused) in [(report.first - 2, true), (report.first - 1, false), (200, false)] {
+            let staging = Staging::create(memory(), 0, RING_BYTES, LINEAGE, last).unwrap();
+            let opened = Drain::open(&staging, changed(&bad, |_, _| {}), options(SyncPolicy::Always));
+            assert_eq!(opened.is_err(), is_refused, "{name}: after record {last}");
+        }
+    }
+}
+
+#[test]
 fn a_ring_and_files_that_do_not_belong_together_are_refused() {
     let staging = Staging::create(memory(), 0, RING_BYTES, LINEAGE, 50).unwrap();
     let open = |disk: &MemoryDisk| {

@@ -239,6 +239,23 @@ fn a_start_whose_sync_of_the_log_fails_is_known_to_the_next<T: TestKeys>() {
     }
 }
 
+/// The memory of the process before is half gone, as when the folder for regions is another: what was
+/// acknowledged is in the recovery area, and not yet on the disk.
+fn what_only_the_ring_has_outlives_the_region<T: TestKeys>() {
+    for seed in 0..5 {
+        let mut world = World::new(HOURLY, seed);
+        let (mut node, _) = world.begin::<T>();
+        load::<T>(&mut node, 10);
+        let mut writer = Writer::<T>::new(5);
+        (0..5).for_each(|key| assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done));
+        drop(node);
+        world.region = Mortal::new(REGION, &world.left);
+        let (mut node, recovery) = world.begin::<T>();
+        let found = [0, 1, 2, 3, 4].map(|key| writer.get(&mut node, key).map(|(value, _)| value));
+        assert_eq!(found, [0, 1, 2, 3, 4].map(|key| Some(seven::<T>(key))), "seed {seed}: {recovery}");
+    }
+}
+
 fn work(node: &mut impl Service, rounds: usize) {
     for _ in 0..rounds {
         node.work();
@@ -394,6 +411,7 @@ for_all_keys_and_long_values!(
     a_load_whose_snapshot_cannot_be_read_does_not_come_back_empty,
     a_restart_on_a_full_disk_serves_reads,
     a_start_whose_sync_of_the_log_fails_is_known_to_the_next,
+    what_only_the_ring_has_outlives_the_region,
     entries_that_the_disk_lost_are_made_up_for_by_the_next_process,
     what_an_unfinished_snapshot_left_is_removed_at_every_start,
     an_operation_that_changes_nothing_behind_one_that_waits_is_not_decided_again,

@@ -30,7 +30,8 @@ pub fn payload(lsn: Lsn) -> Vec<u8> {
 pub fn read_all(disk: &mut MemoryDisk) -> Result<(Found, Report), RecoveryError> {
     let (reader, report) = LogReader::open(disk, Some(LINEAGE))?;
     let mut found = Vec::new();
-    let mut records = reader.records(disk, report.first.max(1))?;
+    let from = if report.unusable.is_some() { 1 } else { report.first.max(1) };
+    let mut records = reader.records(disk, from)?;
     while let Some((lsn, payload)) = records.next_record()? {
         found.push((lsn, payload.to_vec()));
     }

@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use fpcache::layout::TableParameters;
-use fpcache_fabric::{AccessError, NodeMemory, SharedMemory};
+use fpcache_fabric::{AccessError, FileIdentity, NodeMemory, SharedMemory};
 use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
 use fpcache_memserver::store::{
-    Background, Memories, Startup, bytes_to_restore, can_resume, recovery_area_bytes, restore, resume,
+    Background, Memories, Startup, bring_left_to_disk, bytes_to_restore, can_resume, recovery_area_bytes,
+    restore, resume,
 };
 use fpcache_memserver::{MemoryNode, Recovery};
 
@@ -162,6 +163,9 @@ impl World {
         match can_resume(&self.memories(), &startup) {
             Ok(()) => resume(self.memories(), self.disk.clone(), &startup, Background::Inline),
             Err(why) => {
+                // Of a ring that is not whole nothing comes to the disk.
+                let (left, disk) = (&self.recovery_area, &self.disk);
+                let _ = bring_left_to_disk(left, FileIdentity::default(), disk, &startup);
                 let names = self.disk.list().expect("a folder");
                 let restores = names.iter().any(|name| name.starts_with("snapshot-"));
                 let bytes = if restores { bytes_to_restore(REGION as u64) as usize } else { REGION };

@@ -1,0 +1,86 @@
+//! A file system for regions that has no room costs the table that finds none, and neither the daemon nor
+//! what is on the disk.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::process::Command;
+use std::time::Duration;
+
+use fpcache::key_space::KeyKind;
+use fpcache::message::{Request, TablesRequest, decode_reply};
+use fpcache_fabric::{Connection, Deadline};
+
+use super::{Daemon, Place, is_whole, started, written};
+
+/// Begins with a file system of four mebibytes of its own at the first argument, which is full if the second says
+/// so, and goes on with the rest.
+const MOUNT: &str = r#"mount -t tmpfs -o size=4m,mode=0700 tmpfs "$0" || exit 9
+if [ "$1" = full ]; then head -c 8m /dev/zero > "$0/fill" 2> /dev/null; fi
+shift && exec "$@""#;
+
+/// A shell that has file systems of its own.
+fn own_file_systems() -> Command {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c"]);
+    command
+}
+
+/// Whether this user can have file systems of his own; that he cannot is said.
+fn has_own_file_systems() -> bool {
+    let mounted = own_file_systems().arg("mount -t tmpfs tmpfs /mnt").output();
+    let has = mounted.is_ok_and(|output| output.status.success());
+    if !has {
+        eprintln!("NOT TESTED: this user cannot mount a file system in a name space of his own");
+    }
+    has
+}
+
+impl Place {
+    /// Starts a daemon whose regions lie in such a file system.
+    fn start_within(&self, room: &str, options: &str) -> Daemon {
+        let regions = self.0.path().join("regions");
+        fs::create_dir_all(&regions).unwrap();
+        let program = self.command(&format!("--region-dir {} {options}", regions.display()));
+        let mut command = own_file_systems();
+        command.arg(MOUNT).arg(&regions).arg(room).arg(program.get_program()).args(program.get_args());
+        program.get_envs().for_each(|(name, _)| _ = command.env_remove(name));
+        started(&mut command)
+    }
+}
+
+#[test]
+fn a_table_without_room_for_its_first_page_is_refused_and_the_daemon_goes_on() {
+    if !has_own_file_systems() {
+        return;
+    }
+    let place = Place::new();
+    let node = place.start_within("empty", "--load sequential:100");
+    let process = format!("/proc/{}", node.child.id());
+    let fill = format!("{process}/root{}/fill", place.0.path().join("regions").display());
+    let mut fill = File::create(fill).unwrap();
+    while fill.write_all(&[1; 4096]).is_ok() {}
+    let client = place.client();
+    let (mut request, mut reply) = (Vec::new(), Vec::new());
+    TablesRequest::Create { name: "second".parse().unwrap(), kind: KeyKind::U64, region_bytes: None }
+        .encode(&mut request);
+    let deadline = || Deadline::after(Duration::from_secs(20));
+    client.connection.call(&request, &mut reply, deadline()).unwrap();
+    let refusal = decode_reply(&reply).unwrap_err();
+    assert!(refusal.message.contains("room"), "{}", refusal.message);
+    assert!(client.call(&Request::Stats).is_some(), "it goes on");
+    assert_eq!(client.get(7), Some(7));
+    node.end();
+}
+
+#[test]
+fn a_start_without_room_for_a_region_serves_what_is_on_the_disk() {
+    if !has_own_file_systems() {
+        return;
+    }
+    let place = Place::new();
+    written(&place);
+    let node = place.start_within("full", "");
+    node.says(&["holds      150 keys"]);
+    is_whole(&place);
+    node.end();
+}
