@@ -27,6 +27,17 @@
 //! # }
 //! ```
 //!
+//! # Features
+//!
+//! None is on by default.
+//!
+//! | Feature | Adds |
+//! |---|---|
+//! | `embedded` | `Client::embedded`: a memory node in this process |
+//! | `tokio` | `AsyncClient`, for tasks of a tokio runtime, which share requests |
+//! | `tls` | memory nodes at `tcps://`; builds with a C compiler |
+//! | `rdma` | memory nodes at `rdma://`; needs libibverbs |
+//!
 //! # Tables
 //!
 //! A memory node serves named tables; a client is connected to one of them, `default` unless
@@ -117,6 +128,7 @@ mod pipeline;
 mod pool;
 mod read;
 mod reader;
+mod records;
 mod remote;
 mod session;
 #[cfg(feature = "sim")]
@@ -132,7 +144,7 @@ pub use answers::{Answers, Found};
 pub use asynchronous::{
     AsyncByteClient, AsyncClient, AsyncConfig, AsyncCounters, AsyncTableClient, ScanStream,
 };
-pub use changes::{Changes, CompareAndSet};
+pub use changes::{ByteChanges, Changes, CompareAndSet};
 pub use client::{ByteClient, Client, Record, TableClient};
 pub use config::ClientConfig;
 pub use counters::Counters;
@@ -143,8 +155,10 @@ pub use fpcache::fingerprint::{FingerprintWidth, WidthChoice};
 pub use fpcache::group_tables::GroupBytes;
 pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 pub use fpcache::layout::{
-    ChosenFor, GroupChoice, GroupForm, Grouping, RecordShape, RecordToken, TableParameters, UnknownGroupForm,
+    ChosenFor, Corrupt, GroupChoice, GroupForm, Grouping, ParameterError, RecordShape, RecordToken,
+    SuperblockError, TableParameters, TableRecord, UnknownGroupForm,
 };
+pub use fpcache::map::MapError;
 pub use fpcache::message::{
     ErrorCode as RefusalCode, MessageError, NodeStats, Refusal, SocketStats, TableInfo, WriteKind,
     WriteReply, WriteStatus,
@@ -154,17 +168,18 @@ pub use fpcache::read::{Cost, ReadError};
 pub use fpcache::table_view::OpenError;
 pub use fpcache::tuning;
 pub use fpcache::{TableName, TableNameError};
-pub use fpcache_fabric::FabricError;
 pub use fpcache_fabric::tcp::{Token, TokenError};
+pub use fpcache_fabric::{ErrorKind as FabricErrorKind, FabricError};
 pub use key::{AsKey, KeyRef};
 pub use load::{Load, Loaded};
 pub use nodes::{NewTable, Nodes};
-pub use pipeline::{Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket};
+pub use pipeline::{BytePipeline, Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket};
 pub use reader::{ByteReader, Reader};
+pub use records::Records;
 pub use session::TableStats;
 pub use tables::{CreateOptions, TableList, Tables};
 pub use url::{Url, UrlError};
-pub use waiting::{wait_for_node, wait_for_node_as};
+pub use waiting::{wait_for_node, wait_for_node_with};
 
 /// The snippets of the documents compile, and run where they need no memory node.
 #[cfg(all(doctest, feature = "embedded"))]

@@ -193,8 +193,7 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(records)
     }
 
-    /// As [`scan_back`](Self::scan_back), but passes each record to `take`, which must not use this
-    /// client.
+    /// As [`scan_back`](Self::scan_back), but passes each record to `take`, which may use this client.
     ///
     /// # Errors
     /// As for [`get`](Self::get).

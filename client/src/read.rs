@@ -84,7 +84,8 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(records)
     }
 
-    /// As [`scan`](Self::scan), but passes each record to `take`, which must not use this client.
+    /// As [`scan`](Self::scan), but passes each record to `take`, which may use this client: it
+    /// then reads with buffers that are made for that call.
     ///
     /// # Errors
     /// As for [`get`](Self::get).

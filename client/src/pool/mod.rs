@@ -160,15 +160,22 @@ impl<K: BuildKeys> Pool<K> {
         &self.urls
     }
 
-    /// Runs `f` with what the calling thread holds.
+    /// Runs `f` with what the calling thread holds; with something of its own if what takes a scan's
+    /// records calls the client meanwhile.
     #[inline]
     pub(crate) fn here<R>(&self, f: impl FnOnce(&mut PoolHeld<K>) -> R) -> R {
-        // Nothing that runs inside calls back into this client.
-        let mut held = self.threads.get_or_default().borrow_mut();
-        if held.ranges.is_none() {
-            when_thread_ends(Weak::<Self>::clone(&self.me));
-        }
-        f(&mut held)
+        let mut kept = self.threads.get_or_default().try_borrow_mut();
+        let mut own = None;
+        let held = match &mut kept {
+            Ok(held) => {
+                if held.ranges.is_none() {
+                    when_thread_ends(Weak::<Self>::clone(&self.me));
+                }
+                &mut **held
+            }
+            Err(_) => own.insert(PoolHeld::default()),
+        };
+        f(held)
     }
 
     /// The ranges of the map in use.

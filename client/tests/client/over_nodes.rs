@@ -14,7 +14,7 @@ use crate::common::{Directory, PATIENCE, TestKeys, load, value_in};
 use crate::proxies::{MARK, Silent, Together, slow};
 use fpcache_client::{
     ByteKeys, CacheConfig, Changes, Client, ClientConfig, ClientError, CreateOptions, KeyKind, KeyRef, Nodes,
-    RefusalCode, TableClient, TableName, Tables, U64Keys, WriteStatus,
+    Record, RefusalCode, TableClient, TableName, Tables, U64Keys, WriteStatus,
 };
 use fpcache_fabric::Serving;
 use fpcache_fabric::shm::ListenOptions as ShmListenOptions;
@@ -42,11 +42,15 @@ impl Node {
     }
 
     fn of(capacity: u64, over_tcp: bool) -> Self {
+        Self::with(capacity, over_tcp, ListenOptions::default().idle_time)
+    }
+
+    fn with(capacity: u64, over_tcp: bool, idle_time: Option<Duration>) -> Self {
         let directory = Directory::new();
         let config = CatalogueConfig::of(capacity);
         let catalogue = Catalogue::open(&config).unwrap();
         let (url, serving) = if over_tcp {
-            let options = ListenOptions { io_threads: 1, ..ListenOptions::default() };
+            let options = ListenOptions { io_threads: 1, idle_time, ..ListenOptions::default() };
             let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
             let url = listener.addresses()[0].to_string();
             (url, listener.spawn(catalogue).unwrap())
@@ -237,6 +241,11 @@ fn scans_go_on_over_the_ends_of_ranges<K: TestKeys>() {
                 .unwrap();
             down.reverse();
             assert_eq!(down, expected);
+            let number = |record: Result<Record<K>, ClientError>| K::number(record.unwrap().0.borrow());
+            let range = || client.range(by::<K>(&low)..by::<K>(&high));
+            assert_eq!(range().map(number).collect::<Vec<_>>(), expected);
+            down.reverse();
+            assert_eq!(range().rev().map(number).collect::<Vec<_>>(), down);
             assert_eq!(client.count(by::<K>(&low), by::<K>(&high)).unwrap(), expected.len() as u64);
         }
     }
@@ -245,6 +254,38 @@ fn scans_go_on_over_the_ends_of_ranges<K: TestKeys>() {
         let found: Vec<u64> = found.iter().map(|(key, _)| K::number(key.borrow())).collect();
         assert_eq!(found, numbers[..limit]);
     }
+    // What takes the records uses the same client, also of other ranges.
+    let take = |key: K::View<'_>, found: &[u8]| {
+        assert!(client.delete(KeyRef::<K>(key.borrow())).unwrap());
+        assert_eq!(client.get(KeyRef::<K>(key.borrow())).unwrap(), None);
+        let last = client.get(by::<K>(&K::key(401 << 32))).unwrap();
+        assert!(last.is_none() && found.len() == 8);
+    };
+    client.scan_with(K::lowest_key(), 100, take).unwrap();
+    assert_eq!(client.scan(K::lowest_key(), 100).unwrap(), []);
+}
+
+#[test]
+fn a_load_outlasts_the_idle_time_of_memory_nodes_that_take_none_of_its_records() {
+    const CHUNK: u64 = 50_000;
+    let nodes = [(); 3].map(|()| Node::with(32 << 20, true, Some(Duration::from_secs(2))));
+    make::<U64Keys>(&nodes, &[1 << 40, 2 << 40], Some(8));
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    let mut load = client.load(U64Keys::parameters_of(Some(8)), 0).unwrap();
+    load.push(0, &[0; 8]).unwrap();
+    let begun = Instant::now();
+    let mut keys = 1..;
+    while begun.elapsed() < Duration::from_secs(5) {
+        for key in keys.by_ref().take(CHUNK as usize) {
+            load.push(key, &[0; 8]).unwrap();
+        }
+        thread::sleep(Duration::from_millis(600));
+    }
+    load.push((1 << 40) + 5, &[1; 8]).unwrap();
+    load.push((2 << 40) + 5, &[2; 8]).unwrap();
+    let loaded = load.finish().unwrap();
+    assert_eq!(loaded.keys, keys.start + 2);
+    assert_eq!(client.get((2 << 40) + 5).unwrap(), Some(vec![2; 8]));
 }
 
 fn a_table_that_is_made_anew_with_other_ranges_is_found_and_gives_no_old_answer<K: TestKeys>() {

@@ -3,8 +3,11 @@
 #![cfg(feature = "embedded")]
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
-use fpcache_client::{ByteClient, ClientConfig, RecordShape, TableParameters};
+use fpcache_client::{
+    ByteClient, ByteKeys, ClientConfig, RecordShape, Records as FoundRecords, TableParameters,
+};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -50,6 +53,25 @@ fn expected(records: &Records, limit: usize, holds: impl Fn(&[u8]) -> bool) -> V
     inside.take(limit).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
+/// Takes records from one end or the other, by the bits of `turns`.
+fn check_both_ends(
+    mut found: FoundRecords<'_, ByteKeys>,
+    all: &[(Vec<u8>, Vec<u8>)],
+    turns: usize,
+) -> Result<(), TestCaseError> {
+    let mut all = all.iter();
+    for turn in 0..=all.len() {
+        let (found, expected) = match turns.rotate_right(turn as u32) & 1 {
+            0 => (found.next(), all.next()),
+            _ => (found.next_back(), all.next_back()),
+        };
+        let found = found.transpose().unwrap();
+        prop_assert_eq!(found.as_ref(), expected);
+    }
+    prop_assert!(found.next().is_none() && found.next_back().is_none());
+    Ok(())
+}
+
 fn check(client: &ByteClient, records: &mut Records, step: &Step) -> Result<(), TestCaseError> {
     match step {
         Step::Put(key, len) => {
@@ -70,10 +92,15 @@ fn check(client: &ByteClient, records: &mut Records, step: &Step) -> Result<(), 
         Step::Range(start, end, limit) => {
             let found = scanned(|take| _ = client.scan_range(start, end, *limit, take).unwrap());
             prop_assert_eq!(found, expected(records, *limit, |key| key >= &start[..] && key < &end[..]));
+            let all = expected(records, usize::MAX, |key| key > &start[..] && key <= &end[..]);
+            let bounds = (Bound::Excluded(&start[..]), Bound::Included(&end[..]));
+            check_both_ends(client.range::<&[u8]>(bounds), &all, *limit)?;
         }
         Step::Prefix(prefix, limit) => {
             let found = scanned(|take| _ = client.scan_prefix(prefix, *limit, take).unwrap());
             prop_assert_eq!(found, expected(records, *limit, |key| key.starts_with(prefix)));
+            let all = expected(records, usize::MAX, |key| key.starts_with(prefix));
+            check_both_ends(client.prefix(prefix), &all, *limit)?;
         }
     }
     Ok(())
@@ -99,6 +126,25 @@ proptest! {
         }
         check(&client, &mut records, &Step::Prefix(Vec::new(), usize::MAX))?;
     }
+}
+
+#[test]
+fn what_takes_the_records_of_a_scan_may_use_the_client() {
+    let client = table(8, 64);
+    for i in 0..300u32 {
+        client.put(format!("key {i:03}"), &i.to_le_bytes()).unwrap();
+    }
+    let mut seen = 0;
+    let take = |key: &[u8], value: &[u8]| {
+        assert_eq!(client.get(key).unwrap().as_deref(), Some(value));
+        assert!(client.delete(key).unwrap() && !client.contains(key).unwrap());
+        let mut inside = 0;
+        client.scan_back_with("key 299", 2, |_, _| inside += 1).unwrap();
+        assert_eq!(inside, 2.min(299 - seen));
+        seen += 1;
+    };
+    client.scan_prefix("key ", usize::MAX, take).unwrap();
+    assert_eq!((seen, client.count_prefix("").unwrap()), (300, 0));
 }
 
 #[test]
