@@ -1,6 +1,6 @@
 //! Batches of changes, and what replies to changes say.
 
-use fpcache::key_space::{BuildKeys, U64Keys};
+use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::layout::RecordToken;
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
@@ -127,8 +127,12 @@ impl<K: BuildKeys> Changes<K> {
     }
 }
 
+/// Changes of a table whose keys are byte strings; made by `ByteChanges::default()`.
+pub type ByteChanges = Changes<ByteKeys>;
+
 /// The outcome of a compare-and-set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the value may not have been replaced"]
 pub enum CompareAndSet {
     /// The value was replaced; the record's new token.
     Done(RecordToken),

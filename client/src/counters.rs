@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters of what a client did to keep up with the memory node. All handles of a client share
 /// them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Counters {
     /// Times the directory was brought up to date from the change log.
     pub refreshes: u64,

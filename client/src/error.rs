@@ -240,7 +240,8 @@ impl From<FabricError> for ClientError {
 }
 
 /// What a caller can do about an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum ErrorKind {
     /// Retry, perhaps after a pause: the memory node is down, busy or has lost the table, or the
     /// deadline was short.

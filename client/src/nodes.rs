@@ -3,14 +3,12 @@
 //! The protocol is in [`making`].
 
 use std::borrow::Borrow;
-use std::time::Duration;
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::TableParameters;
 use fpcache::map::{MAX_NODES, MapState, RangeMap, ordered_bytes};
 use fpcache::message::{ErrorCode, RangeRequest, Refusal, TableInfo};
-use fpcache_fabric::tcp::Token;
 
 use crate::access::token_for;
 use crate::client::{TableClient, Transport};
@@ -36,8 +34,7 @@ use crate::url::{Url, parse_list};
 #[derive(Clone, Debug)]
 pub struct Nodes {
     urls: Vec<Url>,
-    deadline: Duration,
-    token: Option<Token>,
+    config: ClientConfig,
 }
 
 /// A table over several memory nodes that is being created. It is not visible before
@@ -57,14 +54,15 @@ impl Nodes {
     /// # Errors
     /// An invalid URL, a duplicate, or more than 64 URLs.
     pub fn at(urls: &str) -> Result<Self, ClientError> {
-        Self::at_with(urls, Duration::from_secs(5))
+        Self::at_with(urls, ClientConfig::default())
     }
 
-    /// As [`at`](Self::at), with another deadline for requests.
+    /// As [`at`](Self::at), with settings for requests and for the clients of what is created; which table
+    /// they name is of no account.
     ///
     /// # Errors
     /// As for [`at`](Self::at).
-    pub fn at_with(urls: &str, deadline: Duration) -> Result<Self, ClientError> {
+    pub fn at_with(urls: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let urls = parse_list(urls)?;
         let invalid = |why: String| Err(Refusal::new(ErrorCode::Invalid, why).into());
         if urls.len() > MAX_NODES {
@@ -76,13 +74,7 @@ impl Nodes {
         if let Some(twice) = (1..urls.len()).find(|at| urls[..*at].contains(&urls[*at])) {
             return invalid(format!("the memory node {} is named twice: name each once", urls[twice]));
         }
-        Ok(Self { urls, deadline, token: None })
-    }
-
-    /// The same, with a token for TCP; `None` for the one of the environment.
-    #[must_use]
-    pub fn with_token(self, token: Option<Token>) -> Self {
-        Self { token, ..self }
+        Ok(Self { urls, config })
     }
 
     /// Their URLs, separated by commas.
@@ -154,10 +146,8 @@ impl Nodes {
             Begun::Made(map) => (map, false),
             Begun::There(map) => (map, true),
         };
-        let config =
-            ClientConfig::default().with_table(*name).with_deadline(self.deadline).with_token(self.token);
-        let pool = Pool::over(map.clone(), self.urls.clone(), &config)?;
-        let client = TableClient::of(Transport::Pool(pool), &self.urls(), self.deadline);
+        let pool = Pool::over(map.clone(), self.urls.clone(), &self.config.with_table(*name))?;
+        let client = TableClient::of(Transport::Pool(pool), &self.urls(), self.config.deadline);
         Ok(NewTable { nodes: self.clone(), map, is_there, client })
     }
 
@@ -285,8 +275,8 @@ impl Nodes {
     }
 
     fn tables(&self, url: &Url) -> Result<Tables, ClientError> {
-        let tables =
-            Tables::at(url.clone(), token_for(url, self.token)?, self.deadline).map_err(ClientError::from);
+        let tables = Tables::at(url.clone(), token_for(url, self.config.token)?, self.config.deadline)
+            .map_err(ClientError::from);
         tables.map_err(|error| error.at(&url.to_string()))
     }
 
@@ -317,10 +307,10 @@ impl<K: BuildKeys> NewTable<K> {
         let asking = Asking { nodes: &nodes, name: map.name };
         making::finish(&asking, &map)?;
         // Other handles may be over the map of the table that was being made.
-        let config = ClientConfig::default().with_table(map.name).with_deadline(nodes.deadline);
         let whole = map.next(MapState::Making)?.next(MapState::Whole)?;
-        let pool = Pool::over(whole, nodes.urls.clone(), &config.with_token(nodes.token))?;
-        Ok(TableClient::of(Transport::Pool(pool), client.name(), nodes.deadline))
+        let config = nodes.config.with_table(map.name);
+        let pool = Pool::over(whole, nodes.urls.clone(), &config)?;
+        Ok(TableClient::of(Transport::Pool(pool), client.name(), config.deadline))
     }
 
     /// Removes what was created, as far as the memory nodes can be reached; nothing of a table that

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
 
-use fpcache::key_space::{BuildKeys, U64Keys};
+use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::layout::RecordToken;
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply};
 use fpcache::read::Cost;
@@ -27,6 +27,7 @@ pub struct WriteTicket(u64);
 
 /// The outcome of a write of a pipeline.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Completed<K: BuildKeys = U64Keys> {
     /// The ticket that posting it returned.
     pub ticket: WriteTicket,
@@ -91,6 +92,9 @@ pub struct Pipeline<K: BuildKeys = U64Keys> {
     completed: VecDeque<Completed<K>>,
     posted: u64,
 }
+
+/// A pipeline into a table whose keys are byte strings.
+pub type BytePipeline = Pipeline<ByteKeys>;
 
 /// A write in flight.
 #[derive(Clone, Debug)]

@@ -36,6 +36,7 @@ pub(crate) struct Session<K: BuildKeys, C> {
 
 /// What a compute node keeps of a table.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct TableStats {
     /// The table's record: parameters, keys, segments.
     pub record: TableRecord,

@@ -15,11 +15,10 @@ use fpcache_fabric::{
 };
 
 use crate::access::{believing, token_for};
+use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::url::{Url, parse_list};
-
-/// The default deadline of a call.
-const DEADLINE: Duration = Duration::from_secs(5);
+use crate::waiting::until_there;
 
 /// A handle to the tables of a memory node, to list, create and drop them. Any number of threads
 /// may use it.
@@ -43,6 +42,7 @@ enum AnyConnection {
 
 /// The tables of a memory node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TableList {
     /// The capacity that all tables share, in bytes.
     pub capacity_bytes: u64,
@@ -68,27 +68,23 @@ impl Tables {
     /// # Errors
     /// An invalid URL, no memory node there or one of another release, or no permission.
     pub fn connect(url: &str) -> Result<Self, ClientError> {
-        Self::connect_with(url, DEADLINE)
+        Self::connect_with(url, ClientConfig::default())
     }
 
-    /// As [`connect`](Self::connect), with another deadline for calls.
+    /// As [`connect`](Self::connect), with the deadline for calls and the token of these settings; which
+    /// table they name is of no account.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
-    pub fn connect_with(url: &str, deadline: Duration) -> Result<Self, ClientError> {
-        Self::connect_as(url, None, deadline)
+    pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
+        until_there(config.wait, || Self::connect_now(url, &config))
     }
 
-    /// As [`connect_with`](Self::connect_with), with a token for TCP; `None` for the one of the
-    /// environment, see [`ClientConfig`](crate::ClientConfig::token).
-    ///
-    /// # Errors
-    /// As for [`connect`](Self::connect).
-    pub fn connect_as(url: &str, token: Option<Token>, deadline: Duration) -> Result<Self, ClientError> {
+    fn connect_now(url: &str, config: &ClientConfig) -> Result<Self, ClientError> {
         let mut first_error = None;
         for url in parse_list(url)? {
-            let token = token_for(&url, token)?;
-            match Self::at(url, token, deadline) {
+            let token = token_for(&url, config.token)?;
+            match Self::at(url, token, config.deadline) {
                 Ok(tables) => return Ok(tables),
                 Err(error) => first_error = first_error.or(Some(error)),
             }

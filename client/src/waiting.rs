@@ -3,9 +3,9 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::tcp::Token;
 use fpcache_fabric::{ErrorKind, FabricError};
 
+use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::tables::Tables;
 
@@ -15,19 +15,19 @@ const PAUSE: Duration = Duration::from_millis(20);
 /// Waits until a memory node answers at `url`, as scripts do that have just started one.
 ///
 /// # Errors
-/// What the last attempt failed in, if there is none `within` this time; and at once what waiting
-/// does not change: a bad URL, no right to it, one of another release.
+/// That of the last attempt if no memory node answers `within` this time. Errors that waiting cannot mend
+/// (an invalid URL, no permission, another release) are returned at once.
 pub fn wait_for_node(url: &str, within: Duration) -> Result<(), ClientError> {
-    wait_for_node_as(url, None, within)
+    wait_for_node_with(url, ClientConfig::default().with_wait(within).with_deadline(within))
 }
 
-/// As [`wait_for_node`], with a token to get in by over TCP; without one that of the environment,
-/// as [`ClientConfig`](crate::ClientConfig::token) has it.
+/// As [`wait_for_node`], for as long as [`ClientConfig::wait`] says, with the token of these settings.
 ///
 /// # Errors
 /// As for [`wait_for_node`].
-pub fn wait_for_node_as(url: &str, token: Option<Token>, within: Duration) -> Result<(), ClientError> {
-    until_there(within, || Tables::connect_as(url, token, within.max(PAUSE)).map(drop))
+pub fn wait_for_node_with(url: &str, config: ClientConfig) -> Result<(), ClientError> {
+    let deadline = config.deadline.max(PAUSE);
+    Tables::connect_with(url, config.with_deadline(deadline)).map(drop)
 }
 
 /// Repeats an attempt to connect for as long as nobody listens, `within` this time.

@@ -33,7 +33,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
-use fpcache_client::{ByteKeys, KeyKind, TableClient, TableName, Token, U64Keys, wait_for_node_as};
+use fpcache_client::{ByteKeys, KeyKind, TableClient, TableName, Token, U64Keys, wait_for_node_with};
 
 use arguments::{Arguments, Command};
 use keys::Keys;
@@ -66,7 +66,7 @@ fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
     let token = token_file.as_deref().map(Token::from_file).transpose()?;
     let place = Place { url: url.clone(), table: *table, deadline: *deadline, token };
     if let Some(wait) = arguments.wait {
-        wait_for_node_as(url, token, wait)?;
+        wait_for_node_with(url, place.config().with_wait(wait))?;
     }
     let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
     let ended = carry_out_any(&place, &arguments.command, is_named, &mut output);

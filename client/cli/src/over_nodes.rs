@@ -20,7 +20,7 @@ pub(crate) struct OverNodes {
 impl OverNodes {
     /// The memory nodes, if any are named.
     pub(crate) fn named(&self, place: &Place) -> anyhow::Result<Option<Nodes>> {
-        let at = |urls| Ok(Nodes::at_with(urls, place.deadline)?.with_token(place.token));
+        let at = |urls| Ok(Nodes::at_with(urls, place.config())?);
         self.nodes.as_deref().map(at).transpose()
     }
 }

@@ -17,7 +17,7 @@ pub(crate) struct Place {
 impl Place {
     /// The memory node's tables.
     pub(crate) fn tables(&self) -> Result<Tables, ClientError> {
-        Tables::connect_as(&self.url, self.token, self.deadline)
+        Tables::connect_with(&self.url, self.config())
     }
 
     /// The same table at these memory nodes.
@@ -27,15 +27,16 @@ impl Place {
 
     /// The memory nodes in the URL, for tables over several.
     pub(crate) fn nodes(&self) -> Result<Nodes, ClientError> {
-        Ok(Nodes::at_with(&self.url, self.deadline)?.with_token(self.token))
+        Nodes::at_with(&self.url, self.config())
     }
 
     /// A client of the table.
     pub(crate) fn client<K: BuildKeys>(&self) -> Result<TableClient<K>, ClientError> {
-        let config = ClientConfig::default()
-            .with_table(self.table)
-            .with_deadline(self.deadline)
-            .with_token(self.token);
-        TableClient::connect_with(&self.url, config)
+        TableClient::connect_with(&self.url, self.config())
+    }
+
+    /// The settings of its clients.
+    pub(crate) fn config(&self) -> ClientConfig {
+        ClientConfig::default().with_table(self.table).with_deadline(self.deadline).with_token(self.token)
     }
 }

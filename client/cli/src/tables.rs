@@ -162,7 +162,7 @@ impl DropTable {
     pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         let name = &self.name;
         let (nodes, here) = match &self.nodes {
-            Some(urls) => (Nodes::at_with(urls, place.deadline)?.with_token(place.token), true),
+            Some(urls) => (Nodes::at_with(urls, place.config())?, true),
             None => (place.nodes()?, false),
         };
         let tables = if here { None } else { Some(place.tables()?) };

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What calls of tasks over sockets came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct AsyncCounters {
     /// Reads that tasks asked for.
     pub calls: u64,

@@ -68,7 +68,7 @@ impl Model {
         self.expected.insert(ticket, (key, status));
     }
 
-    fn ended(&mut self, Completed { ticket, key, outcome }: Completed) {
+    fn ended(&mut self, Completed { ticket, key, outcome, .. }: Completed) {
         let status = outcome.unwrap().status;
         assert_eq!(self.expected.remove(&ticket), Some((key, status)), "{ticket:?}, told once");
     }

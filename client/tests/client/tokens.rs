@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use fpcache_client::{
     ByteKeys, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FabricError, KeyKind, RefusalCode,
-    TableClient, TableParameters, Tables, Token, U64Keys, wait_for_node_as,
+    TableClient, TableParameters, Tables, Token, U64Keys, wait_for_node_with,
 };
 use fpcache_fabric::Serving;
 use fpcache_fabric::tcp::{AccessKeeper, ListenOptions, Listener, Rights, TokenSet};
@@ -80,11 +80,11 @@ fn readers_read_everything_and_change_nothing() {
         is_refused(pipeline.finish().remove(0).outcome);
     }
 
-    let tables = Tables::connect_as(&node.url, Some(node.read), DEADLINE).unwrap();
+    let tables = Tables::connect_with(&node.url, ClientConfig::default().with_token(node.read)).unwrap();
     assert_eq!(tables.list().unwrap().tables.len(), 1);
     is_refused(tables.create(&"other".parse().unwrap(), KeyKind::U64, CreateOptions::default()));
     is_refused(tables.drop_table(&"default".parse().unwrap()));
-    let tables = Tables::connect_as(&node.url, Some(node.write), DEADLINE).unwrap();
+    let tables = Tables::connect_with(&node.url, ClientConfig::default().with_token(node.write)).unwrap();
     tables.create(&"other".parse().unwrap(), KeyKind::Bytes, CreateOptions::default()).unwrap();
     // What is looked for beside the table is looked for with the token too.
     let config = ClientConfig::default().with_token(node.read);
@@ -120,8 +120,8 @@ fn a_wrong_or_missing_token_is_told_with_the_node_and_the_remedy() {
 #[test]
 fn waiting_for_a_node_takes_the_token_that_is_given() {
     let node = Node::start();
-    wait_for_node_as(&node.url, Some(node.read), DEADLINE).unwrap();
-    let error = wait_for_node_as(&node.url, None, DEADLINE).unwrap_err();
+    wait_for_node_with(&node.url, ClientConfig::default().with_token(node.read)).unwrap();
+    let error = wait_for_node_with(&node.url, ClientConfig::default()).unwrap_err();
     assert!(matches!(error, ClientError::Fabric(FabricError::TokenRefused { .. })), "{error}");
 }
 
@@ -130,7 +130,7 @@ fn waiting_for_a_node_takes_the_token_that_is_given() {
 #[test]
 fn a_reader_that_writes_a_long_value_is_refused_too() {
     let node = Node::start();
-    let tables = Tables::connect_as(&node.url, Some(node.write), DEADLINE).unwrap();
+    let tables = Tables::connect_with(&node.url, ClientConfig::default().with_token(node.write)).unwrap();
     tables.create(&"long".parse().unwrap(), KeyKind::Bytes, CreateOptions::default()).unwrap();
     let config = |token| ClientConfig::default().with_table("long".parse().unwrap()).with_token(token);
     let open = |token| TableClient::<ByteKeys>::connect_with(&node.url, config(token)).unwrap();

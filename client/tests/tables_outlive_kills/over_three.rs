@@ -53,12 +53,13 @@ fn over_three() -> ClientConfig {
 const SPLIT_AT: [u64; 2] = [1000, 2000];
 
 fn make_over(urls: &str) -> Result<(), ClientError> {
-    let nodes = Nodes::at_with(urls, Duration::from_secs(10))?;
+    let nodes = Nodes::at_with(urls, ClientConfig::default().with_deadline(Duration::from_secs(10)))?;
     nodes.create::<U64Keys>(&"t".parse().unwrap(), TableParameters::default(), &SPLIT_AT, Default::default())
 }
 
 fn drop_over(urls: &str) -> Result<(), ClientError> {
-    Nodes::at_with(urls, Duration::from_secs(10))?.drop_table(&"t".parse().unwrap())
+    Nodes::at_with(urls, ClientConfig::default().with_deadline(Duration::from_secs(10)))?
+        .drop_table(&"t".parse().unwrap())
 }
 
 #[test]

@@ -61,7 +61,7 @@ fn measure(
 
 fn under(arguments: &WaitsArgs, load: LoadName, node: &Node) -> anyhow::Result<(Latencies, loads::Done)> {
     let url = node.url();
-    let tables = Tables::connect_with(url, DEADLINE)?;
+    let tables = Tables::connect_with(url, ClientConfig::default().with_deadline(DEADLINE))?;
     let probe = Probe::new(url, node.process_id(), arguments.every_us)?;
     let config = ClientConfig::default().with_table("busy".parse()?).with_deadline(DEADLINE);
     let burden = Burden { url, tables: &tables, config, keys: arguments.keys, seconds: arguments.seconds };

@@ -86,7 +86,11 @@ impl Probe {
     /// process.
     pub fn new(url: &str, node: u32, every_us: u64) -> anyhow::Result<Self> {
         let table = "probe".parse()?;
-        Tables::connect_with(url, DEADLINE)?.create(&table, KeyKind::U64, Default::default())?;
+        Tables::connect_with(url, ClientConfig::default().with_deadline(DEADLINE))?.create(
+            &table,
+            KeyKind::U64,
+            Default::default(),
+        )?;
         let config = ClientConfig::default().with_table(table).with_deadline(DEADLINE);
         let client = Client::connect_with(url, config)?;
         let mut load = client.load(TableParameters::default(), KEYS)?;
