@@ -149,9 +149,21 @@ impl ShmAddress {
 
     /// Where a client looks for the socket file, in this order.
     pub(super) fn places(&self) -> Result<Vec<PathBuf>, AddressError> {
-        let first = self.socket_path()?;
-        let second = self.shared_socket_path().ok().filter(|path| *path != first);
-        Ok([first].into_iter().chain(second).collect())
+        self.places_in(runtime().as_deref(), this_user())
+    }
+
+    fn places_in(&self, runtime: Option<&Path>, user: u32) -> Result<Vec<PathBuf>, AddressError> {
+        let mut places = vec![self.socket_path_in(runtime, user)?];
+        // A memory node of this user that runs as a service, or this process that does, may lack the variable
+        // that the other has.
+        let usual = PathBuf::from(format!("/run/user/{user}"));
+        let of_others = [self.socket_path_in(Some(&usual), user), self.socket_path_in(None, user)];
+        for place in [self.shared_socket_path()].into_iter().chain(of_others).flatten() {
+            if !places.contains(&place) {
+                places.push(place);
+            }
+        }
+        Ok(places)
     }
 
     fn socket_path_in(&self, runtime: Option<&Path>, user: u32) -> Result<PathBuf, AddressError> {
@@ -263,7 +275,19 @@ mod tests {
         let others: ShmAddress = "shm://x@8".parse().unwrap();
         assert_eq!(others.owner(), Some(8));
         assert_eq!(others.places().unwrap(), [Path::new("/tmp/fpcache-shared-8/x.sock")]);
-        assert_eq!(address.places().unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_client_looks_where_a_memory_node_of_its_user_listens_whichever_environment_that_has() {
+        let address: ShmAddress = "shm://x".parse().unwrap();
+        for of_node in [None, Some("/run/user/7")] {
+            let listens = address.socket_path_in(of_node.map(Path::new), 7).unwrap();
+            for of_client in [None, Some("/run/user/7"), Some("/elsewhere")] {
+                let places = address.places_in(of_client.map(Path::new), 7).unwrap();
+                assert!(places.contains(&listens), "{of_node:?}, {of_client:?}");
+                assert_eq!(places[0], address.socket_path_in(of_client.map(Path::new), 7).unwrap());
+            }
+        }
     }
 
     #[test]
