@@ -1,8 +1,9 @@
 //! Leaves in groups.
 
-use super::key::{DirectoryKey, Kind};
-use super::leaf::Leaf;
+use super::entries;
+use super::key::{DirectoryKey, Kind, LeafOf};
 use super::node::{Node, change, chunks, counted_bytes, join_small, settle};
+use super::positions;
 use super::separators::{PAGE, Separators};
 use std::alloc::Layout;
 use std::mem;
@@ -12,9 +13,9 @@ use std::sync::Arc;
 /// counts a reference to every leaf.
 #[repr(C, align(64))]
 pub(super) struct Group<K: Kind + ?Sized, T> {
-    pub(super) separators: Separators<K>,
+    pub(super) separators: Separators<K::Text>,
     /// None is empty.
-    pub(super) leaves: Box<[Leaf<K, T>]>,
+    pub(super) leaves: Box<[LeafOf<K, T>]>,
 }
 
 impl<K: Kind + ?Sized, T> Clone for Group<K, T> {
@@ -26,19 +27,20 @@ impl<K: Kind + ?Sized, T> Clone for Group<K, T> {
 impl<K: DirectoryKey + ?Sized, T> Group<K, T> {
     /// Heap bytes of a counted reference to it, with all below.
     pub(super) fn heap_bytes(&self) -> usize {
-        let leaves: usize = self.leaves.iter().map(Leaf::heap_bytes).sum();
+        let leaves: usize = self.leaves.iter().map(entries::heap_bytes::<K, T>).sum();
         let text = K::text_bytes(&self.separators.text);
         counted_bytes(Layout::new::<Self>()) + text + size_of_val(&*self.leaves) + leaves
     }
 
     #[cold]
-    pub(super) fn last_leaf(&self) -> Option<&Leaf<K, T>> {
+    pub(super) fn last_leaf(&self) -> Option<&LeafOf<K, T>> {
         self.leaves.last()
     }
 
     /// Of at most [`PAGE`] leaves.
-    pub(super) fn new(leaves: Vec<Leaf<K, T>>) -> Self {
-        let firsts: Vec<K::Owned> = leaves.iter().filter_map(|leaf| leaf.separator(0)).collect();
+    pub(super) fn new(leaves: Vec<LeafOf<K, T>>) -> Self {
+        let firsts: Vec<K::Owned> =
+            leaves.iter().filter_map(|leaf| entries::separator::<K, T>(leaf, 0)).collect();
         Self { separators: K::pack(&firsts), leaves: leaves.into() }
     }
 }
@@ -51,7 +53,7 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Arc<Group<K, T>> {
     }
 
     fn count_entries(&self) -> usize {
-        self.leaves.iter().map(Node::count_entries).sum()
+        self.leaves.iter().map(Node::<K, T>::count_entries).sum()
     }
 
     fn splice(
@@ -63,18 +65,19 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Arc<Group<K, T>> {
     ) -> Vec<Self> {
         let Group { separators, leaves } = Self::make_mut(self);
         let end = leaves.len().saturating_sub(1);
-        let first = lo.map_or(0, |lo| separators.position(lo)).min(end);
-        let last = hi.map_or(end, |hi| separators.position_below(leaves.len(), hi)).clamp(first, end);
+        let first = lo.map_or(0, |lo| positions::position(separators, lo)).min(end);
+        let last =
+            hi.map_or(end, |hi| positions::position_below(separators, leaves.len(), hi)).clamp(first, end);
         let new = change(leaves, [first, last], (lo, hi), with, removed);
-        if first == last && new.is_empty() && !leaves[first].is_small() {
-            if let Some(separator) = leaves[first].separator(0)
+        if first == last && new.is_empty() && !Node::<K, T>::is_small(&leaves[first]) {
+            if let Some(separator) = entries::separator::<K, T>(&leaves[first], 0)
                 && K::separator(separators, first) != separator
             {
-                separators.set(leaves.len(), first, separator);
+                positions::set::<K>(separators, leaves.len(), first, separator);
             }
             return Vec::new();
         }
-        let leaves = settle(mem::take(leaves).into_vec(), [first, last], new);
+        let leaves = settle::<K, T, _>(mem::take(leaves).into_vec(), [first, last], new);
         let mut groups = chunks(leaves, PAGE).map(Group::new);
         *Self::make_mut(self) = groups.next().unwrap_or_else(|| Group::new(Vec::new()));
         groups.map(Self::new).collect()
@@ -85,7 +88,7 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Arc<Group<K, T>> {
         let mut leaves = left;
         leaves.extend(right);
         // An only leaf had no neighbour to be joined with.
-        join_small(&mut leaves);
+        join_small::<K, T, _>(&mut leaves);
         chunks(leaves, PAGE).map(|leaves| Self::new(Group::new(leaves))).collect()
     }
 }

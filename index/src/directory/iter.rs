@@ -1,7 +1,6 @@
 //! Entries one after the other.
 
-use super::key::DirectoryKey;
-use super::leaf::Leaf;
+use super::key::{DirectoryKey, LeafOf};
 use super::top::Top;
 use std::fmt;
 use std::iter::FusedIterator;
@@ -11,7 +10,7 @@ pub(super) struct Place<'a, K: DirectoryKey + ?Sized, T> {
     top: &'a Top<K, T>,
     /// The group's index.
     group: usize,
-    leaves: &'a [Leaf<K, T>],
+    leaves: &'a [LeafOf<K, T>],
     /// The leaf's index in its group.
     leaf: usize,
 }
@@ -41,7 +40,7 @@ impl<'a, K: DirectoryKey + ?Sized, T> Place<'a, K, T> {
         Some(Self { leaf: place.leaves.len().checked_sub(1)?, ..place })
     }
 
-    pub(super) fn leaf(&self) -> Option<&'a Leaf<K, T>> {
+    pub(super) fn leaf(&self) -> Option<&'a LeafOf<K, T>> {
         self.leaves.get(self.leaf)
     }
 

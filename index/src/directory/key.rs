@@ -19,9 +19,6 @@ pub trait DirectoryKey:
 {
 }
 
-impl DirectoryKey for u64 {}
-impl DirectoryKey for [u8] {}
-
 /// How the pages of a directory hold separators of one kind, and how they are searched.
 ///
 /// Both kinds have a number beside every item, its *head*, and every eighth head apart from the others, so that pages of
@@ -55,13 +52,13 @@ pub trait Kind: ToOwned {
     fn block(all: &[Self::Owned]) -> Self::Block;
 
     /// Packs the separators of at most [`super::separators::PAGE`] leaves.
-    fn pack(all: &[Self::Owned]) -> Separators<Self>;
+    fn pack(all: &[Self::Owned]) -> Separators<Self::Text>;
 
     /// The separator of the first leaf, if there is one.
-    fn first(separators: &Separators<Self>) -> &Self;
+    fn first(separators: &Separators<Self::Text>) -> &Self;
 
     /// The separator of leaf `index`, of which there must be one.
-    fn separator(separators: &Separators<Self>, index: usize) -> Self::Owned;
+    fn separator(separators: &Separators<Self::Text>, index: usize) -> Self::Owned;
 
     /// Begins a search where `first` is the first separator. `Err` if the key lies below it: with how many bytes the two
     /// share.
@@ -72,38 +69,41 @@ pub trait Kind: ToOwned {
     fn search_block(block: &Self::Block, key: &Self, trail: &mut Self::Trail) -> usize;
 
     /// As [`Kind::search_block`], in a group.
-    fn search_group(separators: &Separators<Self>, key: &Self, trail: &mut Self::Trail) -> usize;
+    fn search_group(separators: &Separators<Self::Text>, key: &Self, trail: &mut Self::Trail) -> usize;
 
     /// As [`Kind::search_block`], in a leaf.
-    fn search_leaf<T>(leaf: &Leaf<Self, T>, key: &Self, trail: &mut Self::Trail) -> usize;
+    fn search_leaf<T>(leaf: &Leaf<Self::Text, T>, key: &Self, trail: &mut Self::Trail) -> usize;
 
     /// Where the block of entries of a leaf begins among which [`Kind::search_leaf`] is going to look, or a neighbour of it.
-    fn block_of_leaf<T>(leaf: &Leaf<Self, T>, key: &Self, trail: Self::Trail) -> usize;
+    fn block_of_leaf<T>(leaf: &Leaf<Self::Text, T>, key: &Self, trail: Self::Trail) -> usize;
 
     /// How many bytes the key shares with the separator found last.
     fn shared(trail: Self::Trail) -> usize;
 
     /// The fewest leaves, of nearly equal size, that hold `entries` with at most `most` each.
-    fn leaves<T: Clone>(entries: Vec<(Self::Owned, T)>, most: usize) -> Vec<Leaf<Self, T>>;
+    fn leaves<T: Clone>(entries: Vec<(Self::Owned, T)>, most: usize) -> Vec<Leaf<Self::Text, T>>;
 
     /// Replaces the entries in `[lo, hi)` by `with` and returns their number. The leaf may be left empty or small; leaves
     /// for what no longer fits are returned, to stand right of it.
     fn splice<T: Clone>(
-        leaf: &mut Leaf<Self, T>,
+        leaf: &mut Leaf<Self::Text, T>,
         lo: Option<&Self>,
         hi: Option<&Self>,
         with: &[(Self::Owned, T)],
-    ) -> (usize, Vec<Leaf<Self, T>>);
+    ) -> (usize, Vec<Leaf<Self::Text, T>>);
 
     /// The leaves that hold what two neighbours do.
-    fn join<T: Clone>(left: &Leaf<Self, T>, right: &Leaf<Self, T>) -> Vec<Leaf<Self, T>>;
+    fn join<T: Clone>(left: &Leaf<Self::Text, T>, right: &Leaf<Self::Text, T>) -> Vec<Leaf<Self::Text, T>>;
 
     /// Sets the cursor to the separator of entry `at`, wherever it was.
-    fn seek<T>(leaf: &Leaf<Self, T>, at: usize, cursor: &mut Self::Cursor);
+    fn seek<T>(leaf: &Leaf<Self::Text, T>, at: usize, cursor: &mut Self::Cursor);
 
     /// Moves the cursor on to entry `at`, from the entry before it, or from anywhere if `at` is 0.
-    fn step<T>(leaf: &Leaf<Self, T>, at: usize, cursor: &mut Self::Cursor);
+    fn step<T>(leaf: &Leaf<Self::Text, T>, at: usize, cursor: &mut Self::Cursor);
 
     /// The separator at the cursor.
     fn current(cursor: &Self::Cursor) -> &Self;
 }
+
+/// A leaf of separators of this kind.
+pub type LeafOf<K, T> = Leaf<<K as Kind>::Text, T>;

@@ -1,6 +1,7 @@
 //! The paged directory: from a key to the segment whose range holds it.
 
 mod bytes;
+mod entries;
 mod group;
 mod iter;
 mod key;
@@ -8,9 +9,11 @@ mod leaf;
 mod node;
 mod page;
 mod plain;
+mod positions;
 mod separators;
 mod top;
 
+use entries::separator;
 use iter::Place;
 pub use iter::{RangeBackIter, RangeIter};
 pub use key::DirectoryKey;
@@ -184,8 +187,8 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     #[inline]
     pub fn locate(&self, key: &K) -> Option<Located<'_, K, T>> {
         let (leaf, at, _) = self.top.find(key)?;
-        let (lo, entry) = (leaf.separator(at)?, leaf.entry(at)?);
-        Some(Located { lo, hi: leaf.separator(at + 1).or_else(|| self.after_leaf(key)), entry })
+        let (lo, entry) = (separator::<K, T>(leaf, at)?, leaf.entry(at)?);
+        Some(Located { lo, hi: separator::<K, T>(leaf, at + 1).or_else(|| self.after_leaf(key)), entry })
     }
 
     /// The separator after the leaf whose range holds `key`. Few searches need it, so that they do better to come down
@@ -193,7 +196,7 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     #[cold]
     fn after_leaf(&self, key: &K) -> Option<K::Owned> {
         let [group, leaf, _] = self.top.position(key);
-        Place::new(&self.top, group, leaf)?.after()?.leaf()?.separator(0)
+        separator::<K, T>(Place::new(&self.top, group, leaf)?.after()?.leaf()?, 0)
     }
 
     /// The entry before the one whose range holds `key`, with its separator; `None` if that is the first. As
@@ -208,7 +211,7 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
                 (leaf, leaf.entries.len().checked_sub(1)?)
             }
         };
-        Some((leaf.separator(at)?, leaf.entry(at)?))
+        Some((separator::<K, T>(leaf, at)?, leaf.entry(at)?))
     }
 
     /// The entry after the one whose range holds `key`, with its separator, which is the end of that range; `None` if that
@@ -220,7 +223,7 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
             leaf if at + 1 < leaf.entries.len() => (leaf, at + 1),
             _ => (place.after()?.leaf()?, 0),
         };
-        Some((leaf.separator(at)?, leaf.entry(at)?))
+        Some((separator::<K, T>(leaf, at)?, leaf.entry(at)?))
     }
 
     /// The entry whose range holds `key` and all after it, in order. O(log n), then O(1) amortised per entry.

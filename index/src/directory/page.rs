@@ -1,7 +1,6 @@
 //! Lookups in stages.
 
-use super::key::DirectoryKey;
-use super::leaf::Leaf;
+use super::key::{DirectoryKey, LeafOf};
 use super::separators::BLOCK;
 use super::top::Top;
 use crate::prefetch;
@@ -14,7 +13,7 @@ use std::slice;
 /// for the entries with [`PageRef::prefetch`], does something else again, and reads them with [`PageRef::find_shared`].
 /// Without the middle stage the answer is the same.
 pub struct PageRef<'a, K: DirectoryKey + ?Sized, T> {
-    leaf: &'a Leaf<K, T>,
+    leaf: &'a LeafOf<K, T>,
     /// How the key compares with the page's first separator, or `Err` if it lies below all separators.
     trail: Result<K::Trail, usize>,
 }

@@ -1,6 +1,6 @@
 //! Pages of `u64` separators: the heads are the separators, and there is no text.
 
-use super::key::Kind;
+use super::key::{DirectoryKey, Kind};
 use super::leaf::{LEAF, Leaf};
 use super::node::chunks;
 use super::separators::{BLOCK, Separators, count_not_above, step};
@@ -15,6 +15,8 @@ const QUARTER: usize = 4;
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Block([[u64; QUARTER]; QUARTER]);
+
+impl DirectoryKey for u64 {}
 
 impl Kind for u64 {
     type Text = ();
@@ -43,16 +45,16 @@ impl Kind for u64 {
     }
 
     /// Room after the last separator is filled with what no key but one is at or above.
-    fn pack(all: &[u64]) -> Separators<u64> {
+    fn pack(all: &[u64]) -> Separators<()> {
         let at = |index: usize| all.get(index).copied().unwrap_or(u64::MAX);
         Separators { heads: array::from_fn(at), pivots: array::from_fn(|i| at(BLOCK * i)), text: () }
     }
 
-    fn first(separators: &Separators<u64>) -> &u64 {
+    fn first(separators: &Separators<()>) -> &u64 {
         &separators.heads[0]
     }
 
-    fn separator(separators: &Separators<u64>, index: usize) -> u64 {
+    fn separator(separators: &Separators<()>, index: usize) -> u64 {
         separators.heads[index]
     }
 
@@ -71,14 +73,14 @@ impl Kind for u64 {
     }
 
     #[inline(always)]
-    fn search_group(separators: &Separators<u64>, _: &u64, key: &mut u64) -> usize {
+    fn search_group(separators: &Separators<()>, _: &u64, key: &mut u64) -> usize {
         let (blocks, _) = separators.heads.as_chunks();
         let block = step(&separators.pivots, *key);
         BLOCK * block + step(&blocks[block % BLOCK], *key)
     }
 
     #[inline(always)]
-    fn search_leaf<T>(leaf: &Leaf<u64, T>, wanted: &u64, key: &mut u64) -> usize {
+    fn search_leaf<T>(leaf: &Leaf<(), T>, wanted: &u64, key: &mut u64) -> usize {
         if leaf.entries.len() < BLOCK {
             return search_short(&leaf.entries, *key);
         }
@@ -88,7 +90,7 @@ impl Kind for u64 {
     }
 
     #[inline(always)]
-    fn block_of_leaf<T>(leaf: &Leaf<u64, T>, _: &u64, key: u64) -> usize {
+    fn block_of_leaf<T>(leaf: &Leaf<(), T>, _: &u64, key: u64) -> usize {
         // The last block begins earlier, so as to be whole. Pivots that repeat the last separator lead there too.
         (BLOCK * step(&leaf.pivots, key)).min(leaf.entries.len().saturating_sub(BLOCK))
     }
@@ -98,16 +100,16 @@ impl Kind for u64 {
         0
     }
 
-    fn leaves<T: Clone>(entries: Vec<(u64, T)>, most: usize) -> Vec<Leaf<u64, T>> {
+    fn leaves<T: Clone>(entries: Vec<(u64, T)>, most: usize) -> Vec<Leaf<(), T>> {
         chunks(entries, most).map(|entries| leaf(entries.into())).collect()
     }
 
     fn splice<T: Clone>(
-        this: &mut Leaf<u64, T>,
+        this: &mut Leaf<(), T>,
         lo: Option<&u64>,
         hi: Option<&u64>,
         with: &[(u64, T)],
-    ) -> (usize, Vec<Leaf<u64, T>>) {
+    ) -> (usize, Vec<Leaf<(), T>>) {
         let old = &this.entries;
         let start = lo.map_or(0, |lo| old.partition_point(|(head, _)| head < lo));
         let end = hi.map_or(old.len(), |hi| old.partition_point(|(head, _)| head < hi)).max(start);
@@ -124,17 +126,17 @@ impl Kind for u64 {
         (removed, leaves.collect())
     }
 
-    fn join<T: Clone>(left: &Leaf<u64, T>, right: &Leaf<u64, T>) -> Vec<Leaf<u64, T>> {
+    fn join<T: Clone>(left: &Leaf<(), T>, right: &Leaf<(), T>) -> Vec<Leaf<(), T>> {
         Self::leaves(left.entries.iter().chain(&*right.entries).cloned().collect(), LEAF)
     }
 
     #[inline(always)]
-    fn seek<T>(leaf: &Leaf<u64, T>, at: usize, cursor: &mut u64) {
+    fn seek<T>(leaf: &Leaf<(), T>, at: usize, cursor: &mut u64) {
         *cursor = leaf.entries[at].0;
     }
 
     #[inline(always)]
-    fn step<T>(leaf: &Leaf<u64, T>, at: usize, cursor: &mut u64) {
+    fn step<T>(leaf: &Leaf<(), T>, at: usize, cursor: &mut u64) {
         *cursor = leaf.entries[at].0;
     }
 
@@ -150,7 +152,7 @@ fn search_short<T>(entries: &[(u64, T)], key: u64) -> usize {
     entries.partition_point(|(head, _)| *head <= key).saturating_sub(1)
 }
 
-fn leaf<T>(entries: Arc<[(u64, T)]>) -> Leaf<u64, T> {
+fn leaf<T>(entries: Arc<[(u64, T)]>) -> Leaf<(), T> {
     let at = |index: usize| entries.get(index).or(entries.last()).map_or(0, |(head, _)| *head);
     Leaf { pivots: array::from_fn(|i| at(BLOCK * i)), entries, text: () }
 }

@@ -1,8 +1,8 @@
 //! What lies above the groups of a directory.
 
+use super::entries;
 use super::group::Group;
-use super::key::DirectoryKey;
-use super::leaf::{self, Leaf};
+use super::key::{DirectoryKey, LeafOf};
 use super::node::{Node, change, chunks, counted_bytes, settle};
 use super::separators::PAGE;
 use std::alloc::Layout;
@@ -100,7 +100,8 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     where
         T: Clone,
     {
-        Self::new(chunks(leaf::cut_new(entries), PAGE).map(|leaves| Arc::new(Group::new(leaves))).collect())
+        let leaves = entries::cut_new::<K, T>(entries);
+        Self::new(chunks(leaves, PAGE).map(|leaves| Arc::new(Group::new(leaves))).collect())
     }
 
     /// Heap bytes of all.
@@ -149,7 +150,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     /// The leaf whose range holds `key`; `None` if there is none. `trail` knows how the key compares with the first
     /// separator, and then with the leaf's first.
     #[inline(always)]
-    pub(super) fn leaf(&self, key: &K, trail: &mut K::Trail) -> Option<&Leaf<K, T>> {
+    pub(super) fn leaf(&self, key: &K, trail: &mut K::Trail) -> Option<&LeafOf<K, T>> {
         let group = self.group_or_last(self.index.search(key, trail))?;
         match group.leaves.get(K::search_group(&group.separators, key, trail)) {
             None => group.last_leaf(),
@@ -160,7 +161,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     /// Leaf, and entry there, whose range holds `key`, and how many bytes that shares with the entry's separator; `None` if
     /// there is none.
     #[inline(always)]
-    pub(super) fn find(&self, key: &K) -> Option<(&Leaf<K, T>, usize, usize)> {
+    pub(super) fn find(&self, key: &K) -> Option<(&LeafOf<K, T>, usize, usize)> {
         match self.enter(key) {
             Ok(mut trail) => {
                 let leaf = self.leaf(key, &mut trail)?;
@@ -173,7 +174,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
 
     /// The first leaf.
     #[cold]
-    pub(super) fn first_leaf(&self) -> Option<&Leaf<K, T>> {
+    pub(super) fn first_leaf(&self) -> Option<&LeafOf<K, T>> {
         self.group(0)?.leaves.first()
     }
 

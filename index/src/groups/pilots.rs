@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::ops::Range;
 
-use super::choose;
+use super::hash::choose;
 
 /// In the place of a pilot: there is none with which the keys of the bucket had free slots, and they lie elsewhere.
 const UNKNOWN: u8 = u8::MAX;

@@ -1,6 +1,6 @@
 //! Groups that hashes choose, by a seed with which none gets too many keys.
 
-use super::{choose, mixed};
+use super::hash::{choose, mixed};
 
 /// Seeds that are tried for an even spread, of those with which no group has too many keys. What each takes to build, a nanosecond or
 /// two for a key, and what it spares of the keys that inserts put elsewhere: docs/design.md, "Groups".

@@ -1,6 +1,6 @@
 //! Which block of a segment a key belongs to.
 
-use super::choose;
+use super::hash::choose;
 use crate::SegmentModel;
 
 /// Most bits of a slot that separators tell apart.

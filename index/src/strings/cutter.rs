@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::KeyEncoder;
 use super::longest::{Accept, Finder, Keys};
-use super::{KeyEncoder, MAX_KEY_BYTES, common_prefix, separator};
+use super::prefix::{MAX_KEY_BYTES, common_prefix, separator};
 use crate::{Line, OptionsError, Piece, PlacedSegment, SegmentModel, SegmentOptions, Segmenter};
 
 /// A segment of a byte-string table, ready to be built.

@@ -2,8 +2,9 @@
 
 use std::ops::Range;
 
+use super::KeyEncoder;
 use super::longest::{Accept, Finder, Keys};
-use super::{KeyEncoder, common_prefix, separator};
+use super::prefix::{common_prefix, separator};
 
 /// Keys of a rebuild that segments with one skip serve.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -17,8 +17,8 @@
 
 use std::collections::BTreeMap;
 
-use super::common_prefix;
 use super::key_encoder::{Cell, Classes, KeyEncoder, MAX_CELLS, MAX_ORDER, WHOLE};
+use super::prefix::common_prefix;
 
 /// How an encoder is trained.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -7,7 +7,7 @@ mod head;
 mod search;
 mod text;
 
-use super::key::Kind;
+use super::key::{DirectoryKey, Kind};
 use super::leaf::{LEAF, Leaf};
 use super::node::counted_bytes;
 use super::separators::{PAGE, Separators};
@@ -15,10 +15,12 @@ use search::{Search, Trail};
 use std::sync::Arc;
 use text::{Cursor, Packed, Text};
 
+impl DirectoryKey for [u8] {}
+
 impl Kind for [u8] {
     type Text = Text;
     /// As in a group: two steps of eight.
-    type Block = Separators<[u8]>;
+    type Block = Separators<Text>;
     type Trail = Trail;
     type Cursor = Cursor;
 
@@ -32,25 +34,25 @@ impl Kind for [u8] {
         counted_bytes(text.layout())
     }
 
-    fn block_bytes(block: &Separators<[u8]>) -> usize {
+    fn block_bytes(block: &Separators<Text>) -> usize {
         Self::text_bytes(&block.text)
     }
 
-    fn block(all: &[Vec<u8>]) -> Separators<[u8]> {
+    fn block(all: &[Vec<u8>]) -> Separators<Text> {
         Self::pack(all)
     }
 
-    fn pack(all: &[Vec<u8>]) -> Separators<[u8]> {
+    fn pack(all: &[Vec<u8>]) -> Separators<Text> {
         let strings: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
         let Packed { heads, pivots, text } = Packed::new(&strings);
         Separators { heads, pivots, text }
     }
 
-    fn first(separators: &Separators<[u8]>) -> &[u8] {
+    fn first(separators: &Separators<Text>) -> &[u8] {
         separators.text.first()
     }
 
-    fn separator(separators: &Separators<[u8]>, index: usize) -> Vec<u8> {
+    fn separator(separators: &Separators<Text>, index: usize) -> Vec<u8> {
         let mut cursor = Cursor::default();
         cursor.seek(&separators.heads, &separators.text, index);
         cursor.string
@@ -62,24 +64,24 @@ impl Kind for [u8] {
     }
 
     #[inline(always)]
-    fn search_block(block: &Separators<[u8]>, key: &[u8], trail: &mut Trail) -> usize {
+    fn search_block(block: &Separators<Text>, key: &[u8], trail: &mut Trail) -> usize {
         Self::search_group(block, key, trail)
     }
 
     #[inline(always)]
-    fn search_group(separators: &Separators<[u8]>, key: &[u8], trail: &mut Trail) -> usize {
+    fn search_group(separators: &Separators<Text>, key: &[u8], trail: &mut Trail) -> usize {
         let Separators { pivots, heads, text } = separators;
         Search { pivots, slots: heads, text, key }.run(trail)
     }
 
     #[inline(always)]
-    fn search_leaf<T>(leaf: &Leaf<[u8], T>, key: &[u8], trail: &mut Trail) -> usize {
+    fn search_leaf<T>(leaf: &Leaf<Text, T>, key: &[u8], trail: &mut Trail) -> usize {
         let Leaf { pivots, entries, text } = leaf;
         Search { pivots, slots: entries, text, key }.run(trail)
     }
 
     #[inline(always)]
-    fn block_of_leaf<T>(leaf: &Leaf<[u8], T>, key: &[u8], trail: Trail) -> usize {
+    fn block_of_leaf<T>(leaf: &Leaf<Text, T>, key: &[u8], trail: Trail) -> usize {
         let Leaf { pivots, entries, text } = leaf;
         Search { pivots, slots: entries, text, key }.block(trail)
     }
@@ -89,18 +91,18 @@ impl Kind for [u8] {
         trail.shared
     }
 
-    fn leaves<T: Clone>(entries: Vec<(Vec<u8>, T)>, most: usize) -> Vec<Leaf<[u8], T>> {
+    fn leaves<T: Clone>(entries: Vec<(Vec<u8>, T)>, most: usize) -> Vec<Leaf<Text, T>> {
         let mut strings: Vec<&[u8]> = Vec::with_capacity(entries.len());
         strings.extend(entries.iter().map(|(string, _)| string.as_slice()));
         leaves(&strings, entries.iter().map(|(_, entry)| entry), most).collect()
     }
 
     fn splice<T: Clone>(
-        leaf: &mut Leaf<[u8], T>,
+        leaf: &mut Leaf<Text, T>,
         lo: Option<&[u8]>,
         hi: Option<&[u8]>,
         with: &[(Vec<u8>, T)],
-    ) -> (usize, Vec<Leaf<[u8], T>>) {
+    ) -> (usize, Vec<Leaf<Text, T>>) {
         let old = Strings::of([&*leaf]);
         let old_strings = old.slices();
         let start = lo.map_or(0, |lo| old_strings.partition_point(|string| *string < lo));
@@ -118,16 +120,16 @@ impl Kind for [u8] {
         (end - start, right)
     }
 
-    fn join<T: Clone>(left: &Leaf<[u8], T>, right: &Leaf<[u8], T>) -> Vec<Leaf<[u8], T>> {
+    fn join<T: Clone>(left: &Leaf<Text, T>, right: &Leaf<Text, T>) -> Vec<Leaf<Text, T>> {
         let all = left.entries.iter().chain(&*right.entries).map(|(_, entry)| entry);
         leaves(&Strings::of([left, right]).slices(), all, LEAF).collect()
     }
 
-    fn seek<T>(leaf: &Leaf<[u8], T>, at: usize, cursor: &mut Cursor) {
+    fn seek<T>(leaf: &Leaf<Text, T>, at: usize, cursor: &mut Cursor) {
         cursor.seek(&leaf.entries, &leaf.text, at);
     }
 
-    fn step<T>(leaf: &Leaf<[u8], T>, at: usize, cursor: &mut Cursor) {
+    fn step<T>(leaf: &Leaf<Text, T>, at: usize, cursor: &mut Cursor) {
         cursor.step(&leaf.entries, &leaf.text, at);
     }
 
@@ -141,7 +143,7 @@ fn leaves<'a, T: Clone + 'a>(
     mut strings: &[&[u8]],
     mut entries: impl Iterator<Item = &'a T>,
     most: usize,
-) -> impl Iterator<Item = Leaf<[u8], T>> {
+) -> impl Iterator<Item = Leaf<Text, T>> {
     let mut left = strings.len().div_ceil(most);
     std::iter::from_fn(move || {
         let (first, rest) = strings.split_at(strings.len().div_ceil(left.max(1)));
@@ -153,7 +155,7 @@ fn leaves<'a, T: Clone + 'a>(
     })
 }
 
-fn leaf<T>(strings: &[&[u8]], entries: Arc<[(u64, T)]>) -> Leaf<[u8], T> {
+fn leaf<T>(strings: &[&[u8]], entries: Arc<[(u64, T)]>) -> Leaf<Text, T> {
     let Packed { pivots, text, .. } = Packed::new(strings);
     Leaf { pivots, entries, text }
 }
@@ -165,7 +167,7 @@ struct Strings {
 }
 
 impl Strings {
-    fn of<'a, T: 'a>(leaves: impl IntoIterator<Item = &'a Leaf<[u8], T>>) -> Self {
+    fn of<'a, T: 'a>(leaves: impl IntoIterator<Item = &'a Leaf<Text, T>>) -> Self {
         let (mut bytes, mut ends) = (Vec::with_capacity(PAGE * 16), Vec::with_capacity(PAGE));
         let mut cursor = Cursor::default();
         for leaf in leaves {
