@@ -12,6 +12,7 @@
     reason = "a failed check is a panic, as in any test"
 )]
 
+mod fixture;
 mod later;
 mod memory;
 mod posted;
@@ -21,6 +22,7 @@ mod verbs;
 
 use std::time::Duration;
 
+pub use fixture::Fixture;
 pub use later::{a_waker_wakes_the_memory_node, replies_may_come_later, work_goes_on_between_requests};
 pub use memory::{landings_stay_put, loads_behind_follow_reads, the_meter_counts, waiting_for_a_change};
 pub use posted::{
@@ -37,34 +39,7 @@ pub use verbs::{
 use crate::clock::Deadline;
 use crate::connection::Connection;
 use crate::error::{ErrorKind, FabricError};
-use crate::memory::SharedMemory;
-use crate::verbs::{AreaId, Batch, REGION, RemoteAddr};
-
-/// A memory node that serves a [`TestService`], and one client of it.
-///
-/// The region must be read-only to the client, all zero and at least 1 MiB long; the ring at least 1 MiB each way.
-pub trait Fixture: Sized {
-    /// Round trips of loading the watched word, which lies at the region's begin, after READs.
-    const LOAD_AFTER_READS: u64 = 0;
-
-    /// The backend's connection.
-    type Connection: Connection;
-
-    /// Starts a fresh memory node and connects.
-    fn start() -> Self;
-
-    /// The client.
-    fn connection(&self) -> &Self::Connection;
-
-    /// The region as the memory node writes it.
-    fn region(&self) -> &SharedMemory;
-
-    /// 64 KiB that the client may change, 64-byte aligned: the area and the first offset. Calls may overwrite them.
-    fn scratch(&self) -> (AreaId, u64);
-
-    /// Ends the memory node, as its process's end would.
-    fn stop_memory_node(&mut self);
-}
+use crate::verbs::{Batch, REGION, RemoteAddr};
 
 /// Runs the whole suite, each part on a fresh memory node.
 pub fn run_all<F: Fixture>()
