@@ -50,6 +50,8 @@
 //! # }
 //! ```
 
+mod admission;
+mod anchor;
 mod baton;
 mod calls;
 mod clock;
@@ -63,14 +65,25 @@ mod in_place;
 mod lease;
 mod link;
 mod memory;
+mod messages;
+mod names;
 mod node;
 mod options;
+mod panics;
+mod parker;
 mod questions;
+mod queue_pair;
 mod random;
 mod report;
 mod room;
+mod serving;
+mod slot;
+mod start;
 mod state;
+mod time;
 mod trace;
+mod turns;
+mod verbs;
 mod world;
 
 pub use clock::SimClock;
@@ -79,9 +92,11 @@ pub use endpoint::SimEndpoint;
 pub use explore::{Explored, Found, SEEDS_VARIABLE, Verdict, explore, search};
 pub use in_place::SimInPlace;
 pub use memory::SimMemory;
-pub use node::{NodeDeath, NodeStart};
+pub use names::{NodeId, ProcessId};
+pub use node::NodeDeath;
 pub use options::{Faults, MemoryOptions, NodeOptions, SimOptions, Tear};
 pub use questions::SimRegion;
 pub use random::Random;
 pub use report::{FailureKind, RunFailure, RunReport, SEED_VARIABLE};
-pub use world::{NodeId, Process, ProcessId, Sim, World};
+pub use start::NodeStart;
+pub use world::{Process, Sim, World};

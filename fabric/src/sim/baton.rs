@@ -1,48 +1,13 @@
 //! Whose turn it is: of all threads of a world one runs, the others are parked.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::thread::Thread;
-use std::time::{Duration, Instant};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::state::{OUTSIDE, Outcome, State, Time, Wait};
-
-/// Where one thread waits for its turn.
-#[derive(Debug, Default)]
-pub(super) struct Parker {
-    go: AtomicBool,
-    thread: OnceLock<Thread>,
-}
-
-impl Parker {
-    /// Says whose parker it is; before it is woken.
-    pub(super) fn belongs_to(&self, thread: Thread) {
-        let _ = self.thread.set(thread);
-    }
-
-    pub(super) fn wake(&self) {
-        self.go.store(true, Ordering::Release);
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
-
-    pub(super) fn park(&self) {
-        while !self.go.swap(false, Ordering::Acquire) {
-            std::thread::park();
-        }
-    }
-
-    /// Parks no longer than `patience` of real time; false if nobody woke it.
-    pub(super) fn park_for(&self, patience: Duration) -> bool {
-        let begun = Instant::now();
-        while !self.go.swap(false, Ordering::Acquire) {
-            let Some(left) = patience.checked_sub(begun.elapsed()) else { return false };
-            std::thread::park_timeout(left);
-        }
-        true
-    }
-}
+use super::event::Event;
+use super::parker::Parker;
+use super::slot::{OUTSIDE, Outcome, Wait};
+use super::state::State;
+use super::time::Time;
 
 /// What the payload of a dead process's unwinding is: no panic, and no panic hook sees it.
 pub(super) struct Dead;
@@ -153,7 +118,7 @@ impl Shared {
         nanos: u64,
     ) -> MutexGuard<'s, State> {
         let waiter = state.waiter();
-        state.schedule(nanos, super::event::Event::Wake(waiter));
+        state.schedule(nanos, Event::Wake(waiter));
         self.wait(state, Wait::Sleep, None).0
     }
 }

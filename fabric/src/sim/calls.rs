@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use super::anchor::Anchor;
 use super::baton::Shared;
-use super::connection::Anchor;
 use super::link::Calling;
-use super::state::{Outcome, State, Time, Wait};
+use super::slot::{Outcome, Wait};
+use super::state::State;
+use super::time::Time;
 use crate::clock::Deadline;
 use crate::connection::Posted;
 use crate::error::FabricError;

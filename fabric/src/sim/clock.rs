@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::baton::Shared;
-use super::state::nanos;
+use super::time::nanos;
 use crate::clock::{Clock, Deadline};
 
 /// What a look at the clock takes, so that a loop that waits for a deadline without sleeping ends.

@@ -4,29 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::baton::Shared;
+use super::anchor::Anchor;
 use super::calls::Patience;
 use super::endpoint::SimEndpoint;
 use crate::clock::Deadline;
 use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::meter::{Meter, MeterSnapshot};
-
-/// What a connection and its endpoints hold together: the memory node is told when the last of them has gone.
-pub(super) struct Anchor {
-    pub(super) shared: Arc<Shared>,
-    pub(super) connection: usize,
-    /// Whether it is one inside the memory node, of which nobody is told: it ends where a life does, under the world's lock.
-    pub(super) is_local: bool,
-}
-
-impl Drop for Anchor {
-    fn drop(&mut self) {
-        if !self.is_local {
-            self.shared.lock().hang_up(self.connection);
-        }
-    }
-}
 
 /// A connection to one life of a simulated memory node. Closes when it and all its endpoints have been dropped.
 pub struct SimConnection {

@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use super::event::Event;
 use super::memory::{Applied, lock};
-use super::node::{NodeDeath, blank, guarded};
+use super::node::{NodeDeath, blank};
+use super::panics::guarded;
 use super::room::Room;
-use super::state::{State, Stop, nanos};
+use super::slot::Stop;
+use super::state::State;
+use super::time::nanos;
 use super::trace::{What, mix};
 
 impl State {
@@ -107,7 +110,7 @@ impl State {
         self.deaths += 1;
         self.note(What::Died, index, death.stores, life);
         let mut on_death = self.nodes[index].on_death.take();
-        let outcome = guarded(self, || {
+        let outcome = guarded(&self.time, || {
             drop((service, answers));
             if let Some(on_death) = &mut on_death {
                 on_death(death);

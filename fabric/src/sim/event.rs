@@ -3,7 +3,7 @@
 use std::cmp::Ordering as Order;
 use std::sync::Arc;
 
-use super::state::Waiter;
+use super::slot::Waiter;
 
 /// What can happen.
 #[derive(Debug)]

@@ -7,8 +7,8 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::anchor::Anchor;
 use super::baton::Shared;
-use super::connection::Anchor;
 use super::endpoint::SimEndpoint;
 use super::state::State;
 use super::trace::What;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use super::memory::lock;
-use super::state::{Slot, State, Status, Stop};
-use super::world::ProcessId;
+use super::names::ProcessId;
+use super::slot::{Slot, Status, Stop};
+use super::state::State;
 
 /// The environment variable that names the one seed to run.
 pub const SEED_VARIABLE: &str = "FPCACHE_SIM_SEED";

@@ -1,119 +1,30 @@
-//! Requests for which a memory node has no room: they wait in the order that the real loops keep, too.
+//! Requests for which a memory node has no room.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::state::State;
-use super::trace::What;
 use crate::room_queue::{RoomQueue, Ticket};
-use crate::service::{ClientId, Handled, SHORT_BODY, Service};
 
 /// A request that waits for room.
 #[derive(Debug)]
-struct Waiting {
-    connection: usize,
-    call: u64,
-    bytes: Arc<[u8]>,
-    ticket: Option<Ticket>,
+pub(super) struct Waiting {
+    pub(super) connection: usize,
+    pub(super) call: u64,
+    pub(super) bytes: Arc<[u8]>,
+    pub(super) ticket: Option<Ticket>,
 }
 
 /// Requests that wait for room at a memory node.
 #[derive(Debug, Default)]
 pub(super) struct Room {
-    queue: RoomQueue,
-    waiting: VecDeque<Waiting>,
+    pub(super) queue: RoomQueue,
+    pub(super) waiting: VecDeque<Waiting>,
     /// Whether there is none for anybody, whatever the service says.
-    is_full: bool,
+    pub(super) is_full: bool,
 }
 
 impl Room {
     pub(super) fn is_awaited(&self) -> bool {
         !self.waiting.is_empty()
-    }
-}
-
-/// A service as it is asked for room.
-struct Asked<'a> {
-    service: &'a mut dyn Service,
-    is_full: bool,
-}
-
-impl Service for Asked<'_> {
-    fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
-        !self.is_full && (request_bytes <= SHORT_BODY || self.service.has_room(client, request_bytes))
-    }
-
-    fn room_of(&self, client: ClientId) -> u64 {
-        self.service.room_of(client)
-    }
-
-    fn handle(&mut self, _: ClientId, _: &[u8], _: &mut Vec<u8>) -> Handled {
-        // Nobody asks it to.
-        Handled::Later
-    }
-}
-
-impl State {
-    /// Whether the service takes a request now; else it waits, and its client's later ones after it.
-    pub(super) fn admit(
-        &mut self,
-        node: usize,
-        service: &mut dyn Service,
-        connection: usize,
-        call: u64,
-        bytes: &Arc<[u8]>,
-    ) -> bool {
-        let is_full = self.random.happens(self.faults.no_room);
-        let client = self.links[connection].client;
-        let room = &mut self.nodes[node].room;
-        room.is_full |= is_full;
-        if bytes.len() <= SHORT_BODY && !room.is_full && !room.is_awaited() {
-            return true;
-        }
-        let (mut ticket, asked) = (None, Asked { service, is_full: room.is_full });
-        if room.queue.admits(&mut ticket, client, bytes.len(), &asked) {
-            return true;
-        }
-        room.waiting.push_back(Waiting { connection, call, bytes: Arc::clone(bytes), ticket });
-        self.links[connection].in_hand = Some(call);
-        self.waits += 1;
-        self.note(What::NoRoom, node, connection as u64, call);
-        false
-    }
-
-    /// Handles the requests that there is room for by now.
-    pub(super) fn admit_waiting(&mut self, node: usize, service: &mut dyn Service) -> Result<(), String> {
-        if !self.nodes[node].room.is_awaited() {
-            self.nodes[node].room.is_full = false;
-            return Ok(());
-        }
-        let is_full = self.nodes[node].room.is_full && self.random.below(2) == 0;
-        self.nodes[node].room.is_full = is_full;
-        for mut request in std::mem::take(&mut self.nodes[node].room.waiting) {
-            let Waiting { connection, call, .. } = request;
-            let client = self.links[connection].client;
-            let room = &mut self.nodes[node].room;
-            let asked = Asked { service, is_full };
-            if !room.queue.admits(&mut request.ticket, client, request.bytes.len(), &asked) {
-                room.waiting.push_back(request);
-                continue;
-            }
-            self.links[connection].in_hand = None;
-            self.handle(node, service, connection, call, &request.bytes)?;
-            self.take_held(node, connection);
-        }
-        Ok(())
-    }
-
-    /// A client has gone: its requests wait no longer.
-    pub(super) fn leave_room(&mut self, node: usize, connection: usize) {
-        let Room { queue, waiting, .. } = &mut self.nodes[node].room;
-        waiting.retain_mut(|waiting| {
-            let stays = waiting.connection != connection;
-            if !stays {
-                queue.leave(&mut waiting.ticket);
-            }
-            stays
-        });
     }
 }

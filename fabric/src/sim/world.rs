@@ -1,22 +1,27 @@
 //! A world: memory nodes, processes, and running them.
 
-use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::baton::{Dead, Parker, Shared};
+use super::baton::{Dead, Shared};
 use super::clock::SimClock;
 use super::connection::SimConnection;
 use super::event::Event;
 use super::memory::lock;
-use super::node::{Node, NodeDeath, NodeStart};
+use super::names::{NodeId, ProcessId};
+use super::node::{Node, NodeDeath};
 use super::options::{NodeOptions, SimOptions};
+use super::panics::message;
+use super::parker::Parker;
 use super::random::Random;
 use super::report::{FailureKind, RunFailure, RunReport};
-use super::state::{OUTSIDE, Slot, State, Status, Stop, Time};
+use super::slot::{OUTSIDE, Slot, Status, Stop, Waiter};
+use super::start::{self, NodeStart};
+use super::state::State;
+use super::time::{Time, nanos};
 use super::trace::What;
 use crate::clock::Deadline;
 use crate::error::FabricError;
@@ -25,14 +30,6 @@ use crate::service::Service;
 
 /// How far ahead of the machine's clock virtual time begins unless the options say otherwise.
 const AHEAD: Duration = Duration::from_secs(3600);
-
-/// Names a memory node of a world.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NodeId(usize);
-
-/// Names a process of a world.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ProcessId(pub(super) usize);
 
 /// A handle on a world, for connecting to its memory nodes. Clones are the same world.
 ///
@@ -95,7 +92,7 @@ impl Process {
 
     /// Lets virtual time pass.
     pub fn sleep(&self, duration: Duration) {
-        self.sim.shared.sleep(super::state::nanos(duration));
+        self.sim.shared.sleep(nanos(duration));
     }
 }
 
@@ -158,8 +155,7 @@ impl World {
         start: impl FnMut(NodeStart) -> Box<dyn Service> + Send + 'static,
     ) -> Result<NodeId, MemoryError> {
         assert!((1..=256).contains(&options.memories.len()), "a memory node has 1 to 256 memories");
-        let mut node = Node::new(options, Box::new(start))?;
-        node.shared = Some(Arc::downgrade(&self.sim.shared));
+        let node = Node::new(options, start::in_world(Arc::downgrade(&self.sim.shared), start))?;
         let mut state = self.sim.shared.lock();
         let index = state.nodes.len();
         state.nodes.push(node);
@@ -285,7 +281,7 @@ impl World {
         let thread = std::thread::Builder::new().name(name).spawn(main);
         let thread = thread.expect("the operating system gives a thread for a simulated process");
         parker.belongs_to(thread.thread().clone());
-        let waiter = super::state::Waiter { slot: index, epoch: 0 };
+        let waiter = Waiter { slot: index, epoch: 0 };
         let after = state.random.below(5_000);
         state.schedule(after, Event::Wake(waiter));
         thread
@@ -400,10 +396,4 @@ fn run_process(index: usize, process: Process, body: Body) {
     let conductor = shared.conductor();
     drop(state);
     conductor.wake();
-}
-
-/// What a panic said.
-pub(super) fn message(payload: &(dyn Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }

@@ -1,0 +1,105 @@
+//! Processes as the scheduler knows them: what each waits for, and how that ended.
+
+use std::sync::Arc;
+
+use super::parker::Parker;
+
+/// The slot of whoever uses the world from outside [`run`](super::World::run), one at a time.
+pub(super) const OUTSIDE: usize = 0;
+
+/// A wait of a slot: void once the slot waits for something else.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Waiter {
+    pub(super) slot: usize,
+    pub(super) epoch: u64,
+}
+
+/// What a process waits for, for reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub(super) enum Wait {
+    #[error("its start")]
+    Start,
+    #[error("batch {ticket} of endpoint {endpoint}")]
+    Batch { endpoint: usize, ticket: u64 },
+    #[error("time to pass")]
+    Sleep,
+    #[error("the word at {offset} of area {area} of node {node} to change from {seen:#x}")]
+    Word { node: usize, area: u16, offset: u64, seen: u64 },
+    #[error("other calls of connection {connection}")]
+    Turn { connection: usize },
+    #[error("the reply to call {call} of connection {connection}")]
+    Reply { connection: usize, call: u64 },
+    #[error("connection {connection} to be made")]
+    Connect { connection: usize },
+}
+
+/// How a wait ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Outcome {
+    Done,
+    Word(u64),
+    TimedOut,
+    Cut,
+    Killed,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Status {
+    Waiting,
+    Ready,
+    Running,
+    Ended,
+}
+
+/// A process, or whoever is outside.
+#[derive(Debug)]
+pub(super) struct Slot {
+    pub(super) name: Arc<str>,
+    /// Which processes die with it.
+    pub(super) compute_node: usize,
+    pub(super) status: Status,
+    pub(super) wait: Wait,
+    pub(super) outcome: Outcome,
+    pub(super) killed: bool,
+    /// Fabric calls so far.
+    pub(super) steps: u64,
+    /// Dies at this fabric call.
+    pub(super) dies_at: Option<u64>,
+    pub(super) parker: Arc<Parker>,
+    pub(super) epoch: u64,
+}
+
+impl Slot {
+    pub(super) fn new(name: &str, compute_node: usize) -> Self {
+        Self {
+            name: name.into(),
+            compute_node,
+            status: Status::Waiting,
+            wait: Wait::Start,
+            outcome: Outcome::Done,
+            killed: false,
+            steps: 0,
+            dies_at: None,
+            parker: Arc::default(),
+            epoch: 0,
+        }
+    }
+}
+
+/// Somebody who waits for a word to change.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Watch {
+    pub(super) waiter: Waiter,
+    pub(super) endpoint: usize,
+    pub(super) node: usize,
+}
+
+/// Why a world stopped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Stop {
+    Deadlock,
+    Circles,
+    Stuck(usize),
+    Panicked(usize, String),
+    NodePanicked(usize, String),
+}
