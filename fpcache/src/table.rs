@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fpcache_fabric::Endpoint;
 
-use self::budget::{COUNTS_BYTES, FEW_SEGMENTS, budget_for_models, for_models};
+use self::budget::{COUNTS_BYTES, FEW_SEGMENTS, budget_for_models, for_models, group_tables, hot_cache};
 pub(crate) use self::budget::{MODELS_GROW, for_group_tables};
 use crate::cache::{CacheConfig, CacheStats, HotCache};
 use crate::changes::Refresh;
@@ -121,11 +121,12 @@ impl<K: KeySpace> Table<K> {
         let planner = Planner::new(options.plan, &options.costs, view.geometry(), at_home.min(1.0))
             .with_on_conflict(on_conflict)
             .with_epsilon(record.parameters.epsilon);
-        let groups = Self::group_tables(&view, &planner, options.cache.as_ref());
+        let beside = Self::beside_models(view.stride().heap_bytes());
+        let groups = group_tables(&view, &planner, options.cache.as_ref(), beside);
         let group_bytes = groups.as_ref().map_or(0, |tables| tables.most_bytes() + COUNTS_BYTES);
         let cache = match &options.cache {
             None => None,
-            Some(config) => Self::hot_cache(&view, config, group_bytes)?.map(Arc::new),
+            Some(config) => hot_cache(&view, config, beside, group_bytes)?.map(Arc::new),
         };
         let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };
         #[cfg(feature = "sabotage")]

@@ -4,7 +4,8 @@ use std::ops::AddAssign;
 
 use fpcache_index::groups::BlockRun;
 
-use super::BITS;
+/// Bits of the first word that are no name: those of separators.
+pub(super) const BITS: u32 = 0b1111;
 
 /// What names a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -23,6 +23,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, PoisonError};
 
 use fpcache_index::groups::{BlockRun, blocks_in_packed, pack, packed_words, separator_in_packed};
+use known::BITS;
 pub use known::{GroupBytes, Known, KnownBlocks, SegmentName};
 use log::Log;
 use zerocopy::FromZeros;
@@ -34,8 +35,6 @@ const BUCKET: usize = 8;
 /// Of a position; the others are the log's head's. After so many words an older position would be taken for a newer one, where
 /// another table's name is not this one's.
 const POSITION_BITS: u32 = 32;
-/// Bits of the first word that are no name: those of separators.
-const BITS: u32 = mask(4) as u32;
 /// In their place: the keys of the segment are in no groups.
 const NONE: u8 = BITS as u8;
 

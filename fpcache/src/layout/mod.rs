@@ -15,6 +15,7 @@ mod address;
 mod change;
 mod chosen_for;
 mod directory;
+mod group_choice;
 mod group_form;
 mod groups;
 mod record;
@@ -28,7 +29,8 @@ pub use address::SegmentAddress;
 pub use change::{CHANGE_RECORD_BYTES, ChangeRecord, SegmentReplacement};
 pub use chosen_for::ChosenFor;
 pub use directory::{Descriptor, DirectoryPage, RootEntry, decode_root, encode_root};
-pub use group_form::{GroupChoice, GroupForm, UnknownGroupForm};
+pub use group_choice::{GroupChoice, UnknownGroupForm};
+pub use group_form::GroupForm;
 pub use groups::{
     Grouping, bits_of_groups, decode_groups, encode_groups, is_whole_table, name_at, separator_at,
 };

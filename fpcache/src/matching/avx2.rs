@@ -8,9 +8,10 @@ use std::arch::x86_64::*;
 
 use fpcache_fabric::Words;
 
+use super::hits::{Hits, KeyHits};
 use super::kernels::{Fingerprints, Kernels, WithKernels};
-use super::stride::VECTOR_WORDS;
-use super::{Hits, KeyHits, SlotStride, portable};
+use super::portable;
+use super::stride::{SlotStride, VECTOR_WORDS};
 use crate::fingerprint::FingerprintWidth;
 
 /// A slot word's state when it is frozen: both low bits.

@@ -8,8 +8,9 @@ use std::arch::x86_64::*;
 
 use fpcache_fabric::Words;
 
+use super::hits::{Hits, KeyHits};
 use super::kernels::{Fingerprints, Kernels, WithKernels};
-use super::{Hits, KeyHits, SlotStride};
+use super::stride::SlotStride;
 use crate::fingerprint::FingerprintWidth;
 
 /// A slot word's state when it is frozen: both low bits.

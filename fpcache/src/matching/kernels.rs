@@ -2,7 +2,8 @@
 
 use fpcache_fabric::Words;
 
-use super::{Hits, KeyHits, Matcher, SlotStride};
+use super::hits::{Hits, KeyHits};
+use super::stride::SlotStride;
 use crate::fingerprint::FingerprintWidth;
 
 /// A window of fingerprints, in the whole words it lies in.
@@ -19,10 +20,10 @@ pub(crate) struct Fingerprints<'a> {
 
 /// What a matcher finds in words that others may change. Each word is loaded once.
 pub(crate) trait Kernels: Copy {
-    /// See [`Matcher::hits`].
+    /// See [`Matcher::hits`](super::Matcher::hits).
     fn hits_in(self, window: Fingerprints<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits;
 
-    /// See [`Matcher::find`].
+    /// See [`Matcher::find`](super::Matcher::find).
     fn find_in(
         self,
         window: Fingerprints<'_>,
@@ -32,7 +33,7 @@ pub(crate) trait Kernels: Copy {
         copy: &mut Vec<u64>,
     ) -> bool;
 
-    /// See [`Matcher::key_hits`].
+    /// See [`Matcher::key_hits`](super::Matcher::key_hits).
     fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits;
 }
 
@@ -45,31 +46,9 @@ pub(crate) trait WithKernels {
     fn run<M: Kernels>(self, kernels: M) -> Self::Output;
 }
 
-/// Kernels of private memory: words are copied out first.
-impl Kernels for Matcher {
-    fn hits_in(self, window: Fingerprints<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits {
-        Matcher::hits(&self, window.width, window.copied(copy), wanted)
-    }
-
-    fn find_in(
-        self,
-        window: Fingerprints<'_>,
-        wanted: u64,
-        base: u32,
-        found: &mut Vec<u32>,
-        copy: &mut Vec<u64>,
-    ) -> bool {
-        Matcher::find(&self, window.width, window.copied(copy), wanted, base, found)
-    }
-
-    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits {
-        window.copy_to(copy);
-        Matcher::key_hits(&self, copy, stride, key)
-    }
-}
-
 impl Fingerprints<'_> {
-    fn copied(self, copy: &mut Vec<u64>) -> &[u8] {
+    /// The fingerprints, copied out.
+    pub(super) fn copied(self, copy: &mut Vec<u64>) -> &[u8] {
         use zerocopy::IntoBytes;
         self.words.copy_to(copy);
         &copy.as_bytes()[self.skip..][..self.used]

@@ -10,36 +10,18 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
 mod avx512;
+mod hits;
 mod kernels;
 mod portable;
 mod stride;
 
+pub use hits::{Hits, KeyHits};
 pub(crate) use kernels::{Fingerprints, Kernels, WithKernels};
 pub use stride::SlotStride;
 
+use fpcache_fabric::Words;
+
 use crate::fingerprint::FingerprintWidth;
-
-/// What a window holds of a fingerprint.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Hits {
-    /// How many fingerprints match.
-    pub count: u32,
-    /// Position of the first that does, from the window's start; meaningless without one.
-    pub first: u32,
-    /// Whether any fingerprint is FROZEN.
-    pub frozen: bool,
-}
-
-/// Where a window of slots shows a key.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeyHits {
-    /// How many slots show it.
-    pub count: u32,
-    /// Position of the first one's first word, from the window's start; meaningless without one.
-    pub word: u32,
-    /// Whether no slot shows it and any is frozen. A slot that shows it speaks for itself.
-    pub frozen: bool,
-}
 
 /// See [`Matcher::key_hits`].
 type KeyKernel = fn(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits;
@@ -157,6 +139,29 @@ impl Matcher {
         found: &mut Vec<u32>,
     ) -> bool {
         (self.find)(width, window, wanted, base, found)
+    }
+}
+
+/// Kernels of private memory: words are copied out first.
+impl Kernels for Matcher {
+    fn hits_in(self, window: Fingerprints<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits {
+        Matcher::hits(&self, window.width, window.copied(copy), wanted)
+    }
+
+    fn find_in(
+        self,
+        window: Fingerprints<'_>,
+        wanted: u64,
+        base: u32,
+        found: &mut Vec<u32>,
+        copy: &mut Vec<u64>,
+    ) -> bool {
+        Matcher::find(&self, window.width, window.copied(copy), wanted, base, found)
+    }
+
+    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits {
+        window.copy_to(copy);
+        Matcher::key_hits(&self, copy, stride, key)
     }
 }
 

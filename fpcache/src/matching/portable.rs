@@ -1,6 +1,6 @@
 //! The kernel every processor runs, and the measure of the others.
 
-use super::Hits;
+use super::hits::Hits;
 use crate::fingerprint::FingerprintWidth;
 
 /// See [`Matcher::find`](super::Matcher::find).

@@ -1,6 +1,6 @@
 //! Finding a key among slots: every so many words a slot begins, and its second word is the key.
 
-use super::KeyHits;
+use super::hits::KeyHits;
 use crate::layout::{SlotState, SlotWord};
 
 /// Words of a 64-byte vector.

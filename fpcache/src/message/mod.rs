@@ -26,6 +26,7 @@
 //!
 //! Lookups are one-sided; `get` is their last resort where a compute node's directory is out of date again and again.
 
+mod header;
 pub mod keys;
 pub mod ranges;
 mod refusal;
@@ -34,21 +35,19 @@ pub mod tables;
 mod value;
 mod write;
 
+pub use header::{MessageError, PROTOCOL_VERSION};
 pub use ranges::RangeRequest;
-pub use refusal::{ErrorCode, MessageError, Refusal, decode_reply, encode_reply};
+pub use refusal::{ErrorCode, Refusal, decode_reply, encode_reply};
 pub use stats::{NodeStats, SocketStats};
 pub use tables::{TableInfo, TablesPage, TablesRequest};
 pub use value::{MAX_AHEAD_BYTES, Piece, Sent};
 pub use write::{MAX_OPERATIONS, Write, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
+use header::{HEADER_BYTES, begin, check_length, length_of, malformed, split, too_long};
+
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 
-/// Version of the messages; a memory node refuses any other.
-pub const PROTOCOL_VERSION: u16 = 7;
-
-/// Bytes of a request to a table before its body.
-const HEADER_BYTES: usize = 16;
 const CHUNK_HEADER_BYTES: usize = 24;
 const COUNT_BYTES: usize = 8;
 
@@ -104,29 +103,6 @@ pub struct AskedKeys<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Bytes of a part of a request, as the request has them.
-fn length_of(bytes: &[u8]) -> u32 {
-    // No request is so long; one that were would be refused.
-    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
-}
-
-/// Whether a part of a request has the length that the request says.
-fn check_length(said: u32, bytes: &[u8]) -> Result<(), MessageError> {
-    match bytes.len() {
-        len if len < said as usize => Err(malformed("it is cut short")),
-        len if len > said as usize => Err(too_long()),
-        _ => Ok(()),
-    }
-}
-
-fn too_long() -> MessageError {
-    malformed("it is longer than it says")
-}
-
-fn malformed(why: impl Into<String>) -> MessageError {
-    MessageError::Malformed(why.into())
-}
-
 impl<'a> Request<'a> {
     const STATS: u16 = 1;
     const LOAD_BEGIN: u16 = 2;
@@ -152,7 +128,7 @@ impl<'a> Request<'a> {
             Self::Get(_) => Self::GET,
             Self::Value(_) => Self::VALUE,
         };
-        Self::begin(operation, out);
+        begin(operation, out);
         out.extend(creation.to_le_bytes());
         match self {
             Self::LoadBegin { load, parameters, expected_keys, encoders } => {
@@ -192,29 +168,8 @@ impl<'a> Request<'a> {
 
     /// Whether a request asks about sockets, which is answered for the memory node as a whole.
     pub fn is_about_sockets(request: &[u8]) -> bool {
-        let operation = Self::split(request).map(|(operation, _)| operation);
+        let operation = split(request).map(|(operation, _)| operation);
         operation == Ok(Self::SOCKETS) && request.len() == HEADER_BYTES
-    }
-
-    /// Writes what all requests begin with into `out`, replacing what it held.
-    fn begin(operation: u16, out: &mut Vec<u8>) {
-        out.clear();
-        out.extend(operation.to_le_bytes());
-        out.extend(PROTOCOL_VERSION.to_le_bytes());
-        out.extend([0; 4]);
-    }
-
-    /// The operation of a request, and what lies after its version.
-    ///
-    /// # Errors
-    /// If it is of another version.
-    fn split(bytes: &[u8]) -> Result<(u16, &[u8]), MessageError> {
-        let (head, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| malformed("it has no header"))?;
-        let version = u16::from_le_bytes([head[2], head[3]]);
-        if version != PROTOCOL_VERSION {
-            return Err(MessageError::Version(version));
-        }
-        Ok((u16::from_le_bytes([head[0], head[1]]), rest))
     }
 
     /// Reads a request to the table with this creation number.
@@ -222,7 +177,7 @@ impl<'a> Request<'a> {
     /// # Errors
     /// If it is of another version, meant for another table, or makes no sense.
     pub fn decode<K: KeySpace>(creation: u64, bytes: &'a [u8]) -> Result<Self, MessageError> {
-        let (operation, rest) = Self::split(bytes)?;
+        let (operation, rest) = split(bytes)?;
         let (meant, body) = rest.split_first_chunk().ok_or_else(|| malformed("it has no header"))?;
         let meant = u64::from_le_bytes(*meant);
         // Before the body: that may have keys of another kind.
@@ -239,7 +194,7 @@ impl<'a> Request<'a> {
             Self::LOAD_ABORT => Self::decode_end(body).map(Self::LoadAbort),
             Self::WRITE => Write::decode(body).map(Self::Write),
             Self::GET => Self::decode_get(body),
-            Self::VALUE => Piece::decode(body),
+            Self::VALUE => Piece::decode(body).map(Self::Value),
             other => Err(malformed(format!("operation {other} is unknown"))),
         }
     }
@@ -296,6 +251,13 @@ impl<'a> Request<'a> {
     /// Bytes of keys that a request to look keys up may have in `max_request` bytes.
     pub const fn keys_bytes(max_request: usize) -> usize {
         max_request.saturating_sub(HEADER_BYTES + COUNT_BYTES)
+    }
+}
+
+impl WriteBatch {
+    /// The request.
+    pub fn request(&self, client: u64, request: u64, sent_before: bool) -> Request<'_> {
+        Request::Write(self.write(client, request, sent_before))
     }
 }
 

@@ -9,7 +9,7 @@
 //!
 //! The map's bytes: see [`crate::map`].
 
-use super::{MessageError, Request, check_length, length_of, malformed};
+use super::header::{MessageError, begin, check_length, length_of, malformed, split};
 use crate::map::{MappedRange, RangeMap};
 
 /// A request about a range of a table over several memory nodes.
@@ -51,7 +51,7 @@ impl RangeRequest {
             Self::Map { map, number } => (Self::MAP, map, number, None),
         };
         let map = map.encode();
-        Request::begin(operation, out);
+        begin(operation, out);
         out.extend(region_bytes.unwrap_or(0).to_le_bytes());
         out.extend(number.to_le_bytes());
         out.extend(length_of(&map).to_le_bytes());
@@ -63,7 +63,7 @@ impl RangeRequest {
     /// # Errors
     /// If it is none of these, of another version, or its map is not usable or has no such range.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
-        let (operation, body) = Request::split(bytes)?;
+        let (operation, body) = split(bytes)?;
         let cut = || malformed("a request for a range is cut short");
         let (region, rest) = body.split_first_chunk().ok_or_else(cut)?;
         let (numbers, map) = rest.split_first_chunk().ok_or_else(cut)?;
@@ -92,7 +92,7 @@ impl RangeRequest {
 mod tests {
     use super::*;
     use crate::key_space::{KeyKind, U64Keys};
-    use crate::message::{PROTOCOL_VERSION, TablesRequest};
+    use crate::message::{PROTOCOL_VERSION, Request, TablesRequest};
 
     fn map() -> RangeMap {
         let nodes = ["shm://a".to_owned(), "shm://b".to_owned()];

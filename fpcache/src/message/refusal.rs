@@ -1,31 +1,6 @@
 //! Replies: done, or refused with a reason.
 
-use super::PROTOCOL_VERSION;
-
-/// A request that does not decode.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MessageError {
-    /// The other side speaks another version.
-    #[error(
-        "the client speaks protocol version {0}, this memory node version {own}: run the same release on both sides",
-        own = PROTOCOL_VERSION
-    )]
-    Version(u16),
-    /// It was meant for another table.
-    #[error(
-        "the request was meant for the table with the creation number {meant:016x}; the one of its name now has {there:016x}: it \
-         was dropped and made anew, or its data ended with its memory node"
-    )]
-    OtherTable {
-        /// The creation number in the request.
-        meant: u64,
-        /// That of the table.
-        there: u64,
-    },
-    /// The bytes make no request.
-    #[error("malformed request: {0}")]
-    Malformed(String),
-}
+use super::header::MessageError;
 
 /// Coarse reasons for which a memory node refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Counters of a memory node and of its sockets.
 
-use super::{MessageError, malformed};
+use super::header::{MessageError, malformed};
 
 /// Makes the counters and their encoding from one list: a word each, in this order.
 macro_rules! counters {

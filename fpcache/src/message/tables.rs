@@ -16,7 +16,7 @@
 //!
 //! Kinds of keys have the numbers that they have in a table's record.
 
-use super::{MessageError, Request, check_length, length_of, malformed, too_long};
+use super::header::{MessageError, begin, check_length, length_of, malformed, split, too_long};
 use crate::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use crate::table_name::{TableName, TableNameError};
 
@@ -141,7 +141,7 @@ impl TablesRequest {
             Self::List { .. } => Self::LIST,
             Self::Drop { .. } => Self::DROP,
         };
-        Request::begin(operation, out);
+        begin(operation, out);
         match self {
             Self::Create { name, kind, region_bytes } => {
                 let name = name.as_str().as_bytes();
@@ -160,7 +160,7 @@ impl TablesRequest {
     /// # Errors
     /// If it is none of these, of another version, or names what no table can be called.
     pub fn decode(bytes: &[u8]) -> Result<Self, TablesError> {
-        let (operation, body) = Request::split(bytes)?;
+        let (operation, body) = split(bytes)?;
         match operation {
             Self::CREATE => {
                 let cut = || malformed("a request for a table is cut short");
@@ -263,6 +263,7 @@ fn take_table(bytes: &[u8]) -> Result<Option<(TableInfo, &[u8])>, MessageError> 
 
 #[cfg(test)]
 mod tests {
+    use super::super::Request;
     use super::*;
     use crate::message::PROTOCOL_VERSION;
     use proptest::prelude::*;

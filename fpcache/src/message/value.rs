@@ -10,7 +10,7 @@
 //! The first piece of a value begins it anew. The memory node drops what it has of a client's values when a piece or a write
 //! of a later request comes, and when the connection ends over which they came.
 
-use super::{MessageError, Request, check_length, length_of, malformed};
+use super::header::{HEADER_BYTES, MessageError, check_length, length_of, malformed};
 
 /// Most bytes of values that may come ahead of one request.
 pub const MAX_AHEAD_BYTES: usize = 64 << 20;
@@ -105,7 +105,7 @@ impl<'a> Piece<'a> {
         value: &'a [u8],
         max_request: usize,
     ) -> impl Iterator<Item = Self> {
-        let most = max_request.saturating_sub(super::HEADER_BYTES + PIECE_HEADER_BYTES);
+        let most = max_request.saturating_sub(HEADER_BYTES + PIECE_HEADER_BYTES);
         let most = most.clamp(1, Self::MOST_BYTES);
         // Values have at most 16 MiB.
         let value_bytes = value.len() as u32;
@@ -125,7 +125,7 @@ impl<'a> Piece<'a> {
         out.extend_from_slice(self.bytes);
     }
 
-    pub(super) fn decode(body: &'a [u8]) -> Result<Request<'a>, MessageError> {
+    pub(super) fn decode(body: &'a [u8]) -> Result<Self, MessageError> {
         let (header, bytes) = body
             .split_first_chunk::<PIECE_HEADER_BYTES>()
             .ok_or_else(|| malformed("no header of a value"))?;
@@ -134,19 +134,20 @@ impl<'a> Piece<'a> {
         };
         let (what, place) = (u64::from_le_bytes(what), u64::from_le_bytes(place));
         check_length((place >> 32) as u32, bytes)?;
-        Ok(Request::Value(Self {
+        Ok(Self {
             client: u64::from_le_bytes(client),
             request: u64::from_le_bytes(request),
             operation: what as u32,
             value_bytes: (what >> 32) as u32,
             offset: place as u32,
             bytes,
-        }))
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::Request;
     use super::*;
     use crate::key_space::U64Keys;
     use proptest::prelude::*;

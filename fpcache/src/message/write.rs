@@ -11,9 +11,9 @@
 
 use std::borrow::Borrow;
 
+use super::header::{self, MessageError, malformed};
 use super::keys::{key_bytes, put_key, take_key};
 use super::value::Sent;
-use super::{MessageError, Request, malformed};
 use crate::key_space::KeySpace;
 use crate::layout::RecordToken;
 
@@ -218,13 +218,13 @@ impl WriteBatch {
     pub fn has_room<K: KeySpace>(&self, key: &K::Key, value: &Sent<'_>, max_request: usize) -> bool {
         let operation = OPERATION_BYTES + key_bytes::<K>(key) + 8 + value.bytes().len();
         self.len() < MAX_OPERATIONS
-            && super::HEADER_BYTES + HEADER_BYTES + self.operations.len() + operation <= max_request
+            && header::HEADER_BYTES + HEADER_BYTES + self.operations.len() + operation <= max_request
     }
 
-    /// The request.
-    pub fn request(&self, client: u64, request: u64, sent_before: bool) -> Request<'_> {
+    /// What the request says.
+    pub(super) fn write(&self, client: u64, request: u64, sent_before: bool) -> Write<'_> {
         let Self { count, ref operations } = *self;
-        Request::Write(Write { client, request, sent_before, count, operations })
+        Write { client, request, sent_before, count, operations }
     }
 }
 
@@ -284,6 +284,7 @@ impl WriteReply {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Request;
     use super::*;
     use crate::key_space::{ByteKeys, U64Keys};
     use proptest::prelude::*;
@@ -348,7 +349,7 @@ mod tests {
             }).collect();
             for operation in &operations {
                 let before = batch.operations.len();
-                let all = super::super::HEADER_BYTES + HEADER_BYTES + before;
+                let all = header::HEADER_BYTES + HEADER_BYTES + before;
                 let most = OPERATION_BYTES + key_bytes::<ByteKeys>(operation.key) + 8 + operation.value.len();
                 prop_assert!(batch.has_room::<ByteKeys>(operation.key, &operation.value, all + most));
                 prop_assert!(!batch.has_room::<ByteKeys>(operation.key, &operation.value, all + most - 1));

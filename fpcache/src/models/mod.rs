@@ -9,6 +9,7 @@ mod paged;
 mod root;
 mod segment;
 mod shard;
+mod within;
 
 use fpcache_index::Directory;
 pub use page::Page;
@@ -50,7 +51,7 @@ impl<K: KeySpace> Models<K> {
     pub fn size_in_bytes(&self) -> usize {
         match self {
             Self::Resident(d) => size_of::<Self>() + (d.size_in_bytes() - size_of_val(d)),
-            Self::Paged(models) => models.size_in_bytes(),
+            Self::Paged(models) => size_of::<Self>() + models.heap_bytes(),
         }
     }
 
@@ -58,7 +59,7 @@ impl<K: KeySpace> Models<K> {
     pub(crate) fn most_bytes(&self) -> usize {
         match self {
             Self::Resident(_) => self.size_in_bytes(),
-            Self::Paged(models) => models.most_bytes(),
+            Self::Paged(models) => size_of::<Self>() + models.most_heap_bytes(),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use super::page::Page;
 use super::root::Root;
 use super::shard::{Shard, Split};
-use super::{Models, Page};
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, TableRecord};
 
@@ -23,11 +23,11 @@ pub struct PagedModels<K: KeySpace> {
 }
 
 impl<K: KeySpace> PagedModels<K> {
-    /// Models that take no more than `bytes`, of which there must be [`Self::least_bytes`].
-    pub(crate) fn new(root: Root<K>, record: &TableRecord, bytes: usize) -> Self {
+    /// Models that take no more than `bytes` of the heap, of which there must be [`Self::least_heap_bytes`].
+    pub(super) fn within_heap(root: Root<K>, record: &TableRecord, bytes: usize) -> Self {
         let pages = root.pages();
         let average = record.segments.div_ceil(pages.max(1) as u64);
-        let rest = bytes.saturating_sub(size_of::<Models<K>>() + root.size_in_bytes());
+        let rest = bytes.saturating_sub(root.size_in_bytes());
         let split = Split::new::<K>(rest, pages, usize::try_from(average).unwrap_or(usize::MAX));
         Self { root, shards: (0..split.shards).map(|_| Shard::new(split)).collect() }
     }
@@ -79,35 +79,24 @@ impl<K: KeySpace> PagedModels<K> {
         self.shards.iter().map(Shard::len).sum()
     }
 
-    /// Bytes of everything: top level, containers with their room for entries, locks, and the pages that are kept with
-    /// their reference counts. Without the allocator's own. At no moment more than the models were given.
-    pub fn size_in_bytes(&self) -> usize {
-        self.size_with(self.shards.iter().map(Shard::size_in_bytes).sum())
+    /// Bytes of the heap that they take: see [`PagedModels::size_in_bytes`].
+    pub(super) fn heap_bytes(&self) -> usize {
+        self.root.size_in_bytes() + self.shards.iter().map(Shard::size_in_bytes).sum::<usize>()
     }
 
-    /// The bytes they never exceed, whatever is fetched: no more than they were given.
-    pub(crate) fn most_bytes(&self) -> usize {
-        self.size_with(self.shards.iter().map(Shard::most_bytes).sum())
+    /// The bytes of the heap that they never exceed.
+    pub(super) fn most_heap_bytes(&self) -> usize {
+        self.root.size_in_bytes() + self.shards.iter().map(Shard::most_bytes).sum::<usize>()
     }
 
-    fn size_with(&self, shards: usize) -> usize {
-        size_of::<Models<K>>() + self.root.size_in_bytes() + shards
-    }
-
-    /// The fewest bytes with which a directory of so many pages can be used: its top level, the containers, and room for
-    /// one page. Without what separators have on the heap, which is known when the top level is here.
-    pub const fn least_bytes(pages: u64) -> usize {
-        let pages = if pages > u32::MAX as u64 { u32::MAX as usize } else { pages as usize };
-        Self::top_bytes(pages).saturating_add(Shard::<K>::LEAST_BYTES)
+    /// The fewest bytes of the heap for so many pages: see [`PagedModels::least_bytes`].
+    pub(super) const fn least_heap_bytes(pages: usize) -> usize {
+        Root::<K>::heap_bytes(pages).saturating_add(Shard::<K>::LEAST_BYTES)
     }
 
     /// The same, once the top level is here.
-    pub(crate) fn least_bytes_with(root: &Root<K>) -> usize {
-        size_of::<Models<K>>() + root.size_in_bytes() + Shard::<K>::LEAST_BYTES
-    }
-
-    const fn top_bytes(pages: usize) -> usize {
-        size_of::<Models<K>>().saturating_add(Root::<K>::heap_bytes(pages))
+    pub(super) fn least_heap_bytes_with(root: &Root<K>) -> usize {
+        root.size_in_bytes() + Shard::<K>::LEAST_BYTES
     }
 
     #[inline]

@@ -19,6 +19,7 @@ use super::records::Records;
 use super::slot_window::SlotWindow;
 use super::source::{Asked, Source};
 use crate::cache::{CacheHandle, CachedSlot};
+use crate::group_tables::SegmentName;
 use crate::key_space::KeySpace;
 use crate::layout::{SegmentGeometry, ValueExtent};
 use crate::matching::Kernels;
@@ -86,7 +87,7 @@ pub(super) struct Lists<K: KeySpace> {
     /// Places of these, by number.
     page_places: HashMap<u32, u32>,
     /// Tables of groups, which come with what else was asked for.
-    tables: Vec<groups::AwaitedTable>,
+    tables: Vec<AwaitedTable>,
     /// Words that were copied from where others may change them.
     pub(super) copy: Vec<u64>,
 }
@@ -121,6 +122,13 @@ struct AwaitedPage<K: KeySpace> {
     number: u32,
     asked: Asked,
     page: Option<Arc<Page<K>>>,
+}
+
+/// A table of groups that has been asked for.
+#[derive(Clone, Copy, Debug)]
+struct AwaitedTable {
+    segment: SegmentName,
+    asked: Asked,
 }
 
 impl<K: KeySpace> Default for Lists<K> {

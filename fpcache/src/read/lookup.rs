@@ -4,13 +4,12 @@
 //! memory, and keys share it by being taken in turns: all of a group are located, then all windows
 //! are matched, then all slots are verified, each step with the next one's lines on their way.
 
-mod at_node;
+pub mod at_node;
 mod batches;
 mod in_place;
 mod question;
 mod word;
 
-pub use at_node::{Replied, answer};
 pub use batches::Lookup;
 use fpcache_fabric::{Endpoint, REGION};
 

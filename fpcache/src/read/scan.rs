@@ -20,6 +20,7 @@
 
 mod blocks;
 mod scratch;
+mod stretch;
 mod values;
 
 use std::borrow::Borrow;
@@ -27,10 +28,9 @@ use std::sync::Arc;
 
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 
-use blocks::{Cover, Cut, Slots};
 pub use scratch::ScanScratch;
-use scratch::Stretch;
 pub(super) use scratch::{Found, Place, Progress};
+use stretch::{Cover, Cut, Slots, Stretch};
 pub(super) use values::Asked;
 
 use super::verify::{Rules, SlotRead, classify};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use super::Table;
 use crate::cache::{CacheConfig, HotCache, NoCache, Shape};
 use crate::group_tables::GroupTables;
 use crate::key_space::KeySpace;
@@ -19,82 +18,83 @@ pub(super) const COUNTS_BYTES: u64 = {
     (if counts > align { counts } else { align }) as u64
 };
 
-impl<K: KeySpace> Table<K> {
-    /// Room for the tables of all groups, if lookups use them and the budget has it, and for those of tables that grow, a quarter more.
-    /// Where it has not, most of what there is: a byte of a table spares second round trips of many more lookups than a byte of an
-    /// entry of the hot cache does, which takes as much for one key as a table for a dozen. But the keys that are looked up most
-    /// are to have their entries.
-    pub(super) fn group_tables(
-        view: &TableView<K>,
-        planner: &Planner,
-        config: Option<&CacheConfig>,
-    ) -> Option<Arc<GroupTables>> {
-        const MANY: usize = 1 << 10;
-        let grouping = view.geometry().groups?;
-        if !planner.single().uses_groups() && !planner.group(MANY).uses_groups() {
-            return None;
-        }
-        let (mut segments, mut slots) = match view.models().resident() {
-            Some(directory) => {
-                let slots = directory.iter().map(|(_, segment)| u64::from(segment.model().cap)).sum();
-                (directory.len() as u64, slots)
-            }
-            // What a region claims; a budget bounds it.
-            None => (view.segments(), (view.keys() as f64 / view.record().parameters.fill) as u64),
-        };
-        let fill = view.keys() as f64 / slots.max(1) as f64;
-        if config.is_none() {
-            // A table that begins grows to this before it is opened anew.
-            (segments, slots) = (segments.max(FEW_SEGMENTS), slots.max(FEW_SEGMENTS * SLOTS_OF_FEW));
-        }
-        let bytes = GroupTables::bytes_for(grouping, segments, slots);
-        if let Some(config) = config {
-            let others = Self::beside_models(view.stride().heap_bytes()) + COUNTS_BYTES;
-            let models = view.most_model_bytes() as u64;
-            let left = config.budget.saturating_sub(others + models + Self::headroom(view));
-            let part = for_group_tables(left, bytes);
-            if part < bytes {
-                let some = || GroupTables::some_of(grouping, segments, bytes, part);
-                return (part > 0).then(some).flatten().map(|tables| Arc::new(tables.of_fill(fill)));
-            }
-        }
-        GroupTables::new(grouping, segments, bytes).map(|tables| Arc::new(tables.of_fill(fill)))
+/// Room for the tables of all groups, if lookups use them and the budget has it, and for those of tables that grow, a quarter more.
+/// Where it has not, most of what there is: a byte of a table spares second round trips of many more lookups than a byte of an
+/// entry of the hot cache does, which takes as much for one key as a table for a dozen. But the keys that are looked up most
+/// are to have their entries. What a table takes beside its models, `beside_models`, comes first.
+pub(super) fn group_tables<K: KeySpace>(
+    view: &TableView<K>,
+    planner: &Planner,
+    config: Option<&CacheConfig>,
+    beside_models: u64,
+) -> Option<Arc<GroupTables>> {
+    const MANY: usize = 1 << 10;
+    let grouping = view.geometry().groups?;
+    if !planner.single().uses_groups() && !planner.group(MANY).uses_groups() {
+        return None;
     }
-
-    /// What models that are all here get on top of what they take now, so that it is long before they must be opened anew.
-    fn headroom(view: &TableView<K>) -> u64 {
-        if view.models().resident().is_some() { view.most_model_bytes() as u64 / MODELS_GROW } else { 0 }
+    let (mut segments, mut slots) = match view.models().resident() {
+        Some(directory) => {
+            let slots = directory.iter().map(|(_, segment)| u64::from(segment.model().cap)).sum();
+            (directory.len() as u64, slots)
+        }
+        // What a region claims; a budget bounds it.
+        None => (view.segments(), (view.keys() as f64 / view.record().parameters.fill) as u64),
+    };
+    let fill = view.keys() as f64 / slots.max(1) as f64;
+    if config.is_none() {
+        // A table that begins grows to this before it is opened anew.
+        (segments, slots) = (segments.max(FEW_SEGMENTS), slots.max(FEW_SEGMENTS * SLOTS_OF_FEW));
     }
-
-    /// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those that are all here
-    /// get an eighth on top of what they take now, so that it is long before they must be opened anew.
-    pub(super) fn hot_cache(
-        view: &TableView<K>,
-        config: &CacheConfig,
-        beside: u64,
-    ) -> Result<Option<HotCache>, OpenError> {
+    let bytes = GroupTables::bytes_for(grouping, segments, slots);
+    if let Some(config) = config {
+        let others = beside_models + COUNTS_BYTES;
         let models = view.most_model_bytes() as u64;
-        let others = Self::beside_models(view.stride().heap_bytes()) + models;
-        let Some(left) = config.budget.checked_sub(others) else {
-            return Err(OpenError::Budget { budget: config.budget, least: others });
-        };
-        let headroom = Self::headroom(view) + beside;
-        let shape = Shape {
-            variant: config.variant,
-            policy: config.policy,
-            epsilon: match view.geometry().groups {
-                Some(grouping) => grouping.most_epsilon(view.record().parameters.epsilon),
-                None => view.record().parameters.epsilon,
-            },
-            segments: view.segments(),
-            keys: view.keys(),
-        };
-        let bytes = left.saturating_sub(headroom).saturating_sub(COUNTS_BYTES);
-        match HotCache::new(usize::try_from(bytes).unwrap_or(usize::MAX), &shape) {
-            Ok(cache) => Ok(Some(cache)),
-            Err(NoCache::TooSmall(_)) => Ok(None),
-            Err(no_memory @ NoCache::Memory(_)) => Err(OpenError::Memory(no_memory)),
+        let left = config.budget.saturating_sub(others + models + headroom(view));
+        let part = for_group_tables(left, bytes);
+        if part < bytes {
+            let some = || GroupTables::some_of(grouping, segments, bytes, part);
+            return (part > 0).then(some).flatten().map(|tables| Arc::new(tables.of_fill(fill)));
         }
+    }
+    GroupTables::new(grouping, segments, bytes).map(|tables| Arc::new(tables.of_fill(fill)))
+}
+
+/// What models that are all here get on top of what they take now, so that it is long before they must be opened anew.
+fn headroom<K: KeySpace>(view: &TableView<K>) -> u64 {
+    if view.models().resident().is_some() { view.most_model_bytes() as u64 / MODELS_GROW } else { 0 }
+}
+
+/// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those that are all here
+/// get an eighth on top of what they take now, so that it is long before they must be opened anew. What a table takes beside its
+/// models comes first, and what is taken `beside` that.
+pub(super) fn hot_cache<K: KeySpace>(
+    view: &TableView<K>,
+    config: &CacheConfig,
+    beside_models: u64,
+    beside: u64,
+) -> Result<Option<HotCache>, OpenError> {
+    let models = view.most_model_bytes() as u64;
+    let others = beside_models + models;
+    let Some(left) = config.budget.checked_sub(others) else {
+        return Err(OpenError::Budget { budget: config.budget, least: others });
+    };
+    let headroom = headroom(view) + beside;
+    let shape = Shape {
+        variant: config.variant,
+        policy: config.policy,
+        epsilon: match view.geometry().groups {
+            Some(grouping) => grouping.most_epsilon(view.record().parameters.epsilon),
+            None => view.record().parameters.epsilon,
+        },
+        segments: view.segments(),
+        keys: view.keys(),
+    };
+    let bytes = left.saturating_sub(headroom).saturating_sub(COUNTS_BYTES);
+    match HotCache::new(usize::try_from(bytes).unwrap_or(usize::MAX), &shape) {
+        Ok(cache) => Ok(Some(cache)),
+        Err(NoCache::TooSmall(_)) => Ok(None),
+        Err(no_memory @ NoCache::Memory(_)) => Err(OpenError::Memory(no_memory)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use zerocopy::IntoBytes;
 
 use super::take::Slot;
-use super::{Engine, Probe, Stage};
+use super::{AwaitedTable, Engine, Probe, Stage};
 use crate::group_tables::{Known, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::{SlotState, SlotWord};
@@ -18,13 +18,6 @@ use crate::read::verify::{Rules, shown_word, shows};
 
 /// Most tables that are asked for with one batch; keys of others ask when they come again.
 const MOST_TABLES: usize = 64;
-
-/// A table of groups that has been asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct AwaitedTable {
-    segment: SegmentName,
-    asked: Asked,
-}
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     /// Asks for the slots of a key's group, if it is known; if not, for the table that tells it to those who come after.

@@ -9,7 +9,9 @@ use std::cmp::Ordering;
 use fpcache_fabric::{REGION, RemoteAddr};
 use fpcache_index::groups::{BlockRun, finest};
 
-use super::{Found, Scan, Stretch};
+use super::Scan;
+use super::scratch::Found;
+use super::stretch::{Cover, Cut, Slots, Stretch};
 use crate::group_tables::{GroupTables, KnownBlocks, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::{Grouping, SlotWord};
@@ -18,36 +20,6 @@ use crate::models::Segment;
 /// By how much the place of a key in its block may be farther on than where it would be if keys lay evenly: a share of the block's slots,
 /// and slots.
 const SLACK: (f64, f64) = (1.0 / 8.0, 2.0);
-
-/// What keys a stretch has all of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cover {
-    /// Those whose windows lie in it.
-    Windows,
-    /// Those of the blocks up to this one, as long as none of them is marked.
-    Blocks(u16),
-}
-
-/// Slots to read.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Slots {
-    /// The first.
-    pub(super) first: u32,
-    /// One past the last.
-    pub(super) end: u32,
-    /// About how many of them have records below those that are wanted.
-    pub(super) before: u32,
-    pub(super) cover: Cover,
-}
-
-/// The stretch whose segment has more keys than were covered.
-#[derive(Clone, Debug)]
-pub(super) struct Cut<K: KeySpace> {
-    segment: Segment<K>,
-    lo: K::Owned,
-    /// First block that is not covered.
-    end: u16,
-}
 
 impl<K: KeySpace> Scan<'_, K> {
     /// The blocks that a key of a segment may belong to, if its table is here.

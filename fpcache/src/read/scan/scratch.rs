@@ -3,24 +3,10 @@
 
 use fpcache_fabric::{Batch, Landing};
 
-use super::blocks::Cover;
+use super::stretch::Stretch;
 use crate::key_space::KeySpace;
 use crate::layout::{Stored, ValueExtent};
-use crate::models::Segment;
 use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
-
-/// A stretch of one segment's slots that was asked for.
-#[derive(Clone, Debug)]
-pub(in crate::read) struct Stretch<K: KeySpace> {
-    pub(super) segment: Segment<K>,
-    /// First key of its range.
-    pub(super) lo: K::Owned,
-    /// The first slot, and one past the last.
-    pub(super) first: u32,
-    pub(super) end: u32,
-    pub(super) cover: Cover,
-    pub(super) landing: Landing,
-}
 
 /// Buffers of scans, kept between calls.
 #[derive(Debug)]

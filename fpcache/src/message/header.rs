@@ -1,0 +1,76 @@
+//! What all requests begin with, and what is wrong with those that do not decode.
+
+/// Version of the messages; a memory node refuses any other.
+pub const PROTOCOL_VERSION: u16 = 7;
+
+/// Bytes of a request to a table before its body.
+pub(super) const HEADER_BYTES: usize = 16;
+
+/// A request that does not decode.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MessageError {
+    /// The other side speaks another version.
+    #[error(
+        "the client speaks protocol version {0}, this memory node version {own}: run the same release on both sides",
+        own = PROTOCOL_VERSION
+    )]
+    Version(u16),
+    /// It was meant for another table.
+    #[error(
+        "the request was meant for the table with the creation number {meant:016x}; the one of its name now has {there:016x}: it \
+         was dropped and made anew, or its data ended with its memory node"
+    )]
+    OtherTable {
+        /// The creation number in the request.
+        meant: u64,
+        /// That of the table.
+        there: u64,
+    },
+    /// The bytes make no request.
+    #[error("malformed request: {0}")]
+    Malformed(String),
+}
+
+/// Writes what all requests begin with into `out`, replacing what it held.
+pub(super) fn begin(operation: u16, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend(operation.to_le_bytes());
+    out.extend(PROTOCOL_VERSION.to_le_bytes());
+    out.extend([0; 4]);
+}
+
+/// The operation of a request, and what lies after its version.
+///
+/// # Errors
+/// If it is of another version.
+pub(super) fn split(bytes: &[u8]) -> Result<(u16, &[u8]), MessageError> {
+    let (head, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| malformed("it has no header"))?;
+    let version = u16::from_le_bytes([head[2], head[3]]);
+    if version != PROTOCOL_VERSION {
+        return Err(MessageError::Version(version));
+    }
+    Ok((u16::from_le_bytes([head[0], head[1]]), rest))
+}
+
+/// Bytes of a part of a request, as the request has them.
+pub(super) fn length_of(bytes: &[u8]) -> u32 {
+    // No request is so long; one that were would be refused.
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
+/// Whether a part of a request has the length that the request says.
+pub(super) fn check_length(said: u32, bytes: &[u8]) -> Result<(), MessageError> {
+    match bytes.len() {
+        len if len < said as usize => Err(malformed("it is cut short")),
+        len if len > said as usize => Err(too_long()),
+        _ => Ok(()),
+    }
+}
+
+pub(super) fn too_long() -> MessageError {
+    malformed("it is longer than it says")
+}
+
+pub(super) fn malformed(why: impl Into<String>) -> MessageError {
+    MessageError::Malformed(why.into())
+}
