@@ -86,12 +86,72 @@ fn the_sessions_of_the_guide_are_what_a_user_sees() {
     plays("docs/guide.md");
 }
 
+/// The commands for this program in the code of a document, or in the head of an example.
+fn commands_in(document: &str) -> Vec<String> {
+    let joined = document.replace("\\\n", " ");
+    let line = |line: &str| {
+        let line = line.trim_start_matches("//!").trim_start().trim_start_matches("$ ").to_owned();
+        let is_setting =
+            |word: &str| word.split_once('=').is_some_and(|(name, _)| name.starts_with("FPCACHE_"));
+        let words = line.split(' ').skip_while(|word| is_setting(word)).collect::<Vec<_>>().join(" ");
+        words.starts_with("fpcache-cli ").then(|| {
+            let end = [" #", " &", " |", " >", ";"].iter().filter_map(|end| words.find(end)).min();
+            words[..end.unwrap_or(words.len())].to_owned()
+        })
+    };
+    joined.lines().filter_map(line).collect()
+}
+
+/// With `--help` at its end a command does nothing, but everything before must make sense.
+#[test]
+fn commands_in_documents_and_examples_have_the_options_that_there_are() {
+    let programs = tempfile::tempdir().unwrap();
+    symlink(env!("CARGO_BIN_EXE_fpcache-cli"), programs.path().join("fpcache-cli")).unwrap();
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
+    let mut all = 0;
+    for document in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/guide.md",
+        "docs/operations.md",
+        "docs/performance.md",
+        "docs/datasets.md",
+        "client/README.md",
+        "client/cli/README.md",
+        "client/examples/service.rs",
+    ] {
+        let contents = std::fs::read_to_string(Path::new(ROOT).join(document)).unwrap();
+        for command in commands_in(&contents) {
+            let ran = Command::new("sh")
+                .args(["-c", &format!("{command} --help")])
+                .env("PATH", &path)
+                .output()
+                .unwrap();
+            assert!(ran.status.success(), "{document}: {command}: {}", text(&ran.stderr));
+            all += 1;
+        }
+    }
+    assert!(all > 30, "{all} commands");
+}
+
+/// The anchor that a page has for a heading.
+fn anchor(heading: &str) -> String {
+    let kept = |letter: &char| letter.is_alphanumeric() || matches!(letter, ' ' | '-' | '_');
+    heading
+        .to_lowercase()
+        .chars()
+        .filter(kept)
+        .map(|letter| if letter == ' ' { '-' } else { letter })
+        .collect()
+}
+
 #[test]
 fn documents_link_to_files_that_are_there() {
     for document in [
         "README.md",
         "CONTRIBUTING.md",
         "docs/ARCHITECTURE.md",
+        "docs/design.md",
         "docs/guide.md",
         "docs/operations.md",
         "docs/performance.md",
@@ -100,11 +160,18 @@ fn documents_link_to_files_that_are_there() {
         let path = Path::new(ROOT).join(document);
         let contents = std::fs::read_to_string(&path).unwrap();
         for link in contents.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
-            let file = link.split('#').next().unwrap();
-            if file.is_empty() || file.contains("://") || file.contains(char::is_whitespace) {
+            let (file, heading) = link.split_once('#').unwrap_or((link, ""));
+            if file.contains("://") || link.contains(char::is_whitespace) || link.is_empty() {
                 continue;
             }
-            assert!(path.parent().unwrap().join(file).exists(), "{document} links to {link}");
+            let target = if file.is_empty() { path.clone() } else { path.parent().unwrap().join(file) };
+            assert!(target.exists(), "{document} links to {link}");
+            if !heading.is_empty() && target.extension().is_some_and(|extension| extension == "md") {
+                let page = std::fs::read_to_string(&target).unwrap();
+                let mut headings = page.lines().filter_map(|line| line.strip_prefix('#'));
+                let is_there = headings.any(|line| anchor(line.trim_start_matches('#').trim()) == heading);
+                assert!(is_there, "{document} links to {link}");
+            }
         }
     }
 }
