@@ -38,7 +38,7 @@ pub(crate) use fork::let_go;
 pub use guarded::CHANGED;
 pub use huge::advise_huge_pages;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
-pub(crate) use mapping::reopen_read_only;
+pub(crate) use mapping::{reopen_read_only, reopen_writable};
 #[cfg(feature = "rdma")]
 pub(crate) use registrations::Registered;
 pub(crate) use registrations::Registrations;

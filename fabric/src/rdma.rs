@@ -78,7 +78,7 @@ pub fn resolve(choice: &CardChoice) -> Result<CardChoice, RdmaError> {
 /// What a memory node lets a client's card address.
 #[derive(Debug)]
 pub(crate) struct ServedAreas<'a> {
-    /// Area 0, for reading.
+    /// Area 0, for reading, as it is mapped for cards ([`Export::map_for_card`](crate::Export)).
     pub(crate) region: &'a Arc<SharedMemory>,
     /// From where on its bytes hold nothing.
     pub(crate) backed_end: &'a Arc<AtomicU64>,

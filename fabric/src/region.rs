@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use crate::answers::Answers;
-use crate::memory::{Access, MemoryError, Registrations, SharedMemory, reopen_read_only};
+use crate::memory::{Access, MemoryError, Registrations, SharedMemory, reopen_read_only, reopen_writable};
 use crate::shm::ListenError;
 
 /// The name of a region: 0 to 64 bytes. The empty one is a name like any other.
@@ -84,9 +84,23 @@ pub struct Export {
     answers: Option<Arc<dyn Answers>>,
     /// Where this process maps it for those who cannot, as long as there are any.
     mapped: Arc<Mutex<Weak<SharedMemory>>>,
+    /// For this memory node's network card.
+    for_card: ForCard,
+}
+
+/// By what a region is mapped for the memory node's own network card. Kernels before 6.2 pin pages for a card as if it were to write
+/// to them, whatever it may do, which they refuse where they are mapped for reading alone.
+#[derive(Clone, Debug)]
+struct ForCard {
+    /// Without one the region is mapped for reading.
+    writable: Option<Arc<OwnedFd>>,
+    mapped: Arc<Mutex<Weak<SharedMemory>>>,
 }
 
 impl Export {
+    /// Descriptors that each holds open, and its clones with it.
+    pub const DESCRIPTORS: usize = if cfg!(feature = "rdma") { 2 } else { 1 };
+
     /// Hands out `region`, whose descriptor is `fd`, for reading. `incarnation` says which life of the region this is;
     /// clients compare it after connecting again.
     ///
@@ -96,6 +110,8 @@ impl Export {
     /// # Errors
     /// If the operating system does not open it once more.
     pub fn new(region: &SharedMemory, fd: impl AsFd, incarnation: u64) -> Result<Self, ListenError> {
+        // Before the permission for it is taken away.
+        let writable = if cfg!(feature = "rdma") { reopen_writable(fd.as_fd()) } else { None };
         let read_only = reopen_read_only(fd.as_fd())
             .map_err(crate::shm::os("opening for reading", Path::new("the region")))?;
         Ok(Self {
@@ -109,6 +125,7 @@ impl Export {
             registrations: Arc::clone(region.registrations()),
             answers: None,
             mapped: Arc::default(),
+            for_card: ForCard { writable: writable.map(Arc::new), mapped: Arc::default() },
         })
     }
 
@@ -166,13 +183,31 @@ impl Export {
 
     /// The region mapped into this process for reading, once for all who ask.
     pub(crate) fn map(&self) -> Result<Arc<SharedMemory>, MemoryError> {
+        self.map_once(&self.mapped, self.read_only.as_fd(), Access::ReadOnly)
+    }
+
+    /// The region mapped into this process for its network card, once for all who ask. What is registered with the card may be read
+    /// and no more; that the mapping could be written to is for the kernel's sake.
+    pub(crate) fn map_for_card(&self) -> Result<Arc<SharedMemory>, MemoryError> {
+        match &self.for_card.writable {
+            Some(fd) => self.map_once(&self.for_card.mapped, fd.as_fd(), Access::ReadWrite),
+            None => self.map(),
+        }
+    }
+
+    fn map_once(
+        &self,
+        mapped: &Mutex<Weak<SharedMemory>>,
+        fd: BorrowedFd<'_>,
+        access: Access,
+    ) -> Result<Arc<SharedMemory>, MemoryError> {
         // Replaced in one assignment.
-        let mut mapped = self.mapped.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut mapped = mapped.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(memory) = mapped.upgrade() {
             return Ok(memory);
         }
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);
-        let memory = SharedMemory::map(&self.read_only, len, Access::ReadOnly)?;
+        let memory = SharedMemory::map(fd, len, access)?;
         let memory = Arc::new(memory.with_registrations(&self.registrations));
         *mapped = Arc::downgrade(&memory);
         Ok(memory)
@@ -206,6 +241,28 @@ impl AsFd for Export {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Kernels before 6.2 register nothing that is mapped for reading alone.
+    #[cfg(feature = "rdma")]
+    #[test]
+    fn cards_get_a_mapping_that_could_be_written_to_and_hold_no_lock() {
+        use crate::memory::HugePages;
+        let (memory, fd) = SharedMemory::create_memfd("region", 4096, HugePages::No).unwrap();
+        // The second one finds a file that may be opened for reading alone.
+        let exports = [(); 2].map(|()| Export::new(&memory, &fd, 1).unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("region");
+        let (in_file, file) = SharedMemory::create_file(&path, 4096, HugePages::No).unwrap();
+        let of_file = Export::new(&in_file, &file, 1).unwrap();
+        for export in exports.iter().chain([&of_file]) {
+            let mapped = export.map_for_card().unwrap();
+            assert_eq!(mapped.access(), Access::ReadWrite);
+            assert!(Arc::ptr_eq(&mapped, &export.map_for_card().unwrap()));
+            assert!(Arc::ptr_eq(mapped.registrations(), export.map().unwrap().registrations()));
+        }
+        drop((in_file, file));
+        SharedMemory::open_file(&path, Access::ReadWrite).expect("its lock went with its memory node");
+    }
 
     #[test]
     fn names_are_bytes_up_to_a_length() {

@@ -163,6 +163,20 @@ fn no_huge_pages(len: usize, errno: Errno) -> MemoryError {
     MemoryError::NoHugePages { len, pages: len.div_ceil(HUGE_PAGE), source: errno.into() }
 }
 
+/// Another descriptor of a memory file that it can be mapped by for writing, for this process alone; `None` if `fd` cannot be.
+/// It does not hold the lock of a file with a name.
+pub(crate) fn reopen_writable(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    // A memory file without a name has no lock, and may have lost its permission to be opened for writing.
+    if rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+        let flags = rustix::fs::fcntl_getfl(fd).ok()?;
+        let is_writable = flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDWR;
+        return is_writable.then(|| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok()).flatten();
+    }
+    let flags = rustix::fs::OFlags::RDWR | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()).ok()
+}
+
 /// Opens a memory file again for reading only, and takes its write permission away, so that it cannot be opened for
 /// writing by accident. Writing through the new descriptor, or mapping it writable, fails. The file's owner can give
 /// itself the permission back: this protects against mistakes, not against malice.

@@ -2,6 +2,20 @@
 
 use std::io;
 
+/// What helps against memory that was not registered for this reason, of a process that may lock so many bytes.
+#[cfg(feature = "rdma")]
+pub(super) fn registration_remedy(source: &io::Error, may_lock: Option<u64>) -> String {
+    if source.raw_os_error() == Some(libc::EFAULT) {
+        return "The kernel does not give the card these pages: let this user open the region's file for writing, which kernels \
+                before 6.2 ask for, and see that its file system, or the reserved huge pages, are not full"
+            .to_owned();
+    }
+    let limit = may_lock.map_or_else(|| "any amount".to_owned(), |bytes| format!("{bytes} bytes"));
+    format!(
+        "A process may lock {limit}; raise it by `ulimit -l unlimited`, or LimitMEMLOCK=infinity in its systemd unit"
+    )
+}
+
 /// An error of a network card, or of what stands in front of it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -50,17 +64,14 @@ pub enum RdmaError {
         gid: u8,
     },
     /// Memory could not be registered.
-    #[error(
-        "{bytes} bytes of memory cannot be registered with {device}: {source}. A process may lock {limit}; raise it by \
-         `ulimit -l unlimited`, or LimitMEMLOCK=infinity in its systemd unit"
-    )]
+    #[error("{bytes} bytes of memory cannot be registered with {device}: {source}. {remedy}")]
     Registration {
         /// The device.
         device: String,
         /// Bytes that were to be registered.
         bytes: u64,
-        /// What may be locked.
-        limit: String,
+        /// What helps.
+        remedy: String,
         /// The operating system's reason.
         source: io::Error,
     },

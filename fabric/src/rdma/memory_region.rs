@@ -9,6 +9,7 @@ use rustix::process::{Resource, getrlimit};
 
 use super::RdmaError;
 use super::device::Device;
+use super::error::registration_remedy;
 use crate::memory::SharedMemory;
 
 /// Who may do what with registered memory.
@@ -66,9 +67,7 @@ impl MemoryRegion {
         let refused = |source: io::Error| RdmaError::Registration {
             device: device.name.clone(),
             bytes: len,
-            limit: getrlimit(Resource::Memlock)
-                .current
-                .map_or_else(|| "any amount".to_owned(), |bytes| format!("{bytes} bytes")),
+            remedy: registration_remedy(&source, getrlimit(Resource::Memlock).current),
             source,
         };
         let end = offset.checked_add(len).filter(|end| *end <= memory.len() as u64);

@@ -213,6 +213,7 @@ fn whatever_a_peer_sends_ends_and_stays_within_bounds() {
     let echo: Arc<dyn Answers> = Arc::new(Echo);
     let areas = Areas {
         region: Arc::clone(&region),
+        for_card: Arc::clone(&region),
         backed_end,
         watched: Some(0),
         lease: Duration::ZERO,

@@ -26,6 +26,8 @@ pub(super) const SCRATCH: u8 = 2;
 pub(super) struct Areas {
     /// Area 0, for reading.
     pub(super) region: Arc<SharedMemory>,
+    /// The same as it is mapped for the memory node's network card, if it has one.
+    pub(super) for_card: Arc<SharedMemory>,
     /// From where on its bytes hold nothing: they are zeros, and are not touched.
     pub(super) backed_end: Arc<AtomicU64>,
     /// The word of the region that is loaded after the READs of a frame.
@@ -317,7 +319,15 @@ mod tests {
         let region = Arc::new(SharedMemory::anonymous(4096).unwrap());
         region.write_words(0, &(0..512).collect::<Vec<u64>>()).unwrap();
         let backed_end = region.share_backed_end();
-        Areas { region, backed_end, watched: Some(40), lease: Duration::ZERO, scratch: None, answers: None }
+        Areas {
+            for_card: Arc::clone(&region),
+            region,
+            backed_end,
+            watched: Some(40),
+            lease: Duration::ZERO,
+            scratch: None,
+            answers: None,
+        }
     }
 
     fn read(areas: &Areas, entries: &[ReadEntry], out: &mut Output) -> Result<(), FrameError> {

@@ -213,6 +213,7 @@ impl Desk {
             detail: 0,
         };
         let areas = Areas {
+            for_card: if self.shared.card.is_some() { export.map_for_card()? } else { export.map()? },
             region: export.map()?,
             backed_end: export.backed_end(),
             watched: export.watched(),

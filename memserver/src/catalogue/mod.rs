@@ -46,7 +46,9 @@ use fpcache::message::tables::some_names;
 use fpcache::message::{ErrorCode, Refusal, TableInfo};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::tcp::SocketCounters;
-use fpcache_fabric::{ClientId, Clock, Descriptors, HugePages, MemoryError, Pages, SystemClock, Waker};
+use fpcache_fabric::{
+    ClientId, Clock, Descriptors, Export, HugePages, MemoryError, Pages, SystemClock, Waker,
+};
 use tracing::warn;
 
 use crate::budget::Budget;
@@ -70,11 +72,11 @@ use ranges::Lobby;
 use refusals::Refusals;
 use work_queue::WorkQueue;
 
-/// Descriptors of a table in files: two of its region, one each of recovery area, log and folder,
-/// and three for a snapshot and for what is read of the log meanwhile.
-pub(crate) const TABLE_DESCRIPTORS: usize = 8;
+/// Descriptors of a table in files: its region's own and those of what is handed out of it, one each of
+/// recovery area, log and folder, and three for a snapshot and for what is read of the log meanwhile.
+pub(crate) const TABLE_DESCRIPTORS: usize = 7 + Export::DESCRIPTORS;
 /// Of a table that ends with the process: its region's, and one while that is made.
-const MEMORY_TABLE_DESCRIPTORS: usize = 2;
+const MEMORY_TABLE_DESCRIPTORS: usize = 1 + Export::DESCRIPTORS;
 /// Descriptors that tables leave for clients, so that some can always connect and drop one.
 pub(crate) const DESCRIPTORS_FOR_CLIENTS: usize = 16;
 

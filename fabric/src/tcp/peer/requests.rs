@@ -180,8 +180,8 @@ fn introduce(
     shared: &Shared,
     out: &mut Output,
 ) {
-    let Areas { region, backed_end, lease, scratch, .. } = &client.areas;
-    let areas = ServedAreas { region, backed_end, lease: *lease, scratch: scratch.as_ref() };
+    let Areas { for_card, backed_end, lease, scratch, .. } = &client.areas;
+    let areas = ServedAreas { region: for_card, backed_end, lease: *lease, scratch: scratch.as_ref() };
     let answer = match &shared.card {
         Some(card) => card.answer(&areas, queue_pair, body).map_err(|error| error.to_string()),
         None => Err("it listens at no address that begins with rdma://".to_owned()),
