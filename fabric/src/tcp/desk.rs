@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use super::areas::Areas;
 use super::charge::Charge;
@@ -223,7 +223,8 @@ impl Desk {
         };
         let active = AtomicU64::new(self.shared.began.elapsed().as_secs());
         let share = self.shared.request_memory.share(name);
-        Ok(Arc::new(Client { areas, welcome, entry, origin, share, is_open: AtomicBool::new(true), active }))
+        let (is_open, by_card) = (AtomicBool::new(true), AtomicUsize::new(0));
+        Ok(Arc::new(Client { areas, welcome, entry, origin, share, is_open, active, by_card }))
     }
 
     /// Hangs up on clients whose tokens are none any more.

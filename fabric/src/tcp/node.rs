@@ -90,11 +90,35 @@ pub(super) struct Client {
     pub(super) is_open: AtomicBool,
     /// When one of its sockets was last used, in seconds since the node began.
     pub(super) active: AtomicU64,
+    /// Its sockets whose network cards have a queue pair here.
+    pub(super) by_card: AtomicUsize,
 }
 
 impl Client {
     pub(super) fn id(&self) -> ClientId {
         ClientId(self.welcome.membership.client)
+    }
+}
+
+/// A socket whose network card has a queue pair here. Nothing of what cards READ passes by the sockets, so that the client counts
+/// as active until this is dropped; whether it is still there the kernel finds out.
+#[derive(Debug)]
+pub(super) struct ReadsByCard {
+    client: Arc<Client>,
+    shared: Arc<Shared>,
+}
+
+impl ReadsByCard {
+    pub(super) fn begin(client: &Arc<Client>, shared: &Arc<Shared>) -> Self {
+        client.by_card.fetch_add(1, Ordering::Relaxed);
+        Self { client: Arc::clone(client), shared: Arc::clone(shared) }
+    }
+}
+
+impl Drop for ReadsByCard {
+    fn drop(&mut self) {
+        self.client.active.store(self.shared.seconds(Instant::now()), Ordering::Relaxed);
+        self.client.by_card.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -14,7 +14,7 @@ use super::areas::Output;
 use super::charge::Charge;
 use super::frame::{REPLY_TOO_LONG, ReplyHead, SERVED, checksum};
 use super::newcomers::Place;
-use super::node::{Admission, Arrival, Client, End, PeerKey, Shared};
+use super::node::{Admission, Arrival, Client, End, PeerKey, ReadsByCard, Shared};
 use super::socket::{Moved, Origin};
 use super::stream::Stream;
 use crate::answers::ThreadMemory;
@@ -86,6 +86,8 @@ pub(super) struct Peer {
     stuck_since: Option<Instant>,
     /// The node's end of its network card's queue pair.
     queue_pair: Option<PeerQueuePair>,
+    /// As long as there is one.
+    reads_by_card: Option<ReadsByCard>,
     /// Until it is let in.
     pub(super) place: Option<Place>,
     /// From then on.
@@ -114,6 +116,7 @@ impl Peer {
             partial_since: None,
             stuck_since: None,
             queue_pair: None,
+            reads_by_card: None,
             place: Some(place),
             admission: None,
         }
@@ -177,9 +180,12 @@ impl Peer {
         let partial = self.partial_since.map(|since| (since + options.frame_time, End::Dribbles));
         let stuck = self.stuck_since.map(|since| (since + options.read_time, End::Stuck));
         let idle = options.idle_time.zip(self.first_of()).and_then(|(time, client)| {
-            let active = Duration::from_secs(client.active.load(Ordering::Relaxed));
+            let active = match client.by_card.load(Ordering::Relaxed) {
+                0 => shared.began.checked_add(Duration::from_secs(client.active.load(Ordering::Relaxed)))?,
+                _ => Instant::now(),
+            };
             // A time that never comes ends nothing.
-            Some((shared.began.checked_add(active)?.checked_add(time)?, End::Idle))
+            Some((active.checked_add(time)?, End::Idle))
         });
         [greeting, partial, stuck, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }

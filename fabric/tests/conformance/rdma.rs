@@ -19,6 +19,22 @@ struct Node {
     connection: TcpConnection,
 }
 
+/// A memory node of this region.
+fn serve(
+    region: &Arc<SharedMemory>,
+    fd: std::os::fd::OwnedFd,
+    lease: Duration,
+    options: ListenOptions,
+) -> (Serving, TcpAddress) {
+    let export = Export::new(region, fd, 1).unwrap().with_watched(0).with_lease(lease);
+    let scratch = Some(Arc::new(SharedMemory::anonymous(64 << 10).unwrap()));
+    let options = ListenOptions { scratch, io_threads: 2, ..options };
+    let listener = Listener::bind(&["rdma://127.0.0.1:0".parse().unwrap()], options).unwrap();
+    let address = listener.addresses()[0].clone();
+    let service = OneRegion::new(RegionName::default(), export, TestService::default());
+    (listener.spawn(service).unwrap(), address)
+}
+
 impl Node {
     /// A node of whose region `backed` bytes are granted.
     fn with_backed(backed: u64) -> Self {
@@ -30,15 +46,9 @@ impl Node {
         let (region, fd) = SharedMemory::create_memfd("region", LEN, HugePages::No).unwrap();
         let region = Arc::new(region);
         region.set_backed_end(backed);
-        let export = Export::new(&region, fd, 1).unwrap().with_watched(0).with_lease(lease);
-        let scratch = Some(Arc::new(SharedMemory::anonymous(64 << 10).unwrap()));
-        let options = ListenOptions { scratch, io_threads: 2, ..ListenOptions::default() };
-        let listener = Listener::bind(&["rdma://127.0.0.1:0".parse().unwrap()], options).unwrap();
-        let address = listener.addresses()[0].clone();
-        let service = OneRegion::new(RegionName::default(), export, TestService::default());
-        let serving = Some(listener.spawn(service).unwrap());
+        let (serving, address) = serve(&region, fd, lease, ListenOptions::default());
         let connection = connect(&address, ConnectOptions::default()).unwrap();
-        Self { region, serving, connection }
+        Self { region, serving: Some(serving), connection }
     }
 
     fn counts(&self) -> CardCounts {
@@ -125,6 +135,36 @@ fn reads_of_any_length_pass_through_the_landing_memory() {
         assert_eq!(many.bytes(landing), &bytes[at * 1001..at * 1001 + 333]);
     }
     assert_eq!((node.counts().by_socket, node.counts().broken), (0, 0));
+}
+
+/// Nothing of what cards READ passes by sockets.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn whoever_only_reads_by_card_is_not_idle() {
+    let (region, fd) = SharedMemory::create_memfd("region", LEN, HugePages::No).unwrap();
+    let idle_time = Some(Duration::from_secs(2));
+    let options = ListenOptions { idle_time, ..ListenOptions::default() };
+    let (_serving, address) = serve(&Arc::new(region), fd, Duration::ZERO, options);
+    let reads = connect(&address, ConnectOptions::default()).unwrap();
+    let mut endpoint = reads.endpoint();
+    let by_socket: TcpAddress = address.to_string().replace("rdma", "tcp").parse().unwrap();
+    let idle = connect(&by_socket, ConnectOptions::default()).unwrap();
+    let begin = Instant::now();
+    while begin.elapsed() < Duration::from_secs(6) {
+        word(&mut endpoint, 8);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(reads.is_alive() && !idle.is_alive());
+    let counts = reads.card_counts().unwrap();
+    assert_eq!((counts.by_socket, counts.broken), (0, 0), "{counts:?}");
+    // When its last queue pair is gone it is idle from then on.
+    drop(endpoint);
+    let gone = Instant::now();
+    while reads.is_alive() {
+        assert!(gone.elapsed() < Duration::from_secs(10), "nobody uses it");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(gone.elapsed() > Duration::from_millis(500), "{:?}", gone.elapsed());
 }
 
 /// Memory is reused all the time, each time a lease after the word that warns of it.

@@ -10,7 +10,7 @@ use crate::tcp::areas::{Areas, Output};
 use crate::tcp::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED, checksum,
 };
-use crate::tcp::node::{Client, End, Shared, ToDesk};
+use crate::tcp::node::{Client, End, ReadsByCard, Shared, ToDesk};
 use crate::tcp::socket::Moved;
 
 /// Replies leave when they are so many bytes, or at the end of the input.
@@ -113,6 +113,8 @@ impl Peer {
                 }
                 Kind::Card => {
                     introduce(&mut self.queue_pair, client, &head, body, &tools.shared, &mut tools.out);
+                    let client = self.client().filter(|_| self.queue_pair.is_some());
+                    self.reads_by_card = client.map(|client| ReadsByCard::begin(client, &tools.shared));
                     Ok(())
                 }
                 _ => client.areas.change(&head, body, limits.reply_bytes, &mut tools.out),
