@@ -40,10 +40,14 @@ mod memory_region;
 #[cfg(feature = "rdma")]
 mod node;
 #[cfg(feature = "rdma")]
+mod pieces;
+#[cfg(feature = "rdma")]
 #[allow(unsafe_code)]
 mod queue_pair;
 #[cfg(feature = "rdma")]
 mod reader;
+#[cfg(feature = "rdma")]
+mod registered;
 #[cfg(all(test, feature = "rdma"))]
 mod tests;
 pub mod wire;
@@ -86,6 +90,14 @@ pub(crate) struct ServedAreas<'a> {
     pub(crate) lease: Duration,
     /// Area 2, which clients may change.
     pub(crate) scratch: Option<&'a Arc<SharedMemory>>,
+}
+
+/// What a client is told, and what its memory node is to be told.
+#[derive(Debug)]
+pub(crate) struct CardAnswer {
+    pub(crate) bytes: Vec<u8>,
+    /// Why some memory could not be registered, the first time that it is so.
+    pub(crate) trouble: Option<RdmaError>,
 }
 
 /// The way over which cards are introduced to each other.

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use super::{CardChoice, Introduction, Miss, RdmaError, ServedAreas, Tallies, Waiting};
+use super::{CardAnswer, CardChoice, Introduction, Miss, RdmaError, ServedAreas, Tallies, Waiting};
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::verbs::Batch;
@@ -30,7 +30,7 @@ impl NodeCard {
         _: &ServedAreas<'_>,
         _: &mut Option<PeerQueuePair>,
         _: &[u8],
-    ) -> Result<Vec<u8>, RdmaError> {
+    ) -> Result<CardAnswer, RdmaError> {
         match self.0 {}
     }
 }

@@ -1,17 +1,15 @@
 //! The memory node's card: what is registered, and the ends of its clients' queue pairs.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::Device;
-use super::memory_region::{MemoryRegion, Rights};
+use super::memory_region::Rights;
 use super::queue_pair::QueuePair;
-use super::wire::{Answer, End, Extent, Request};
-use super::{CardChoice, RdmaError, ServedAreas};
+use super::registered::{Known, RegisteredRegion, Told};
+use super::wire::{Answer, End, Request};
+use super::{CardAnswer, CardChoice, RdmaError, ServedAreas};
 use crate::memory::{Registered, SharedMemory};
-
-/// Registrations of one region, after which they are made anew as fewer.
-const MANY: usize = 32;
 
 /// The card of a memory node.
 #[derive(Debug)]
@@ -26,53 +24,21 @@ pub(crate) struct NodeCard {
 pub(crate) struct PeerQueuePair {
     _pair: QueuePair,
     region: Arc<RegisteredRegion>,
+    /// What its client was told of.
+    known: Vec<Known>,
 }
 
-/// What of a region is registered.
-#[derive(Debug)]
-struct RegisteredRegion {
-    device: Arc<Device>,
-    memory: Arc<SharedMemory>,
-    backed_end: Arc<AtomicU64>,
-    rights: Rights,
-    /// One after another from the region's begin.
-    extents: Mutex<Vec<MemoryRegion>>,
-}
-
-impl RegisteredRegion {
-    fn lock(&self) -> MutexGuard<'_, Vec<MemoryRegion>> {
-        // What was registered stays so if making more of it panics.
-        self.extents.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Registers what was granted since, and lists all.
-    fn extents(&self, area: u32, into: &mut Vec<Extent>) -> Result<(), RdmaError> {
-        let mut extents = self.lock();
-        // Read under the lock: it is lowered before anything is withdrawn.
-        let end = self.backed_end.load(Ordering::Acquire).min(self.memory.len() as u64);
-        let mut from = extents.last().map_or(0, MemoryRegion::end);
-        if end > from {
-            if extents.len() >= MANY {
-                // Clients that use those that go find out, and ask again.
-                extents.truncate(1);
-                from = extents[0].end();
-            }
-            extents.push(MemoryRegion::register(&self.device, &self.memory, from, end - from, self.rights)?);
-        }
-        into.extend(extents.iter().map(|extent| Extent {
-            area,
-            rkey: extent.rkey(),
-            offset: extent.offset,
-            len: extent.len,
-            address: extent.address(),
-        }));
-        Ok(())
+impl PeerQueuePair {
+    /// From here on its client knows these and no others.
+    fn now_knows(&mut self, known: Vec<Known>) {
+        self.known = known;
+        self.region.tidy();
     }
 }
 
-impl Registered for RegisteredRegion {
-    fn withdraw(&self, from: u64) {
-        self.lock().retain(|extent| extent.end() <= from);
+impl Drop for PeerQueuePair {
+    fn drop(&mut self) {
+        self.now_knows(Vec::new());
     }
 }
 
@@ -88,7 +54,7 @@ impl NodeCard {
         areas: &ServedAreas<'_>,
         held: &mut Option<PeerQueuePair>,
         request: &[u8],
-    ) -> Result<Vec<u8>, RdmaError> {
+    ) -> Result<CardAnswer, RdmaError> {
         let request = Request::decode(request).map_err(|what| RdmaError::Introduction { what })?;
         let end = match request {
             Request::QueuePair(other) => {
@@ -96,7 +62,7 @@ impl NodeCard {
                 *held = None;
                 let region = self.region(areas.region, areas.backed_end, Rights::RemoteRead);
                 let (pair, end) = self.connect(&other)?;
-                *held = Some(PeerQueuePair { _pair: pair, region });
+                *held = Some(PeerQueuePair { _pair: pair, region, known: Vec::new() });
                 Some(end)
             }
             Request::Extents => None,
@@ -104,13 +70,22 @@ impl NodeCard {
         let Some(held) = held else {
             return Err(RdmaError::Introduction { what: "a question for extents before a queue pair" });
         };
-        let mut extents = Vec::new();
-        held.region.extents(0, &mut extents)?;
-        if let Some(scratch) = areas.scratch {
-            let whole = scratch.share_backed_end();
-            self.region(scratch, &whole, Rights::RemoteChange).extents(2, &mut extents)?;
+        let mut told = Told::default();
+        let failed = held.region.tell(0, &mut told);
+        if told.extents.is_empty()
+            && let Some((trouble, _)) = failed
+        {
+            return Err(trouble);
         }
-        Ok(Answer { end, lease: areas.lease, extents }.encode())
+        // Those who cannot have it do without.
+        let failed_too = areas.scratch.and_then(|scratch| {
+            let whole = scratch.share_backed_end();
+            self.region(scratch, &whole, Rights::RemoteChange).tell(2, &mut told)
+        });
+        let new = [failed, failed_too].into_iter().flatten().find(|(_, is_new)| *is_new);
+        held.now_knows(told.known);
+        let bytes = Answer { end, lease: areas.lease, extents: told.extents }.encode();
+        Ok(CardAnswer { bytes, trouble: new.map(|(trouble, _)| trouble) })
     }
 
     fn connect(&self, other: &End) -> Result<(QueuePair, End), RdmaError> {
@@ -128,22 +103,19 @@ impl NodeCard {
         backed_end: &Arc<AtomicU64>,
         rights: Rights,
     ) -> Arc<RegisteredRegion> {
+        // Given back after the lock.
+        let _left: Vec<_>;
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         // Nobody can ask for one that only the card still has, and what it has pinned goes with it.
-        let is_used = |region: &Arc<RegisteredRegion>| {
-            Arc::strong_count(region) > 1 || region.rights == Rights::RemoteChange
+        let is_left = |region: &mut Arc<RegisteredRegion>| {
+            let is_used = Arc::strong_count(region) > 1 || region.rights == Rights::RemoteChange;
+            !Arc::ptr_eq(&region.memory, memory) && !is_used
         };
-        regions.retain(|region| Arc::ptr_eq(&region.memory, memory) || is_used(region));
+        _left = regions.extract_if(.., is_left).collect();
         if let Some(known) = regions.iter().find(|region| Arc::ptr_eq(&region.memory, memory)) {
             return Arc::clone(known);
         }
-        let region = Arc::new(RegisteredRegion {
-            device: Arc::clone(&self.device),
-            memory: Arc::clone(memory),
-            backed_end: Arc::clone(backed_end),
-            rights,
-            extents: Mutex::default(),
-        });
+        let region = Arc::new(RegisteredRegion::new(&self.device, memory, backed_end, rights));
         let registered: Arc<dyn Registered> = Arc::clone(&region) as _;
         memory.registrations().enter(&registered);
         regions.push(Arc::clone(&region));

@@ -159,10 +159,11 @@ impl Reader {
     }
 
     fn extent(&self, area: u16, at: u64) -> Option<&Extent> {
-        let is_it = |extent: &&Extent| {
-            extent.area == u32::from(area) && extent.offset <= at && at - extent.offset < extent.len
-        };
-        self.extents.iter().find(is_it)
+        // They are in order.
+        let place = (u32::from(area), at);
+        let after = self.extents.partition_point(|extent| (extent.area, extent.offset) <= place);
+        let extent = self.extents[..after].last()?;
+        (extent.area == place.0 && at - extent.offset < extent.len).then_some(extent)
     }
 
     /// Asks what is registered now, unless that was in vain a moment ago. Whether anything changed.

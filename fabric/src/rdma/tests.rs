@@ -1,6 +1,8 @@
 //! What breaks on cards, between both ends in one process. `rdma/guest.sh` gives a machine a card.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod registering;
+
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -13,7 +15,7 @@ use super::memory_region::{MemoryRegion, Rights};
 use super::node::{NodeCard, PeerQueuePair};
 use super::queue_pair::{DEPTH, QueuePair, Work, WorkRequest};
 use super::reader::Reader;
-use super::wire::{Answer, End};
+use super::wire::{Answer, End, Extent};
 use super::{CardChoice, Introduction, Miss, RdmaError, ServedAreas, Tallies, Waiting};
 use crate::clock::Deadline;
 use crate::error::FabricError;
@@ -66,9 +68,9 @@ impl Introduction for Node {
         let areas =
             ServedAreas { region: &self.region, backed_end: &self.backed_end, lease: LEASE, scratch: None };
         let mut held = self.held.lock().unwrap();
-        let mut answer = Answer::decode(&self.card.answer(&areas, &mut held, request)?).unwrap();
+        let mut answer = Answer::decode(&self.card.answer(&areas, &mut held, request)?.bytes).unwrap();
         let half = LEN as u64 / 2;
-        if let [all] = answer.extents[..] {
+        if let [all @ Extent { len: 0x10_0000, .. }] = answer.extents[..] {
             let (mut first, mut second) = (all, all);
             first.len = half;
             (second.offset, second.len, second.address) = (half, all.len - half, all.address + half);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! client asks, in a frame of kind 4          memory node answers, in a reply of status 0
-//! 0  4  version of these bytes, 2             0  4  version of these bytes, 2
+//! 0  4  version of these bytes, 3             0  4  version of these bytes, 3
 //! 4  4  1: for a queue pair, 2: for extents   4  4  number of extents
 //! 8  4  its queue pair's number               8  32 as of the client's queue pair; zeros where it asked
 //! 12 4  its first packet sequence number            for extents only
@@ -24,9 +24,9 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version of these bytes.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Extents that an answer has at most.
-pub const MAX_EXTENTS: usize = 64;
+pub const MAX_EXTENTS: usize = 2048;
 /// The status of a reply that says why there is no answer.
 pub const NOT_SERVED: u16 = 3;
 /// Most bytes of a request, and of an answer.
@@ -199,7 +199,7 @@ impl Answer {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let extents = &self.extents[..self.extents.len().min(MAX_EXTENTS)];
-        // At most 64.
+        // At most 2048.
         let count = U32::new(extents.len() as u32);
         let end = self.end.as_ref().map_or(NO_END, End::bytes);
         let lease = U64::new(u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX));
@@ -266,7 +266,7 @@ mod tests {
     #[test]
     fn bytes_of_an_introduction() {
         let asked = Request::QueuePair(END).encode();
-        let mut golden = vec![2, 0, 0, 0, 1, 0, 0, 0, 0x11, 0, 0, 0, 0x44, 0x33, 0x22, 0];
+        let mut golden = vec![3, 0, 0, 0, 1, 0, 0, 0, 0x11, 0, 0, 0, 0x44, 0x33, 0x22, 0];
         golden.extend([7; 16]);
         golden.extend([5, 0, 3, 0, 16, 0, 0, 0]);
         assert_eq!(asked, golden);

@@ -289,6 +289,11 @@ impl Shared {
     /// Counts somebody who was hung up on or not let in, and tells the service.
     pub(super) fn report(&self, reason: HangUp, error: FabricError) {
         self.hang_ups.add(reason);
+        self.tell(error);
+    }
+
+    /// Tells the service of something that went wrong.
+    pub(super) fn tell(&self, error: FabricError) {
         if self.reports.fetch_add(1, Ordering::Relaxed) < MAX_REPORTS {
             self.desk.post(ToDesk::Rejected(error));
         } else {

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use super::{Arriving, KEEP, Peer, Pumped, Tools};
 use crate::rdma::wire::NOT_SERVED;
-use crate::rdma::{PeerQueuePair, ServedAreas};
+use crate::rdma::{CardAnswer, PeerQueuePair, ServedAreas};
 use crate::service::SHORT_BODY;
 use crate::tcp::areas::{Areas, Output};
 use crate::tcp::frame::{
@@ -173,7 +173,7 @@ impl Peer {
     }
 }
 
-/// Answers a client's network card. The first of a region waits until it is registered, and those of its thread with it.
+/// Answers a client's network card. The first of a region waits until some of it is registered, and those of its thread with it.
 fn introduce(
     queue_pair: &mut Option<PeerQueuePair>,
     client: &Client,
@@ -189,10 +189,15 @@ fn introduce(
         None => Err("it listens at no address that begins with rdma://".to_owned()),
     };
     let (status, bytes) = match answer {
-        Ok(bytes) => (SERVED, bytes),
+        Ok(CardAnswer { bytes, trouble }) => {
+            if let Some(trouble) = trouble {
+                shared.tell(trouble.into());
+            }
+            (SERVED, bytes)
+        }
         Err(why) => (NOT_SERVED, why.into_bytes()),
     };
-    // A few kilobytes.
+    // A few dozen kilobytes at most.
     let len = bytes.len() as u32;
     out.push(ReplyHead { bytes: len, tag: head.tag, status, word: 0 }, &bytes);
 }
