@@ -1,5 +1,7 @@
 //! Memory nodes whose regions are read over sockets.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fpcache::TableName;
@@ -28,6 +30,9 @@ pub(crate) struct RemoteNode {
     spin: Duration,
     /// Lookups that are in flight at once.
     concurrency: u32,
+    /// Whether it was connected to before. From then on a network card that cannot be used is no
+    /// reason to go without the table: sockets read it.
+    was_reached: Arc<AtomicBool>,
 }
 
 impl RemoteNode {
@@ -36,7 +41,8 @@ impl RemoteNode {
         // memory node is busy.
         let patience = config.deadline.max(LEAST_PATIENCE);
         let ClientConfig { table, token, spin, concurrency, .. } = *config;
-        Self { address: believing(&address), table, token, patience, spin, concurrency }
+        let (address, was_reached) = (believing(&address), Arc::default());
+        Self { address, table, token, patience, spin, concurrency, was_reached }
     }
 
     /// How long a waiting thread spins before it sleeps.
@@ -75,16 +81,17 @@ impl Connector for RemoteNode {
     fn connect(&self, deadline: Deadline) -> Result<TcpConnection, FabricError> {
         // No name of a table is longer than one of a region.
         let region = RegionName::new(self.table.as_str()).unwrap_or_default();
-        connect(
-            &self.address,
-            ConnectOptions {
-                region,
-                deadline,
-                patience: self.patience,
-                spin: self.spin,
-                token: self.token,
-                ..Default::default()
-            },
-        )
+        let options = ConnectOptions {
+            region,
+            deadline,
+            patience: self.patience,
+            spin: self.spin,
+            token: self.token,
+            needs_card: !self.was_reached.load(Ordering::Relaxed),
+            ..Default::default()
+        };
+        let connection = connect(&self.address, options)?;
+        self.was_reached.store(true, Ordering::Relaxed);
+        Ok(connection)
     }
 }

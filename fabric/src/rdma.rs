@@ -135,6 +135,7 @@ pub(crate) struct Tallies {
     work_requests: AtomicU64,
     by_socket: AtomicU64,
     broken: AtomicU64,
+    unusable: AtomicU64,
 }
 
 impl Tallies {
@@ -151,12 +152,17 @@ impl Tallies {
         self.broken.fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) fn was_unusable(&self) {
+        self.unusable.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn counts(&self) -> CardCounts {
         CardCounts {
             doorbells: self.doorbells.load(Ordering::Relaxed),
             work_requests: self.work_requests.load(Ordering::Relaxed),
             by_socket: self.by_socket.load(Ordering::Relaxed),
             broken: self.broken.load(Ordering::Relaxed),
+            unusable: self.unusable.load(Ordering::Relaxed),
         }
     }
 }
@@ -173,4 +179,6 @@ pub struct CardCounts {
     pub by_socket: u64,
     /// Queue pairs that broke.
     pub broken: u64,
+    /// 1 if the connection began without a card, because none could be used.
+    pub unusable: u64,
 }

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{CardAnswer, CardChoice, Introduction, Miss, RdmaError, ServedAreas, Tallies, Waiting};
 use crate::clock::Deadline;
@@ -57,6 +58,18 @@ impl Reader {
     }
 
     pub(crate) fn leased_word(&self) -> Option<u64> {
+        match self.0 {}
+    }
+
+    pub(crate) fn path_mtu(&self) -> u32 {
+        match self.0 {}
+    }
+
+    pub(crate) fn registered_from_begin(&self) -> u64 {
+        match self.0 {}
+    }
+
+    pub(crate) fn waited_in_vain(&self) -> Duration {
         match self.0 {}
     }
 

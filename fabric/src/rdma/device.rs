@@ -28,6 +28,8 @@ pub(crate) struct Device {
     /// READs and atomics outstanding, as the one that asks and as the one that answers.
     pub(super) initiator_depth: u32,
     pub(super) responder_depth: u32,
+    /// Whether it is the kernel's Soft-RoCE.
+    pub(super) is_soft: bool,
     events: Events,
     /// A child process has the descriptor too, and must not give back what is its parent's.
     owner: u32,
@@ -143,6 +145,7 @@ impl Device {
             is_ethernet,
             initiator_depth: depth(limits.max_qp_init_rd_atom),
             responder_depth: depth(limits.max_qp_rd_atom),
+            is_soft: limits.vendor_id == SOFT_VENDOR,
             events,
             owner: std::process::id(),
         })
@@ -195,6 +198,8 @@ impl Drop for Device {
     }
 }
 
+/// What Soft-RoCE says that its vendor is (`RXE_VENDOR_ID`).
+const SOFT_VENDOR: u32 = 0xff_ffff;
 /// `IBV_LINK_LAYER_ETHERNET`.
 const ETHERNET: u32 = 2;
 

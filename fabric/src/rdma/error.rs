@@ -115,6 +115,18 @@ pub enum RdmaError {
         /// What the memory node said.
         why: String,
     },
+    /// Short READs come back, and longer ones do not.
+    #[error(
+        "the memory node's card answers short READs, and none of {bytes} bytes: packets of {mtu} bytes, the MTU of both cards, are lost \
+         on the way. Have the network's switches and interfaces let through {mtu} bytes and 100 more for headers, or lower the MTU \
+         of one card's interface (ip link set NAME mtu), and with it the card's (ibv_devinfo: active_mtu)"
+    )]
+    PathMtu {
+        /// Bytes of the longest packets' payload.
+        mtu: u32,
+        /// Bytes that were READ.
+        bytes: usize,
+    },
     /// The other side said something that cannot be.
     #[error(
         "{what} was said over the socket that introduces the cards; install the same version on both sides"
@@ -123,4 +135,12 @@ pub enum RdmaError {
         /// What.
         what: &'static str,
     },
+}
+
+impl RdmaError {
+    /// Whether it says that the other card does not answer.
+    pub(crate) fn is_silence(&self) -> bool {
+        // IBV_WC_RETRY_EXC_ERR.
+        matches!(self, Self::Completion { status: 12, .. })
+    }
 }

@@ -17,9 +17,14 @@ use crate::random::random_bits;
 pub(super) const DEPTH: usize = 128;
 /// WRITEs of up to so many bytes go with the request, where the device lets them.
 const INLINE: u32 = 64;
-/// A lost packet is sent again after 4.096 µs · 2^18, a second, and so often: more would wait for a peer that is gone for ever.
-const TIMEOUT: u8 = 18;
-const RETRIES: u8 = 6;
+/// A lost packet is sent again after 4.096 µs · 2^14, 67 ms, which cards may stretch to four times as long, and so often: a path that
+/// loses some is known well before a call's deadline, and a peer that is gone not waited for for ever.
+const TIMEOUT: u8 = 14;
+/// The same by Soft-RoCE, which was seen to break atomics when it sends again, and whose processor may be elsewhere for as long.
+const SOFT_TIMEOUT: u8 = 18;
+const RETRIES: u8 = 7;
+/// Of receivers that are not ready, of which there are none; 7 would be for ever.
+const NOT_READY_RETRIES: u8 = 6;
 
 /// What a work request does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -164,9 +169,9 @@ impl QueuePair {
 
         let sending = ffi::ibv_qp_attr {
             qp_state: state::IBV_QPS_RTS,
-            timeout: TIMEOUT,
+            timeout: if device.is_soft { SOFT_TIMEOUT } else { TIMEOUT },
             retry_cnt: RETRIES,
-            rnr_retry: RETRIES,
+            rnr_retry: NOT_READY_RETRIES,
             sq_psn: self.sequence,
             max_rd_atomic: depth(outstanding),
             ..Default::default()

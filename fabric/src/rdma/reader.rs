@@ -62,6 +62,10 @@ pub(crate) struct Reader {
     lands: Vec<Land>,
     used: usize,
     asked: (Instant, Duration),
+    /// How long the list was waited for that failed.
+    waited: Duration,
+    /// Bytes of the longest packets' payload.
+    mtu: u32,
 }
 
 impl Reader {
@@ -81,6 +85,9 @@ impl Reader {
             Answer::decode(&answer).map_err(|what| RdmaError::Introduction { what })?;
         let end = end.ok_or(RdmaError::Introduction { what: "an answer without a queue pair" })?;
         pair.connect(&end, end.depth.min(device.initiator_depth), 1)?;
+        let mtu = pair.end().mtu.min(end.mtu);
+        // The numbers are 1 to 5.
+        let mtu = 128 << mtu;
         Ok(Self {
             pair,
             arena,
@@ -96,7 +103,24 @@ impl Reader {
             lands: Vec::with_capacity(DEPTH),
             used: 0,
             asked: (Instant::now(), PAUSES.0),
+            waited: Duration::ZERO,
+            mtu,
         })
+    }
+
+    /// Bytes of the longest packets' payload, as both cards have it.
+    pub(crate) fn path_mtu(&self) -> u32 {
+        self.mtu
+    }
+
+    /// How many bytes are registered from the region's begin on, in one piece.
+    pub(crate) fn registered_from_begin(&self) -> u64 {
+        self.extent(REGION.0, 0).map_or(0, |extent| extent.len)
+    }
+
+    /// How long the list was waited for that failed last.
+    pub(crate) fn waited_in_vain(&self) -> Duration {
+        self.waited
     }
 
     /// Executes the first `count` requests of a batch, which keep to their areas. Nothing of a batch has been executed if it reaches
@@ -282,6 +306,14 @@ impl Reader {
     /// Waits until the list is done.
     fn wait(&mut self, waiting: &Waiting<'_>) -> Result<(), Miss> {
         let began = Instant::now();
+        let outcome = self.wait_since(began, waiting);
+        if outcome.is_err() {
+            self.waited = began.elapsed();
+        }
+        outcome
+    }
+
+    fn wait_since(&mut self, began: Instant, waiting: &Waiting<'_>) -> Result<(), Miss> {
         let mut events_at = EVENTS;
         loop {
             for _ in 0..LOOKS {

@@ -1,5 +1,6 @@
 //! Reading by a network card, where an endpoint's address asks for that, and by its socket where that cannot be.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::card::SharedCard;
@@ -11,6 +12,11 @@ use crate::verbs::{Batch, RemoteAddr};
 
 /// How long no queue pair is made after one broke: at first, and in the end.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
+/// Time that is lost to queue pairs that do not work is no more than such a part of all, as far as pauses are not longer than that.
+const PART: u32 = 10;
+const LONGEST: Duration = Duration::from_secs(60);
+/// For how long one must work until what broke before is forgotten: some batches may work where others never do.
+const STEADY: Duration = Duration::from_secs(1);
 
 /// What became of a batch.
 #[derive(Debug)]
@@ -23,29 +29,55 @@ pub(super) enum ByCard {
     Gone,
 }
 
+/// When a queue pair may be made after one broke.
+#[derive(Debug, Default)]
+struct BackOff {
+    /// Since when there was none, and for how long none was made.
+    broke: Option<(Instant, Duration)>,
+    /// Since when the one that was made then has worked.
+    works: Option<Instant>,
+}
+
+impl BackOff {
+    fn rests(&self, now: Instant) -> bool {
+        self.broke.is_some_and(|(since, pause)| now.saturating_duration_since(since) < pause)
+    }
+
+    fn worked(&mut self, now: Instant) {
+        let since = *self.works.get_or_insert(now);
+        if now.saturating_duration_since(since) >= STEADY {
+            *self = Self::default();
+        }
+    }
+
+    /// One broke, or could not be made, which took so long.
+    fn broke(&mut self, now: Instant, took: Duration) {
+        let pause = self.broke.map_or(PAUSES.0, |(_, pause)| (pause * 2).min(PAUSES.1));
+        let pause = pause.max((took * PART).min(LONGEST));
+        *self = Self { broke: Some((now, pause)), works: None };
+    }
+}
+
 /// An endpoint's queue pair, which is made at its first use, and anew after it broke.
 #[derive(Debug)]
 pub(super) struct CardReader {
-    shared: SharedCard,
+    shared: Arc<SharedCard>,
     reader: Option<Box<Reader>>,
-    /// Since when there is none, and for how long none is made.
-    broke: Option<(Instant, Duration)>,
+    back_off: BackOff,
 }
 
 impl CardReader {
-    pub(super) fn new(shared: SharedCard) -> Self {
-        Self { shared, reader: None, broke: None }
+    pub(super) fn new(shared: Arc<SharedCard>) -> Self {
+        Self { shared, reader: None, back_off: BackOff::default() }
     }
 
     /// A queue pair that reads what is asked for.
     fn connect(&mut self, session: &Session, patience: Duration) -> Result<(), FabricError> {
-        if self.reader.is_none() {
-            let deadline = Deadline::after(session.patience.min(patience));
-            let socket = session.card_socket(patience)?;
-            let SharedCard { card, tallies } = &self.shared;
-            self.reader =
-                Some(Box::new(Reader::connect(card, Box::new(socket), session.watched, tallies, deadline)?));
-        }
+        let deadline = Deadline::after(session.patience.min(patience));
+        let card = self.shared.card()?;
+        let socket = Box::new(session.card_socket(patience)?);
+        let reader = Reader::connect(&card, socket, session.watched, &self.shared.tallies, deadline)?;
+        self.reader = Some(Box::new(reader));
         Ok(())
     }
 
@@ -58,34 +90,41 @@ impl CardReader {
         patience: Duration,
     ) -> ByCard {
         let changes = batch.tally().changes() > 0;
-        if !changes && self.broke.is_some_and(|(since, pause)| since.elapsed() < pause) {
+        if !changes && self.reader.is_none() && self.back_off.rests(Instant::now()) {
             self.shared.tallies.went_by_socket();
             return ByCard::BySocket;
         }
-        if let Err(error) = self.connect(session, patience) {
-            return self.refuse(error, changes);
+        if self.reader.is_none() {
+            let began = Instant::now();
+            if let Err(error) = self.connect(session, patience) {
+                return self.refuse(error, changes, began.elapsed());
+            }
         }
         let Some(reader) = &mut self.reader else { return ByCard::BySocket };
         let count = fault.as_ref().map_or(batch.len(), |(at, _)| *at);
         // Half of it, so that there is time for the socket, which also tells whether the memory node lives.
         let patience = patience.min(session.patience) / 2;
         let waiting = Waiting { link: &session.link, patience };
-        match reader.run(batch, count, &waiting) {
+        let ran = reader.run(batch, count, &waiting);
+        let took = reader.waited_in_vain();
+        match ran {
             Ok(()) => {
-                self.broke = None;
+                if self.back_off.broke.is_some() {
+                    self.back_off.worked(Instant::now());
+                }
                 ByCard::Ended(fault.map_or(Ok(()), |(_, error)| Err(error)))
             }
             Err(Miss::NotRegistered) => {
                 self.shared.tallies.went_by_socket();
                 ByCard::BySocket
             }
-            Err(Miss::Broken(error)) => self.refuse(error, changes),
+            Err(Miss::Broken(error)) => self.refuse(error, changes, took),
             Err(Miss::Silent) => {
                 let waiting_for = "the memory node's network card answers";
-                self.refuse(FabricError::DeadlinePassed { waiting_for }, changes)
+                self.refuse(FabricError::DeadlinePassed { waiting_for }, changes, took)
             }
             Err(Miss::Gone) => {
-                self.leave();
+                self.leave(took);
                 ByCard::Gone
             }
         }
@@ -103,8 +142,8 @@ impl CardReader {
 
     /// Goes without a queue pair for a while. A batch that changes memory may have been executed, and is not sent again.
     #[cold]
-    fn refuse(&mut self, error: FabricError, changes: bool) -> ByCard {
-        self.leave();
+    fn refuse(&mut self, error: FabricError, changes: bool, took: Duration) -> ByCard {
+        self.leave(took);
         match error {
             FabricError::Disconnected { .. } => ByCard::Gone,
             error if changes => ByCard::Ended(Err(error)),
@@ -117,33 +156,98 @@ impl CardReader {
 
     /// Leaves the queue pair, and with it what is under way.
     #[cold]
-    fn leave(&mut self) {
+    fn leave(&mut self, took: Duration) {
         if self.reader.take().is_some() {
             self.shared.tallies.broke();
         }
-        let pause = self.broke.map_or(PAUSES.0, |(_, pause)| (pause * 2).min(PAUSES.1));
-        self.broke = Some((Instant::now(), pause));
+        self.back_off.broke(Instant::now(), took);
     }
+}
+
+/// How many bytes are READ to see that packets as long as cards may make them pass: more than one has, if so many are registered.
+fn probe_len(mtu: u32, registered: u64) -> usize {
+    // An MTU is short.
+    (u64::from(mtu) + 1).min(registered) as usize
 }
 
 impl Session {
     /// Sees at once whether the memory node's card can be reached, and leaves what was made for that.
-    pub(super) fn try_card(&self, shared: &SharedCard) -> Result<(), FabricError> {
-        let mut by_card = CardReader::new(shared.clone());
+    pub(super) fn try_card(&self, shared: &Arc<SharedCard>) -> Result<(), FabricError> {
+        let mut by_card = CardReader::new(Arc::clone(shared));
         by_card.connect(self, self.patience)?;
         let Some(reader) = &mut by_card.reader else { return Ok(()) };
-        let mut batch = Batch::new();
-        batch.read(RemoteAddr::region(0), 8);
+        let read = |reader: &mut Reader, len| {
+            let mut batch = Batch::new();
+            batch.read(RemoteAddr::region(0), len);
+            reader.run(&mut batch, 1, &Waiting { link: &self.link, patience: self.patience })
+        };
         let not_served = |why: &str| Err(RdmaError::NotServed { why: why.to_owned() }.into());
-        match reader.run(&mut batch, 1, &Waiting { link: &self.link, patience: self.patience }) {
-            Ok(()) => Ok(()),
-            Err(Miss::Broken(error)) => Err(error),
-            Err(Miss::Gone) => Err(self.link.disconnected()),
-            Err(Miss::NotRegistered) => not_served("nothing of its region is registered"),
-            Err(Miss::Silent) => not_served(
-                "its card does not answer; look whether the network lets RDMA through (for RoCE v2 UDP port 4791, and frames of \
-                 the MTU)",
-            ),
+        match read(reader, 8) {
+            Ok(()) => {}
+            Err(Miss::Broken(error)) => return Err(error),
+            Err(Miss::Gone) => return Err(self.link.disconnected()),
+            Err(Miss::NotRegistered) => return not_served("nothing of its region is registered"),
+            Err(Miss::Silent) => {
+                return not_served(
+                    "its card does not answer; look whether the network lets RDMA through (for RoCE v2 UDP port 4791, and \
+                     frames of the MTU)",
+                );
+            }
         }
+        let mtu = reader.path_mtu();
+        let bytes = probe_len(mtu, reader.registered_from_begin());
+        match read(reader, bytes) {
+            // What was registered has gone meanwhile, which tells nothing.
+            Ok(()) | Err(Miss::NotRegistered) => Ok(()),
+            Err(Miss::Gone) => Err(self.link.disconnected()),
+            Err(Miss::Broken(FabricError::Rdma(error))) if !error.is_silence() => {
+                Err(FabricError::Rdma(error))
+            }
+            Err(Miss::Broken(_) | Miss::Silent) => Err(RdmaError::PathMtu { mtu, bytes }.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn queue_pairs_are_made_again_after_pauses_that_a_single_batch_does_not_end() {
+        let begin = Instant::now();
+        let at = |ms: u64| begin + Duration::from_millis(ms);
+        let mut back_off = BackOff::default();
+        assert!(!back_off.rests(begin));
+        // One that reads a batch and breaks at the next is made more and more rarely.
+        for (now, pause) in [(0, 1), (10, 2), (20, 4), (30, 8)] {
+            back_off.broke(at(now), Duration::ZERO);
+            assert!(
+                back_off.rests(at(now + pause) - Duration::from_micros(1))
+                    && !back_off.rests(at(now + pause))
+            );
+            back_off.worked(at(now + pause));
+        }
+        (0..20).for_each(|_| back_off.broke(at(100), Duration::ZERO));
+        assert!(back_off.rests(at(1099)) && !back_off.rests(at(1100)));
+        // What took long is not tried for ten times as long.
+        back_off.broke(at(2000), Duration::from_millis(500));
+        assert!(back_off.rests(at(6999)) && !back_off.rests(at(7000)));
+        back_off.broke(at(8000), Duration::from_secs(3600));
+        assert!(back_off.rests(at(67_999)) && !back_off.rests(at(68_000)));
+        // A second of success makes good for all.
+        back_off.worked(at(70_000));
+        back_off.worked(at(70_999));
+        assert!(back_off.broke.is_some());
+        back_off.worked(at(71_000));
+        back_off.broke(at(71_001), Duration::ZERO);
+        assert!(!back_off.rests(at(71_002)));
+    }
+
+    #[test]
+    fn a_probe_is_longer_than_a_packet_where_so_much_is_registered() {
+        assert_eq!(probe_len(1024, 1 << 20), 1025);
+        assert_eq!(probe_len(4096, 1 << 20), 4097);
+        assert_eq!(probe_len(4096, 4096), 4096);
+        assert_eq!(probe_len(256, 64), 64);
     }
 }

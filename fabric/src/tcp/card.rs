@@ -1,6 +1,6 @@
 //! A client's network card, and the socket over which it and the memory node's are introduced to each other.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::frame::{HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED};
 use super::socket::{Moved, Ready, wait};
@@ -8,13 +8,45 @@ use super::stream::Stream;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::rdma::wire::{MAX_ANSWER_BYTES, NOT_SERVED};
-use crate::rdma::{ClientCard, Introduction, RdmaError, Tallies};
+use crate::rdma::{CardChoice, ClientCard, Introduction, RdmaError, Tallies};
 
 /// What the endpoints of a connection share of a network card.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct SharedCard {
-    pub(super) card: Arc<ClientCard>,
+    choice: CardChoice,
+    /// Opened when it is needed first, and again if it could not be.
+    card: Mutex<Option<Arc<ClientCard>>>,
     pub(super) tallies: Arc<Tallies>,
+    /// Why the connection began without it.
+    trouble: OnceLock<FabricError>,
+}
+
+impl SharedCard {
+    pub(super) fn new(choice: &CardChoice) -> Self {
+        let (card, trouble) = (Mutex::default(), OnceLock::new());
+        Self { choice: choice.clone(), card, tallies: Arc::default(), trouble }
+    }
+
+    /// The card, opened once for all endpoints.
+    pub(super) fn card(&self) -> Result<Arc<ClientCard>, FabricError> {
+        // Set in one assignment.
+        let mut card = self.card.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(card) = &*card {
+            return Ok(Arc::clone(card));
+        }
+        Ok(Arc::clone(card.insert(Arc::new(ClientCard::open(&self.choice)?))))
+    }
+
+    /// The connection begins without the card.
+    pub(super) fn begins_without(&self, trouble: FabricError) {
+        self.tallies.was_unusable();
+        // There is one beginning.
+        self.trouble.get_or_init(|| trouble);
+    }
+
+    pub(super) fn trouble(&self) -> Option<&FabricError> {
+        self.trouble.get()
+    }
 }
 
 /// A socket that joined a client, and on which nothing else is asked. While it lives so does the memory node's end of the queue pair.

@@ -21,7 +21,7 @@ use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::mapped::Link;
 use crate::meter::{Meter, MeterSnapshot};
-use crate::rdma::{CardCounts, ClientCard};
+use crate::rdma::CardCounts;
 use crate::region::RegionName;
 use crate::rpc::SharedCaller;
 use crate::shm::PROTOCOL_VERSION;
@@ -40,6 +40,9 @@ pub struct ConnectOptions {
     pub patience: Duration,
     /// How long a thread that waits for a reply goes on looking before it sleeps, while that pays off. Default 50 µs.
     pub spin: Duration,
+    /// Whether connecting fails if the address asks for network cards and they cannot be used. If not, as is right for whoever was
+    /// connected before, sockets are read over until they can be ([`TcpConnection::card_trouble`]). Default: it fails.
+    pub needs_card: bool,
     /// The token to prove, and to have the memory node prove: over TCP, not over unix sockets, where the operating system tells
     /// who is there. Default: none.
     pub token: Option<Token>,
@@ -57,6 +60,7 @@ impl Default for ConnectOptions {
             deadline: Deadline::after(Duration::from_secs(5)),
             patience: Duration::from_secs(5),
             spin: Duration::from_micros(50),
+            needs_card: true,
             token: None,
             clock: Arc::new(SystemClock),
             announce_version: PROTOCOL_VERSION,
@@ -74,12 +78,10 @@ impl Default for ConnectOptions {
 /// [`TokenRefused`](FabricError::TokenRefused), [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed)
 /// if it does not answer in time, and [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there cannot be used.
 pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
-    let card = match address.card() {
-        None => None,
-        Some(choice) => {
-            Some(SharedCard { card: Arc::new(ClientCard::open(choice)?), tallies: Arc::default() })
-        }
-    };
+    let card = address.card().map(|choice| Arc::new(SharedCard::new(choice)));
+    if let Some(card) = card.as_ref().filter(|_| options.needs_card) {
+        card.card()?;
+    }
     let targets = address.targets_within(options.deadline)?;
     let tls = address.trust().map(|trust| ClientSide::of(trust, &address.to_string())).transpose()?;
     let (socket, target) = reach(address, &targets, options.deadline)?;
@@ -119,7 +121,10 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         _watch: watch,
     });
     if let Some(card) = &session.card {
-        session.try_card(card)?;
+        match session.try_card(card) {
+            Err(trouble) if session.link.is_alive() && !options.needs_card => card.begins_without(trouble),
+            outcome => outcome?,
+        }
     }
     let call_meter = Arc::new(Meter::new());
     let caller = Caller::new(stream, link, welcome.limits, options.spin, Arc::clone(&call_meter));
@@ -160,6 +165,12 @@ impl TcpConnection {
     #[must_use]
     pub fn card_counts(&self) -> Option<CardCounts> {
         self.session.card.as_ref().map(|shared| shared.tallies.counts())
+    }
+
+    /// Why it began without the network card that its address asks for, if it did. Its endpoints try again from time to time.
+    #[must_use]
+    pub fn card_trouble(&self) -> Option<&FabricError> {
+        self.session.card.as_ref().and_then(|shared| shared.trouble())
     }
 }
 

@@ -269,4 +269,13 @@ fn a_listener_without_a_card_says_so() {
         matches!(&error, FabricError::Rdma(why) if matches!(**why, RdmaError::NotServed { .. })),
         "{error}"
     );
+    // Whoever was connected before goes on over sockets, whatever is the matter with the cards.
+    for address in [address.clone(), format!("{address}?dev=no_card")] {
+        let options = ConnectOptions { needs_card: false, ..ConnectOptions::default() };
+        let connection = connect(&address.parse().unwrap(), options).unwrap();
+        assert!(matches!(connection.card_trouble(), Some(FabricError::Rdma(_))));
+        assert_eq!(word(&mut connection.endpoint(), 8), 0);
+        let counts = connection.card_counts().unwrap();
+        assert_eq!((counts.unusable, counts.by_socket), (1, 1), "{counts:?}");
+    }
 }

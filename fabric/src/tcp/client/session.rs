@@ -48,7 +48,7 @@ pub(in crate::tcp) struct Session {
     /// What round trips take of short batches over sockets.
     pub(in crate::tcp) round_trip: RoundTrip,
     /// The network card that reads, where the address asks for one.
-    pub(in crate::tcp) card: Option<SharedCard>,
+    pub(in crate::tcp) card: Option<Arc<SharedCard>>,
     pub(super) kept: Mutex<Vec<Channel>>,
     /// Hangs up when the last endpoint has gone.
     pub(super) _watch: Watch,
