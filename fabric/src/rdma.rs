@@ -43,6 +43,9 @@ mod node;
 mod pieces;
 #[cfg(feature = "rdma")]
 #[allow(unsafe_code)]
+mod port;
+#[cfg(feature = "rdma")]
+#[allow(unsafe_code)]
 mod queue_pair;
 #[cfg(feature = "rdma")]
 mod reader;

@@ -1,4 +1,4 @@
-//! An opened device with one port and one of its addresses in use.
+//! An opened device, of which one port is in use.
 
 use std::ffi::CStr;
 use std::io;
@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use ibverbs_sys as ffi;
 
 use super::events::Events;
+use super::port::Port;
 use super::{CardChoice, RdmaError};
 
 /// READs and atomics that a queue pair has outstanding at most, whatever more the device could.
@@ -18,13 +19,10 @@ pub(crate) struct Device {
     context: NonNull<ffi::ibv_context>,
     domain: NonNull<ffi::ibv_pd>,
     pub(super) name: String,
-    pub(super) port: u8,
-    pub(super) gid_index: u8,
-    pub(super) gid: [u8; 16],
-    pub(super) lid: u16,
-    /// 1 to 5 for 256 to 4096 bytes.
-    pub(super) mtu: u8,
-    pub(super) is_ethernet: bool,
+    /// What was asked for: what is used of the port may change.
+    choice: CardChoice,
+    /// As it was when the device was opened.
+    found: Port,
     /// READs and atomics outstanding, as the one that asks and as the one that answers.
     pub(super) initiator_depth: u32,
     pub(super) responder_depth: u32,
@@ -112,10 +110,7 @@ impl Device {
         let context = NonNull::new(unsafe { ffi::ibv_open_device(list.device(at)) });
         let context = context.ok_or_else(io::Error::last_os_error).map_err(refused("opening"))?;
         let opened = Opened(context);
-        let port = choice.port.unwrap_or(1);
-        let attributes = port_attributes(&opened, &name, port)?;
-        let is_ethernet = u32::from(attributes.link_layer) == ETHERNET;
-        let (gid_index, gid) = choose_gid(&opened, &name, port, choice.gid)?;
+        let found = Port::look(context, &name, choice)?;
         let mut limits = ffi::ibv_device_attr::default();
         // SAFETY: the context is open, and the attributes are the library's to fill.
         let errno = unsafe { ffi::ibv_query_device(context.as_ptr(), &mut limits) };
@@ -136,13 +131,8 @@ impl Device {
             context,
             domain,
             name,
-            port,
-            gid_index,
-            gid,
-            lid: attributes.lid,
-            // The library's numbers are 1 to 5; what it adds one day is no less than the last.
-            mtu: attributes.active_mtu.clamp(1, 5) as u8,
-            is_ethernet,
+            choice: choice.clone(),
+            found,
             initiator_depth: depth(limits.max_qp_init_rd_atom),
             responder_depth: depth(limits.max_qp_rd_atom),
             is_soft: limits.vendor_id == SOFT_VENDOR,
@@ -153,7 +143,13 @@ impl Device {
 
     /// What was opened.
     pub(crate) fn choice(&self) -> CardChoice {
-        CardChoice { device: Some(self.name.clone()), gid: Some(self.gid_index), port: Some(self.port) }
+        let Port { number, gid_index, .. } = self.found;
+        CardChoice { device: Some(self.name.clone()), gid: Some(gid_index), port: Some(number) }
+    }
+
+    /// Its port as it is now.
+    pub(super) fn port(&self) -> Result<Port, RdmaError> {
+        Port::look(self.context, &self.name, &self.choice)
     }
 
     /// Whether events have come that end the use of the device, or of the queue pair of that number.
@@ -165,7 +161,7 @@ impl Device {
         if !self.is_own() {
             return Ok(());
         }
-        self.events.look(self.context, &self.name, self.port, queue_pair)
+        self.events.look(self.context, &self.name, self.found.number, queue_pair)
     }
 
     pub(super) fn context(&self) -> *mut ffi::ibv_context {
@@ -200,52 +196,7 @@ impl Drop for Device {
 
 /// What Soft-RoCE says that its vendor is (`RXE_VENDOR_ID`).
 const SOFT_VENDOR: u32 = 0xff_ffff;
-/// `IBV_LINK_LAYER_ETHERNET`.
-const ETHERNET: u32 = 2;
-
 /// What a function of the library says that answers with an error number.
 pub(super) fn succeeded(errno: i32) -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
-}
-
-fn port_attributes(opened: &Opened, device: &str, port: u8) -> Result<ffi::ibv_port_attr, RdmaError> {
-    let refusal = |what| RdmaError::Port { device: device.to_owned(), port, what };
-    let mut attributes = ffi::ibv_port_attr::default();
-    // SAFETY: the context is open. The library fills the part of the attributes that its oldest version has, and they begin alike.
-    let errno = unsafe { ffi::ibv_query_port(opened.0.as_ptr(), port, (&raw mut attributes).cast()) };
-    succeeded(errno).map_err(|_| refusal("is not there"))?;
-    match attributes.state {
-        ffi::ibv_port_state::IBV_PORT_ACTIVE => Ok(attributes),
-        _ => Err(refusal("is down; bring its link up")),
-    }
-}
-
-fn choose_gid(
-    opened: &Opened,
-    device: &str,
-    port: u8,
-    wanted: Option<u8>,
-) -> Result<(u8, [u8; 16]), RdmaError> {
-    let mut entries = vec![ffi::ibv_gid_entry::default(); 1024];
-    // SAFETY: the context is open, and there are as many entries of that size as is said.
-    let count = unsafe {
-        let size = size_of::<ffi::ibv_gid_entry>();
-        ffi::_ibv_query_gid_table(opened.0.as_ptr(), entries.as_mut_ptr(), entries.len(), 0, size)
-    };
-    entries.truncate(usize::try_from(count).unwrap_or(0));
-    let of_port = entries.iter().filter(|entry| entry.port_num == u32::from(port));
-    // SAFETY: any bytes of the union are bytes of a GID.
-    let known = of_port.map(|entry| (entry, unsafe { entry.gid.raw }));
-    let chosen = match wanted {
-        Some(wanted) => known.clone().find(|(entry, _)| entry.gid_index == u32::from(wanted)),
-        None => known.min_by_key(|(entry, gid)| {
-            let is_routable = entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2;
-            let is_ipv4 = gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
-            (!is_routable, !is_ipv4, gid[..2] == [0xfe, 0x80], entry.gid_index)
-        }),
-    };
-    let index =
-        |(entry, gid): (&ffi::ibv_gid_entry, [u8; 16])| Some((u8::try_from(entry.gid_index).ok()?, gid));
-    let missing = || RdmaError::NoSuchGid { device: device.to_owned(), port, gid: wanted.unwrap_or(0) };
-    chosen.and_then(index).ok_or_else(missing)
 }

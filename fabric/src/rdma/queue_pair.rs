@@ -10,6 +10,7 @@ use ibverbs_sys as ffi;
 use super::RdmaError;
 use super::completion::{CompletionQueue, Done};
 use super::device::{Device, succeeded};
+use super::port::Port;
 use super::wire::End;
 use crate::random::random_bits;
 
@@ -53,6 +54,8 @@ pub(super) struct QueuePair {
     pair: NonNull<ffi::ibv_qp>,
     completions: CompletionQueue,
     device: Arc<Device>,
+    /// As it was when this was made.
+    port: Port,
     sequence: u32,
     most_inline: u32,
     /// Of one that asks: the list that is posted, whose parts point to each other.
@@ -74,6 +77,7 @@ impl QueuePair {
     /// One that asks, or one that only answers, whose queue is short.
     pub(super) fn new(device: &Arc<Device>, asks: bool) -> Result<Self, RdmaError> {
         device.look_at_events(None)?;
+        let port = device.port()?;
         let depth = if asks { DEPTH as u32 } else { 1 };
         let completions = CompletionQueue::new(device, depth + 1)?;
         let refused = |doing| move |source| device.refused(doing, source);
@@ -99,6 +103,7 @@ impl QueuePair {
             pair,
             completions,
             device: Arc::clone(device),
+            port,
             // 24 bits.
             sequence: (*bits.as_ref().unwrap_or(&0) & 0xff_ffff) as u32,
             most_inline: attributes.cap.max_inline_data,
@@ -111,7 +116,7 @@ impl QueuePair {
 
     /// What the other side must know of it.
     pub(super) fn end(&self) -> End {
-        let Device { gid, lid, mtu, .. } = *self.device;
+        let Port { gid, lid, mtu, .. } = self.port;
         // SAFETY: the pair lives, and its number does not change.
         let number = unsafe { self.pair.as_ref().qp_num };
         End { number, sequence: self.sequence, gid, lid, mtu, depth: self.device.initiator_depth }
@@ -126,13 +131,13 @@ impl QueuePair {
     /// Connects it to the other end, with `outstanding` READs of this side and `answered` of the other.
     pub(super) fn connect(&mut self, other: &End, outstanding: u32, answered: u32) -> Result<(), RdmaError> {
         use ffi::{ibv_access_flags as access, ibv_qp_attr_mask as mask, ibv_qp_state as state};
-        let device = Arc::clone(&self.device);
+        let (port, is_soft) = (self.port, self.device.is_soft);
         let rights = access::IBV_ACCESS_REMOTE_READ
             | access::IBV_ACCESS_REMOTE_WRITE
             | access::IBV_ACCESS_REMOTE_ATOMIC;
         let initial = ffi::ibv_qp_attr {
             qp_state: state::IBV_QPS_INIT,
-            port_num: device.port,
+            port_num: port.number,
             qp_access_flags: rights.0,
             ..Default::default()
         };
@@ -143,19 +148,19 @@ impl QueuePair {
         let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
         let mut receiving = ffi::ibv_qp_attr {
             qp_state: state::IBV_QPS_RTR,
-            path_mtu: u32::from(device.mtu.min(other.mtu)),
+            path_mtu: u32::from(port.mtu.min(other.mtu)),
             dest_qp_num: other.number,
             rq_psn: other.sequence,
             max_dest_rd_atomic: depth(answered),
             min_rnr_timer: 12,
             ..Default::default()
         };
-        receiving.ah_attr.port_num = device.port;
+        receiving.ah_attr.port_num = port.number;
         receiving.ah_attr.dlid = other.lid;
-        if device.is_ethernet {
+        if port.is_ethernet {
             receiving.ah_attr.is_global = 1;
             receiving.ah_attr.grh.dgid = ffi::ibv_gid { raw: other.gid };
-            receiving.ah_attr.grh.sgid_index = device.gid_index;
+            receiving.ah_attr.grh.sgid_index = port.gid_index;
             receiving.ah_attr.grh.hop_limit = 64;
         }
         let which = mask::IBV_QP_STATE
@@ -169,7 +174,7 @@ impl QueuePair {
 
         let sending = ffi::ibv_qp_attr {
             qp_state: state::IBV_QPS_RTS,
-            timeout: if device.is_soft { SOFT_TIMEOUT } else { TIMEOUT },
+            timeout: if is_soft { SOFT_TIMEOUT } else { TIMEOUT },
             retry_cnt: RETRIES,
             rnr_retry: NOT_READY_RETRIES,
             sq_psn: self.sequence,

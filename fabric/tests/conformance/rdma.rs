@@ -16,6 +16,7 @@ const LEN: usize = 1 << 20;
 struct Node {
     region: Arc<SharedMemory>,
     serving: Option<Serving>,
+    address: TcpAddress,
     connection: TcpConnection,
 }
 
@@ -48,7 +49,7 @@ impl Node {
         region.set_backed_end(backed);
         let (serving, address) = serve(&region, fd, lease, ListenOptions::default());
         let connection = connect(&address, ConnectOptions::default()).unwrap();
-        Self { region, serving: Some(serving), connection }
+        Self { region, serving: Some(serving), address, connection }
     }
 
     fn counts(&self) -> CardCounts {
@@ -236,6 +237,42 @@ fn memory_that_went_back_and_came_again_is_read_anew() {
         }
         assert!(Instant::now() < limit, "still over the socket: {:?}", node.counts());
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Needs to be root, of a machine whose card is nobody's else: the guest.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn addresses_that_move_in_their_table_are_found_again() {
+    if std::env::var_os("FPCACHE_IN_GUEST").is_none() {
+        return;
+    }
+    let used = || rdma::resolve(&rdma::CardChoice::default()).unwrap().gid;
+    let address = |change: &str, address: &str| {
+        let before = rdma::devices().unwrap();
+        let status =
+            std::process::Command::new("ip").args(["addr", change, address, "dev", "dummy0"]).status();
+        assert!(status.unwrap().success());
+        // The kernel's table follows a moment later.
+        let limit = Instant::now() + Duration::from_secs(10);
+        while rdma::devices().unwrap() == before {
+            assert!(Instant::now() < limit, "{address} changes nothing");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    let node = Node::start();
+    assert_eq!(word(&mut node.connection.endpoint(), 8), 0);
+    let before = used();
+    address("del", "10.77.0.1/24");
+    address("add", "10.77.0.2/24");
+    address("add", "10.77.0.1/24");
+    address("del", "10.77.0.2/24");
+    assert_ne!(used(), before);
+    let newcomer = connect(&node.address, ConnectOptions::default()).unwrap();
+    for connection in [&newcomer, &node.connection] {
+        assert_eq!(word(&mut connection.endpoint(), 16), 0);
+        let counts = connection.card_counts().unwrap();
+        assert_eq!((counts.by_socket, counts.broken), (0, 0), "{counts:?}");
     }
 }
 

@@ -1,0 +1,91 @@
+//! A device's port as it is now: its addresses move when its interface's do, and its number and MTU when its network changes.
+
+use std::ptr::NonNull;
+
+use ibverbs_sys as ffi;
+
+use super::device::succeeded;
+use super::{CardChoice, RdmaError};
+
+/// `IBV_LINK_LAYER_ETHERNET`.
+const ETHERNET: u32 = 2;
+
+/// A port, with one of its addresses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Port {
+    pub(super) number: u8,
+    pub(super) gid_index: u8,
+    pub(super) gid: [u8; 16],
+    pub(super) lid: u16,
+    /// 1 to 5 for 256 to 4096 bytes.
+    pub(super) mtu: u8,
+    pub(super) is_ethernet: bool,
+}
+
+impl Port {
+    /// What was chosen of the device whose context this is, which is open.
+    pub(super) fn look(
+        context: NonNull<ffi::ibv_context>,
+        device: &str,
+        choice: &CardChoice,
+    ) -> Result<Self, RdmaError> {
+        let number = choice.port.unwrap_or(1);
+        let attributes = port_attributes(context, device, number)?;
+        let (gid_index, gid) = choose_gid(context, device, number, choice.gid)?;
+        Ok(Self {
+            number,
+            gid_index,
+            gid,
+            lid: attributes.lid,
+            // The library's numbers are 1 to 5; what it adds one day is no less than the last.
+            mtu: attributes.active_mtu.clamp(1, 5) as u8,
+            is_ethernet: u32::from(attributes.link_layer) == ETHERNET,
+        })
+    }
+}
+
+fn port_attributes(
+    context: NonNull<ffi::ibv_context>,
+    device: &str,
+    port: u8,
+) -> Result<ffi::ibv_port_attr, RdmaError> {
+    let refusal = |what| RdmaError::Port { device: device.to_owned(), port, what };
+    let mut attributes = ffi::ibv_port_attr::default();
+    // SAFETY: the context is open. The library fills the part of the attributes that its oldest version has, and they begin alike.
+    let errno = unsafe { ffi::ibv_query_port(context.as_ptr(), port, (&raw mut attributes).cast()) };
+    succeeded(errno).map_err(|_| refusal("is not there"))?;
+    match attributes.state {
+        ffi::ibv_port_state::IBV_PORT_ACTIVE => Ok(attributes),
+        _ => Err(refusal("is down; bring its link up")),
+    }
+}
+
+fn choose_gid(
+    context: NonNull<ffi::ibv_context>,
+    device: &str,
+    port: u8,
+    wanted: Option<u8>,
+) -> Result<(u8, [u8; 16]), RdmaError> {
+    let mut entries = vec![ffi::ibv_gid_entry::default(); 1024];
+    // SAFETY: the context is open, and there are as many entries of that size as is said.
+    let count = unsafe {
+        let size = size_of::<ffi::ibv_gid_entry>();
+        ffi::_ibv_query_gid_table(context.as_ptr(), entries.as_mut_ptr(), entries.len(), 0, size)
+    };
+    entries.truncate(usize::try_from(count).unwrap_or(0));
+    let of_port = entries.iter().filter(|entry| entry.port_num == u32::from(port));
+    // SAFETY: any bytes of the union are bytes of a GID.
+    let known = of_port.map(|entry| (entry, unsafe { entry.gid.raw }));
+    let chosen = match wanted {
+        Some(wanted) => known.clone().find(|(entry, _)| entry.gid_index == u32::from(wanted)),
+        None => known.min_by_key(|(entry, gid)| {
+            let is_routable = entry.gid_type == ffi::IBV_GID_TYPE_ROCE_V2;
+            let is_ipv4 = gid[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff];
+            (!is_routable, !is_ipv4, gid[..2] == [0xfe, 0x80], entry.gid_index)
+        }),
+    };
+    let index =
+        |(entry, gid): (&ffi::ibv_gid_entry, [u8; 16])| Some((u8::try_from(entry.gid_index).ok()?, gid));
+    let missing = || RdmaError::NoSuchGid { device: device.to_owned(), port, gid: wanted.unwrap_or(0) };
+    chosen.and_then(index).ok_or_else(missing)
+}
