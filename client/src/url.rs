@@ -14,7 +14,7 @@ pub enum Url {
     /// `shm://NAME`: shared memory of this machine.
     Shm(ShmAddress),
     /// `tcp://HOST:PORT`, or `tcp+unix:///absolute/path.sock`: sockets.
-    /// `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]`: sockets, and network cards for
+    /// `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&…]`: sockets, and network cards for
     /// reading.
     Tcp(TcpAddress),
 }

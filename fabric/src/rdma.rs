@@ -1,6 +1,6 @@
 //! One-sided READs by an RDMA network card, for clients that came by [`tcp`](crate::tcp).
 //!
-//! An address `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]` means the listener over TCP at that host and port, and
+//! An address `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&…]` means the listener over TCP at that host and port, and
 //! reading by network cards. A client connects as over TCP, and its requests go over that socket. Each of its endpoints opens
 //! another socket, over which both sides exchange what their cards must know ([`wire`]), and reads from then on by a reliable
 //! connected queue pair of its own, without a processor of the memory node. What cannot be read so, because it was not

@@ -55,7 +55,7 @@ impl Perftest {
             if task.verb != Verb::Cas {
                 command.arg(format!("--size={}", task.bytes));
             }
-            let CardChoice { device, port, gid } = &self.card;
+            let CardChoice { device, port, gid, .. } = &self.card;
             command.args(device.iter().map(|device| format!("--ib-dev={device}")));
             command.args(port.iter().map(|port| format!("--ib-port={port}")));
             command.args(gid.iter().map(|gid| format!("--gid-index={gid}")));

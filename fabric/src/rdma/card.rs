@@ -15,10 +15,17 @@ pub struct CardChoice {
     pub gid: Option<u8>,
     /// Number of the port, from 1.
     pub port: Option<u8>,
+    /// The traffic class of packets, over RoCE v2 that of their IP headers: a DSCP times 4. If this end has none the other's holds,
+    /// which else is 0.
+    pub traffic_class: Option<u8>,
+    /// The service level of packets, 0 to 15; over RoCE the priority of VLAN tags. As the traffic class otherwise.
+    pub service_level: Option<u8>,
+    /// Index in the port's table of partition keys; else 0.
+    pub pkey: Option<u16>,
 }
 
 impl CardChoice {
-    /// What `text` says, as `dev=NAME&gid=INDEX&port=NUMBER` in any order; nothing is a choice too.
+    /// What `text` says, as `dev=NAME&gid=INDEX&port=NUMBER&tc=CLASS&sl=LEVEL&pkey=INDEX` in any order; nothing is a choice too.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut choice = Self::default();
@@ -31,6 +38,9 @@ impl CardChoice {
                 }
                 "gid" => choice.gid.replace(value.parse().ok()?).is_some(),
                 "port" => choice.port.replace(value.parse().ok().filter(|port| *port > 0)?).is_some(),
+                "tc" => choice.traffic_class.replace(value.parse().ok()?).is_some(),
+                "sl" => choice.service_level.replace(value.parse().ok().filter(|sl| *sl < 16)?).is_some(),
+                "pkey" => choice.pkey.replace(value.parse().ok()?).is_some(),
                 _ => return None,
             };
             if repeated {
@@ -44,11 +54,14 @@ impl CardChoice {
 impl fmt::Display for CardChoice {
     /// As in an address, with its `?`; nothing if nothing is said.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device, gid, port } = self;
+        let Self { device, gid, port, traffic_class, service_level, pkey } = self;
         let parts = [
             device.as_ref().map(|device| format!("dev={device}")),
             gid.map(|gid| format!("gid={gid}")),
             port.map(|port| format!("port={port}")),
+            traffic_class.map(|class| format!("tc={class}")),
+            service_level.map(|level| format!("sl={level}")),
+            pkey.map(|pkey| format!("pkey={pkey}")),
         ];
         for (at, part) in parts.into_iter().flatten().enumerate() {
             f.write_str(if at == 0 { "?" } else { "&" })?;
@@ -64,12 +77,31 @@ mod tests {
 
     #[test]
     fn choices_read_back_as_written() {
-        for text in ["", "dev=mlx5_0", "dev=rxe0&gid=1", "dev=rxe0&gid=1&port=2", "port=1"] {
+        for text in [
+            "",
+            "dev=mlx5_0",
+            "dev=rxe0&gid=1",
+            "dev=rxe0&gid=1&port=2",
+            "port=1",
+            "dev=mlx5_0&tc=106&sl=3&pkey=1",
+        ] {
             let choice = CardChoice::parse(text).unwrap();
             let expected = if text.is_empty() { String::new() } else { format!("?{text}") };
             assert_eq!(choice.to_string(), expected);
         }
-        for text in ["dev", "dev=", "dev=a b", "gid=256", "gid=x", "port=0", "mtu=1", "gid=1&gid=2"] {
+        for text in [
+            "dev",
+            "dev=",
+            "dev=a b",
+            "gid=256",
+            "gid=x",
+            "port=0",
+            "mtu=1",
+            "gid=1&gid=2",
+            "sl=16",
+            "tc=256",
+            "pkey=-1",
+        ] {
             assert_eq!(CardChoice::parse(text), None, "{text}");
         }
     }

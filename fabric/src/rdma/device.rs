@@ -20,12 +20,12 @@ pub(crate) struct Device {
     domain: NonNull<ffi::ibv_pd>,
     pub(super) name: String,
     /// What was asked for: what is used of the port may change.
-    choice: CardChoice,
+    pub(super) choice: CardChoice,
     /// As it was when the device was opened.
     found: Port,
     /// READs and atomics outstanding, as the one that asks and as the one that answers.
-    pub(super) initiator_depth: u32,
-    pub(super) responder_depth: u32,
+    pub(super) initiator_depth: u16,
+    pub(super) responder_depth: u16,
     /// Whether it is the kernel's Soft-RoCE.
     pub(super) is_soft: bool,
     events: Events,
@@ -126,7 +126,7 @@ impl Device {
         })?;
         std::mem::forget(opened);
         // At least 1 and at most 16.
-        let depth = |most: i32| most.clamp(1, MOST_OUTSTANDING) as u32;
+        let depth = |most: i32| most.clamp(1, MOST_OUTSTANDING) as u16;
         Ok(Self {
             context,
             domain,
@@ -144,7 +144,8 @@ impl Device {
     /// What was opened.
     pub(crate) fn choice(&self) -> CardChoice {
         let Port { number, gid_index, .. } = self.found;
-        CardChoice { device: Some(self.name.clone()), gid: Some(gid_index), port: Some(number) }
+        let (device, gid, port) = (Some(self.name.clone()), Some(gid_index), Some(number));
+        CardChoice { device, gid, port, ..self.choice.clone() }
     }
 
     /// Its port as it is now.

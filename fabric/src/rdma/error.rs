@@ -63,6 +63,21 @@ pub enum RdmaError {
         /// The index asked for.
         gid: u8,
     },
+    /// No such entry in the port's table.
+    #[error(
+        "port {port} of {device} has no partition key at index {pkey}, only {entries}; \
+         /sys/class/infiniband/{device}/ports/{port}/pkeys has them"
+    )]
+    NoSuchPkey {
+        /// The device.
+        device: String,
+        /// The port.
+        port: u8,
+        /// The index asked for.
+        pkey: u16,
+        /// How many there are.
+        entries: u16,
+    },
     /// Memory could not be registered.
     #[error("{bytes} bytes of memory cannot be registered with {device}: {source}. {remedy}")]
     Registration {

@@ -5,10 +5,14 @@ use std::ptr::NonNull;
 use ibverbs_sys as ffi;
 
 use super::device::succeeded;
+use super::wire::End;
 use super::{CardChoice, RdmaError};
 
 /// `IBV_LINK_LAYER_ETHERNET`.
 const ETHERNET: u32 = 2;
+
+/// `IBV_QPF_GRH_REQUIRED`.
+const GRH_REQUIRED: u8 = 1;
 
 /// A port, with one of its addresses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +24,8 @@ pub(super) struct Port {
     /// 1 to 5 for 256 to 4096 bytes.
     pub(super) mtu: u8,
     pub(super) is_ethernet: bool,
+    /// Whether its packets need a global header in any case.
+    pub(super) wants_global: bool,
 }
 
 impl Port {
@@ -31,6 +37,10 @@ impl Port {
     ) -> Result<Self, RdmaError> {
         let number = choice.port.unwrap_or(1);
         let attributes = port_attributes(context, device, number)?;
+        if let Some(pkey) = choice.pkey.filter(|pkey| *pkey >= attributes.pkey_tbl_len) {
+            let (device, entries) = (device.to_owned(), attributes.pkey_tbl_len);
+            return Err(RdmaError::NoSuchPkey { device, port: number, pkey, entries });
+        }
         let (gid_index, gid) = choose_gid(context, device, number, choice.gid)?;
         Ok(Self {
             number,
@@ -40,7 +50,30 @@ impl Port {
             // The library's numbers are 1 to 5; what it adds one day is no less than the last.
             mtu: attributes.active_mtu.clamp(1, 5) as u8,
             is_ethernet: u32::from(attributes.link_layer) == ETHERNET,
+            wants_global: attributes.flags & GRH_REQUIRED != 0,
         })
+    }
+}
+
+impl Port {
+    /// Whether packets to an address need a global header: over Ethernet, where the port asks for it, and to other subnets, which are
+    /// the first half of an address.
+    fn needs_global(&self, other: &[u8; 16]) -> bool {
+        self.is_ethernet || self.wants_global || self.gid[..8] != other[..8]
+    }
+
+    /// How packets get from here to the other end, as was asked for on this side or the other.
+    pub(super) fn way_to(&self, other: &End, asked: &CardChoice) -> ffi::ibv_ah_attr {
+        let mut way = ffi::ibv_ah_attr { port_num: self.number, dlid: other.lid, ..Default::default() };
+        way.sl = asked.service_level.unwrap_or(other.service_level);
+        if self.needs_global(&other.gid) {
+            way.is_global = 1;
+            way.grh.dgid = ffi::ibv_gid { raw: other.gid };
+            way.grh.sgid_index = self.gid_index;
+            way.grh.hop_limit = 64;
+            way.grh.traffic_class = asked.traffic_class.unwrap_or(other.traffic_class);
+        }
+        way
     }
 }
 
@@ -88,4 +121,51 @@ fn choose_gid(
         |(entry, gid): (&ffi::ibv_gid_entry, [u8; 16])| Some((u8::try_from(entry.gid_index).ok()?, gid));
     let missing = || RdmaError::NoSuchGid { device: device.to_owned(), port, gid: wanted.unwrap_or(0) };
     chosen.and_then(index).ok_or_else(missing)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PORT: Port = Port {
+        number: 2,
+        gid_index: 3,
+        gid: [1; 16],
+        lid: 4,
+        mtu: 5,
+        is_ethernet: false,
+        wants_global: false,
+    };
+
+    fn end(gid: [u8; 16]) -> End {
+        End { number: 1, sequence: 1, gid, lid: 9, mtu: 5, depth: 1, service_level: 3, traffic_class: 106 }
+    }
+
+    #[test]
+    fn global_headers_are_for_ethernet_other_subnets_and_ports_that_ask() {
+        let mut neighbour = [1; 16];
+        neighbour[15] = 7;
+        let mut stranger = [1; 16];
+        stranger[7] = 7;
+        for (port, gid, is_global) in [
+            (PORT, neighbour, 0),
+            (PORT, stranger, 1),
+            (Port { wants_global: true, ..PORT }, neighbour, 1),
+            (Port { is_ethernet: true, ..PORT }, neighbour, 1),
+        ] {
+            let way = port.way_to(&end(gid), &CardChoice::default());
+            assert_eq!((way.is_global, way.dlid, way.port_num), (is_global, 9, 2), "{port:?}");
+            assert_eq!((way.grh.sgid_index, way.grh.traffic_class), (3 * is_global, 106 * is_global));
+        }
+    }
+
+    #[test]
+    fn class_and_level_are_those_of_this_end_or_else_the_others() {
+        let port = Port { is_ethernet: true, ..PORT };
+        let of = |text| {
+            let way = port.way_to(&end([1; 16]), &CardChoice::parse(text).expect("a choice"));
+            (way.sl, way.grh.traffic_class)
+        };
+        assert_eq!([of(""), of("sl=0"), of("tc=8"), of("tc=8&sl=5")], [(3, 106), (0, 106), (3, 8), (5, 8)]);
+    }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use ibverbs_sys as ffi;
 
-use super::RdmaError;
 use super::completion::{CompletionQueue, Done};
 use super::device::{Device, succeeded};
 use super::port::Port;
 use super::wire::End;
+use super::{CardChoice, RdmaError};
 use crate::random::random_bits;
 
 /// Work requests of one list, and of the queue.
@@ -119,7 +119,17 @@ impl QueuePair {
         let Port { gid, lid, mtu, .. } = self.port;
         // SAFETY: the pair lives, and its number does not change.
         let number = unsafe { self.pair.as_ref().qp_num };
-        End { number, sequence: self.sequence, gid, lid, mtu, depth: self.device.initiator_depth }
+        let CardChoice { service_level, traffic_class, .. } = self.device.choice;
+        End {
+            number,
+            sequence: self.sequence,
+            gid,
+            lid,
+            mtu,
+            depth: self.device.initiator_depth,
+            service_level: service_level.unwrap_or(0),
+            traffic_class: traffic_class.unwrap_or(0),
+        }
     }
 
     /// Whether the device has told of something that ends its use.
@@ -129,7 +139,7 @@ impl QueuePair {
     }
 
     /// Connects it to the other end, with `outstanding` READs of this side and `answered` of the other.
-    pub(super) fn connect(&mut self, other: &End, outstanding: u32, answered: u32) -> Result<(), RdmaError> {
+    pub(super) fn connect(&mut self, other: &End, outstanding: u16, answered: u16) -> Result<(), RdmaError> {
         use ffi::{ibv_access_flags as access, ibv_qp_attr_mask as mask, ibv_qp_state as state};
         let (port, is_soft) = (self.port, self.device.is_soft);
         let rights = access::IBV_ACCESS_REMOTE_READ
@@ -138,6 +148,7 @@ impl QueuePair {
         let initial = ffi::ibv_qp_attr {
             qp_state: state::IBV_QPS_INIT,
             port_num: port.number,
+            pkey_index: self.device.choice.pkey.unwrap_or(0),
             qp_access_flags: rights.0,
             ..Default::default()
         };
@@ -145,24 +156,17 @@ impl QueuePair {
             mask::IBV_QP_STATE | mask::IBV_QP_PKEY_INDEX | mask::IBV_QP_PORT | mask::IBV_QP_ACCESS_FLAGS;
         self.modify(initial, which, "preparing a queue pair")?;
 
-        let depth = |depth: u32| u8::try_from(depth).unwrap_or(u8::MAX);
-        let mut receiving = ffi::ibv_qp_attr {
+        let depth = |depth: u16| u8::try_from(depth).unwrap_or(u8::MAX);
+        let receiving = ffi::ibv_qp_attr {
             qp_state: state::IBV_QPS_RTR,
             path_mtu: u32::from(port.mtu.min(other.mtu)),
             dest_qp_num: other.number,
             rq_psn: other.sequence,
             max_dest_rd_atomic: depth(answered),
             min_rnr_timer: 12,
+            ah_attr: port.way_to(other, &self.device.choice),
             ..Default::default()
         };
-        receiving.ah_attr.port_num = port.number;
-        receiving.ah_attr.dlid = other.lid;
-        if port.is_ethernet {
-            receiving.ah_attr.is_global = 1;
-            receiving.ah_attr.grh.dgid = ffi::ibv_gid { raw: other.gid };
-            receiving.ah_attr.grh.sgid_index = port.gid_index;
-            receiving.ah_attr.grh.hop_limit = 64;
-        }
         let which = mask::IBV_QP_STATE
             | mask::IBV_QP_AV
             | mask::IBV_QP_PATH_MTU

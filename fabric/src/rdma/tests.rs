@@ -224,7 +224,16 @@ fn rdma_a_queue_that_is_full_says_so_and_overruns_nothing() {
 fn an_mtu_that_there_is_not_is_refused() {
     use super::wire::Request;
     for mtu in [0, 6, 255] {
-        let end = End { number: 1, sequence: 1, gid: [0; 16], lid: 0, mtu, depth: 1 };
+        let end = End {
+            number: 1,
+            sequence: 1,
+            gid: [0; 16],
+            lid: 0,
+            mtu,
+            depth: 1,
+            service_level: 0,
+            traffic_class: 0,
+        };
         let what = Request::decode(&Request::QueuePair(end).encode()).unwrap_err();
         let error = RdmaError::Introduction { what }.to_string();
         assert!(error.contains("same version on both sides"), "{error}");

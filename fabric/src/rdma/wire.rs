@@ -9,10 +9,10 @@
 //! 16 16 its GID                               40 8  nanoseconds of the watched word's lease; 0: there is none
 //! 32 2  its LID, 0 over Ethernet              48    extents, 32 bytes each
 //! 34 1  its MTU: 1 to 5 for 256 to 4096       extent
-//! 35 1  0                                     0  4  area: 0 the region, 2 what clients may change
-//! 36 4  READs it would have outstanding       4  4  rkey
-//!                                             8  8  offset of its first byte in the area
-//!                                             16 8  bytes
+//! 35 1  its service level                     0  4  area: 0 the region, 2 what clients may change
+//! 36 2  READs it would have outstanding       4  4  rkey
+//! 38 1  its traffic class                     8  8  offset of its first byte in the area
+//! 39 1  0                                     16 8  bytes
 //!                                             24 8  address of its first byte, as a card is told
 //! ```
 //! All integers are little-endian; the GID is in the order of the network. The answer to whom cannot be served has the status 3 and
@@ -48,7 +48,11 @@ pub struct End {
     /// 1 to 5 for 256 to 4096 bytes.
     pub mtu: u8,
     /// READs and atomics outstanding.
-    pub depth: u32,
+    pub depth: u16,
+    /// Of its packets, and of the other's if that one says 0: at most 15.
+    pub service_level: u8,
+    /// As the service level.
+    pub traffic_class: u8,
 }
 
 /// Registered memory.
@@ -111,8 +115,10 @@ struct EndBytes {
     gid: [u8; 16],
     lid: U16,
     mtu: u8,
+    service_level: u8,
+    depth: U16,
+    traffic_class: u8,
     zero: u8,
-    depth: U32,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -131,8 +137,10 @@ const NO_END: EndBytes = EndBytes {
     gid: [0; 16],
     lid: U16::ZERO,
     mtu: 0,
+    service_level: 0,
+    depth: U16::ZERO,
+    traffic_class: 0,
     zero: 0,
-    depth: U32::ZERO,
 };
 
 impl End {
@@ -143,8 +151,10 @@ impl End {
             gid: self.gid,
             lid: U16::new(self.lid),
             mtu: self.mtu,
+            service_level: self.service_level,
+            depth: U16::new(self.depth),
+            traffic_class: self.traffic_class,
             zero: 0,
-            depth: U32::new(self.depth),
         }
     }
 
@@ -156,11 +166,14 @@ impl End {
             lid: bytes.lid.get(),
             mtu: bytes.mtu,
             depth: bytes.depth.get(),
+            service_level: bytes.service_level,
+            traffic_class: bytes.traffic_class,
         };
         let fits = end.number < 1 << 24
             && end.sequence < 1 << 24
             && (1..=5).contains(&end.mtu)
             && end.depth > 0
+            && end.service_level < 16
             && bytes.zero == 0;
         fits.then_some(end)
     }
@@ -260,7 +273,16 @@ impl Answer {
 mod tests {
     use super::*;
 
-    const END: End = End { number: 0x11, sequence: 0x22_3344, gid: [7; 16], lid: 5, mtu: 3, depth: 16 };
+    const END: End = End {
+        number: 0x11,
+        sequence: 0x22_3344,
+        gid: [7; 16],
+        lid: 5,
+        mtu: 3,
+        depth: 16,
+        service_level: 3,
+        traffic_class: 106,
+    };
     const EXTENT: Extent = Extent { area: 2, rkey: 9, offset: 4096, len: 64, address: 1 << 40 };
 
     #[test]
@@ -268,7 +290,7 @@ mod tests {
         let asked = Request::QueuePair(END).encode();
         let mut golden = vec![3, 0, 0, 0, 1, 0, 0, 0, 0x11, 0, 0, 0, 0x44, 0x33, 0x22, 0];
         golden.extend([7; 16]);
-        golden.extend([5, 0, 3, 0, 16, 0, 0, 0]);
+        golden.extend([5, 0, 3, 3, 16, 0, 106, 0]);
         assert_eq!(asked, golden);
         assert_eq!(asked.len(), MAX_REQUEST_BYTES);
         assert_eq!(Request::decode(&asked), Ok(Request::QueuePair(END)));
@@ -288,7 +310,12 @@ mod tests {
         other[0] = 1;
         assert!(Request::decode(&other).unwrap_err().contains("version"));
         assert!(Request::decode(&other[1..]).is_err());
-        let bad = [End { mtu: 6, ..END }, End { depth: 0, ..END }, End { number: 1 << 24, ..END }];
+        let bad = [
+            End { mtu: 6, ..END },
+            End { depth: 0, ..END },
+            End { number: 1 << 24, ..END },
+            End { service_level: 16, ..END },
+        ];
         assert!(bad.iter().all(|end| Request::decode(&Request::QueuePair(*end).encode()).is_err()));
         let bad = [
             vec![EXTENT, EXTENT],

@@ -22,7 +22,7 @@ const UNIX: &str = "tcp+unix://";
 
 /// `tcp://HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets, or
 /// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket (`tcp+unix://UID@/path.sock` if the memory node is
-/// another user's than the client's own or root's), or `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]`,
+/// another user's than the client's own or root's), or `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&…]`,
 /// the same with reading by network cards (see [`rdma`](crate::rdma)), or `tcps://HOST:PORT[?ca=FILE&cert=FILE&key=FILE]`, the
 /// same beneath TLS, where a client may name the authority that it believes, and the certificate that it shows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -240,6 +240,21 @@ fn memory_that_went_back_and_came_again_is_read_anew() {
     }
 }
 
+/// Whether packets have them only another machine could tell: `Port::way_to` has tests.
+#[test]
+#[ignore = "needs an RDMA device"]
+fn classes_levels_and_keys_are_taken_from_the_address() {
+    let node = Node::start();
+    let choosing = |choice: &str| {
+        connect(&format!("{}?{choice}", node.address).parse().unwrap(), ConnectOptions::default())
+    };
+    let connection = choosing("tc=104&sl=3&pkey=0").unwrap();
+    assert_eq!(word(&mut connection.endpoint(), 8), 0);
+    assert_eq!(connection.card_counts().unwrap().by_socket, 0);
+    let error = choosing("pkey=999").unwrap_err().to_string();
+    assert!(error.contains("no partition key at index 999") && error.contains("/pkeys"), "{error}");
+}
+
 /// Needs to be root, of a machine whose card is nobody's else: the guest.
 #[test]
 #[ignore = "needs an RDMA device"]

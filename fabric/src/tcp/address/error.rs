@@ -10,7 +10,7 @@ pub enum TcpAddressError {
     /// Not of the form expected.
     #[error(
         "`{text}` is not an address over TCP; write tcp://HOST:PORT, for example tcp://127.0.0.1:7400 or tcp://[::1]:7400, \
-         or tcps://HOST:PORT[?ca=FILE], or tcp+unix:///absolute/path.sock, or rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER]"
+         or tcps://HOST:PORT[?ca=FILE], or tcp+unix:///absolute/path.sock, or rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&tc=CLASS&sl=LEVEL&pkey=INDEX]"
     )]
     Malformed {
         /// What was given.
