@@ -44,6 +44,10 @@ impl ClientCard {
     pub(crate) fn choice(&self) -> CardChoice {
         match self.0 {}
     }
+
+    pub(crate) fn is_gone(&self) -> bool {
+        match self.0 {}
+    }
 }
 
 impl Reader {

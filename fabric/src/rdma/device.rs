@@ -153,6 +153,17 @@ impl Device {
         Port::look(self.context, &self.name, &self.choice)
     }
 
+    /// Whether it is gone for good: it may be opened anew when it is back.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_own() && self.events.is_gone(self.context, self.found.number)
+    }
+
+    /// Has it so, for tests.
+    #[cfg(test)]
+    pub(super) fn lose(&self) {
+        self.events.lose();
+    }
+
     /// Whether events have come that end the use of the device, or of the queue pair of that number.
     ///
     /// # Errors

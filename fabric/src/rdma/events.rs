@@ -3,7 +3,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use ibverbs_sys as ffi;
 use rustix::io::Errno;
@@ -47,6 +47,21 @@ impl Events {
         port: u8,
         number: Option<u32>,
     ) -> Result<(), RdmaError> {
+        self.noted(context, port).verdict(device, port, number)
+    }
+
+    /// Whether the device is gone for good: one that comes back is another.
+    pub(super) fn is_gone(&self, context: NonNull<ffi::ibv_context>, port: u8) -> bool {
+        self.noted(context, port).is_gone
+    }
+
+    /// Has it so, for tests: Soft-RoCE cannot be taken away under its users, which other drivers allow.
+    #[cfg(test)]
+    pub(super) fn lose(&self) {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner).is_gone = true;
+    }
+
+    fn noted(&self, context: NonNull<ffi::ibv_context>, port: u8) -> MutexGuard<'_, State> {
         // What was noted stays true if another thread panicked meanwhile.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(mut event) = next(context) {
@@ -54,7 +69,7 @@ impl Events {
             // SAFETY: it came from ibv_get_async_event and is acknowledged once; until then what it names cannot be destroyed.
             unsafe { ffi::ibv_ack_async_event(&mut event) };
         }
-        state.verdict(device, port, number)
+        state
     }
 }
 
@@ -63,7 +78,7 @@ impl State {
     fn verdict(&mut self, device: &str, port: u8, number: Option<u32>) -> Result<(), RdmaError> {
         let happened = |event: String, remedy| RdmaError::Event { device: device.to_owned(), event, remedy };
         if self.is_gone {
-            let remedy = "bring it back, look at the kernel's messages, and start again";
+            let remedy = "look at the kernel's messages; when it is back it is opened anew";
             return Err(happened("the device is gone".to_owned(), remedy));
         }
         if self.port_is_down {
@@ -135,7 +150,6 @@ mod tests {
         state.verdict("mlx5_0", 1, Some(7)).expect_err("its use ended").to_string()
     }
 
-    /// Soft-RoCE cannot be taken away under its users, which other drivers allow.
     #[test]
     fn a_device_that_is_gone_stays_so_and_another_port_that_is_down_is_nobodys_business() {
         let mut state = State::default();
@@ -149,7 +163,7 @@ mod tests {
             state.note(&event(after, 1), 1);
             assert_eq!(
                 told(&mut state),
-                "mlx5_0: the device is gone; bring it back, look at the kernel's messages, and start again"
+                "mlx5_0: the device is gone; look at the kernel's messages; when it is back it is opened anew"
             );
         }
     }

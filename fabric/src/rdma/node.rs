@@ -14,7 +14,8 @@ use crate::memory::{Registered, SharedMemory};
 /// The card of a memory node.
 #[derive(Debug)]
 pub(crate) struct NodeCard {
-    device: Arc<Device>,
+    /// Opened anew when it has gone.
+    device: Mutex<Arc<Device>>,
     /// Those whose regions somebody can still ask for.
     regions: Mutex<Vec<Arc<RegisteredRegion>>>,
 }
@@ -45,7 +46,17 @@ impl Drop for PeerQueuePair {
 impl NodeCard {
     /// The card of that choice.
     pub(crate) fn open(choice: &CardChoice) -> Result<Self, RdmaError> {
-        Ok(Self { device: Arc::new(Device::open(choice)?), regions: Mutex::default() })
+        Ok(Self { device: Mutex::new(Arc::new(Device::open(choice)?)), regions: Mutex::default() })
+    }
+
+    /// The device, as it is there now.
+    pub(super) fn device(&self) -> Result<Arc<Device>, RdmaError> {
+        // Replaced in one assignment.
+        let mut device = self.device.lock().unwrap_or_else(PoisonError::into_inner);
+        if device.is_gone() {
+            *device = Arc::new(Device::open(&device.choice)?);
+        }
+        Ok(Arc::clone(&device))
     }
 
     /// Answers a client's card. What is held for its socket is the node's end of its queue pair.
@@ -60,8 +71,9 @@ impl NodeCard {
             Request::QueuePair(other) => {
                 // The one before it goes first: a client has one for each of its sockets.
                 *held = None;
-                let region = self.region(areas.region, areas.backed_end, Rights::RemoteRead);
-                let (pair, end) = self.connect(&other)?;
+                let device = self.device()?;
+                let region = self.region(&device, areas.region, areas.backed_end, Rights::RemoteRead);
+                let (pair, end) = connect(&device, &other)?;
                 *held = Some(PeerQueuePair { _pair: pair, region, known: Vec::new() });
                 Some(end)
             }
@@ -80,7 +92,8 @@ impl NodeCard {
         // Those who cannot have it do without.
         let failed_too = areas.scratch.and_then(|scratch| {
             let whole = scratch.share_backed_end();
-            self.region(scratch, &whole, Rights::RemoteChange).tell(2, &mut told)
+            let device = held.region.device();
+            self.region(device, scratch, &whole, Rights::RemoteChange).tell(2, &mut told)
         });
         let new = [failed, failed_too].into_iter().flatten().find(|(_, is_new)| *is_new);
         held.now_knows(told.known);
@@ -88,17 +101,10 @@ impl NodeCard {
         Ok(CardAnswer { bytes, trouble: new.map(|(trouble, _)| trouble) })
     }
 
-    fn connect(&self, other: &End) -> Result<(QueuePair, End), RdmaError> {
-        let mut pair = QueuePair::new(&self.device, false)?;
-        let answered = other.depth.min(self.device.responder_depth);
-        pair.connect(other, 1, answered)?;
-        let end = End { depth: answered, ..pair.end() };
-        Ok((pair, end))
-    }
-
     /// What is registered of a memory, for all clients together. Nothing is, to begin with.
     fn region(
         &self,
+        device: &Arc<Device>,
         memory: &Arc<SharedMemory>,
         backed_end: &Arc<AtomicU64>,
         rights: Rights,
@@ -106,19 +112,32 @@ impl NodeCard {
         // Given back after the lock.
         let _left: Vec<_>;
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_it = |region: &RegisteredRegion| {
+            Arc::ptr_eq(&region.memory, memory) && Arc::ptr_eq(region.device(), device)
+        };
         // Nobody can ask for one that only the card still has, and what it has pinned goes with it.
         let is_left = |region: &mut Arc<RegisteredRegion>| {
-            let is_used = Arc::strong_count(region) > 1 || region.rights == Rights::RemoteChange;
-            !Arc::ptr_eq(&region.memory, memory) && !is_used
+            let stays = region.rights == Rights::RemoteChange && Arc::ptr_eq(region.device(), device);
+            let is_used = Arc::strong_count(region) > 1 || stays;
+            !is_it(region) && !is_used
         };
         _left = regions.extract_if(.., is_left).collect();
-        if let Some(known) = regions.iter().find(|region| Arc::ptr_eq(&region.memory, memory)) {
+        if let Some(known) = regions.iter().find(|region| is_it(region)) {
             return Arc::clone(known);
         }
-        let region = Arc::new(RegisteredRegion::new(&self.device, memory, backed_end, rights));
+        let region = Arc::new(RegisteredRegion::new(device, memory, backed_end, rights));
         let registered: Arc<dyn Registered> = Arc::clone(&region) as _;
         memory.registrations().enter(&registered);
         regions.push(Arc::clone(&region));
         region
     }
+}
+
+/// The memory node's end for that other one.
+fn connect(device: &Arc<Device>, other: &End) -> Result<(QueuePair, End), RdmaError> {
+    let mut pair = QueuePair::new(device, false)?;
+    let answered = other.depth.min(device.responder_depth);
+    pair.connect(other, 1, answered)?;
+    let end = End { depth: answered, ..pair.end() };
+    Ok((pair, end))
 }

@@ -144,6 +144,11 @@ impl RegisteredRegion {
         }
     }
 
+    /// What it is registered with.
+    pub(super) fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
     fn lock(&self) -> MutexGuard<'_, Pieces> {
         // What was registered stays so if making more of it panics.
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)

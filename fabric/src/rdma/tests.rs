@@ -258,6 +258,26 @@ fn rdma_too_low_a_limit_of_locked_memory_is_told_with_the_command() {
     MemoryRegion::register(&device, &memory, 0, LEN as u64, Rights::Landing).unwrap();
 }
 
+#[test]
+#[ignore = "needs an RDMA device"]
+fn rdma_a_device_that_was_gone_is_opened_anew() {
+    let node = Node::start();
+    let mut before = node.reader().unwrap();
+    let lost = node.card.device().unwrap();
+    lost.lose();
+    let error = QueuePair::new(&lost, true).unwrap_err().to_string();
+    assert!(error.contains("opened anew"), "{error}");
+    // Those who have it stay with it, until they find out.
+    assert!(run(&mut before, [8].into_iter()).0.is_ok());
+    let other = Node { held: Arc::default(), ..node.clone() };
+    assert_eq!(run(&mut other.reader().unwrap(), [8, 16].into_iter()).0.unwrap(), [8, 16]);
+    assert!(!Arc::ptr_eq(&lost, &node.card.device().unwrap()));
+    // What was registered with it is withdrawn with the rest.
+    node.region.set_backed_end(0);
+    node.region.discard_from(0).unwrap();
+    assert!(matches!(run(&mut before, [64].into_iter()).0, Err(Miss::Broken(_))));
+}
+
 /// Needs to be root, of a machine whose card is nobody's else: the guest.
 #[test]
 #[ignore = "needs an RDMA device"]

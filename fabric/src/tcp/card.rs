@@ -14,7 +14,7 @@ use crate::rdma::{CardChoice, ClientCard, Introduction, RdmaError, Tallies};
 #[derive(Debug)]
 pub(super) struct SharedCard {
     choice: CardChoice,
-    /// Opened when it is needed first, and again if it could not be.
+    /// Opened when it is needed first, and again if it could not be or has gone.
     card: Mutex<Option<Arc<ClientCard>>>,
     pub(super) tallies: Arc<Tallies>,
     /// Why the connection began without it.
@@ -31,7 +31,7 @@ impl SharedCard {
     pub(super) fn card(&self) -> Result<Arc<ClientCard>, FabricError> {
         // Set in one assignment.
         let mut card = self.card.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(card) = &*card {
+        if let Some(card) = card.as_ref().filter(|card| !card.is_gone()) {
             return Ok(Arc::clone(card));
         }
         Ok(Arc::clone(card.insert(Arc::new(ClientCard::open(&self.choice)?))))
