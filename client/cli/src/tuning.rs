@@ -41,8 +41,8 @@ impl Fabric {
 
 #[derive(Debug, Args)]
 pub(crate) struct Tuning {
-    /// Choose form of groups, epsilon, fill and bits of fingerprints, those that are not given, so that a lookup takes the least time;
-    /// what is chosen is told, and why
+    /// Choose the parameters that are not given (form of groups, epsilon, fill, fingerprint bits) so
+    /// that lookups take the least time, and print the choice with its reasons
     #[arg(long, value_enum, value_name = "HOW")]
     tune: Option<Tune>,
 
@@ -50,12 +50,13 @@ pub(crate) struct Tuning {
     #[arg(long, value_enum, value_name = "FABRIC", requires = "tune")]
     tune_for: Option<Fabric>,
 
-    /// With --tune: lookups that are under way at a time at the memory node, of all compute nodes; bytes are dear where these are many
+    /// With --tune: how many lookups are in flight at the memory node, from all compute nodes; with
+    /// many, plans that read fewer bytes are preferred
     #[arg(long, value_name = "N", default_value_t = 1, requires = "tune")]
     tune_concurrency: u32,
 
-    /// With --tune: bytes of a compute node for all that it keeps of the table, such as 64MiB [default: as many as there is use
-    /// for]
+    /// With --tune: memory that a compute node may spend on this table, such as 64MiB [default: no
+    /// limit]
     #[arg(long, value_name = "BYTES", requires = "tune")]
     tune_budget: Option<ByteSize>,
 
