@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! fpcache-memserver --listen tcp://127.0.0.1:7400 &
-//! fpcache-cli --memserver tcp://127.0.0.1:7400 load ipv4
+//! fpcache-cli --url tcp://127.0.0.1:7400 load ipv4
 //! cargo run --release -p fpcache-client --features tokio --example service -- tcp://127.0.0.1:7400 127.0.0.1:8080
 //! curl http://127.0.0.1:8080/16777216
 //! ```
