@@ -64,11 +64,7 @@ impl TableFormat {
     pub(crate) fn parse(self, text: &str) -> anyhow::Result<Vec<u8>> {
         let value = match self.kind {
             Kind::Int => {
-                let number = number(text).map_err(|why| {
-                    anyhow!(
-                        "value `{text}`: {why}; use --format text or hex for a value that is not a number"
-                    )
-                })?;
+                let number = number(text).map_err(|why| self.no_number(text, &why))?;
                 let bytes = number.to_le_bytes();
                 let len = self.len.unwrap_or(8);
                 let (low, high) = bytes.split_at(len.min(8));
@@ -89,6 +85,22 @@ impl TableFormat {
             );
         }
         Ok(value)
+    }
+
+    /// A text where a number was expected. Where values have a fixed length another format would be
+    /// refused for the length, so that it is no remedy.
+    fn no_number(self, text: &str, why: &str) -> anyhow::Error {
+        match self.len {
+            Some(len) if !text.starts_with(|c: char| c.is_ascii_digit()) => anyhow!(
+                "value `{text}` is not a number; values of this table have {}: pass a number, or create a table for texts \
+                 with `fpcache-cli create --table NAME --value-bytes vary`",
+                counted(len as u64, "byte")
+            ),
+            Some(_) => anyhow!("value `{text}`: {why}"),
+            None => anyhow!(
+                "value `{text}`: {why}; use --format text or hex for a value that is not a number"
+            ),
+        }
     }
 
     /// Whether values are printed as text by default: their length varies, and no other format was
@@ -217,6 +229,20 @@ mod tests {
             let error = format(kind, &vec![0; len]).parse(text).expect_err(text).to_string();
             assert!(error.contains(part), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_text_where_numbers_are_is_told_what_tables_take_texts() {
+        let refused = |len: Option<usize>, text: &str| {
+            let format = Format { format: Some(Kind::Int) }.of(len);
+            format.parse(text).expect_err(text).to_string()
+        };
+        let error = refused(Some(8), "hello");
+        assert!(error.contains("8 bytes") && error.contains("--value-bytes vary"), "{error}");
+        assert!(!error.contains("--format"), "it would fail for the length: {error}");
+        let error = refused(Some(8), "18446744073709551616");
+        assert!(error.contains("too large") && !error.contains("texts"), "{error}");
+        assert!(refused(None, "hello").contains("--format text"));
     }
 
     #[test]

@@ -52,7 +52,7 @@ fn values_that_do_not_fit_the_table_are_refused() {
         ("put 1 4294967296", "does not fit"),
         ("insert 1 a --format text", "1 byte,"),
         ("update 1 0102 --format hex", "2 bytes"),
-        ("put 1 one", "--format text"),
+        ("put 1 one", "--value-bytes vary"),
         ("create", "other parameters"),
     ] {
         let (_, err) = node.ends_with(2, line);

@@ -96,7 +96,7 @@ fn what_is_mistyped_is_told_with_what_was_meant() {
     node.ends_with(0, "load sequential:100");
     node.ends_with(0, "put 100 0");
     for (line, parts) in [
-        ("put 7 hello", &["hello", "--format text"][..]),
+        ("put 7 hello", &["hello", "8 bytes", "--value-bytes vary"][..]),
         ("load ipv6", &["did you mean `ipv4`"]),
         ("scan --from 9 --to 5", &["from 9 to 5", "before it begins"]),
         ("scan 9 --to 5", &["from 9 to 5"]),
