@@ -206,6 +206,7 @@ external values: every slot is read, 256 KiB per round trip; 29 bytes per key wi
     #[command(after_help = "Examples:
   (umask 077; echo \"write $(fpcache-cli token new)\" >> tokens)
   fpcache-memserver --listen tcp://0.0.0.0:7400 --token-file tokens
+  fpcache-cli token new --json
 
 The memory node's file has one line per token, `write TOKEN` or `read TOKEN`. A client has its token in a file, named by --token-file
 or FPCACHE_TOKEN_FILE, or in FPCACHE_TOKEN; the word before it is optional there.")]

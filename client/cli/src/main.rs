@@ -59,22 +59,27 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
+    let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
+    let ended = run_any(arguments, is_named, &mut output);
+    // What a command that has failed has told is whole all the same.
+    let finished = output.end_begun_array().and_then(|()| output.finish());
+    let outcome = ended?;
+    finished?;
+    Ok(outcome)
+}
+
+fn run_any(arguments: &Arguments, is_named: bool, output: &mut Output) -> anyhow::Result<Outcome> {
     let Arguments { url, table, deadline, token_file, .. } = arguments;
+    // No memory node is asked.
     if let Command::Token(command) = &arguments.command {
-        return command.run();
+        return command.run(output);
     }
     let token = token_file.as_deref().map(Token::from_file).transpose()?;
     let place = Place { url: url.clone(), table: *table, deadline: *deadline, token };
     if let Some(wait) = arguments.wait {
         wait_for_node_with(url, place.config().with_wait(wait))?;
     }
-    let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
-    let ended = carry_out_any(&place, &arguments.command, is_named, &mut output);
-    // What a command that has failed has told is whole all the same.
-    let finished = output.end_begun_array().and_then(|()| output.finish());
-    let outcome = ended?;
-    finished?;
-    Ok(outcome)
+    carry_out_any(&place, &arguments.command, is_named, output)
 }
 
 fn carry_out_any(

@@ -2,8 +2,9 @@
 
 use clap::{Args, Subcommand};
 use fpcache_client::Token;
+use serde_json::json;
 
-use crate::output::Outcome;
+use crate::output::{Outcome, Output};
 
 /// What is done about tokens.
 #[derive(Debug, Args)]
@@ -19,9 +20,15 @@ enum What {
 }
 
 impl TokenCommand {
-    pub(crate) fn run(&self) -> anyhow::Result<Outcome> {
+    pub(crate) fn run(&self, output: &mut Output) -> anyhow::Result<Outcome> {
         match self.what {
-            What::New => println!("{}", Token::random()?.reveal()),
+            What::New => {
+                let token = Token::random()?.reveal();
+                match output.is_json() {
+                    true => output.document(&json!({ "token": token }))?,
+                    false => output.line(token)?,
+                }
+            }
         }
         Ok(Outcome::Done)
     }

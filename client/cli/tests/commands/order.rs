@@ -80,6 +80,8 @@ fn a_closed_pipe_changes_no_exit_code() {
         (1, &format!("get {many} 50000")),
         (1, "del 5 50000 --json"),
         (2, "get nothing"),
+        (0, "token new"),
+        (0, "token new --json"),
     ] {
         let mut child = command()
             .args(["--url", &node.url])

@@ -148,6 +148,9 @@ fn a_new_token_is_printed_and_is_another_one_each_time() {
     };
     let (one, other) = (make(), make());
     assert!(one.len() == 65 && one.trim().chars().all(|c| c.is_ascii_hexdigit()) && one != other, "{one}");
+    let output = command().args(["token", "new", "--json"]).output().unwrap();
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["token"].as_str().unwrap().len(), 64, "{told}");
     let refused =
         command().args(["--url", "tcp://127.0.0.1:1", "--token-file", "/", "tables"]).output().unwrap();
     assert_eq!(refused.status.code(), Some(2));
