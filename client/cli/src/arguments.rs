@@ -112,7 +112,7 @@ pub(crate) enum Command {
   fpcache-cli update 7 44 --if-token 0x1c0ffee00000001")]
     Update(Update),
     /// Remove keys
-    #[command(after_help = "Examples:
+    #[command(visible_alias = "delete", after_help = "Examples:
   fpcache-cli del 7
   fpcache-cli del 7 8 0x2a --json")]
     Del(Delete),

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use fpcache_client::{Answers, KeyRef, RecordShape, RecordToken, TableClient};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(crate) struct Get {
 
     /// Write the raw value of one key to this file, or - for standard output. If standard output is
     /// not a terminal, values of variable length are always written raw, unless --format is given
-    #[arg(long, value_name = "PATH", conflicts_with = "format")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["format", "json", "json_strings"])]
     output: Option<PathBuf>,
 
     #[command(flatten)]
@@ -79,6 +79,8 @@ impl Get {
         path: &Path,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
+        // Of options before the command clap does not see that they conflict with its own.
+        ensure!(!output.is_json(), "--output writes the raw value: omit --json and --json-strings");
         let [key] = keys else { bail!("--output takes one key, but {} were given", keys.len()) };
         let key: &K::Key = key.borrow();
         let Some(value) = client.get(KeyRef::<K>(key))? else {

@@ -39,7 +39,9 @@ fn records_are_made_changed_and_removed() {
     let deleted = node.json(1, "del 7 9 8 --json");
     let done: Vec<bool> = deleted.as_array().unwrap().iter().map(|d| d["done"].as_bool().unwrap()).collect();
     assert_eq!(done, [true, false, true]);
-    assert_eq!(node.ends_with(1, "del 7").1, "key 7 is absent\n");
+    for name in ["del", "delete"] {
+        assert_eq!(node.ends_with(1, &format!("{name} 7")).1, "key 7 is absent\n");
+    }
     assert_eq!(node.json(0, "insert 7 7 --json")["done"], true);
     assert_eq!(node.json(1, "insert 7 7 --json")["done"], false);
 }
@@ -113,6 +115,8 @@ fn long_values_go_from_files_to_files() {
         (vec!["put", "long", "text", "--value-file", &from], "--value-file"),
         (vec!["put", "long"], "VALUE"),
         (vec!["get", "long", "short", "--output", &to], "one key"),
+        (vec!["get", "long", "--output", &to, "--json"], "--json"),
+        (vec!["--json-strings", "get", "long", "--output", &to], "--json-strings"),
         (vec!["create", "--value-bytes", "vary:some"], "vary:200"),
     ] {
         let output = node.run(&arguments);
