@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod causes;
 mod change;
 mod count;
 mod create;
@@ -52,7 +53,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Wrong) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {error:#}");
+            eprintln!("error: {}", causes::in_one_line(&error));
             ExitCode::from(2)
         }
     }

@@ -1,5 +1,6 @@
 //! `fpcache-memserver`: a memory node as a daemon.
 
+mod causes;
 mod log;
 mod sockets;
 
@@ -208,7 +209,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {error:#}");
+            let _ = writeln!(io::stderr(), "error: {}", causes::in_one_line(&error));
             // As for wrong usage, and as the other programs have it.
             ExitCode::from(2)
         }
