@@ -1,7 +1,7 @@
 //! The tables of a memory node: listing, creating and dropping them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
@@ -95,6 +95,24 @@ impl Tables {
     pub(crate) fn at(url: Url, token: Option<Token>, deadline: Duration) -> Result<Self, FabricError> {
         let connection = Mutex::new(AnyConnection::reach(&url, token, Deadline::after(deadline))?);
         Ok(Self { url, token, deadline, connection })
+    }
+
+    /// The memory node that was reached.
+    #[must_use]
+    pub fn url(&self) -> &Url {
+        &self.url
+    }
+
+    /// Asks the memory node's processor for an answer that is as short with many tables as with
+    /// none, and returns the time until it came: for checks of its health.
+    ///
+    /// # Errors
+    /// No answer within the deadline, or the memory node is gone.
+    pub fn ping(&self) -> Result<Duration, ClientError> {
+        let after = TableName::from_bytes(&[b'z'; TableName::MAX]).ok();
+        let started = Instant::now();
+        self.call(&TablesRequest::List { after }, |body| Ok(TablesPage::decode(body)?))?;
+        Ok(started.elapsed())
     }
 
     /// All tables. One request per 512 tables.

@@ -13,6 +13,7 @@ use crate::create::Create;
 use crate::get::Get;
 use crate::load::Load;
 use crate::nearest::{End, Nearest};
+use crate::ping::Ping;
 use crate::scan::Scan;
 use crate::tables::DropTable;
 use crate::token::TokenCommand;
@@ -71,6 +72,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-cli scan --prefix zeb --table words
   fpcache-cli tables
   fpcache-cli drop words --yes
+  fpcache-cli ping
   fpcache-cli --url shm://second --json stats
   fpcache-cli --url tcp://127.0.0.1:7400 --wait 10s tables
   fpcache-cli verify ipv4
@@ -112,9 +114,12 @@ pub(crate) enum Command {
   fpcache-cli update 7 44 --if-token 0x1c0ffee00000001")]
     Update(Update),
     /// Remove keys
-    #[command(visible_alias = "delete", after_help = "Examples:
+    #[command(
+        visible_alias = "delete",
+        after_help = "Examples:
   fpcache-cli del 7
-  fpcache-cli del 7 8 0x2a --json")]
+  fpcache-cli del 7 8 0x2a --json"
+    )]
     Del(Delete),
     /// Load a data set: in bulk into an empty table, key by key into one with records
     #[command(after_help = "Examples:
@@ -187,6 +192,14 @@ external values: every slot is read, 256 KiB per round trip; 29 bytes per key wi
     /// List all tables, or the one named by --table
     #[command(after_help = "Examples:\n  fpcache-cli tables\n  fpcache-cli tables --json")]
     Tables,
+    /// Ask a memory node for an answer, and show the time that it takes
+    #[command(after_help = "Examples:
+  fpcache-cli ping
+  fpcache-cli ping --count 100 --json
+  fpcache-cli --url tcp://node-1:7400 --deadline 200ms ping
+
+Ends with 2 if there is no memory node or it does not answer in time. Of several URLs it is the first that can be reached.")]
+    Ping(Ping),
     /// List the RDMA devices of this machine, for addresses
     /// rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER
     #[command(after_help = "Examples:\n  fpcache-cli devices\n  fpcache-cli devices --json")]

@@ -20,6 +20,7 @@ mod numbers;
 mod output;
 mod over_nodes;
 mod parameters;
+mod ping;
 mod place;
 mod progress;
 mod scan;
@@ -95,6 +96,7 @@ fn carry_out_any(
         Command::Drop(drop) => drop.run(place, output),
         Command::Create(create) => create.run(place, output),
         Command::Load(load) => load.run(place, output),
+        Command::Ping(ping) => ping.run(place, output),
         command => run_on_table(place, command, output),
     }
 }
@@ -139,6 +141,7 @@ fn carry_out<K: Keys>(
         // About tables, not their records.
         Command::Create(_)
         | Command::Load(_)
+        | Command::Ping(_)
         | Command::Tables
         | Command::Devices
         | Command::Drop(_)

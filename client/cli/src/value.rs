@@ -97,9 +97,9 @@ impl TableFormat {
                 counted(len as u64, "byte")
             ),
             Some(_) => anyhow!("value `{text}`: {why}"),
-            None => anyhow!(
-                "value `{text}`: {why}; use --format text or hex for a value that is not a number"
-            ),
+            None => {
+                anyhow!("value `{text}`: {why}; use --format text or hex for a value that is not a number")
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod over_nodes;
 mod records;
 mod tables;
 mod usage;
+mod watching;
 
 use std::ffi::OsStr;
 use std::process::{Command, Output};
