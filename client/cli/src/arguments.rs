@@ -200,6 +200,12 @@ external values: every slot is read, 256 KiB per round trip; 29 bytes per key wi
 
 Ends with 2 if there is no memory node or it does not answer in time. Of several URLs it is the first that can be reached.")]
     Ping(Ping),
+    /// Print the counters of the memory node and all its tables in the format of Prometheus
+    #[command(after_help = "Examples:
+  fpcache-cli metrics
+  fpcache-cli metrics > fpcache.prom.new && mv fpcache.prom.new /var/lib/node_exporter/fpcache.prom
+  fpcache-cli metrics --json")]
+    Metrics,
     /// List the RDMA devices of this machine, for addresses
     /// rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER
     #[command(after_help = "Examples:\n  fpcache-cli devices\n  fpcache-cli devices --json")]

@@ -11,10 +11,12 @@ mod count;
 mod create;
 mod data;
 mod devices;
+mod exposition;
 mod get;
 mod hex;
 mod keys;
 mod load;
+mod metrics;
 mod nearest;
 mod numbers;
 mod output;
@@ -97,6 +99,7 @@ fn carry_out_any(
         Command::Create(create) => create.run(place, output),
         Command::Load(load) => load.run(place, output),
         Command::Ping(ping) => ping.run(place, output),
+        Command::Metrics => metrics::run(place, output),
         command => run_on_table(place, command, output),
     }
 }
@@ -142,6 +145,7 @@ fn carry_out<K: Keys>(
         Command::Create(_)
         | Command::Load(_)
         | Command::Ping(_)
+        | Command::Metrics
         | Command::Tables
         | Command::Devices
         | Command::Drop(_)

@@ -1,6 +1,10 @@
-//! Memory nodes are watched: whether they answer.
+//! Memory nodes are watched: whether they answer, and what they count.
 
-use crate::Node;
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use crate::{Node, command, text};
 
 #[test]
 fn a_ping_tells_times_or_that_there_is_no_memory_node() {
@@ -16,4 +20,75 @@ fn a_ping_tells_times_or_that_there_is_no_memory_node() {
     drop(node.serving.take());
     let (out, err) = node.ends_with(2, "ping");
     assert!(out.is_empty() && err.contains("no memory node at"), "{err}");
+}
+
+/// What a line of the text format says of a metric, with its labels.
+fn sample(line: &str) -> (String, HashMap<String, String>, f64) {
+    let (rest, value) = line.rsplit_once(' ').unwrap();
+    let (name, rest) = rest.split_once('{').unwrap_or((rest, "}"));
+    let is_name = |name: &str| {
+        !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    assert!(is_name(name), "{line}");
+    let mut labels = HashMap::new();
+    for label in rest.strip_suffix('}').unwrap().split(',').filter(|label| !label.is_empty()) {
+        let (label, value) = label.split_once('=').unwrap();
+        let value = value.strip_prefix('"').unwrap().strip_suffix('"').unwrap();
+        assert!(is_name(label) && !value.contains(['"', '\\']), "{line}");
+        labels.insert(label.to_owned(), value.to_owned());
+    }
+    (name.to_owned(), labels, value.parse().unwrap())
+}
+
+#[test]
+fn every_line_of_the_metrics_is_as_prometheus_reads_it() {
+    let node = Node::start(32 << 20);
+    node.ends_with(0, "load sequential:1000");
+    node.ends_with(0, "put 1000 1");
+    node.ends_with(0, "load words:2K --table words");
+    let (out, err) = node.ends_with(0, "metrics");
+    assert_eq!(err, "");
+    let (mut kinds, mut helped, mut seen) = (HashMap::new(), HashSet::new(), HashMap::new());
+    for line in out.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(helped.insert(name.to_owned()) && help.ends_with('.'), "once: {line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(helped.contains(name) && ["gauge", "counter"].contains(&kind), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            assert!(kinds.insert(name.to_owned(), kind.to_owned()).is_none(), "once: {line}");
+        } else {
+            let (name, labels, value) = sample(line);
+            assert!(kinds.contains_key(&name) && name.starts_with("fpcache_") && value >= 0.0, "{line}");
+            assert!(!name.contains("_ns") && !name.contains("_ms"), "base units: {line}");
+            let table = labels.get("table").cloned().unwrap_or_default();
+            assert!(seen.insert((name, table), value).is_none(), "once: {line}");
+        }
+    }
+    assert_eq!(kinds.len(), helped.len());
+    let of = |name: &str, table: &str| seen[&(format!("fpcache_{name}"), table.to_owned())];
+    assert_eq!((of("tables", ""), of("capacity_bytes", "")), (2.0, f64::from(32 << 20)));
+    assert_eq!((of("table_keys", "default"), of("table_keys", "words")), (1001.0, 2000.0));
+    assert_eq!((of("table_inserts_total", "default"), of("table_open", "words")), (1.0, 1.0));
+    assert!(of("table_used_bytes", "words") > 0.0 && of("table_uptime_seconds", "words") < 3600.0);
+    assert!(out.contains("fpcache_table_keys{table=\"words\",key_kind=\"bytes\"} 2000\n"), "{out}");
+
+    let json = node.json(0, "metrics --json");
+    let keys = json.as_array().unwrap().iter().find(|metric| metric["name"] == "fpcache_table_keys").unwrap();
+    assert_eq!((&keys["type"], &keys["samples"][1]["value"]), (&"gauge".into(), &2000.into()));
+    assert_eq!(keys["samples"][0]["labels"]["table"], Value::from("default"));
+}
+
+#[test]
+fn ranges_of_tables_over_several_memory_nodes_have_metrics_too() {
+    let nodes = [(); 2].map(|()| Node::start(16 << 20));
+    let urls = format!("{},{}", nodes[0].url, nodes[1].url);
+    let output = command().args(["load", "uniform:1000", "--table", "t", "--nodes", &urls]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let (out, _) = nodes[1].ends_with(0, "metrics");
+    let keys = out.lines().find(|line| line.starts_with("fpcache_table_keys{table=\"t@")).unwrap();
+    assert!(keys.ends_with(" 500"), "{keys}");
+    assert!(out.contains("fpcache_table_segments{table=\"t@"), "{out}");
 }

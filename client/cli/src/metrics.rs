@@ -1,0 +1,213 @@
+//! `metrics`: the counters of a memory node and of all its tables, for Prometheus.
+
+use fpcache_client::{
+    BuildKeys, ByteKeys, ClientError, KeyKind, NodeStats, SocketStats, TableInfo, TableList, U64Keys,
+};
+use serde_json::{Value, json};
+
+use crate::exposition::{Kind, Metric, Number};
+use crate::output::{Outcome, Output};
+use crate::place::Place;
+
+/// What there is to tell of a table by its counters: the name, what it is, and the value.
+type Counter = (&'static str, &'static str, Kind, fn(&NodeStats) -> Number);
+
+const COUNTERS: &[Counter] = &[
+    ("segments", "Segments of the table.", Kind::Gauge, |s| whole(s.segments)),
+    ("uptime_seconds", "Time since the table was opened or created.", Kind::Gauge, |s| {
+        Number::Seconds(s.uptime_ms as f64 / 1e3)
+    }),
+    ("requests_total", "Requests handled.", Kind::Counter, |s| whole(s.requests)),
+    ("writes_total", "Operations that changed a record.", Kind::Counter, |s| whole(s.writes)),
+    ("inserts_total", "Operations that made a record.", Kind::Counter, |s| whole(s.inserts)),
+    ("rebuilds_total", "Changes of the directory: segments replaced by segments.", Kind::Counter, |s| {
+        whole(s.rebuilds)
+    }),
+    ("rebuild_waits_total", "Rebuilds that an insert had to wait for.", Kind::Counter, |s| {
+        whole(s.window_full_waits)
+    }),
+    ("rebuild_seconds_total", "Time spent on rebuilds.", Kind::Counter, |s| seconds(s.rebuild_ns)),
+    ("rebuild_p99_seconds", "Time that 99 of 100 rebuilds did not exceed, to an eighth.", Kind::Gauge, |s| {
+        seconds(s.rebuild_ns_p99)
+    }),
+    ("rebuild_max_seconds", "Time of the longest rebuild.", Kind::Gauge, |s| seconds(s.rebuild_ns_max)),
+    ("copied_records_total", "Records copied by rebuilds.", Kind::Counter, |s| whole(s.copies)),
+    ("quarantined_bytes", "Bytes that wait to be used again.", Kind::Gauge, |s| whole(s.quarantined_bytes)),
+    ("directory_changes_total", "Records that the change log has had.", Kind::Counter, |s| whole(s.log_head)),
+    ("logged_changes_total", "Changes written to the write-ahead log; 0 without one.", Kind::Counter, |s| {
+        whole(s.logged)
+    }),
+    (
+        "synced_changes_total",
+        "Logged changes that would survive a crash of the machine.",
+        Kind::Counter,
+        |s| whole(s.synced),
+    ),
+    ("external_values", "Values that do not fit their slots.", Kind::Gauge, |s| whole(s.external_values)),
+    ("external_value_bytes", "Bytes of values that do not fit their slots.", Kind::Gauge, |s| {
+        whole(s.external_bytes)
+    }),
+];
+
+/// The same of a table by the list of all.
+type Listed = (&'static str, &'static str, fn(&TableInfo) -> u64);
+
+const LISTED: &[Listed] = &[
+    ("open", "Whether the table is served: 0 if the memory node could not open it.", |t| {
+        u64::from(!t.is_closed())
+    }),
+    ("keys", "Live records.", |t| t.keys),
+    ("region_bytes", "Bytes that the table may take.", |t| t.region_bytes),
+    ("used_bytes", "Bytes that the table takes.", |t| t.used_bytes),
+    ("clients", "Connected clients.", |t| t.clients),
+];
+
+fn whole(number: u64) -> Number {
+    Number::Whole(number)
+}
+
+fn seconds(ns: u64) -> Number {
+    Number::Seconds(ns as f64 / 1e9)
+}
+
+/// What a table's client was told.
+struct Told {
+    table: usize,
+    stats: NodeStats,
+}
+
+pub(crate) fn run(place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+    let list = place.tables()?.list()?;
+    let (mut told, mut sockets) = (Vec::new(), None);
+    for (table, info) in list.tables.iter().enumerate().filter(|(_, info)| !info.is_closed()) {
+        let place = Place { table: info.name, ..place.clone() };
+        let asked = match info.kind {
+            KeyKind::U64 => ask::<U64Keys>(&place, sockets.is_none()),
+            KeyKind::Bytes => ask::<ByteKeys>(&place, sockets.is_none()),
+        };
+        match asked {
+            Ok((stats, of_sockets)) => {
+                told.push(Told { table, stats });
+                sockets = sockets.or(of_sockets);
+            }
+            // Dropped since it was listed, or made anew.
+            Err(ClientError::NoSuchTable { .. } | ClientError::OtherKeys { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let mut metrics = of_node(&list);
+    metrics.extend(of_tables(&list, &told));
+    metrics.extend(sockets.iter().flat_map(of_sockets));
+    for metric in &metrics {
+        match output.is_json() {
+            true => output.element(&document(metric))?,
+            false => output.bytes(metric.to_string().as_bytes())?,
+        }
+    }
+    if output.is_json() {
+        output.end_array()?;
+    }
+    Ok(Outcome::Done)
+}
+
+/// A table's counters; and those of the memory node's sockets, if they are wanted and there are
+/// any.
+fn ask<K: BuildKeys>(
+    place: &Place,
+    wants_sockets: bool,
+) -> Result<(NodeStats, Option<SocketStats>), ClientError> {
+    let client = place.client::<K>()?;
+    let stats = client.stats()?;
+    // A memory node of an older release refuses to tell, which is no reason to tell nothing.
+    let sockets = if wants_sockets { client.sockets().ok().flatten() } else { None };
+    Ok((stats, sockets.filter(|sockets| sockets.io_threads > 0)))
+}
+
+fn of_node(list: &TableList) -> Vec<Metric> {
+    let metric = |name: &str, help, number| Metric {
+        name: format!("fpcache_{name}"),
+        help,
+        kind: Kind::Gauge,
+        samples: vec![(Vec::new(), whole(number))],
+    };
+    vec![
+        metric("tables", "Tables of the memory node.", list.tables.len() as u64),
+        metric("capacity_bytes", "Bytes that all tables may take together.", list.capacity_bytes),
+        metric("granted_bytes", "Bytes that tables have been granted.", list.granted_bytes),
+    ]
+}
+
+fn of_tables(list: &TableList, told: &[Told]) -> Vec<Metric> {
+    let labels =
+        |info: &TableInfo| vec![("table", info.name.to_string()), ("key_kind", info.kind.name().to_owned())];
+    let listed = LISTED.iter().map(|(name, help, value)| Metric {
+        name: format!("fpcache_table_{name}"),
+        help,
+        kind: Kind::Gauge,
+        samples: list.tables.iter().map(|info| (labels(info), whole(value(info)))).collect(),
+    });
+    let counted = COUNTERS.iter().map(|(name, help, kind, value)| Metric {
+        name: format!("fpcache_table_{name}"),
+        help,
+        kind: *kind,
+        samples: told.iter().map(|told| (labels(&list.tables[told.table]), value(&told.stats))).collect(),
+    });
+    listed.chain(counted).filter(|metric| !metric.samples.is_empty()).collect()
+}
+
+fn of_sockets(sockets: &SocketStats) -> Vec<Metric> {
+    let metric = |name: &str, help, kind, samples| Metric {
+        name: format!("fpcache_socket_{name}"),
+        help,
+        kind,
+        samples,
+    };
+    let one = |number| vec![(Vec::new(), number)];
+    let ended = |how: &str, count| (vec![("ended", how.to_owned())], whole(count));
+    let hang_ups = sockets.hang_ups().map(|(why, count)| (vec![("reason", why.to_owned())], whole(count)));
+    vec![
+        metric("io_threads", "Threads that serve sockets.", Kind::Gauge, one(whole(sockets.io_threads))),
+        metric("connections", "Open connections.", Kind::Gauge, one(whole(sockets.connections))),
+        metric(
+            "spin_limit_seconds",
+            "Time that a thread looks for more before it sleeps.",
+            Kind::Gauge,
+            one(seconds(sockets.spin_ns)),
+        ),
+        metric(
+            "spun_seconds_total",
+            "Time spent looking for more.",
+            Kind::Counter,
+            one(seconds(sockets.spun_ns)),
+        ),
+        metric(
+            "waits_total",
+            "Waits for more, by how they ended: while the thread looked, or in sleep.",
+            Kind::Counter,
+            vec![ended("spun", sockets.waits_spun), ended("slept", sockets.waits_slept)],
+        ),
+        metric(
+            "hang_ups_total",
+            "Connections that were closed or not let in, by the reason.",
+            Kind::Counter,
+            hang_ups.collect(),
+        ),
+    ]
+}
+
+fn document(metric: &Metric) -> Value {
+    let samples = metric.samples.iter().map(|(labels, number)| {
+        let labels = labels.iter().map(|(name, value)| ((*name).to_owned(), value.as_str().into())).collect();
+        let value: Value = match number {
+            Number::Whole(number) => (*number).into(),
+            Number::Seconds(number) => (*number).into(),
+        };
+        json!({ "labels": Value::Object(labels), "value": value })
+    });
+    json!({
+        "name": metric.name,
+        "help": metric.help,
+        "type": metric.kind.name(),
+        "samples": samples.collect::<Vec<_>>(),
+    })
+}
