@@ -32,6 +32,7 @@ mod token;
 mod tuning;
 mod value;
 mod verify;
+mod walk;
 
 use std::process::ExitCode;
 

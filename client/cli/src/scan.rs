@@ -1,19 +1,21 @@
 //! `scan`
 
 use std::borrow::Borrow;
+use std::io::{self, IsTerminal};
 use std::ops::Bound;
 
 use anyhow::bail;
 use clap::Args;
-use fpcache_client::{KeyRef, KeySpace, TableClient};
+use fpcache_client::{KeySpace, TableClient};
 use serde_json::json;
 
 use crate::keys::{KeyFormat, Keys};
 use crate::output::{Outcome, Output};
 use crate::value::{Format, TableFormat};
+use crate::walk::{Span, walk};
 
-/// Records per call, which bounds the memory of a long scan.
-const PAGE: usize = 10_000;
+/// The limit that is not given.
+const DEFAULT: u64 = 10;
 
 #[derive(Debug, Args)]
 pub(crate) struct Scan {
@@ -29,9 +31,9 @@ pub(crate) struct Scan {
     #[arg(long)]
     reverse: bool,
 
-    /// Maximum number of records
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    limit: usize,
+    /// Maximum number of records [default: 10]
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
 
     #[command(flatten)]
     format: Format,
@@ -90,67 +92,35 @@ fn check_order<K: Keys>(
     Ok(())
 }
 
-/// The keys still to be listed.
-struct Left<K: Keys> {
-    from: K::Owned,
-    to: Bound<K::Owned>,
-}
-
 impl Scan {
     pub(crate) fn run<K: Keys>(
         &self,
         client: &TableClient<K>,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
-        let mut keys = Some(self.keys::<K>()?);
-        let format = self.format.in_table(client)?;
-        let mut left = self.limit;
-        while let Some(range) = keys.take().filter(|_| left > 0) {
-            let wanted = left.min(PAGE);
-            // Shown as they come: values may be long.
-            let (mut count, mut last, mut shown) = (0, None, Ok(()));
-            let take = |key: K::View<'_>, value: &[u8]| {
-                if shown.is_ok() && !output.is_closed() {
-                    shown = self.show::<K>(key.borrow(), value, format, output);
-                }
-                count += 1;
-                if count == wanted {
-                    last = Some(key.borrow().to_owned());
-                }
-            };
-            let from = KeyRef::<K>(range.from.borrow());
-            match (&range.to, self.reverse) {
-                (Bound::Excluded(to), false) => {
-                    client.scan_range(from, KeyRef::<K>(to.borrow()), wanted, take)?;
-                }
-                (_, false) => _ = client.scan_with(from, wanted, take)?,
-                (Bound::Excluded(to), true) => {
-                    client.scan_range_back(from, KeyRef::<K>(to.borrow()), wanted, take)?;
-                }
-                (Bound::Included(to), true) => {
-                    client.scan_back_with(KeyRef::<K>(to.borrow()), wanted, take)?;
-                }
-                (Bound::Unbounded, true) => _ = client.scan_back_to(from, wanted, take)?,
+        let (span, format) = (self.span::<K>()?, self.format.in_table(client)?);
+        // One more tells whether there are more.
+        let (limit, wanted) = (self.limit.unwrap_or(DEFAULT), self.limit.unwrap_or(DEFAULT + 1));
+        let (mut shown, mut is_cut) = (0, false);
+        walk(client, span, self.reverse, wanted, |key, value| {
+            is_cut = shown == limit;
+            if !is_cut {
+                shown += 1;
+                self.show::<K>(key, value, format, output)?;
             }
-            shown?;
-            if output.is_closed() {
-                break;
-            }
-            left -= count.min(left);
-            let Some(last) = last else { break };
-            keys = match self.reverse {
-                true => Some(Left { to: Bound::Excluded(last), ..range }),
-                false => K::successor(last.borrow()).map(|from| Left { from, ..range }),
-            };
-        }
+            Ok(!output.is_closed())
+        })?;
         if output.is_json() {
             output.end_array()?;
+        }
+        if is_cut && (!output.is_json() || io::stderr().is_terminal()) {
+            eprintln!("{shown} records shown; --limit N for more");
         }
         Ok(Outcome::Done)
     }
 
     /// The keys to list.
-    fn keys<K: Keys>(&self) -> anyhow::Result<Left<K>> {
+    fn span<K: Keys>(&self) -> anyhow::Result<Span<K>> {
         let (from, to) = self.range.bounds::<K>(self.key_format)?;
         let start = self.start.as_ref().map(|start| K::parse(start, self.key_format)).transpose()?;
         let (from, to) = match (start, self.reverse) {
@@ -165,7 +135,7 @@ impl Scan {
                 bail!("with --reverse, START is the end of the range: omit it to use --from and --to")
             }
         };
-        Ok(Left { from: from.unwrap_or_else(|| K::lowest().to_owned()), to })
+        Ok(Span { from: from.unwrap_or_else(|| K::lowest().to_owned()), to })
     }
 
     fn show<K: Keys>(
