@@ -3,32 +3,26 @@
 use std::borrow::Borrow;
 
 use anyhow::{Context, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{ByteKeys, KeyKind, Nodes, TableClient, TableParameters, U64Keys};
-use fpcache_datasets::{OpenOptions, Spec};
+use fpcache_datasets::{KeySet, OpenOptions, Spec};
 use serde_json::json;
 
 use crate::data::kind_of_set;
-use crate::keys::{KeyFormat, KeyLengths, Keys};
+use crate::keys::{KeyFormat, Keys};
+use crate::new_keys::NewKeys;
 use crate::output::{Outcome, Output};
 use crate::over_nodes::{OverNodes, split_at};
-use crate::parameters::{Length, Parameters};
+use crate::parameters::Parameters;
 use crate::place::Place;
 use crate::tables::{NewTable, kind_of};
 use crate::tuning::{self, Tuning};
 
 #[derive(Debug, Args)]
 pub(crate) struct Create {
-    /// Kind of keys: u64, or bytes for byte strings of 1 B to 4 KiB [default: that of the table if
-    /// it exists, else u64; bytes with --key-bytes]
-    #[arg(long, value_enum, value_name = "KIND")]
-    keys: Option<KeysArgument>,
-
-    /// Bytes of every key, or vary. Keys of a fixed length need no length field in their slots
-    /// [default: vary]
-    #[arg(long, value_name = "BYTES")]
-    key_bytes: Option<Length>,
+    #[command(flatten)]
+    keys: NewKeys,
 
     #[command(flatten)]
     parameters: Parameters,
@@ -52,38 +46,21 @@ pub(crate) struct Create {
     split_at: Vec<String>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum KeysArgument {
-    /// Integers
-    U64,
-    /// Byte strings
-    Bytes,
-}
-
 impl Create {
-    /// The kind of keys, if given.
-    fn kind(&self) -> Option<KeyKind> {
-        match (self.keys, self.key_bytes) {
-            (Some(KeysArgument::U64), _) => Some(KeyKind::U64),
-            (Some(KeysArgument::Bytes), _) | (None, Some(_)) => Some(KeyKind::Bytes),
-            (None, None) => None,
-        }
-    }
-
     pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         if let Some(nodes) = self.over.named(place)? {
-            return match self.kind().unwrap_or(KeyKind::U64) {
+            return match self.keys.kind().unwrap_or(KeyKind::U64) {
                 KeyKind::U64 => self.create_over::<U64Keys>(&nodes, place, output),
                 KeyKind::Bytes => self.create_over::<ByteKeys>(&nodes, place, output),
             };
         }
         let (tables, name) = (place.tables()?, &place.table);
         // Nothing is made with parameters that make no sense.
-        match kind_of(&tables, name, self.kind())?.or(self.kind()).unwrap_or(KeyKind::U64) {
+        match kind_of(&tables, name, self.keys.kind())?.or(self.keys.kind()).unwrap_or(KeyKind::U64) {
             KeyKind::U64 => self.checked::<U64Keys>().map(drop)?,
             KeyKind::Bytes => self.checked::<ByteKeys>().map(drop)?,
         }
-        let ensured = self.new.ensure(&tables, name, self.kind())?;
+        let ensured = self.new.ensure(&tables, name, self.keys.kind())?;
         let created = match ensured.kind {
             KeyKind::U64 => self.create::<U64Keys>(place, output),
             KeyKind::Bytes => self.create::<ByteKeys>(place, output),
@@ -137,19 +114,12 @@ impl Create {
             K::NAME
         );
         let dataset = K::open(like, &OpenOptions::default())?;
-        self.parameters.tuned::<K>(self.lengths::<K>(), &self.tuning, place, &dataset)
+        let key = |at| K::at(&dataset, at, &mut Vec::new()).to_owned();
+        self.parameters.tuned::<K>(self.keys.lengths::<K>(), &self.tuning, place, dataset.len(), key)
     }
 
     fn checked<K: Keys>(&self) -> anyhow::Result<TableParameters> {
-        self.parameters.checked::<K>(self.lengths::<K>())
-    }
-
-    fn lengths<K: Keys>(&self) -> KeyLengths {
-        match self.key_bytes {
-            Some(Length::Bytes(bytes)) => KeyLengths::fixed(u16::try_from(bytes).unwrap_or(u16::MAX)),
-            Some(Length::Vary) => KeyLengths { every: None, ..K::LENGTHS },
-            None => K::LENGTHS,
-        }
+        self.parameters.checked::<K>(self.keys.lengths::<K>())
     }
 
     fn create<K: Keys>(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {

@@ -1,9 +1,8 @@
 //! Tables over several memory nodes, for `create`, `load` and `drop`.
 
-use anyhow::{anyhow, bail};
+use anyhow::{bail, ensure};
 use clap::Args;
 use fpcache_client::{KeyKind, Nodes};
-use fpcache_datasets::KeySet;
 
 use crate::keys::{KeyFormat, Keys};
 use crate::place::Place;
@@ -43,14 +42,15 @@ pub(crate) fn split_at<K: Keys>(named: &[String], nodes: usize) -> anyhow::Resul
     (1..nodes).map(|i| K::parse(&key(i).to_string(), KeyFormat { is_hex: false })).collect()
 }
 
-/// The keys of a data set that split it into equal parts.
-pub(crate) fn split_of<K: Keys>(dataset: &K::Set, nodes: usize) -> anyhow::Result<Vec<K::Owned>> {
-    if dataset.len() < nodes {
-        return Err(anyhow!(
-            "{} keys cannot be split over {nodes} memory nodes: name fewer, or create the table with --split-at first",
-            dataset.len()
-        ));
-    }
-    let mut buffer = Vec::new();
-    Ok((1..nodes).map(|i| K::at(dataset, i * dataset.len() / nodes, &mut buffer).to_owned()).collect())
+/// Of so many ascending keys those that split them into equal parts.
+pub(crate) fn split_of<K: Keys>(
+    keys: usize,
+    key: impl Fn(usize) -> K::Owned,
+    nodes: usize,
+) -> anyhow::Result<Vec<K::Owned>> {
+    ensure!(
+        keys >= nodes,
+        "{keys} keys cannot be split over {nodes} memory nodes: name fewer, or create the table with --split-at first"
+    );
+    Ok((1..nodes).map(|i| key(i * keys / nodes)).collect())
 }

@@ -78,7 +78,7 @@ impl FromStr for GroupsArgument {
     }
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Parameters {
     /// Half-width of the models' windows, in slots [default: 32]
     #[arg(long, value_name = "SLOTS")]
@@ -147,13 +147,15 @@ impl Parameters {
         Ok(TableParameters { fill: self.fill.unwrap_or(parameters.fill), ..parameters })
     }
 
-    /// The same, and of those that were not given what suits such keys if that is [wanted](Tuning::is_wanted), with why.
+    /// The same, and of those that were not given what suits so many ascending keys if that is
+    /// [wanted](Tuning::is_wanted), with why.
     pub(crate) fn tuned<K: Keys>(
         &self,
         keys: KeyLengths,
         tuning: &Tuning,
         place: &Place,
-        dataset: &K::Set,
+        known: usize,
+        key: impl Fn(usize) -> K::Owned,
     ) -> anyhow::Result<(TableParameters, Option<Tuned>)> {
         let parameters = self.checked::<K>(keys)?;
         let slot_bytes = parameters.geometry().slot_bytes;
@@ -163,7 +165,7 @@ impl Parameters {
             fill: self.fill,
             width: self.fingerprint_bits,
         };
-        let tuned = tuning.of::<K>(place, dataset, parameters.shape, &forced)?;
+        let tuned = tuning.of::<K>(place, (known, key), parameters.shape, &forced)?;
         Ok((tuned.as_ref().map_or(parameters, |tuned| tuned.chosen().parameters), tuned))
     }
 

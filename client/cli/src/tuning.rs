@@ -5,7 +5,6 @@ use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use fpcache_client::tuning::{Considered, Forced, KeySample, Lookups, Tuned, tune};
 use fpcache_client::{FabricCosts, RecordShape, Url};
-use fpcache_datasets::KeySet;
 use serde_json::{Value, json};
 
 use crate::keys::Keys;
@@ -81,11 +80,11 @@ impl Tuning {
         Ok(())
     }
 
-    /// What suits these keys, with records of this shape; `None` if that is not wanted.
+    /// What suits so many ascending keys, with records of this shape; `None` if that is not wanted.
     pub(crate) fn of<K: Keys>(
         &self,
         place: &Place,
-        dataset: &K::Set,
+        (keys, key): (usize, impl Fn(usize) -> K::Owned),
         shape: RecordShape,
         forced: &Forced,
     ) -> anyhow::Result<Option<Tuned>> {
@@ -102,8 +101,7 @@ impl Tuning {
             theta: 0.0,
             negative: 0.0,
         };
-        let mut buffer = Vec::new();
-        let sample = KeySample::<K>::of(dataset.len(), |at| K::at(dataset, at, &mut buffer).to_owned());
+        let sample = KeySample::<K>::of(keys, key);
         let tuned = tune(&sample, shape, &lookups, self.tune_growth, forced);
         tuned.map(Some).context("--tune auto")
     }

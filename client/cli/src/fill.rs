@@ -1,0 +1,301 @@
+//! Tables are filled with records, for `load`: in bulk, or group by group where there
+//! are records already.
+
+use std::borrow::Borrow;
+use std::time::Instant;
+
+use anyhow::{anyhow, bail};
+use clap::Args;
+use fpcache_client::tuning::Tuned;
+use fpcache_client::{
+    ClientError, KeyRef, KeySpace, Loaded, Nodes, RecordShape, RefusalCode, TableClient, TableName,
+    TableParameters,
+};
+
+use crate::group::Group;
+use crate::keys::{KeyLengths, Keys, kind};
+use crate::output::{Outcome, Output, counted};
+use crate::over_nodes::{OverNodes, split_of};
+use crate::parameters::Parameters;
+use crate::place::Place;
+use crate::progress::Bar;
+use crate::summary::{Summary, Times};
+use crate::tables::{NewTable, kind_of};
+use crate::tuning::Tuning;
+
+/// Records between two reports of progress.
+const STEP: u64 = 1 << 16;
+
+/// Takes records, one after the other.
+pub(crate) type Take<'t, K> = dyn FnMut(&<K as KeySpace>::Key, &[u8]) -> anyhow::Result<()> + 't;
+
+/// Records to fill a table with.
+pub(crate) trait Records<K: Keys> {
+    /// The name of what they come from.
+    fn name(&self) -> &str;
+
+    /// What that is: `file`, `generated` and the like.
+    fn source(&self) -> &str;
+
+    /// How many are known already: all, unless they are more than are kept in memory.
+    fn known(&self) -> usize;
+
+    /// The key of the `i`-th of these, in ascending order.
+    fn key(&self, i: usize) -> K::Owned;
+
+    /// A sample of their keys, in order, to train the encoders on, if that is of use.
+    fn sample(&self) -> Vec<K::Owned>;
+
+    /// The lengths of their keys.
+    fn lengths(&self) -> KeyLengths;
+
+    /// The length of their values, if all have the same.
+    fn value_bytes(&self) -> Option<u32>;
+
+    /// Passes all on, once: each key once, in ascending order.
+    fn each(&mut self, take: &mut Take<'_, K>) -> anyhow::Result<()>;
+}
+
+/// What records come from.
+pub(crate) trait Source<K: Keys> {
+    type Records: Records<K>;
+
+    /// The parameters of a table that is created for them, where they are not given.
+    fn completed(&self, given: Parameters) -> Parameters {
+        given
+    }
+
+    /// The lengths of keys of which none was read yet.
+    fn lengths(&self) -> KeyLengths {
+        K::LENGTHS
+    }
+
+    /// Reads or generates them, for a table with records of this shape.
+    fn open(&self, shape: &RecordShape, bar: &Bar) -> anyhow::Result<Self::Records>;
+}
+
+/// How a table is filled, and how it is created if it does not exist.
+#[derive(Debug, Args)]
+pub(crate) struct Filling {
+    #[command(flatten)]
+    parameters: Parameters,
+
+    #[command(flatten)]
+    tuning: Tuning,
+
+    #[command(flatten)]
+    new: NewTable,
+
+    #[command(flatten)]
+    over: OverNodes,
+}
+
+impl Filling {
+    /// Requests that the memory node would refuse anyway are refused before the records are read.
+    /// If they cannot be read, no table is left.
+    pub(crate) fn fill<K: Keys, S: Source<K>>(
+        &self,
+        source: &S,
+        place: &Place,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
+        self.tuning.validate()?;
+        let parameters = source.completed(self.parameters).checked::<K>(source.lengths())?;
+        if let Some(nodes) = self.over.named(place)? {
+            return self.fill_over(source, &nodes, &parameters, place, output);
+        }
+        let (tables, name, bar) = (place.tables()?, &place.table, Bar::default());
+        if kind_of(&tables, name, Some(kind::<K>()))?.is_some() {
+            let client = place.client::<K>()?;
+            if client.stats()?.segments > 0 {
+                return self.add(source, &client, name, output, &bar);
+            }
+            drop(client.load(parameters, 0)?);
+        } else if place.nodes()?.find(name)?.is_some() {
+            return self.add(source, &place.client::<K>()?, name, output, &bar);
+        }
+        let started = Instant::now();
+        let mut records = source.open(&parameters.shape, &bar)?;
+        let opened = started.elapsed();
+        let (parameters, tuned) = self.tuned(source, place, &records)?;
+        let ensured = self.new.ensure(&tables, name, Some(kind::<K>()))?;
+        let client = place.client::<K>().inspect_err(|_| ensured.undo(&tables, name))?;
+        let loaded = send(&client, parameters, &mut records, &bar).map_err(|error| {
+            if may_be_loaded(&error) {
+                let rest = format!(
+                    "the load may have succeeded all the same: see `fpcache-cli --table {name} stats`"
+                );
+                return anyhow!(
+                    "{}; {rest}",
+                    during(["loading", "into"], records.name(), name, &client, error)
+                );
+            }
+            ensured.undo(&tables, name);
+            during(["loading", "into"], records.name(), name, &client, error)
+        })?;
+        let times = Times { reading: opened, filling: started.elapsed() - opened };
+        Summary { records: &records, times }.of_load(
+            &client,
+            output,
+            &parameters,
+            tuned.as_ref(),
+            &loaded,
+        )?;
+        Ok(Outcome::Done)
+    }
+
+    /// Creates a table over several memory nodes, with an equal number of keys on each, and loads
+    /// it before it is visible.
+    fn fill_over<K: Keys, S: Source<K>>(
+        &self,
+        source: &S,
+        nodes: &Nodes,
+        parameters: &TableParameters,
+        place: &Place,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
+        let (name, bar, started) = (&place.table, Bar::default(), Instant::now());
+        if nodes.find(name)?.is_some()
+            && let Ok(client) = place.at(nodes).client::<K>()
+        {
+            nodes.complete(name)?;
+            return self.add(source, &client, name, output, &bar);
+        }
+        let mut records = source.open(&parameters.shape, &bar)?;
+        let opened = started.elapsed();
+        let (parameters, tuned) = self.tuned(source, place, &records)?;
+        let split = split_of::<K>(records.known(), |i| records.key(i), nodes.len())?;
+        let table = nodes.begin::<K>(name, &split, self.new.options())?;
+        let loaded = match send(table.client(), parameters, &mut records, &bar) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                table.undo();
+                return Err(during(["loading", "into"], records.name(), name, table.client(), error));
+            }
+        };
+        let client = table.finish()?;
+        let times = Times { reading: opened, filling: started.elapsed() - opened };
+        Summary { records: &records, times }.of_load(
+            &client,
+            output,
+            &parameters,
+            tuned.as_ref(),
+            &loaded,
+        )?;
+        Ok(Outcome::Done)
+    }
+
+    /// Puts the records into an existing table.
+    fn add<K: Keys, S: Source<K>>(
+        &self,
+        source: &S,
+        client: &TableClient<K>,
+        name: &TableName,
+        output: &mut Output,
+        bar: &Bar,
+    ) -> anyhow::Result<Outcome> {
+        if self.parameters.any_given() || self.tuning.is_wanted() {
+            let has = match client.stats()?.keys {
+                0 => "was created with parameters that cannot be changed".to_owned(),
+                keys => {
+                    format!("already holds {}, and its parameters cannot be changed", counted(keys, "record"))
+                }
+            };
+            bail!(
+                "the table `{name}` at {} {has}: omit --tune, --epsilon, --fingerprint-bits, --fill, --value-bytes, \
+                 --slot-bytes and --groups to add to it, or drop it",
+                client.name()
+            );
+        }
+        let started = Instant::now();
+        let mut records = source.open(&client.shape()?, bar)?;
+        let opened = started.elapsed();
+        let (keys, new) = add_all(client, &mut records, bar)
+            .map_err(|error| during(["adding", "to"], records.name(), name, client, error))?;
+        let times = Times { reading: opened, filling: started.elapsed() - opened };
+        Summary { records: &records, times }.of_records_added::<K>(output, keys, new)?;
+        Ok(Outcome::Done)
+    }
+
+    /// The parameters of a new table for these records; and why these, if they were found.
+    fn tuned<K: Keys, S: Source<K>>(
+        &self,
+        source: &S,
+        place: &Place,
+        records: &S::Records,
+    ) -> anyhow::Result<(TableParameters, Option<Tuned>)> {
+        source.completed(self.parameters).tuned::<K>(
+            records.lengths(),
+            &self.tuning,
+            place,
+            records.known(),
+            |i| records.key(i),
+        )
+    }
+}
+
+/// The error of a call about these records; one in the records themselves, which names their place,
+/// as it is.
+fn during<K: Keys>(
+    [doing, to]: [&str; 2],
+    records: &str,
+    table: &TableName,
+    client: &TableClient<K>,
+    error: anyhow::Error,
+) -> anyhow::Error {
+    match error.downcast::<ClientError>() {
+        Ok(error) => anyhow!("{doing} {records} {to} `{table}` at {}: {error}", client.name()),
+        Err(error) => error,
+    }
+}
+
+/// Whether a load that failed this way may have succeeded at the memory node, perhaps without
+/// reaching the disk.
+fn may_be_loaded(error: &anyhow::Error) -> bool {
+    match error.downcast_ref() {
+        Some(ClientError::Fabric(_) | ClientError::OutcomeUnknown { .. }) => true,
+        Some(ClientError::Refused(refusal)) => refusal.code == RefusalCode::NotDurable,
+        _ => false,
+    }
+}
+
+fn send<K: Keys>(
+    client: &TableClient<K>,
+    parameters: TableParameters,
+    records: &mut impl Records<K>,
+    bar: &Bar,
+) -> anyhow::Result<Loaded> {
+    let (sample, known) = (records.sample(), records.known() as u64);
+    let mut load = client.load_like(parameters, known, sample.iter().map(Borrow::borrow))?;
+    let (phase, mut sent) = (bar.phase("loading", known), 0);
+    records.each(&mut |key, value| {
+        load.push(KeyRef::<K>(key), value)?;
+        if u64::is_multiple_of(sent, STEP) {
+            phase.advance(sent);
+        }
+        sent += 1;
+        Ok(())
+    })?;
+    Ok(load.finish()?)
+}
+
+/// Puts all records, a group at a time, and returns how many there are, and how many of them new.
+fn add_all<K: Keys>(
+    client: &TableClient<K>,
+    records: &mut impl Records<K>,
+    bar: &Bar,
+) -> anyhow::Result<(u64, u64)> {
+    let phase = bar.phase("adding", records.known() as u64);
+    let (mut group, mut keys, mut new) = (Group::<K>::default(), 0, 0);
+    records.each(&mut |key, value| {
+        keys += 1;
+        group.push(key, value);
+        if group.is_full() {
+            new += group.send(client)?;
+            phase.advance(keys);
+        }
+        Ok(())
+    })?;
+    new += group.send(client)?;
+    Ok((keys, new))
+}

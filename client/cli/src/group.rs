@@ -1,0 +1,77 @@
+//! Records that are put together into a table that has records already.
+
+use std::borrow::Borrow;
+
+use fpcache_client::{Changes, ClientError, KeyRef, TableClient, WriteReply, WriteStatus};
+
+use crate::keys::{KeyFormat, Keys};
+
+/// Records sent together.
+const RECORDS: usize = 1024;
+/// Bytes of values sent together; one more value may come on top.
+const BYTES: usize = 1 << 20;
+
+/// Some records that are to be sent.
+#[derive(Debug, Default)]
+pub(crate) struct Group<K: Keys> {
+    keys: Vec<K::Owned>,
+    values: Vec<u8>,
+    /// Where each value ends.
+    ends: Vec<usize>,
+    inserts: Changes<K>,
+    puts: Changes<K>,
+    replies: Vec<WriteReply>,
+}
+
+impl<K: Keys> Group<K> {
+    pub(crate) fn push(&mut self, key: &K::Key, value: &[u8]) {
+        self.keys.push(key.to_owned());
+        self.values.extend_from_slice(value);
+        self.ends.push(self.values.len());
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.keys.len() >= RECORDS || self.values.len() >= BYTES
+    }
+
+    /// Puts the records, and returns how many of them are new. The group is empty then.
+    pub(crate) fn send(&mut self, client: &TableClient<K>) -> Result<u64, ClientError> {
+        self.inserts.clear();
+        self.puts.clear();
+        let mut start = 0;
+        for (key, end) in self.keys.iter().zip(&self.ends) {
+            self.inserts.insert(KeyRef::<K>(key.borrow()), &self.values[start..*end]);
+            start = *end;
+        }
+        client.apply(&self.inserts, &mut self.replies)?;
+        let (mut new, mut there, mut start) = (0, Vec::new(), 0);
+        for ((key, end), reply) in self.keys.iter().zip(&self.ends).zip(&self.replies) {
+            match made::<K>(key.borrow(), reply)? {
+                true => new += 1,
+                false => {
+                    self.puts.put(KeyRef::<K>(key.borrow()), &self.values[start..*end]);
+                    there.push(key);
+                }
+            }
+            start = *end;
+        }
+        client.apply(&self.puts, &mut self.replies)?;
+        for (key, reply) in there.into_iter().zip(&self.replies) {
+            made::<K>(key.borrow(), reply)?;
+        }
+        self.keys.clear();
+        self.values.clear();
+        self.ends.clear();
+        Ok(new)
+    }
+}
+
+/// Whether a change was made; an error if it found no room or could not be logged.
+fn made<K: Keys>(key: &K::Key, reply: &WriteReply) -> Result<bool, ClientError> {
+    let key = || K::short(key, KeyFormat { is_hex: false });
+    match reply.status {
+        WriteStatus::NoRoom => Err(ClientError::NoRoom { key: key(), node: None }),
+        WriteStatus::NotDurable => Err(ClientError::NotDurable { key: key(), node: None }),
+        status => Ok(status == WriteStatus::Done),
+    }
+}

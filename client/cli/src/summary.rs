@@ -1,0 +1,121 @@
+//! What `load` says when a table is filled.
+
+use std::time::Duration;
+
+use fpcache_client::tuning::Tuned;
+use fpcache_client::{Loaded, TableClient, TableParameters};
+use fpcache_datasets::count::human_bytes;
+use serde_json::json;
+
+use crate::fill::Records;
+use crate::keys::Keys;
+use crate::output::Output;
+use crate::tuning;
+
+/// How long it took.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Times {
+    /// To read or generate the records, before the first was sent.
+    pub(crate) reading: Duration,
+    /// To send them.
+    pub(crate) filling: Duration,
+}
+
+impl Times {
+    /// Seconds of both.
+    fn seconds(self) -> (f64, f64) {
+        (self.reading.as_secs_f64(), self.filling.as_secs_f64())
+    }
+}
+
+/// What was filled in, and how long that took.
+pub(crate) struct Summary<'r, R> {
+    pub(crate) records: &'r R,
+    pub(crate) times: Times,
+}
+
+impl<R> Summary<'_, R> {
+    /// Of records that were loaded in bulk.
+    pub(crate) fn of_load<K: Keys>(
+        &self,
+        client: &TableClient<K>,
+        output: &mut Output,
+        parameters: &TableParameters,
+        tuned: Option<&Tuned>,
+        loaded: &Loaded,
+    ) -> anyhow::Result<()>
+    where
+        R: Records<K>,
+    {
+        let used = client.stats()?.used_bytes;
+        let Loaded { keys, segments } = *loaded;
+        let per_segment = keys as f64 / segments.max(1) as f64;
+        let per_key = used as f64 / keys.max(1) as f64;
+        let (dataset_s, load_s) = self.times.seconds();
+        let (name, source) = (self.records.name(), self.records.source());
+        if output.is_json() {
+            output.document(&json!({
+                "dataset": name,
+                "dataset_source": source,
+                "keys": keys,
+                "segments": segments,
+                "keys_per_segment": per_segment,
+                "used_bytes": used,
+                "bytes_per_key": per_key,
+                "epsilon": parameters.epsilon,
+                "fingerprint_bits": parameters.fingerprint_bits(),
+                "fill": parameters.fill,
+                "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
+                "group_form": parameters.groups.map(|groups| groups.name().name()),
+                "key_kind": K::NAME,
+                "key_bytes": parameters.shape.key_bytes,
+                "value_bytes": parameters.shape.value_bytes,
+                "slot_bytes": parameters.shape.room,
+                "tuned": tuning::document(tuned),
+                "dataset_s": dataset_s,
+                "load_s": load_s,
+            }))?;
+            return Ok(());
+        }
+        output.row("loaded", format_args!("{name} ({source})"))?;
+        output.row("keys", keys)?;
+        output.row("segments", format_args!("{segments} ({per_segment:.1} keys each)"))?;
+        if let Some(tuned) = tuned {
+            output.row("tuned", tuned)?;
+        }
+        output.row("memory", format_args!("{} ({per_key:.1} bytes per key)", human_bytes(used)))?;
+        output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
+        Ok(())
+    }
+
+    /// Of records that were added to others.
+    pub(crate) fn of_records_added<K: Keys>(
+        &self,
+        output: &mut Output,
+        keys: u64,
+        new: u64,
+    ) -> anyhow::Result<()>
+    where
+        R: Records<K>,
+    {
+        let (dataset_s, load_s) = self.times.seconds();
+        let (name, source) = (self.records.name(), self.records.source());
+        if output.is_json() {
+            output.document(&json!({
+                "dataset": name,
+                "dataset_source": source,
+                "keys": keys,
+                "new": new,
+                "replaced": keys - new,
+                "value_bytes": self.records.value_bytes(),
+                "dataset_s": dataset_s,
+                "load_s": load_s,
+            }))?;
+            return Ok(());
+        }
+        output.row("added", format_args!("{name} ({source})"))?;
+        output.row("keys", format_args!("{keys}: {new} new, {} updated", keys - new))?;
+        output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
+        Ok(())
+    }
+}
