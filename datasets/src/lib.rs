@@ -50,6 +50,7 @@ pub mod verify;
 mod width;
 
 pub use bytes::{ByteDataset, ByteKeys, KeyArena, MAX_KEY_BYTES, Unsorted};
+pub use content::Content;
 pub use dataset::Dataset;
 pub use error::{DatasetError, ErrorKind};
 pub use key_set::KeySet;

@@ -10,7 +10,9 @@ use fpcache_datasets::time;
 use crate::change::{Delete, Record, Update};
 use crate::count::Count;
 use crate::create::Create;
+use crate::export::Export;
 use crate::get::Get;
+use crate::import::Import;
 use crate::load::Load;
 use crate::nearest::{End, Nearest};
 use crate::ping::Ping;
@@ -70,6 +72,8 @@ const EXAMPLES: &str = "Examples:
   fpcache-cli load words --table words
   fpcache-cli get zebra --table words
   fpcache-cli scan --prefix zeb --table words
+  fpcache-cli import cities.tsv --table cities --keys bytes
+  fpcache-cli export --table cities --output copy.tsv
   fpcache-cli tables
   fpcache-cli drop words --yes
   fpcache-cli ping
@@ -79,9 +83,39 @@ const EXAMPLES: &str = "Examples:
 
 Keys are u64s, in decimal or as in 0x2a, or byte strings, as text with \\xNN for any byte, \\n, \\t, \\r, \\0 and \\\\; --hex \
 reads and prints hexadecimal digits instead. A memory node can have tables of both kinds. Commands use the table `default` unless \
---table names another; create and load create it if it does not exist.
+--table names another; create, load and import create it if it does not exist.
 
 Exit codes: 0 success; 1 a key is absent, exists already or has changed, or an answer is wrong; 2 usage error or failure.";
+
+const IMPORT: &str = "Examples:
+  fpcache-cli import cities.tsv --table cities --keys bytes
+  fpcache-cli import numbers.csv --table numbers --separator , --format int
+  fpcache-cli import users.jsonl.gz --table users --keys bytes --from jsonl --duplicates last
+  xz -dc users.tsv.xz | fpcache-cli import - --table users --keys bytes --tune auto --tune-for rdma
+  fpcache-cli scan --limit 1000 --json | fpcache-cli import - --table copy --from jsonl --format int
+
+A line of text is a key, the separator and a value, which is all that follows the first separator. Keys and values are written \
+as for put: keys of byte strings with \\xNN for any byte, \\t, \\n and \\\\; texts as they are. A line of JSON is an object with \
+`key` and `value`, as in {\"key\":\"zebra\",\"value\":\"striped\"}; other fields are ignored.
+
+Keys may come in any order: they are sorted in memory first, up to --sort-memory. A table that does not exist is created, with \
+integers for keys unless --keys says otherwise, and values that are texts of any length; with --format int they are integers of 8 \
+bytes, and with --value-bytes N all have N bytes. In a table that has records, those of the file replace others of their keys. A \
+line that is no record ends the import with the number of the line: nothing is loaded into a new table then, and into one with \
+records nothing if all of the file fits --sort-memory.";
+
+const EXPORT: &str = "Examples:
+  fpcache-cli export > records.tsv
+  fpcache-cli export --table cities --output cities.tsv
+  fpcache-cli export --table users --as jsonl | gzip > users.jsonl.gz
+  fpcache-cli export --from 0x08000000 --to 0x09000000 --separator ,
+  fpcache-cli export --table paths --prefix /usr/share/ --format hex
+
+Records come in key order, one per line: key, separator and value, or JSON. A value that text has no form for, because it has a \
+line break or another control character or is not UTF-8, ends the export with what to use instead: --as jsonl or --format hex. \
+With --output the command that imports the file is shown.
+
+An export is not a snapshot: each record is current as of some instant during it.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -132,6 +166,10 @@ pub(crate) enum Command {
   fpcache-cli load ycsb:1M --table ycsb --key-bytes 128 --value-bytes 100
   fpcache-cli load lines:urls.txt.gz --duplicates first --slot-bytes 300")]
     Load(Load),
+    /// Put the records of a file into a table: in bulk into an empty table, in groups into one with
+    /// records
+    #[command(after_help = IMPORT)]
+    Import(Box<Import>),
     /// Look up keys
     #[command(after_help = "Examples:
   fpcache-cli get 16777216
@@ -151,6 +189,9 @@ pub(crate) enum Command {
 
 A scan is not a snapshot: each record is current as of some instant during it.")]
     Scan(Scan),
+    /// Write all records, or those of a range, in the form that import reads
+    #[command(after_help = EXPORT)]
+    Export(Export),
     /// Find the record with the greatest key not above a key
     #[command(after_help = "Examples:
   fpcache-cli floor 0x01010101

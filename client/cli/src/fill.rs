@@ -1,4 +1,4 @@
-//! Tables are filled with records, for `load`: in bulk, or group by group where there
+//! Tables are filled with records, for `load` and `import`: in bulk, or group by group where there
 //! are records already.
 
 use std::borrow::Borrow;
@@ -91,6 +91,11 @@ pub(crate) struct Filling {
 }
 
 impl Filling {
+    /// The memory nodes of a table over several, if any are named.
+    pub(crate) fn nodes(&self, place: &Place) -> anyhow::Result<Option<Nodes>> {
+        self.over.named(place)
+    }
+
     /// Requests that the memory node would refuse anyway are refused before the records are read.
     /// If they cannot be read, no table is left.
     pub(crate) fn fill<K: Keys, S: Source<K>>(

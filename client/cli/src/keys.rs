@@ -20,7 +20,7 @@ pub(crate) struct KeyFormat {
 }
 
 /// Keys in a sample to train the encoders on.
-const SAMPLE: usize = 50_000;
+pub(crate) const SAMPLE: usize = 50_000;
 
 /// The lengths of the keys of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -205,7 +205,7 @@ impl Keys for ByteKeys {
 const SHOWN: usize = 80;
 
 /// The beginning of a text that is too long to show.
-fn shortened(text: String) -> String {
+pub(crate) fn shortened(text: String) -> String {
     match text.char_indices().nth(SHOWN) {
         Some((end, _)) => format!("{}... ({} characters)", &text[..end], text.chars().count()),
         None => text,
@@ -218,7 +218,7 @@ fn escape(bytes: &[u8], text: &mut String) -> std::fmt::Result {
 }
 
 /// Decodes a text with escapes.
-fn unescaped(text: &str) -> Option<Vec<u8>> {
+pub(crate) fn unescaped(text: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let Some((byte, after)) = rest.split_first() {

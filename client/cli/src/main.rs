@@ -11,11 +11,14 @@ mod count;
 mod create;
 mod data;
 mod devices;
+mod export;
 mod exposition;
 mod fill;
 mod get;
 mod group;
+mod held;
 mod hex;
+mod import;
 mod keys;
 mod load;
 mod metrics;
@@ -28,7 +31,9 @@ mod parameters;
 mod ping;
 mod place;
 mod progress;
+mod record_lines;
 mod scan;
+mod separator;
 mod stats;
 mod summary;
 mod tables;
@@ -103,6 +108,7 @@ fn carry_out_any(
         Command::Drop(drop) => drop.run(place, output),
         Command::Create(create) => create.run(place, output),
         Command::Load(load) => load.run(place, output),
+        Command::Import(import) => import.run(place, output),
         Command::Ping(ping) => ping.run(place, output),
         Command::Metrics => metrics::run(place, output),
         command => run_on_table(place, command, output),
@@ -135,6 +141,7 @@ fn carry_out<K: Keys>(
     match command {
         Command::Get(get) => get.run(client, output),
         Command::Scan(scan) => scan.run(client, output),
+        Command::Export(export) => export.run(client, table, output),
         Command::Floor(nearest) => nearest.run(Side::Floor, client, output),
         Command::Ceiling(nearest) => nearest.run(Side::Ceiling, client, output),
         Command::First(end) => end.run(Side::Ceiling, client, output),
@@ -149,6 +156,7 @@ fn carry_out<K: Keys>(
         // About tables, not their records.
         Command::Create(_)
         | Command::Load(_)
+        | Command::Import(_)
         | Command::Ping(_)
         | Command::Metrics
         | Command::Tables

@@ -1,4 +1,4 @@
-//! The keys of a table that is created, for `create`.
+//! The keys of a table that is created, for `create` and `import`.
 
 use clap::{Args, ValueEnum};
 use fpcache_client::KeyKind;

@@ -85,7 +85,7 @@ impl Output {
     }
 
     /// The object, with keys and values as strings if `--json-strings` was given.
-    fn as_asked(&self, value: &Value) -> Value {
+    pub(crate) fn as_asked(&self, value: &Value) -> Value {
         let mut value = value.clone();
         if self.strings {
             for field in ["key", "value", "asked"] {

@@ -96,7 +96,8 @@ pub(crate) struct Parameters {
 
     /// Bytes of every value, or vary:INLINE for values of up to 16 MiB. Values of up to INLINE
     /// bytes are stored in slots of that size, next to their keys; longer ones are stored elsewhere
-    /// and cost one more round trip. vary means vary:64 [default: 8]
+    /// and cost one more round trip. vary means vary:64 [default: 8; for import vary, or 8 with
+    /// --format int]
     #[arg(long, value_name = "BYTES|vary:INLINE")]
     value_bytes: Option<ValueLength>,
 
@@ -129,6 +130,13 @@ impl Parameters {
             || self.value_bytes.is_some()
             || self.slot_bytes.is_some()
             || self.groups.is_some()
+    }
+
+    /// The same for values of any length, unless theirs is given or they are integers.
+    pub(crate) fn of_any_values(self, are_integers: bool) -> Self {
+        let value_bytes =
+            if are_integers { ValueLength::Bytes(VALUE_BYTES) } else { ValueLength::Vary(USUAL_VALUE_BYTES) };
+        Self { value_bytes: self.value_bytes.or(Some(value_bytes)), ..self }
     }
 
     /// The given ones and defaults for the others, for keys of these lengths.

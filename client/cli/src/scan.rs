@@ -114,7 +114,7 @@ impl Scan {
             output.end_array()?;
         }
         if is_cut && (!output.is_json() || io::stderr().is_terminal()) {
-            eprintln!("{shown} records shown; --limit N for more");
+            eprintln!("{shown} records shown; --limit N for more, or `fpcache-cli export`");
         }
         Ok(Outcome::Done)
     }

@@ -1,4 +1,4 @@
-//! What `load` says when a table is filled.
+//! What `load` and `import` say when a table is filled.
 
 use std::time::Duration;
 
@@ -84,7 +84,7 @@ impl<R> Summary<'_, R> {
             output.row("tuned", tuned)?;
         }
         output.row("memory", format_args!("{} ({per_key:.1} bytes per key)", human_bytes(used)))?;
-        output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
+        output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the {}", what(source)))?;
         Ok(())
     }
 
@@ -115,7 +115,12 @@ impl<R> Summary<'_, R> {
         }
         output.row("added", format_args!("{name} ({source})"))?;
         output.row("keys", format_args!("{keys}: {new} new, {} updated", keys - new))?;
-        output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the data set"))?;
+        output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the {}", what(source)))?;
         Ok(())
     }
+}
+
+/// What the records were read from, in a word.
+fn what(source: &str) -> &'static str {
+    if source == crate::import::SOURCE { "file" } else { "data set" }
 }

@@ -11,7 +11,7 @@ use fpcache_client::TableClient;
 use serde_json::Value;
 
 use crate::hex;
-use crate::keys::Keys;
+use crate::keys::{Keys, shortened};
 use crate::numbers::number;
 use crate::output::counted;
 
@@ -49,7 +49,19 @@ impl Format {
         Ok(self.of(client.shape()?.value_bytes.map(|len| len as usize)))
     }
 
-    fn of(self, len: Option<usize>) -> TableFormat {
+    /// Whether it is that of integers.
+    pub(crate) fn is_int(self) -> bool {
+        self.format == Some(Kind::Int)
+    }
+
+    /// As it is given on the command line, if it was.
+    pub(crate) fn argument(self) -> Option<String> {
+        let name = self.format?.to_possible_value()?;
+        Some(format!("--format {}", name.get_name()))
+    }
+
+    /// The format of values of this length, or of any.
+    pub(crate) fn of(self, len: Option<usize>) -> TableFormat {
         let default = match len {
             None => Kind::Text,
             Some(1..=8) => Kind::Int,
@@ -73,7 +85,10 @@ impl TableFormat {
             }
             Kind::Text => text.as_bytes().to_vec(),
             Kind::Hex => hex::bytes(text).with_context(|| {
-                format!("`{text}` is not hexadecimal: write two digits per byte, or use --format int or text")
+                format!(
+                    "`{}` is not hexadecimal: write two digits per byte, or use --format int or text",
+                    shortened(text.to_owned())
+                )
             })?,
         };
         if let Some(len) = self.len {
@@ -90,6 +105,7 @@ impl TableFormat {
     /// A text where a number was expected. Where values have a fixed length another format would be
     /// refused for the length, so that it is no remedy.
     fn no_number(self, text: &str, why: &str) -> anyhow::Error {
+        let text = shortened(text.to_owned());
         match self.len {
             Some(len) if !text.starts_with(|c: char| c.is_ascii_digit()) => anyhow!(
                 "value `{text}` is not a number; values of this table have {}: pass a number, or create a table for texts \
@@ -116,6 +132,55 @@ impl TableFormat {
             Kind::Text => visible(value),
             Kind::Hex => hex::digits(value),
         })
+    }
+
+    /// The value as [`parse`](Self::parse) reads it back from one line of a file; else why that
+    /// cannot be.
+    pub(crate) fn exact(self, value: &[u8]) -> Result<String, String> {
+        let text = self.exactly(value)?;
+        let breaks = |c: char| c.is_control() && c != '\t';
+        match self.kind == Kind::Text && text.contains(breaks) {
+            true => {
+                Err("has a line break or another control character: use --as jsonl, or --format hex".into())
+            }
+            false => Ok(text),
+        }
+    }
+
+    /// The value in JSON as [`parse_json`](Self::parse_json) reads it back; else why that cannot
+    /// be.
+    pub(crate) fn exact_json(self, value: &[u8]) -> Result<Value, String> {
+        self.exactly(value)?;
+        self.json(value).map_err(|error| error.to_string())
+    }
+
+    /// The value's text, if no other value has the same.
+    fn exactly(self, value: &[u8]) -> Result<String, String> {
+        match self.kind {
+            Kind::Text => str::from_utf8(value)
+                .map(ToOwned::to_owned)
+                .map_err(|_| "is not UTF-8: use --format hex".to_owned()),
+            Kind::Int if self.len.is_none() && value.len() != 8 => Err(format!(
+                "has {} and not the eight of an integer: use --format text or hex",
+                counted(value.len() as u64, "byte")
+            )),
+            Kind::Int => integer(value).map(|number| number.to_string()).map_err(|error| error.to_string()),
+            Kind::Hex => Ok(hex::digits(value)),
+        }
+    }
+
+    /// Reads a value from JSON: a string, or a number where values are integers.
+    pub(crate) fn parse_json(self, value: &Value) -> anyhow::Result<Vec<u8>> {
+        match value {
+            Value::String(text) => self.parse(text),
+            Value::Number(number) if self.kind == Kind::Int => self.parse(&number.to_string()),
+            Value::Number(number) => bail!(
+                "the value {number} is a number, but values are read as {}: use --format int (of a table that is there, \
+                 if its values are integers), or write it as a string",
+                if self.kind == Kind::Text { "texts" } else { "hexadecimal digits" }
+            ),
+            _ => bail!("the value is neither a string nor a whole number of 0 or more"),
+        }
     }
 
     /// The value in JSON: a number, or a string.
@@ -243,6 +308,31 @@ mod tests {
         let error = refused(Some(8), "18446744073709551616");
         assert!(error.contains("too large") && !error.contains("texts"), "{error}");
         assert!(refused(None, "hello").contains("--format text"));
+    }
+
+    #[test]
+    fn what_a_file_has_of_a_value_is_that_value_again_or_none() {
+        let values =
+            [&b""[..], b"a", b"a\tb", b"\\n", "grün".as_bytes(), b"a\nb", b"a\r", b"\xff", &[7; 8], &[7; 9]];
+        for kind in [None, Some(Kind::Int), Some(Kind::Text), Some(Kind::Hex)] {
+            for value in values {
+                for len in [None, Some(value.len())] {
+                    let format = Format { format: kind }.of(len);
+                    if let Ok(line) = format.exact(value) {
+                        assert!(!line.contains(['\n', '\r']), "{line}");
+                        assert_eq!(format.parse(&line).expect("as written"), value, "{kind:?}");
+                    }
+                    if let Ok(json) = format.exact_json(value) {
+                        assert_eq!(format.parse_json(&json).expect("as written"), value, "{kind:?}");
+                    }
+                }
+                assert!(Format { format: Some(Kind::Hex) }.of(None).exact(value).is_ok());
+            }
+        }
+        let texts = Format { format: None }.of(None);
+        assert!(texts.exact(b"a\nb").is_err_and(|why| why.contains("--as jsonl")));
+        assert!(texts.exact_json(b"a\nb").is_ok() && texts.exact_json(b"\xff").is_err());
+        assert!(texts.parse_json(&7.into()).expect_err("a number").to_string().contains("--format int"));
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod encoding;
 mod output;
 mod zst;
 
+use std::fmt;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -22,8 +23,8 @@ use crate::width::is_compressed;
 /// Bytes of the file buffered ahead of the decoder.
 const FILE_BUFFER: usize = 1 << 17;
 
-/// A file's content, read once from its start.
-pub(crate) struct Content {
+/// A file's content, read once from its start, and decompressed if it is compressed.
+pub struct Content {
     path: PathBuf,
     content: Box<dyn Read + Send>,
     encoding: Encoding,
@@ -34,6 +35,15 @@ pub(crate) struct Content {
 }
 
 impl Content {
+    /// Opens a file of lines: one that is gzip or zstd where its name ends in `.gz` or `.zst`, and
+    /// else what its first bytes say. `-` is standard input.
+    ///
+    /// # Errors
+    /// [`DatasetError::Missing`], [`DatasetError::OtherCompression`] or `Io`.
+    pub fn of_lines(path: &Path) -> Result<Self, DatasetError> {
+        Self::open_any(path, false)
+    }
+
     /// Opens a file whose name alone says whether it is compressed, by zstd.
     pub(crate) fn open(path: &Path, hash: bool) -> Result<Self, DatasetError> {
         let (file, length) = open(path)?;
@@ -110,7 +120,7 @@ impl Content {
 
     /// What is wrong with compressed content, found by reading it to its end; `None` if it is whole
     /// or not compressed.
-    pub(crate) fn damage(&mut self) -> Option<DatasetError> {
+    pub fn damage(&mut self) -> Option<DatasetError> {
         if self.encoding == Encoding::Plain {
             return None;
         }
@@ -141,6 +151,24 @@ impl Content {
             };
         }
         DatasetError::Io { path, action: "reading", source: error }
+    }
+}
+
+impl Read for Content {
+    /// As [`Read`] has it; errors have a [`DatasetError`] in them, which names the file.
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.read_full(buffer).map_err(io::Error::other)
+    }
+}
+
+impl fmt::Debug for Content {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, encoding, offset, .. } = self;
+        f.debug_struct("Content")
+            .field("path", path)
+            .field("encoding", encoding)
+            .field("offset", offset)
+            .finish_non_exhaustive()
     }
 }
 

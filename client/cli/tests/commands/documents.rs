@@ -66,6 +66,7 @@ fn plays(document: &str) {
         }
         let ran = Command::new("sh")
             .args(["-c", &format!("({command}) 2>&1")])
+            .current_dir(node.directory.path())
             .env("PATH", &path)
             .env("FPCACHE_URL", &node.url)
             .env_remove("FPCACHE_DATA")

@@ -6,6 +6,7 @@ mod failures;
 mod loading;
 mod order;
 mod over_nodes;
+mod own_records;
 mod records;
 mod tables;
 mod usage;

@@ -71,6 +71,16 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
     assert!(out.contains("30000 updated"), "{out}");
     ends_with(0, &format!("load words --table w --nodes {all}"));
     nodes[0].ends_with(0, "verify words --table w");
+    // Out of one such table, and into another.
+    let file = nodes[0].directory.path().join("u.tsv");
+    let file = file.to_str().unwrap();
+    nodes[1].ends_with(0, &format!("export --table u --output {file}"));
+    let import = format!("import {file} --table x --value-bytes 8");
+    assert!(ends_with(0, &format!("{import} --nodes {all}")).0.contains("keys        30000"));
+    nodes[0].ends_with(0, "verify uniform:30k --table x");
+    let (out, _) = nodes[2].ends_with(0, &format!("import {file} --table x"));
+    assert!(out.contains("0 new, 30000 updated"), "by the URL of any: {out}");
+    nodes[2].ends_with(0, "drop x --yes");
     nodes[2].ends_with(0, "drop u --yes");
     ends_with(0, &format!("drop w --yes --nodes {all}"));
     let left = nodes.each_ref().map(|node| node.json(0, "tables --json")["tables"].as_array().unwrap().len());

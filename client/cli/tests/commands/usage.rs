@@ -79,7 +79,7 @@ fn failures_end_with_two_and_name_cause_and_remedy() {
 fn help_shows_examples() {
     for command_line in [
         "", "create", "load", "get", "put", "insert", "update", "del", "scan", "floor", "ceiling", "first",
-        "last", "count", "stats", "verify", "tables", "drop", "ping", "metrics", "token",
+        "last", "count", "stats", "verify", "tables", "drop", "import", "export", "ping", "metrics", "token",
     ] {
         let line = format!("{command_line} --help");
         let line = line.trim();

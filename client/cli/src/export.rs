@@ -1,0 +1,230 @@
+//! `export`: records into a file that `import` reads.
+
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::{self, BufWriter, Write};
+use std::ops::Bound;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use clap::Args;
+use fpcache_client::{KeyKind, RecordShape, TableClient, TableName};
+use serde_json::{Value, json};
+use tempfile::NamedTempFile;
+
+use crate::keys::{KeyFormat, Keys};
+use crate::output::{Outcome, Output, counted};
+use crate::record_lines::Form;
+use crate::scan::Range;
+use crate::separator::Separator;
+use crate::value::{Format, TableFormat};
+use crate::walk::{Span, walk};
+
+#[derive(Debug, Args)]
+pub(crate) struct Export {
+    #[command(flatten)]
+    range: Range,
+
+    /// Write the records to this file, which appears once it is complete, or to - for standard
+    /// output
+    #[arg(long, value_name = "FILE", default_value = "-")]
+    output: PathBuf,
+
+    /// Form of the lines [default: text, or jsonl with --json to standard output]
+    #[arg(long = "as", value_enum, value_name = "FORM")]
+    form: Option<Form>,
+
+    /// What is written between key and value [default: a tab]
+    #[arg(long, value_name = "TEXT")]
+    separator: Option<Separator>,
+
+    #[command(flatten)]
+    format: Format,
+
+    #[command(flatten)]
+    key_format: KeyFormat,
+}
+
+/// How lines are written.
+struct Writing {
+    form: Form,
+    separator: Separator,
+    key_format: KeyFormat,
+    format: TableFormat,
+}
+
+impl Export {
+    pub(crate) fn run<K: Keys>(
+        &self,
+        client: &TableClient<K>,
+        table: &TableName,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
+        let (from, to) = self.range.bounds::<K>(self.key_format)?;
+        let span = Span {
+            from: from.unwrap_or_else(|| K::lowest().to_owned()),
+            to: to.map_or(Bound::Unbounded, Bound::Excluded),
+        };
+        let to_stdout = self.output.as_os_str() == "-";
+        let by_default = if to_stdout && output.is_json() { Form::Jsonl } else { Form::Text };
+        let shape = client.shape()?;
+        let writing = Writing {
+            form: self.form.unwrap_or(by_default),
+            separator: self.separator.clone().unwrap_or_default(),
+            key_format: self.key_format,
+            format: self.format.of(shape.value_bytes.map(|bytes| bytes as usize)),
+        };
+        if to_stdout {
+            walk(client, span, false, u64::MAX, |key, value| {
+                output.bytes(writing.line::<K>(key, value, output)?.as_bytes())?;
+                Ok(!output.is_closed())
+            })?;
+            return Ok(Outcome::Done);
+        }
+        let path = &self.output;
+        let failed = || format!("writing {}", path.display());
+        let (mut file, mut records) = (Target::create(path).with_context(failed)?, 0);
+        walk(client, span, false, u64::MAX, |key, value| {
+            records += 1;
+            let line = writing.line::<K>(key, value, output)?;
+            file.writer().write_all(line.as_bytes()).with_context(failed)?;
+            Ok(true)
+        })?;
+        file.finish().with_context(failed)?;
+        self.say::<K>(table, records, &shape, output)?;
+        Ok(Outcome::Done)
+    }
+
+    /// Tells what was written, and what reads it.
+    fn say<K: Keys>(
+        &self,
+        table: &TableName,
+        records: u64,
+        shape: &RecordShape,
+        output: &mut Output,
+    ) -> anyhow::Result<()> {
+        let (file, import) = (self.output.display().to_string(), self.import::<K>(table, shape));
+        if output.is_json() {
+            output.document(&json!({
+                "table": table.as_str(),
+                "records": records,
+                "file": file,
+                "import": import,
+            }))?;
+            return Ok(());
+        }
+        output.row("exported", format_args!("{} to {file}", counted(records, "record")))?;
+        output.row("to import", import)?;
+        Ok(())
+    }
+
+    /// The command that makes the same table of the file.
+    fn import<K: Keys>(&self, table: &TableName, shape: &RecordShape) -> String {
+        let mut words = vec!["fpcache-cli import".to_owned(), quoted(&self.output.display().to_string())];
+        words.push(format!("--table {table}"));
+        if KeyKind::Bytes.is::<K>() {
+            let bytes = shape.key_bytes.map(|bytes| format!("--key-bytes {bytes}"));
+            words.push(bytes.unwrap_or_else(|| "--keys bytes".to_owned()));
+        }
+        words.extend(shape.value_bytes.map(|bytes| format!("--value-bytes {bytes}")));
+        words.extend(self.format.argument());
+        words.extend(self.key_format.is_hex.then(|| "--hex".to_owned()));
+        match (self.form, &self.separator) {
+            (Some(Form::Jsonl), _) => words.push("--from jsonl".to_owned()),
+            (_, Some(separator)) => words.push(format!("--separator {}", quoted(&separator.shown()))),
+            (_, None) => {}
+        }
+        words.join(" ")
+    }
+}
+
+impl Writing {
+    /// The line of a record, which `import` reads back.
+    fn line<K: Keys>(&self, key: &K::Key, value: &[u8], output: &Output) -> anyhow::Result<String> {
+        let unfit = |why: String| anyhow!("the value of key {} {why}", K::short(key, self.key_format));
+        Ok(match self.form {
+            Form::Text => {
+                let value = self.format.exact(value).map_err(unfit)?;
+                let key = self.separator.guard(K::text(key, self.key_format));
+                format!("{key}{}{value}\n", self.separator.as_str())
+            }
+            Form::Jsonl => {
+                let value: Value = self.format.exact_json(value).map_err(unfit)?;
+                let record = json!({ "key": K::json(key, self.key_format), "value": value });
+                format!("{}\n", output.as_asked(&record))
+            }
+        })
+    }
+}
+
+/// A file that is being written: beside its final name, which it gets when it is complete; or in
+/// its place if that is a device or a pipe.
+enum Target {
+    Beside(BufWriter<NamedTempFile>, PathBuf),
+    InPlace(BufWriter<File>),
+}
+
+impl Target {
+    fn create(path: &Path) -> io::Result<Self> {
+        // As any new file's, cut down by the umask, or those of the file that is replaced.
+        let mut permissions = Permissions::from_mode(0o666);
+        let mut path = path.to_owned();
+        if let Ok(metadata) = path.metadata() {
+            if !metadata.is_file() {
+                return Ok(Self::InPlace(BufWriter::new(OpenOptions::new().write(true).open(path)?)));
+            }
+            permissions = metadata.permissions();
+            // A link stays one.
+            path = path.canonicalize()?;
+        }
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let mut builder = tempfile::Builder::new();
+        let file = builder.prefix(".fpcache-cli-").permissions(permissions).tempfile_in(folder)?;
+        Ok(Self::Beside(BufWriter::new(file), path))
+    }
+
+    fn writer(&mut self) -> &mut dyn Write {
+        match self {
+            Self::Beside(file, _) => file,
+            Self::InPlace(file) => file,
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Self::Beside(file, path) => {
+                let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
+                file.as_file().sync_all()?;
+                file.persist(path)?;
+            }
+            Self::InPlace(mut file) => file.flush()?,
+        }
+        Ok(())
+    }
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    match word.chars().all(|c| c.is_ascii_alphanumeric() || "._-/=:@%+,".contains(c)) && !word.is_empty() {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_quoted_where_a_shell_would_read_them_otherwise() {
+        for (word, shown) in [
+            ("cities.tsv", "cities.tsv"),
+            ("a b", "'a b'"),
+            ("\\t", "'\\t'"),
+            ("it's", "'it'\\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(quoted(word), shown);
+        }
+    }
+}
