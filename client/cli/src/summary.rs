@@ -48,7 +48,7 @@ impl<R> Summary<'_, R> {
         R: Records<K>,
     {
         let used = client.stats()?.used_bytes;
-        let Loaded { keys, segments } = *loaded;
+        let Loaded { keys, segments, .. } = *loaded;
         let per_segment = keys as f64 / segments.max(1) as f64;
         let per_key = used as f64 / keys.max(1) as f64;
         let (dataset_s, load_s) = self.times.seconds();
