@@ -25,6 +25,7 @@ use crate::allocator::{Allocator, Exhausted};
 use crate::grouping::group;
 use crate::image::SegmentImage;
 use crate::space::Extent;
+use crate::table::room::fullness::kept_for_compaction_of;
 use crate::table::values::ExternalValues;
 use crate::uploads::Upload;
 use crate::versions::FIRST_VERSION;
@@ -361,13 +362,16 @@ impl<K: BuildKeys> Loader<K> {
     }
 
     /// The error for a region without room, with an estimate from what was written so far: its
-    /// segments, and the descriptors that are still to be written for them.
+    /// segments, the descriptors that are still to be written for them, and what must be left free.
     fn full(&self) -> LoadError {
         let directory_bytes = K::PAGE_BYTES as f64 / DirectoryPage::most_descriptors::<K>() as f64 + 1.0;
         let written = self.keys.saturating_sub(self.open.len() as u64);
-        let bytes = self.allocator.used() as f64 + self.descriptors.len() as f64 * directory_bytes;
+        // This directory and the next one, which may be of a quarter more.
+        let directories = self.descriptors.len() as f64 * directory_bytes * 2.25;
+        let bytes = self.allocator.used() as f64 + directories;
         let keys = self.expected_keys.max(self.keys);
-        let needed = bytes / written.max(1) as f64 * keys as f64 * 1.05 + 4.0 * K::PAGE_BYTES as f64;
+        let needed = bytes / written.max(1) as f64 * keys as f64 * 1.05 + 8.0 * K::PAGE_BYTES as f64;
+        let needed = needed + kept_for_compaction_of(needed as u64) as f64;
         let capacity = self.allocator.grant().reach();
         // Too little was written to tell, or only the directory did not fit.
         let needed = (needed as u64).max(capacity + capacity / 4);

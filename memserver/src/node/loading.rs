@@ -313,9 +313,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             published,
             external,
         };
-        let mut table = Table::new(self.node, parts);
-        table.room.set_aside_after_load(&table.segments);
-        table
+        Table::new(self.node, parts)
     }
 
     /// Gives up a load, if it is in progress.

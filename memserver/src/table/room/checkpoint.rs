@@ -64,16 +64,6 @@ impl<K: BuildKeys> Room<K> {
         self.publication.aside.fill(needed, K::PAGE_BYTES as u64, &mut self.space)
     }
 
-    /// The same for a table that was just loaded, before others who share the budget take that memory,
-    /// if it is little of what the table takes. Else it is set aside with the first new segment.
-    pub(crate) fn set_aside_after_load(&mut self, segments: &Segments<K>) {
-        const SHARE: u64 = 64;
-        let needed = self.publication.separators.directory_room::<K>(segments.directory.len() as u64);
-        if needed.bytes(K::PAGE_BYTES as u64) <= self.record.used / SHARE {
-            self.set_aside(segments);
-        }
-    }
-
     /// Whether a new directory is due: one is begun, half of the log was used since the last, or
     /// memory waits for one.
     pub(crate) fn wants_checkpoint<M>(&self, superblock: &SuperblockWriter<K, M>) -> bool
