@@ -317,7 +317,9 @@ impl Daemon {
             catalogue.count_sockets(sockets.counters());
         }
         let stop = StopHandle::new()?;
-        let rereading = sockets.as_ref().and_then(|sockets| Rereading::of(config, sockets));
+        let rereading = sockets
+            .as_ref()
+            .and_then(|sockets| Rereading::of(config.tokens.as_ref(), config.serving.tls.as_ref(), sockets));
         act_on_signals(signals, stop.clone(), rereading)?;
         Ok(Self { catalogue, listener, sockets, stop, descriptors, _folder: folder })
     }

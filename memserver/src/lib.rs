@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod allocator;
+mod boot;
 pub mod budget;
 pub mod capacity;
 pub mod catalogue;

@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `serving` | dispatch of requests, and background work in between |
 //! | `parked` | requests that take several turns |
+//! | `turns` | how much is done in a turn, and how these go on |
 //! | `lookup` | lookups by the memory node's processor |
 //! | `writes` | requests that change records, each executed once |
 //! | `values` | values on their way to their records |
 //! | `loading` | loads by requests |
 //! | `snapshotting` | snapshots, written while the table changes |
+//! | `under_way` | a load or a snapshot that has begun |
 //! | `owned` | the range of keys that is the node's, of a table over several |
 
 mod loading;
@@ -17,6 +19,8 @@ pub(crate) mod owned;
 pub(crate) mod parked;
 pub(crate) mod serving;
 mod snapshotting;
+mod turns;
+mod under_way;
 mod values;
 mod writes;
 
@@ -26,7 +30,8 @@ use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::SUPERBLOCK_BYTES;
-use fpcache::message::NodeStats;
+use fpcache::map::{MappedRange, RangeMap};
+use fpcache::message::{NodeStats, Refusal};
 use fpcache_fabric::{AccessError, Clock, NodeMemory, SharedMemory, SystemClock, Waker};
 
 use crate::budget::Grant;
@@ -34,10 +39,9 @@ use crate::dedup::{DedupSessions, KeptReplies};
 use crate::durability::Lsn;
 use crate::lease::Lease;
 use crate::loader::Loader;
-use crate::node::loading::Loading;
 use crate::node::owned::Owned;
 use crate::node::parked::{QUANTUM, Queue};
-use crate::node::snapshotting::Snapshotting;
+use crate::node::under_way::{Loading, Snapshotting};
 use crate::pending::Pending;
 use crate::superblock_writer::SuperblockWriter;
 use crate::table::Table;
@@ -300,5 +304,20 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// The first thing that is wrong.
     pub fn audit(&self) -> Result<Option<Audit>, TableError> {
         self.state.table().map(|table| table.audit(&self.superblock)).transpose()
+    }
+
+    /// Has it serve the keys of a range only. Says whether these can be.
+    pub(crate) fn own(&mut self, map: &RangeMap, range: &MappedRange) -> bool {
+        self.owned = Owned::of(map, range);
+        self.owned.is_some()
+    }
+
+    /// Whether a key is one that it serves.
+    #[inline]
+    pub(crate) fn check_owned(&self, key: &K::Key) -> Result<(), Refusal> {
+        match &self.owned {
+            Some(owned) if !owned.has(key) => Err(owned.refusal(key)),
+            _ => Ok(()),
+        }
     }
 }

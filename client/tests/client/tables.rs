@@ -179,15 +179,15 @@ fn what_is_refused_is_refused_with_cause_and_remedy() {
         let text = String::from_utf8(reply[8..].to_vec()).unwrap();
         assert!(parts.iter().all(|part| text.contains(part)), "{parts:?} in {text}");
     };
-    let head = |operation: u8| [operation, 0, 6, 0, 0, 0, 0, 0];
+    let head = |operation: u8| [operation, 0, 7, 0, 0, 0, 0, 0];
     says(
         &[&head(10)[..], &[7, 0, 0, 0, 0, 0, 0, 0], b"../data"].concat(),
         &["`../data` is no name of a table", "dot"],
     );
     says(&[&head(8)[..], &[1, 0, 0, 0, 3, 0, 0, 0], &[0; 8], b"a b"].concat(), &["`a b`", "1 to 64"]);
     says(&[&head(8)[..], &[9, 0, 0, 0, 1, 0, 0, 0], &[0; 8], b"a"].concat(), &["kind 9"]);
-    says(&[8, 0, 3, 0, 0, 0, 0, 0], &["version 3", "version 6"]);
-    says(&[1, 0, 3, 0, 0, 0, 0, 0], &["version 3", "version 6"]);
+    says(&[8, 0, 3, 0, 0, 0, 0, 0], &["version 3", "version 7"]);
+    says(&[1, 0, 3, 0, 0, 0, 0, 0], &["version 3", "version 7"]);
     says(&[head(4), [0; 8]].concat(), &["leads to no table"]);
     assert_eq!(tables.list().unwrap().tables.len(), 2, "nothing was made or dropped");
 }

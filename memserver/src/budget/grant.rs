@@ -9,6 +9,7 @@ use fpcache::layout::SUPERBLOCK_BYTES;
 use fpcache_fabric::{Pages, SharedMemory};
 use tracing::error;
 
+use super::returning::Spare;
 use super::{Budget, Denied, round_up};
 
 /// Grants come in steps of this share of what is wanted in all, but of this many bytes at least and
@@ -269,7 +270,7 @@ impl Grant {
     /// back in [steps](Self::step_returning), or at once if it is needed.
     pub(crate) fn begin_returning(self: &Arc<Self>) {
         if let Some(Shared { budget, .. }) = &self.shared {
-            budget.returning.add(self);
+            budget.returning.add(Arc::clone(self) as Arc<dyn Spare>);
         }
     }
 
@@ -285,16 +286,6 @@ impl Grant {
     pub(crate) fn step_returning(&self) -> bool {
         let Some(Shared { budget, .. }) = &self.shared else { return false };
         self.spare() > 0 && budget.returning.step(|| self.shrink_by_a_step())
-    }
-
-    /// One such step. No other thread must move the end meanwhile.
-    pub(super) fn shrink_by_a_step(&self) -> bool {
-        self.shrink_towards(SUPERBLOCK_BYTES as u64)
-    }
-
-    /// Bytes that the region holds beyond its beginning.
-    pub(super) fn spare(&self) -> u64 {
-        self.end().saturating_sub(self.stepped(SUPERBLOCK_BYTES as u64))
     }
 
     /// Gives back some of what lies after the step that contains the byte before `end`, of which
@@ -358,6 +349,16 @@ impl Grant {
                 round_up(needed.saturating_add(others))
             ),
         }
+    }
+}
+
+impl Spare for Grant {
+    fn spare(&self) -> u64 {
+        self.end().saturating_sub(self.stepped(SUPERBLOCK_BYTES as u64))
+    }
+
+    fn shrink_by_a_step(&self) -> bool {
+        self.shrink_towards(SUPERBLOCK_BYTES as u64)
     }
 }
 

@@ -52,7 +52,7 @@ impl Budget {
     /// Takes `wanted` bytes, or what there is of them, but not less than `least`.
     fn take(&self, wanted: u64, least: u64) -> Option<u64> {
         if self.left() < least && self.returning.bytes() > 0 {
-            self.returning.hasten(self, least);
+            self.returning.hasten(|| self.left() >= least);
         }
         let taken = wanted.min(self.left());
         (taken >= least).then(|| {

@@ -3,15 +3,23 @@
 //! It is returned in steps that delay nobody. When the budget does not suffice for a request, the
 //! steps for what is missing are taken at once.
 
+use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use super::{Budget, Grant};
+/// A region's share of the budget, of which nothing but the beginning is in use.
+pub(super) trait Spare: Send + Sync {
+    /// Bytes that the region holds beyond its beginning.
+    fn spare(&self) -> u64;
+
+    /// Gives back a little of them; `true` if there is more. No other thread must move the region's end meanwhile.
+    fn shrink_by_a_step(&self) -> bool;
+}
 
 /// Regions of which nothing but the beginning is in use any more.
 #[derive(Debug, Default)]
 pub(super) struct Returning {
-    regions: Mutex<Vec<Weak<Grant>>>,
+    regions: Mutex<Vec<Weak<dyn Spare>>>,
     /// Bytes that they will give back.
     bytes: AtomicU64,
 }
@@ -23,15 +31,15 @@ impl Returning {
     }
 
     /// The regions. Only the holder of this lock moves their ends.
-    fn regions(&self) -> MutexGuard<'_, Vec<Weak<Grant>>> {
+    fn regions(&self) -> MutexGuard<'_, Vec<Weak<dyn Spare>>> {
         // A region is there or not.
         self.regions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes which regions there are, or how much they have, and counts their bytes again.
-    fn change<R>(&self, change: impl FnOnce(&mut Vec<Weak<Grant>>) -> R) -> R {
+    fn change<R>(&self, change: impl FnOnce(&mut Vec<Weak<dyn Spare>>) -> R) -> R {
         // Those that end with this are dropped after the lock, which they may want.
-        let mut alive: Vec<Arc<Grant>> = Vec::new();
+        let mut alive: Vec<Arc<dyn Spare>> = Vec::new();
         let mut regions = self.regions();
         let changed = change(&mut regions);
         regions.retain(|region| {
@@ -47,17 +55,17 @@ impl Returning {
     }
 
     /// Adds a region.
-    pub(super) fn add(&self, grant: &Arc<Grant>) {
+    pub(super) fn add(&self, region: Arc<dyn Spare>) {
         self.change(|regions| {
-            if !regions.iter().any(|region| std::ptr::eq(region.as_ptr(), Arc::as_ptr(grant))) {
-                regions.push(Arc::downgrade(grant));
+            if !regions.iter().any(|there| ptr::addr_eq(there.as_ptr(), Arc::as_ptr(&region))) {
+                regions.push(Arc::downgrade(&region));
             }
         });
     }
 
     /// Takes a region off, which is to be used again or is gone.
-    pub(super) fn remove(&self, grant: &Grant) {
-        self.change(|regions| regions.retain(|region| !std::ptr::eq(region.as_ptr(), grant)));
+    pub(super) fn remove(&self, region: &dyn Spare) {
+        self.change(|regions| regions.retain(|there| !ptr::addr_eq(there.as_ptr(), region)));
     }
 
     /// Has a region give back a little of what it holds, as `step` does; `true` if there is more.
@@ -65,21 +73,21 @@ impl Returning {
         self.change(|_| step())
     }
 
-    /// Has regions give back as much as is missing to `wanted` bytes left of the budget.
-    pub(super) fn hasten(&self, budget: &Budget, wanted: u64) {
+    /// Has regions give back what they hold until there is enough.
+    pub(super) fn hasten(&self, is_enough: impl Fn() -> bool) {
         let mut held = Vec::new();
         self.change(|regions| {
-            while budget.left() < wanted
+            while !is_enough()
                 && let Some(region) = regions.pop()
             {
-                let Some(grant) = region.upgrade() else { continue };
-                while budget.left() < wanted && grant.shrink_by_a_step() {}
+                let Some(there) = region.upgrade() else { continue };
+                while !is_enough() && there.shrink_by_a_step() {}
                 // What the operating system does not take back stays granted, and is not asked for
                 // again.
-                if grant.spare() > 0 && budget.left() >= wanted {
+                if there.spare() > 0 && is_enough() {
                     regions.push(region);
                 }
-                held.push(grant);
+                held.push(there);
             }
         });
     }

@@ -7,7 +7,6 @@ use fpcache::key_space::KeyKind;
 use fpcache::message::{ErrorCode, Refusal, TableInfo};
 use tracing::warn;
 
-use super::Catalogue;
 use super::error::TableOpenError;
 use super::folders::TablesFolder;
 use super::hosted::LeftRegion;
@@ -31,60 +30,11 @@ impl ClosedTable {
     }
 }
 
-impl Catalogue {
-    /// The tables that are not served, in the order of their names, and why.
-    pub(crate) fn closed(&self) -> impl Iterator<Item = (&TableName, String)> {
-        self.closed.iter().map(|(name, table)| (name, table.why.to_string()))
-    }
-
-    /// The refusal to make a table of a name that a closed one has; `None` if none has.
-    pub(super) fn refusal_for_closed(&self, name: &TableName) -> Option<Refusal> {
-        let closed = self.closed.get(name)?;
-        let why = format!(
-            "the table `{name}` exists but is closed ({}): fix that and restart the memory node, drop the table, or \
-             choose another name",
-            closed.why
-        );
-        Some(Refusal::new(ErrorCode::TableExists, why))
-    }
-
-    /// Closes a table that was to be dropped and could not be: its name stays taken until it is
-    /// dropped again, as it would come back with the next start.
-    pub(super) fn close(&mut self, name: TableName, kind: KeyKind, refused: NotDropped) {
-        let NotDropped { refusal, left } = refused;
-        let why = TableOpenError::NotDropped { why: refusal.message };
-        self.closed.insert(name, ClosedTable { kind, why, left });
-    }
-
-    /// What removes a closed table and its files; `None` if there is none of that name. It has the
-    /// table's region until it has [ended](Self::end_removing).
-    pub(super) fn removing_closed(&mut self, name: &TableName) -> Option<Removing> {
-        let left = self.closed.get_mut(name)?.left.take();
-        Some(Removing { name: *name, folder: self.folder.clone(), left })
-    }
-
-    /// Forgets a closed table that was removed, or keeps it to be dropped again.
-    pub(super) fn end_removing(
-        &mut self,
-        name: &TableName,
-        outcome: Result<(), NotDropped>,
-    ) -> Result<(), Refusal> {
-        let Err(NotDropped { refusal, left }) = outcome else {
-            self.closed.remove(name);
-            return Ok(());
-        };
-        if let Some(closed) = self.closed.get_mut(name) {
-            closed.left = left;
-        }
-        Err(refusal)
-    }
-}
-
 /// A closed table that is to be removed.
 pub(super) struct Removing {
     pub(super) name: TableName,
-    folder: Option<Arc<TablesFolder>>,
-    left: Option<LeftRegion>,
+    pub(super) folder: Option<Arc<TablesFolder>>,
+    pub(super) left: Option<LeftRegion>,
 }
 
 impl Removing {

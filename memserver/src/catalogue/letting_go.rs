@@ -3,13 +3,6 @@
 
 use super::Catalogue;
 
-/// When to look for replies to let go.
-#[derive(Debug, Default)]
-pub(super) struct LettingGo {
-    /// Requests before the next look, after one that was in vain: all clients had requests in hand.
-    pause: u32,
-}
-
 impl Catalogue {
     /// Lets replies go if the tables keep too many.
     #[inline]

@@ -6,10 +6,11 @@ use fpcache::message::{ErrorCode, Refusal};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{FabricError, random_bits};
 
+use super::Catalogue;
 use super::descriptor::Descriptor;
 use super::error::TableOpenError;
 use super::jobs::{self, Making};
-use super::{Catalogue, NO_TABLE};
+use super::lobby::NO_TABLE;
 use crate::capacity::MIN_CAPACITY;
 
 impl Catalogue {

@@ -8,25 +8,27 @@
 //! | module | holds |
 //! |---|---|
 //! | `hosted` | one table, with keys of either kind |
-//! | `closed` | tables that could not be opened |
+//! | `closed`, `closing` | tables that could not be opened |
 //! | `open` | opening a table: empty, or recovered from its folder |
 //! | `folders`, `descriptor` | a folder for each table, created and removed atomically |
 //! | `requests`, `making`, `jobs` | create, list, drop; slow work on a thread |
 //! | `answering` | lookups by the threads that serve sockets |
 //! | `letting_go` | the limit on replies kept for repeated requests |
-//! | `ranges` | ranges of tables over several memory nodes, and the lobby |
+//! | `ranges`, `lobby` | ranges of tables over several memory nodes, and where their maps are |
 //! | `stats` | statistics of the memory node |
 //! | `service`, `work_queue`, `client_tables` | routing and scheduling of requests |
 
 pub mod answering;
 mod client_tables;
 mod closed;
+mod closing;
 mod descriptor;
 pub mod error;
 pub(crate) mod folders;
 mod hosted;
 mod jobs;
 mod letting_go;
+mod lobby;
 mod making;
 mod open;
 mod ranges;
@@ -51,6 +53,7 @@ use fpcache_fabric::{
 };
 use tracing::warn;
 
+use crate::boot::BOOT_ID_FILE;
 use crate::budget::Budget;
 use crate::dedup::KeptReplies;
 use crate::durability::SyncPolicy;
@@ -66,9 +69,8 @@ use error::TableOpenError;
 use folders::TablesFolder;
 use hosted::HostedTable;
 use jobs::{Dropping, Jobs};
-use letting_go::LettingGo;
+use lobby::Lobby;
 use open::{Opening, new_incarnation};
-use ranges::Lobby;
 use refusals::Refusals;
 use work_queue::WorkQueue;
 
@@ -135,6 +137,13 @@ pub struct Catalogue {
     requests: u64,
 }
 
+/// When to look for replies to let go.
+#[derive(Debug, Default)]
+struct LettingGo {
+    /// Requests before the next look, after one that was in vain: all clients had requests in hand.
+    pause: u32,
+}
+
 /// Why a catalogue could not begin.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -181,7 +190,7 @@ impl Catalogue {
             warn!(
                 "{} cannot be read: the next start will not go on with this memory, but read snapshots and log; let \
                  this process read it (in a unit of systemd: ProcSubset=all)",
-                store::BOOT_ID_FILE
+                BOOT_ID_FILE
             );
         }
         let incarnation = new_incarnation();
@@ -373,6 +382,3 @@ impl Catalogue {
         Refusal::new(ErrorCode::NoSuchTable, why)
     }
 }
-
-/// The creation number of the lobby, and of no table.
-const NO_TABLE: u64 = 0;

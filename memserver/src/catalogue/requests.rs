@@ -11,7 +11,8 @@ use fpcache_fabric::{ClientId, Handled};
 
 use super::closed::NotDropped;
 use super::jobs::{Done, Job};
-use super::{Catalogue, HostedTable, NO_TABLE};
+use super::lobby::NO_TABLE;
+use super::{Catalogue, HostedTable};
 use fpcache::TableName;
 use fpcache::key_space::U64Keys;
 

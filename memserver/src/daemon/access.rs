@@ -5,8 +5,6 @@ use std::path::PathBuf;
 use fpcache_fabric::tcp::{AccessKeeper, Listener, TlsServing, TokenError, TokenSet};
 use tracing::{error, info};
 
-use super::DaemonConfig;
-
 /// Where the tokens are by which clients get in over TCP.
 #[derive(Clone)]
 pub enum TokenSource {
@@ -55,9 +53,13 @@ pub(super) struct Rereading {
 
 impl Rereading {
     /// What reads it again for this listener, if there is something that can change.
-    pub(super) fn of(config: &DaemonConfig, listener: &Listener) -> Option<Self> {
-        let tokens = config.tokens.clone().filter(|source| matches!(source, TokenSource::File(_)));
-        let tls = config.serving.tls.clone();
+    pub(super) fn of(
+        tokens: Option<&TokenSource>,
+        tls: Option<&TlsServing>,
+        listener: &Listener,
+    ) -> Option<Self> {
+        let tokens = tokens.filter(|source| matches!(source, TokenSource::File(_))).cloned();
+        let tls = tls.cloned();
         let is_any = tokens.is_some() || tls.is_some();
         is_any.then(|| Self { tokens, tls, keeper: listener.access_keeper() })
     }

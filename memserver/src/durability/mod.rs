@@ -47,6 +47,7 @@ mod frame;
 pub mod log;
 mod lsn;
 pub mod memory_disk;
+mod names;
 pub mod policy;
 mod ring;
 mod signals;

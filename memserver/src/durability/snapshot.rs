@@ -32,8 +32,8 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64_with_seed};
 
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::frame::{u32_at, u64_at};
-use super::log::{list_logs, lsn_in_name};
 use super::lsn::Lsn;
+use super::names::{list_logs, lsn_in_name};
 
 pub(super) const MAGIC: [u8; 8] = *b"FPCSNAP\0";
 pub(super) const LAYOUT: u32 = 3;

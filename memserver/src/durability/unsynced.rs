@@ -6,7 +6,7 @@
 //! that, what is read is what is on the disk.
 
 use super::disk::{Disk, DiskError, DiskErrorKind};
-use super::log::lsn_in_name;
+use super::names::lsn_in_name;
 
 /// Follows the name of a log file whose sync failed.
 const UNSYNCED: &str = ".unsynced";

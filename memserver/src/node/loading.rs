@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
@@ -14,28 +14,12 @@ use crate::allocator::Allocator;
 use crate::loader::{Begin, Finished, LoadError, Loader};
 use crate::node::parked::{Progress, Until, cost};
 use crate::node::serving::Answer;
+use crate::node::under_way::Loading;
 use crate::node::{MemoryNode, NodeState};
 use crate::space::{Extent, Space};
 use crate::table::segments::Counts;
 use crate::table::{Parts, Table};
 use crate::versions::{FIRST_VERSION, next_version};
-
-/// Which load it is: a connection may be that of several handles and threads, each with loads of its own.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LoadId {
-    pub(crate) client: ClientId,
-    /// The number that the client gave it.
-    pub(crate) number: u64,
-}
-
-/// A load in progress.
-#[derive(Debug)]
-pub(crate) struct Loading<K: BuildKeys> {
-    id: LoadId,
-    loader: Loader<K>,
-    /// When its client was last heard of.
-    heard: Instant,
-}
 
 /// How long a load lasts whose client sends nothing, once another wants to load.
 const LOAD_LEASE: Duration = Duration::from_secs(60);

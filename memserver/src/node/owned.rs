@@ -6,9 +6,6 @@ use std::borrow::Borrow;
 use fpcache::key_space::BuildKeys;
 use fpcache::map::{MappedRange, RangeMap, key_of_bytes};
 use fpcache::message::{ErrorCode, Refusal};
-use fpcache_fabric::NodeMemory;
-
-use crate::node::MemoryNode;
 
 /// The keys of a range.
 #[derive(Clone, Debug)]
@@ -21,7 +18,7 @@ pub(crate) struct Owned<K: BuildKeys> {
 
 impl<K: BuildKeys> Owned<K> {
     /// The keys of a range of this map; `None` if its bounds are no keys of this kind.
-    fn of(map: &RangeMap, range: &MappedRange) -> Option<Self> {
+    pub(super) fn of(map: &RangeMap, range: &MappedRange) -> Option<Self> {
         let end = match &range.end {
             Some(end) => Some(key_of_bytes::<K>(end)?),
             None => None,
@@ -29,12 +26,14 @@ impl<K: BuildKeys> Owned<K> {
         Some(Self { start: key_of_bytes::<K>(&range.start)?, end, version: map.version })
     }
 
-    fn has(&self, key: &K::Key) -> bool {
+    /// Whether a key is one of them.
+    pub(super) fn has(&self, key: &K::Key) -> bool {
         key >= self.start.borrow() && self.end.as_ref().is_none_or(|end| key < end.borrow())
     }
 
+    /// What is said of a key that is none of them.
     #[cold]
-    fn refusal(&self, key: &K::Key) -> Refusal {
+    pub(super) fn refusal(&self, key: &K::Key) -> Refusal {
         let version = self.version;
         let end = self.end.as_ref().map_or("the end".to_owned(), |end| K::show(end.borrow()));
         let why = format!(
@@ -44,22 +43,5 @@ impl<K: BuildKeys> Owned<K> {
             K::show(self.start.borrow())
         );
         Refusal::new(ErrorCode::WrongRange { version }, why)
-    }
-}
-
-impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// Has it serve the keys of a range only. Says whether these can be.
-    pub(crate) fn own(&mut self, map: &RangeMap, range: &MappedRange) -> bool {
-        self.owned = Owned::of(map, range);
-        self.owned.is_some()
-    }
-
-    /// Whether a key is one that it serves.
-    #[inline]
-    pub(crate) fn check_owned(&self, key: &K::Key) -> Result<(), Refusal> {
-        match &self.owned {
-            Some(owned) if !owned.has(key) => Err(owned.refusal(key)),
-            _ => Ok(()),
-        }
     }
 }

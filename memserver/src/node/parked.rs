@@ -11,15 +11,13 @@
 
 use std::collections::{HashSet, VecDeque};
 
-use fpcache::key_space::BuildKeys;
-use fpcache::layout::{Stored, TableRecord, ValueExtent};
-use fpcache_fabric::{ClientId, NodeMemory};
+use fpcache::layout::{TableRecord, ValueExtent};
+use fpcache_fabric::ClientId;
 
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
 use crate::loader::ChunkPlace;
-use crate::node::MemoryNode;
-use crate::transit::{Held, MOST_REPLY};
+use crate::transit::Held;
 
 /// The allowance of a turn, in nanoseconds.
 pub(crate) const QUANTUM: i64 = 300_000;
@@ -83,7 +81,7 @@ pub(crate) enum Until {
 
 impl Until {
     /// Whether other writes must wait meanwhile.
-    fn is_exclusive(self) -> bool {
+    pub(super) fn is_exclusive(self) -> bool {
         matches!(self, Self::Quiet | Self::Room | Self::LogRoom | Self::NextPiece | Self::Durable)
     }
 }
@@ -133,7 +131,7 @@ pub(crate) enum Progress {
 
 impl Progress {
     /// How far that is: grows whenever a request gets on.
-    fn place(&self) -> usize {
+    pub(super) fn place(&self) -> usize {
         match self {
             Self::New => 0,
             Self::Write(going) => 1 + going.next,
@@ -169,16 +167,16 @@ impl Parked {
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
     /// For which other writes wait.
-    first: Option<Parked>,
-    rest: VecDeque<Parked>,
+    pub(super) first: Option<Parked>,
+    pub(super) rest: VecDeque<Parked>,
     /// Those that got on in this turn: their next one is after the others'.
-    moved: VecDeque<Parked>,
+    pub(super) moved: VecDeque<Parked>,
     /// Replies to those that are done.
     replies: VecDeque<(ClientId, Vec<u8>, Option<Held>)>,
 }
 
 impl Queue {
-    fn all(&self) -> impl Iterator<Item = &Parked> {
+    pub(super) fn all(&self) -> impl Iterator<Item = &Parked> {
         self.first.iter().chain(&self.rest).chain(&self.moved)
     }
 
@@ -235,7 +233,7 @@ impl Queue {
 
     /// Drops the requests of a client that has disconnected, except one whose records are being
     /// made durable: others wait for that.
-    fn take_of(&mut self, client: ClientId) -> Vec<Parked> {
+    pub(super) fn take_of(&mut self, client: ClientId) -> Vec<Parked> {
         let is_its =
             |parked: &Parked| parked.client == client && !matches!(parked.progress, Progress::Commit(_));
         let mut gone: Vec<Parked> = self.first.take_if(|parked| is_its(parked)).into_iter().collect();
@@ -244,148 +242,5 @@ impl Queue {
             if is_its(&parked) { gone.push(parked) } else { self.rest.push_back(parked) }
         }
         gone
-    }
-}
-
-impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
-    /// Begins a turn.
-    pub(crate) fn renew_allowance(&mut self) {
-        self.allowance = (self.allowance + QUANTUM).min(QUANTUM);
-    }
-
-    #[inline]
-    pub(crate) fn charge(&mut self, nanoseconds: i64) {
-        self.allowance -= nanoseconds;
-    }
-
-    /// Whether the table has used up what it may use before its next turn.
-    #[inline]
-    pub(crate) fn is_spent(&self) -> bool {
-        self.allowance <= 0
-    }
-
-    /// Whether an earlier request of this client is in hand.
-    pub(crate) fn is_in_hand(&self, session: u64) -> bool {
-        let place = self.sessions.place_of(session);
-        place.is_some_and(|place| self.pending.has_request_at(place)) || self.parked.has_begun(session)
-    }
-
-    /// Lets the replies of some clients go, of those silent longest first: of one, and of others
-    /// not heard of after this request. Whether there were any.
-    pub(crate) fn let_replies_go(&mut self, until: u64) -> bool {
-        /// Clients of one step.
-        const MOST: usize = 64;
-        let begun = self.parked.begun();
-        let Self { sessions, pending, .. } = self;
-        let is_in_hand = |place, client| pending.has_request_at(place) || begun.contains(&client);
-        let mut gone = 0;
-        while gone < MOST
-            && (gone == 0 || sessions.oldest_kept().is_some_and(|heard| heard <= until))
-            && sessions.let_go(is_in_hand)
-        {
-            gone += 1;
-        }
-        gone > 0
-    }
-
-    /// Why the log cannot be written, while it cannot: nobody waits for it then.
-    pub(crate) fn log_fails(&self) -> bool {
-        self.wal.as_ref().is_some_and(|wal| wal.failure().is_some())
-    }
-
-    fn is_ready(&mut self, until: Until) -> bool {
-        let is_ready = match until {
-            Until::Turn | Until::Room | Until::NextPiece => true,
-            Until::Published(entries) => self.pending.has_published(entries),
-            Until::Answered(session) => !self.is_in_hand(session),
-            Until::Quiet => self.pending.is_empty(),
-            Until::ReplyRoom => return self.transit.has_room_for_reply(MOST_REPLY),
-            Until::OperationRoom => self.transit.has_room_for_operation(),
-            Until::LogRoom => self.wal.as_mut().is_none_or(|wal| wal.has_room()),
-            Until::Durable => return self.durable.is_some(),
-        };
-        is_ready || self.log_fails()
-    }
-
-    /// Goes on with parked requests, those that have waited longest first, until the allowance is
-    /// used up.
-    pub(crate) fn go_on(&mut self) {
-        if self.parked.is_empty() || self.is_spent() {
-            return;
-        }
-        if let Some(first) = self.parked.first.take() {
-            let gone_on = if self.is_ready(first.until) { self.resume(first) } else { Some(first) };
-            if let Some(parked) = gone_on {
-                self.parked.park(parked, true);
-            }
-        }
-        let mut at = 0;
-        while at < self.parked.rest.len() && !self.is_spent() {
-            let until = self.parked.rest[at].until;
-            let ready =
-                if self.may_go_on(at) && self.is_ready(until) { self.parked.rest.remove(at) } else { None };
-            let Some(parked) = ready else {
-                at += 1;
-                continue;
-            };
-            let before = parked.progress.place();
-            match self.resume(parked) {
-                Some(parked) if before == parked.progress.place() && !parked.until.is_exclusive() => {
-                    self.parked.rest.insert(at, parked);
-                    at += 1;
-                }
-                Some(parked) => self.parked.park(parked, true),
-                None => {}
-            }
-        }
-        let mut moved = std::mem::take(&mut self.parked.moved);
-        self.parked.rest.append(&mut moved);
-        if self.parked.all().any(|parked| parked.until == Until::LogRoom)
-            && let Some(wal) = &mut self.wal
-        {
-            wal.want_synced(wal.last());
-        }
-    }
-
-    /// Whether a parked request can continue on the next turn.
-    pub(crate) fn can_go_on(&mut self) -> bool {
-        let first = self.parked.first.as_ref().map(|first| first.until);
-        first.is_some_and(|until| self.is_ready(until))
-            || (0..self.parked.rest.len()).any(|at| {
-                let until = self.parked.rest[at].until;
-                self.may_go_on(at) && self.is_ready(until)
-            })
-    }
-
-    /// Whether a parked request need not wait for the first: lookups need not.
-    fn may_go_on(&self, at: usize) -> bool {
-        !self.parked.holds_writes() || matches!(self.parked.rest[at].progress, Progress::Get { .. })
-    }
-
-    /// Drops what a client that has gone had parked. Operations that are done stay done.
-    pub(crate) fn drop_parked_of(&mut self, client: ClientId) {
-        let was_searching = self
-            .parked
-            .first
-            .as_ref()
-            .is_some_and(|first| first.client == client && first.until == Until::Room);
-        let gone = self.parked.take_of(client);
-        if let (true, Some(table)) = (was_searching, self.state.table_mut()) {
-            // Those that wait for room begin searches of their own.
-            table.give_up_search();
-        }
-        for parked in gone {
-            if let Progress::Write(Going { put: Some(put), .. }) = parked.progress {
-                self.give_up_value(&put);
-            }
-        }
-    }
-
-    /// Gives up a value on its way to the log.
-    pub(crate) fn give_up_value(&mut self, put: &Put) {
-        let value = Stored::External(put.extent);
-        self.take_back(&value);
-        // Should that fail, the pieces stay in the log until something after them is done.
-        let _ = self.skip_orphans(&value);
     }
 }

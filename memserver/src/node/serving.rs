@@ -8,9 +8,9 @@ use fpcache::message::{ErrorCode, Refusal, Request, SocketStats, encode_reply};
 use fpcache_fabric::{AccessError, ClientId, Handled, NodeMemory, SHORT_BODY, Service, Waker, Work};
 
 use crate::loader::{Begin, LoadError};
-use crate::node::loading::LoadId;
 use crate::node::parked::{Parked, Progress, QUANTUM, SHORT_ALLOWANCE, SHORT_REQUEST, Until, cost};
 use crate::node::snapshotting::PAUSE;
+use crate::node::under_way::LoadId;
 use crate::node::{MemoryNode, NodeState};
 use crate::wal::Wal;
 

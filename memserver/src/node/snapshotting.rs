@@ -12,25 +12,13 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{NodeMemory, Work};
 use tracing::error;
 
-use crate::durability::{Lsn, SnapshotError, SnapshotInfo};
+use crate::durability::{SnapshotError, SnapshotInfo};
 use crate::node::parked::cost;
+use crate::node::under_way::Snapshotting;
 use crate::node::{MemoryNode, NodeState};
 use crate::table::error::TableError;
 use crate::wal::Wal;
 use crate::wal::background::SnapshotStart;
-
-/// A snapshot under way.
-#[derive(Debug)]
-pub(crate) struct Snapshotting {
-    begun: Instant,
-    /// Bytes of the log since the one before, when it began: the next one's again if it fails.
-    logged_before: u64,
-    /// Records on their way to the disk.
-    records: Vec<u8>,
-    /// The last entry of the log that may be contained, once all records are on their way.
-    last: Option<Lsn>,
-    is_finished: bool,
-}
 
 /// Records handed on at once, in bytes.
 const BLOCK_BYTES: usize = 256 << 10;

@@ -10,9 +10,9 @@ use fpcache::message::{ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteO
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::dedup::DedupSession;
-use crate::node::loading::LoadId;
 use crate::node::parked::{Progress, Until, cost};
 use crate::node::serving::{Answer, internal};
+use crate::node::under_way::LoadId;
 use crate::node::writes::Unable;
 use crate::node::{MemoryNode, NodeState};
 use crate::space::Extent;

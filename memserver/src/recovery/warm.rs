@@ -17,13 +17,13 @@ use fpcache_index::Directory;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::RecoverError;
+use crate::boot::{BOOT_ID_FILE, UNKNOWN_BOOT};
 use crate::budget::Grant;
 use crate::dedup::{DedupSession, DedupSessions, MOST_CLIENTS};
 use crate::durability::{Disk, LogReader, Lsn, Staging};
 use crate::lease::Lease;
 use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
-use crate::store::{BOOT_ID_FILE, UNKNOWN_BOOT};
 use crate::superblock_writer::SuperblockWriter;
 use crate::table::error::TableError;
 use crate::table::room::aside::Separators;
