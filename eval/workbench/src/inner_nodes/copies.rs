@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Node, Shape};
+use super::node::{Node, Shape};
 use crate::words::Address;
 
 /// A copy.

@@ -1,7 +1,8 @@
 //! How the levels above the leaves take a child more, after a split below: the node is locked, READ and WRITTEN whole with the
 //! unlock; a full one is halved, its right half WRITTEN first, and the level above takes that.
 
-use super::{Asked, HEAD, InnerNodes, Node};
+use super::node::{HEAD, Node};
+use super::{Asked, InnerNodes};
 use crate::words::{Address, Landed, Memory, Next, Trip, Turn};
 
 /// The word of a node that is its lock.

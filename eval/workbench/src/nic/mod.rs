@@ -11,7 +11,9 @@
 //! first out. Requests of one batch to one node take effect in that instant, in posting order. `docs/nic-model.md` argues
 //! what the model leaves out and whom that favours.
 
+mod card;
 mod events;
+mod held;
 mod presets;
 mod replies;
 mod server;

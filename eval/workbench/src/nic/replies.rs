@@ -1,23 +1,10 @@
 //! Replies: from a node that has served a request to the client that posted it.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 
-use super::world::{REPLIES, RETURNS, World};
-use super::{Picos, Request, Target, Verb};
-
-/// A reply that may leave its node from a time on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Reply {
-    pub(super) ready: Picos,
-    pub(super) client: u32,
-    /// The request, by its place in the client's batch.
-    pub(super) request: u32,
-}
-
-/// Replies that reach their node's port later than those of requests that arrive after theirs may: the first of them is the
-/// next.
-pub(super) type Held = BinaryHeap<Reverse<Reply>>;
+use super::Picos;
+use super::held::Reply;
+use super::world::{REPLIES, RETURNS, Request, Target, Verb, World};
 
 impl World {
     /// A request has been served, or will be by the time of its reply, which the node's port then has.

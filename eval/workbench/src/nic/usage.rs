@@ -1,6 +1,9 @@
 //! How much of its time each part of a world worked, and which of them binds.
 
-use super::{Picos, Server, World};
+use super::Picos;
+use super::card::Card;
+use super::server::Server;
+use super::world::World;
 
 /// What was busy, as shares of the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
@@ -66,15 +69,6 @@ impl Work {
     pub fn now(&self) -> Picos {
         self.now
     }
-}
-
-/// A node's card.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Card {
-    pub(super) issue: Server,
-    pub(super) serve: Server,
-    pub(super) transmit: Server,
-    pub(super) receive: Server,
 }
 
 impl World {

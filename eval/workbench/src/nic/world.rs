@@ -2,10 +2,12 @@
 
 use std::ops::Range;
 
+use super::Picos;
+use super::card::Card;
 use super::events::Events;
-use super::replies::{Held, Reply};
-use super::usage::Card;
-use super::{NicSpec, Picos, Server, period};
+use super::held::{Held, Reply};
+use super::presets::NicSpec;
+use super::server::{Server, period};
 
 /// What a request does to a node's memory or processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 mod cache;
 mod layout;
 mod scan;
+mod scanning;
 
 use crate::Sizes;
 use crate::bench::{Answer, Operation};
@@ -13,7 +14,7 @@ use layout::{
     HEAD, LEAF, LOCK, LOCK_AT, Node, Slot, build, byte_at, leaf_bytes, node_bytes, node_of_two, read_node_of,
     read_words, slot_at,
 };
-use scan::Scanning;
+use scanning::Scanning;
 
 /// The tree, and every compute node's cache.
 #[derive(Debug)]

@@ -6,73 +6,11 @@
 
 use std::rc::Rc;
 
-use super::layout::{
-    HEAD, HEADER_BYTES, LEAF, Node, Slot, byte_at, leaf_bytes, node_bytes, prefix, read_words,
-};
+use super::layout::{HEAD, HEADER_BYTES, LEAF, Node, Slot, leaf_bytes, node_bytes, read_words};
+use super::scanning::{Entry, Scanning, What, children, skip};
 use super::{Smart, Task};
 use crate::bench::Operation;
-use crate::words::{Address, Landed, Next, Turn};
-
-/// A scan under way.
-#[derive(Debug, Default)]
-pub(super) struct Scanning {
-    /// What is known of the wanted keys, in their order; what they are is found from the front on.
-    entries: Vec<Entry>,
-    /// The keys from this one on are not among the entries; `None` if there are none.
-    next: Option<u64>,
-    wanted: usize,
-}
-
-/// Something with the keys from `least` on, as far as it has any.
-#[derive(Clone, Debug)]
-struct Entry {
-    least: u64,
-    what: What,
-    landed: Option<Landed>,
-}
-
-#[derive(Clone, Debug)]
-enum What {
-    Record(u64, u64),
-    Leaf(Address),
-    /// A node with so many slots.
-    Node(Address, usize),
-    /// The slot that leads to the root.
-    Root,
-    /// A copy, up to the end of which the entries after it are what it leads to.
-    Copy(Address, Rc<[u64]>),
-    End,
-    /// What a node leads to by this byte and those after it.
-    Rest(Rc<[u64]>, u16),
-}
-
-impl Entry {
-    fn new(least: u64, what: What) -> Self {
-        Self { least, what, landed: None }
-    }
-
-    /// What a slot leads to.
-    fn of(slot: Slot, least: u64) -> Self {
-        Self::new(
-            least,
-            match slot.is_leaf() {
-                true => What::Leaf(slot.at()),
-                false => What::Node(slot.at(), slot.slots()),
-            },
-        )
-    }
-}
-
-/// What a node leads to that may have keys from `least` on.
-fn children(words: Rc<[u64]>, least: u64) -> Entry {
-    let node = Node(&words);
-    let first = match prefix(least, node.depth()) {
-        same if same == node.prefix() => u16::from(byte_at(least, node.depth())),
-        after if after > node.prefix() => 256,
-        _ => 0,
-    };
-    Entry::new(least, What::Rest(words, first))
-}
+use crate::words::{Address, Next, Turn};
 
 impl Smart {
     pub(super) fn begin_scan(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
@@ -195,19 +133,5 @@ impl Smart {
         let below = u64::MAX.checked_shr(8 * node.depth()).unwrap_or(0);
         *next = (node.prefix() | below).checked_add(1);
         Some(Entry::new(least, What::Node(copy.at, node.slots())))
-    }
-}
-
-/// Passes over what a copy leads to.
-fn skip(entries: &mut impl Iterator<Item = Entry>) {
-    let mut depth = 1;
-    while depth > 0
-        && let Some(entry) = entries.next()
-    {
-        match entry.what {
-            What::Copy(..) => depth += 1,
-            What::End => depth -= 1,
-            _ => {}
-        }
     }
 }

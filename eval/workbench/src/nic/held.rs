@@ -1,0 +1,19 @@
+//! Replies that are held.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::Picos;
+
+/// A reply that may leave its node from a time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Reply {
+    pub(super) ready: Picos,
+    pub(super) client: u32,
+    /// The request, by its place in the client's batch.
+    pub(super) request: u32,
+}
+
+/// Replies that reach their node's port later than those of requests that arrive after theirs may: the first of them is the
+/// next.
+pub(super) type Held = BinaryHeap<Reverse<Reply>>;
