@@ -16,7 +16,7 @@ use super::wire::Extent;
 use crate::memory::{Registered, SharedMemory};
 
 /// After so long a client is told what is registered so far; it asks again for the rest.
-const AT_ONCE: Duration = Duration::from_millis(200);
+const AT_ONCE: Duration = Duration::from_millis(50);
 /// How long nothing is registered after that has failed: at first, and in the end.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 /// Pieces from which on none are made that take the place of none.
