@@ -14,6 +14,8 @@ use crate::verbs::{Batch, RemoteAddr};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
 /// Time that is lost to queue pairs that do not work is no more than such a part of all, as far as pauses are not longer than that.
 const PART: u32 = 10;
+/// What took no longer than that was no silence: an rkey that is void, for example.
+const NOT_LONG: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60);
 /// For how long one must work until what broke before is forgotten: some batches may work where others never do.
 const STEADY: Duration = Duration::from_secs(1);
@@ -53,7 +55,7 @@ impl BackOff {
     /// One broke, or could not be made, which took so long.
     fn broke(&mut self, now: Instant, took: Duration) {
         let pause = self.broke.map_or(PAUSES.0, |(_, pause)| (pause * 2).min(PAUSES.1));
-        let pause = pause.max((took * PART).min(LONGEST));
+        let pause = if took > NOT_LONG { pause.max((took * PART).min(LONGEST)) } else { pause };
         *self = Self { broke: Some((now, pause)), works: None };
     }
 }
@@ -232,6 +234,8 @@ mod tests {
         // What took long is not tried for ten times as long.
         back_off.broke(at(2000), Duration::from_millis(500));
         assert!(back_off.rests(at(6999)) && !back_off.rests(at(7000)));
+        back_off.broke(at(7000), Duration::from_millis(100));
+        assert!(back_off.rests(at(7999)) && !back_off.rests(at(8000)));
         back_off.broke(at(8000), Duration::from_secs(3600));
         assert!(back_off.rests(at(67_999)) && !back_off.rests(at(68_000)));
         // A second of success makes good for all.
