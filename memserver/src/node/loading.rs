@@ -14,7 +14,7 @@ use crate::allocator::Allocator;
 use crate::loader::{Begin, Finished, LoadError, Loader};
 use crate::node::parked::{Progress, Until, cost};
 use crate::node::serving::Answer;
-use crate::node::under_way::Loading;
+use crate::node::under_way::{LoadId, Loading};
 use crate::node::{MemoryNode, NodeState};
 use crate::space::{Extent, Space};
 use crate::table::segments::Counts;
