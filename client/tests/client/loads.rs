@@ -48,39 +48,37 @@ fn a_load_whose_end_is_not_answered_is_of_unknown_outcome() {
     assert_eq!(node.client::<U64Keys>(0, "t", ClientConfig::default()).stats().unwrap().keys, 1_000);
 }
 
-/// A client whose table a load of it has failed in: the memory node has given that one up.
-fn failed_load(client: &TableClient<U64Keys>) -> Load<'_> {
-    let mut load = client.load(<U64Keys as TestKeys>::parameters_of(None), 0).unwrap();
+/// Has a client make a load that fails, and then another one, of which half is sent.
+fn with_a_failed_load_and_another(then: impl FnOnce(&TableClient<U64Keys>, Load<'_>, Load<'_>)) {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let client = node.client::<U64Keys>(0, "t", ClientConfig::default());
+    let begin = || client.load(<U64Keys as TestKeys>::parameters_of(None), 0).unwrap();
+    let mut failed = begin();
     // Values go ahead of their records, until there is no room for one.
-    let error = (0..4u64).find_map(|key| load.push(key, &vec![7; 15 << 20]).err()).unwrap();
+    let error = (0..4u64).find_map(|key| failed.push(key, &vec![7; 15 << 20]).err()).unwrap();
     assert!(matches!(error, ClientError::Refused(_)), "{error}");
-    load
+    let mut load = begin();
+    // More than a chunk.
+    (0..60_000u64).for_each(|key| load.push(key, &key.to_le_bytes()).unwrap());
+    then(&client, failed, load);
 }
 
 #[test]
 fn a_load_that_failed_takes_no_other_load_of_its_client_with_it() {
-    let node = Node::start();
-    node.make::<U64Keys>("t");
-    let client = node.client::<U64Keys>(0, "t", ClientConfig::default());
-    let failed = failed_load(&client);
-    let mut load = client.load(<U64Keys as TestKeys>::parameters_of(None), 0).unwrap();
-    // More than a chunk.
-    (0..60_000u64).for_each(|key| load.push(key, &key.to_le_bytes()).unwrap());
-    drop(failed);
-    (60_000..120_000u64).for_each(|key| load.push(key, &key.to_le_bytes()).unwrap());
-    assert_eq!(load.finish().unwrap().keys, 120_000);
+    with_a_failed_load_and_another(|_, failed, mut load| {
+        drop(failed);
+        (60_000..120_000u64).for_each(|key| load.push(key, &key.to_le_bytes()).unwrap());
+        assert_eq!(load.finish().unwrap().keys, 120_000);
+    });
 }
 
 #[test]
 fn the_end_of_a_load_that_failed_makes_no_other_load_of_its_client_visible() {
-    let node = Node::start();
-    node.make::<U64Keys>("t");
-    let client = node.client::<U64Keys>(0, "t", ClientConfig::default());
-    let failed = failed_load(&client);
-    let mut load = client.load(<U64Keys as TestKeys>::parameters_of(None), 0).unwrap();
-    (0..60_000u64).for_each(|key| load.push(key, &key.to_le_bytes()).unwrap());
-    let error = failed.finish().unwrap_err();
-    assert!(error.to_string().contains("not in progress"), "{error}");
-    assert_eq!(client.stats().unwrap().keys, 0);
-    assert_eq!(load.finish().unwrap().keys, 60_000);
+    with_a_failed_load_and_another(|client, failed, load| {
+        let error = failed.finish().unwrap_err();
+        assert!(error.to_string().contains("not in progress"), "{error}");
+        assert_eq!(client.stats().unwrap().keys, 0);
+        assert_eq!(load.finish().unwrap().keys, 60_000);
+    });
 }
