@@ -167,9 +167,10 @@ impl Opening {
         let restores = store::holds_snapshot(&disk)?;
         let (memories, fd) = match self.create_memories(self.span(descriptor), folders, restores) {
             // Not even for a superblock is there room: what the disk holds can be read all the same.
-            Err(TableOpenError::Denied(Denied::Disk(_))) if restores => {
-                self.create_anonymous_memories(self.span(descriptor), folders)?
-            }
+            Err(
+                TableOpenError::Denied(Denied::Disk(_))
+                | TableOpenError::Region { source: MemoryError::NoSpace { .. }, .. },
+            ) if restores => self.create_anonymous_memories(self.span(descriptor), folders)?,
             created => created?,
         };
         let grant = Arc::clone(&memories.grant);
