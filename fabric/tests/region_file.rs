@@ -276,7 +276,7 @@ fn a_sparse_file_takes_space_a_stretch_at_a_time_and_gives_it_back() {
     for directory in directories() {
         let path = file_in(&directory);
         let (memory, _fd) = SharedMemory::create_sparse_file(&path, LEN as usize, HugePages::No).unwrap();
-        assert_eq!((memory.len() as u64, set_aside(&path)), (LEN, 0));
+        assert!(memory.len() as u64 == LEN && set_aside(&path) <= 64 << 10, "a page at most");
         memory.reserve(0, 1 << 20).unwrap();
         assert!((1 << 20..2 << 20).contains(&set_aside(&path)), "{}", set_aside(&path));
         memory.reserve(LEN - 4096, 1 << 20).unwrap();
