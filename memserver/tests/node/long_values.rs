@@ -258,7 +258,7 @@ fn a_load_takes_values_of_any_length() {
     for (key, value) in values.iter().enumerate() {
         let is_long = value.len() > 100_000;
         if is_long {
-            send_ahead(&mut node, CLIENT, (0, 0, key as u32), value, 70_000).expect("in order");
+            send_ahead(&mut node, CLIENT, (0, 1, key as u32), value, 70_000).expect("in order");
         }
         let sent = if is_long { Sent::Ahead(value.len() as u32) } else { Sent::Here(value) };
         put_record::<U64Keys>(&shape, &(key as u64), &sent, &mut records);
@@ -282,7 +282,7 @@ fn used_after_a_load(ahead: &[(u32, usize)]) -> u64 {
     let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 0, encoders: &[] };
     send(&mut node, CLIENT, &begin).expect("an empty memory node");
     for (record, len) in ahead {
-        send_ahead(&mut node, CLIENT, (0, 0, *record), &bytes(1, *len), 70_000).expect("in order");
+        send_ahead(&mut node, CLIENT, (0, 1, *record), &bytes(1, *len), 70_000).expect("in order");
     }
     let mut records = Vec::new();
     put_record::<U64Keys>(&shape, &1, &Sent::Ahead(300_000), &mut records);
@@ -316,7 +316,7 @@ fn a_load_whose_value_did_not_come_is_refused() {
     assert!(refusal.message.contains("record 0") && refusal.message.contains("500 bytes"), "{refusal}");
     send(&mut node, CLIENT, &begin).expect("the load is over");
     let long = bytes(1, 2 << 20);
-    let refusal = send_ahead(&mut node, CLIENT, (0, 0, 0), &long, 1 << 16).expect_err("no room");
+    let refusal = send_ahead(&mut node, CLIENT, (0, 1, 0), &long, 1 << 16).expect_err("no room");
     assert_eq!(refusal.code, ErrorCode::Full, "{refusal}");
     send(&mut node, CLIENT, &begin).expect("the load is over");
 }
