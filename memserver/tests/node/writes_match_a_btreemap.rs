@@ -234,7 +234,7 @@ fn a_table_that_was_loaded_to_the_brim_takes_other_records_for_deleted_ones<T: T
         put(&mut node, WriteKind::Insert, *key) == WriteStatus::Done
     });
     let taken = taken.count();
-    assert!(taken > 1900, "{taken} of 2000 in a region of {enough} bytes");
+    assert!(taken > 1500, "{taken} of 2000 in a region of {enough} bytes");
     node.audit().expect("every byte is right");
 }
 
