@@ -226,7 +226,9 @@ pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
     let (ring, ring_bytes) = recovery_area.ring();
     let staging = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes)?;
     let (_, on_disk) = LogReader::open(&mut disk.clone(), Some(identity.lineage))?;
-    if on_disk.last > staging.last_lsn() {
+    // Of a log whose files are gone the rest is of no use.
+    let is_cut_off = on_disk.files.is_empty() && staging.synced_lsn()? > 0;
+    if is_cut_off || on_disk.last > staging.last_lsn() {
         return Ok(());
     }
     let options = LogOptions { sync: startup.sync, ..LogOptions::default() };
