@@ -60,8 +60,15 @@ pub trait InPlace {
     /// Counts what was looked at, in so many waits for memory, as READs.
     ///
     /// # Errors
-    /// [`Disconnected`](FabricError::Disconnected) if the memory node has gone.
+    /// As for [`check_alive`](Self::check_alive).
     fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError>;
+
+    /// Whether the memory node is there, after everything looked at before: memory outlives it where it is mapped, and a
+    /// successor may have newer records.
+    ///
+    /// # Errors
+    /// [`Disconnected`](FabricError::Disconnected) if it has gone.
+    fn check_alive(&mut self) -> Result<(), FabricError>;
 }
 
 impl<L: InPlace> InPlace for &mut L {
@@ -98,6 +105,11 @@ impl<L: InPlace> InPlace for &mut L {
     fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
         (**self).count(round_trips, reads, bytes)
     }
+
+    #[inline(always)]
+    fn check_alive(&mut self) -> Result<(), FabricError> {
+        (**self).check_alive()
+    }
 }
 
 /// The area of a fabric that maps none.
@@ -126,6 +138,10 @@ impl InPlace for NotMapped {
     }
 
     fn count(&mut self, _: u32, _: u32, _: u64) -> Result<(), FabricError> {
+        match *self {}
+    }
+
+    fn check_alive(&mut self) -> Result<(), FabricError> {
         match *self {}
     }
 }

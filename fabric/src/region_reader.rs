@@ -151,6 +151,11 @@ impl<L: InPlace> InPlace for BackedInPlace<'_, L> {
     fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
         self.inner.count(round_trips, reads, bytes)
     }
+
+    #[inline(always)]
+    fn check_alive(&mut self) -> Result<(), FabricError> {
+        self.inner.check_alive()
+    }
 }
 
 impl<E> RegionReader<E> {

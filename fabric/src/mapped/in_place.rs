@@ -77,8 +77,13 @@ impl InPlace for MappedInPlace<'_> {
 
     #[inline(always)]
     fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
-        let Reach { meter, link, .. } = self.reach;
-        meter.record_reads(round_trips, reads, bytes);
+        self.reach.meter.record_reads(round_trips, reads, bytes);
+        self.check_alive()
+    }
+
+    #[inline(always)]
+    fn check_alive(&mut self) -> Result<(), FabricError> {
+        let link = &self.reach.link;
         if link.is_alive() { Ok(()) } else { Err(link.disconnected()) }
     }
 }

@@ -4,15 +4,17 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::MutexGuard;
 
+use zerocopy::IntoBytes;
+
 use super::anchor::Anchor;
 use super::baton::Shared;
 use super::flight::fault;
-use super::queue_pair::QueuePair;
+use super::queue_pair::{QueuePair, SimArea};
 use super::state::State;
 use crate::endpoint::Another;
 use crate::error::FabricError;
 use crate::meter::Meter;
-use crate::verbs::{Batch, RemoteAddr, Tally};
+use crate::verbs::{AreaId, Batch, RemoteAddr, Tally};
 
 /// A queue pair to one life of a simulated memory node.
 pub struct SimEndpoint {
@@ -68,11 +70,36 @@ impl SimEndpoint {
         self.meter.record(tally);
     }
 
+    /// Whether the memory node is known to live.
+    pub(super) fn check_alive(&self) -> Result<(), FabricError> {
+        let (state, connection) = (self.shared().lock(), self.connection());
+        if state.links[connection].is_alive() { Ok(()) } else { Err(state.links[connection].disconnected()) }
+    }
+
+    /// What somebody sees who looks in place: if the memory node has gone, what it left.
+    pub(super) fn or_after_death(
+        &self,
+        seen: Result<(), FabricError>,
+        from: RemoteAddr,
+        out: &mut [u64],
+    ) -> Result<(), FabricError> {
+        let Err(FabricError::Disconnected { .. }) = seen else { return seen };
+        let state = self.shared().lock();
+        let area = self.area_of(&state, from.area)?;
+        area.visible
+            .read_bytes(from.offset, out.as_mut_bytes())
+            .map_err(|error| fault(from.area, error.into()))
+    }
+
+    fn area_of<'s>(&self, state: &'s State, id: AreaId) -> Result<&'s SimArea, FabricError> {
+        let areas = &state.links[self.anchor.connection].areas;
+        let area = areas.get(usize::from(id.0)).filter(|area| area.access.is_some());
+        area.ok_or(FabricError::NoSuchArea { area: id })
+    }
+
     /// The word at `at` as it is visible now.
     pub(super) fn word(&self, state: &State, at: RemoteAddr) -> Result<u64, FabricError> {
-        let areas = &state.links[self.anchor.connection].areas;
-        let area = areas.get(usize::from(at.area.0)).filter(|area| area.access.is_some());
-        let area = area.ok_or(FabricError::NoSuchArea { area: at.area })?;
+        let area = self.area_of(state, at.area)?;
         area.visible.load_acquire(at.offset).map_err(|error| fault(at.area, error))
     }
 }

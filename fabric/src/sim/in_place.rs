@@ -1,7 +1,8 @@
 //! An area of a simulated memory node that seems to be mapped.
 //!
 //! Whatever is looked at is fetched at that moment, at the instants and in the pieces a READ has: so
-//! what is looked at in place tears, and other stores become visible between two looks.
+//! what is looked at in place tears, and other stores become visible between two looks. As mapped memory does, it outlives
+//! the memory node: what is looked at then is what the dead left, until somebody asks whether it lives.
 
 use super::endpoint::SimEndpoint;
 use crate::endpoint::Endpoint;
@@ -33,27 +34,37 @@ impl InPlace for SimInPlace<'_> {
         }
         self.seen.resize(bytes / 8, 0);
         let from = self.at(offset);
-        self.endpoint.read_words(from, &mut self.seen)?;
+        let seen = self.endpoint.read_words(from, &mut self.seen);
+        self.endpoint.or_after_death(seen, from, &mut self.seen)?;
         Ok(self.seen[..].into())
     }
 
     fn record(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
         let (from, stride) = (self.at(offset), out.len());
-        self.endpoint.read_records(from, out, stride)
+        let seen = self.endpoint.read_records(from, out, stride);
+        self.endpoint.or_after_death(seen, from, out)
     }
 
     fn copy(&mut self, offset: u64, out: &mut [u64]) -> Result<(), FabricError> {
         let from = self.at(offset);
-        self.endpoint.read_words(from, out)
+        let seen = self.endpoint.read_words(from, out);
+        self.endpoint.or_after_death(seen, from, out)
     }
 
     fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError> {
         let at = self.at(offset);
-        self.endpoint.load_after_reads(at)
+        let mut word = [0];
+        let seen = self.endpoint.load_after_reads(at).map(|seen| word = [seen]);
+        self.endpoint.or_after_death(seen, at, &mut word)?;
+        Ok(word[0])
     }
 
     /// What was looked at was counted when it was fetched.
     fn count(&mut self, _: u32, _: u32, _: u64) -> Result<(), FabricError> {
-        Ok(())
+        self.check_alive()
+    }
+
+    fn check_alive(&mut self) -> Result<(), FabricError> {
+        self.endpoint.check_alive()
     }
 }

@@ -59,11 +59,10 @@ impl<L: InPlace> Mapped<L> {
         self.look.count(1, reads, bytes)
     }
 
-    /// Whether the memory node is there, after everything that was looked at: if it has gone meanwhile, a
-    /// successor may have newer records.
+    /// Whether the memory node is there, after everything that was looked at.
     #[inline(always)]
     pub(super) fn check_alive(&mut self) -> Result<(), FabricError> {
-        self.look.count(0, 0, 0)
+        self.look.check_alive()
     }
 
     /// The word at `offset`, after everything that was looked at.

@@ -326,6 +326,10 @@ impl InPlace for InterruptedInPlace<'_> {
     fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError> {
         self.inner.count(round_trips, reads, bytes)
     }
+
+    fn check_alive(&mut self) -> Result<(), FabricError> {
+        self.inner.check_alive()
+    }
 }
 
 impl Endpoint for Interrupted<'_> {
