@@ -130,12 +130,9 @@ impl<K: BuildKeys> Segments<K> {
         segment: &Segment<K>,
     ) -> Result<u64, TableError> {
         let (model, at, geometry) = (segment.model(), segment.address().offset(), self.geometry);
-        let damaged = |slot: u32, why: &str| {
-            let offset = at + geometry.slot_offset(model.cap, slot) as u64;
-            TableError::from(Corrupt::new("slot", offset, why))
-        };
         Self::check_header(superblock, (lo, behind), segment)?;
         let slots = Slots::of(&*superblock.region, geometry, segment);
+        let damaged = |slot: u32, why: &str| TableError::from(slots.damaged(slot, why));
         self.check_groups(superblock, segment)?;
         let (mut bytes, mut fingerprints, mut keys) = (Vec::new(), Vec::new(), Vec::new());
         slots.read_all(&mut bytes)?;

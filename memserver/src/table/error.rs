@@ -28,6 +28,11 @@ pub enum TableError {
 }
 
 impl TableError {
+    /// Whether what failed for some segments may be done for others: there was no room, or a record of these is damaged.
+    pub(super) fn spares_others(&self) -> bool {
+        matches!(self, Self::NoRoom { .. } | Self::Corrupt(_))
+    }
+
     pub(super) fn no_room<K: BuildKeys, M: NodeMemory>(superblock: &SuperblockWriter<K, M>) -> Self {
         Self::NoRoom { capacity: superblock.grant.reach() }
     }

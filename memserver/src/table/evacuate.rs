@@ -109,7 +109,10 @@ impl<K: BuildKeys> Table<K> {
         drop(entries);
         let Some((lo, segment)) = found else { return Ok(behind) };
         self.rebuilder.gathering.clear();
-        self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), &segment)?;
+        match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), &segment) {
+            Err(error) if error.spares_others() => return Ok(behind),
+            gathered => gathered?,
+        }
         let (moved, left) = self.move_values(superblock, &window)?;
         let old = Old { lo: lo.clone(), behind: behind.clone(), segments: vec![segment] };
         match self.replace(superblock, &old, Making::Compact) {
@@ -122,8 +125,7 @@ impl<K: BuildKeys> Table<K> {
             }
             Err(error) => {
                 moved.iter().for_each(|(_, new)| self.room.space.put(*new));
-                // Later ones may find room.
-                if matches!(error, TableError::NoRoom { .. }) { Ok(behind) } else { Err(error) }
+                if error.spares_others() { Ok(behind) } else { Err(error) }
             }
         }
     }

@@ -152,7 +152,11 @@ impl<K: BuildKeys> Table<K> {
         drop(entries);
         self.rebuilder.gathering.clear();
         for (lo, segment) in los.iter().zip(&segments) {
-            self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), segment)?;
+            match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), segment) {
+                // They stay as they are.
+                Err(error) if error.spares_others() => return Ok(behind),
+                gathered => gathered?,
+            }
         }
         let old = Old { lo, behind, segments };
         match self.replace(superblock, &old, Making::ForWrites) {

@@ -133,6 +133,9 @@ impl<K: BuildKeys> Gathering<K> {
     }
 
     /// Reads the live records of a segment, and adds them after those before.
+    ///
+    /// # Errors
+    /// [`Corrupt`](TableError::Corrupt) if one is damaged: in a new segment it would have a checksum that matches.
     pub(crate) fn add_segment<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
@@ -153,8 +156,10 @@ impl<K: BuildKeys> Gathering<K> {
             if word.state() != SlotState::Live {
                 continue;
             }
-            let parts = segments.geometry.shape.parts::<K>(body);
-            let Some(key) = parts.and_then(|parts| K::view(parts.key)) else { continue };
+            let whole = segments.geometry.shape.parts::<K>(body).and_then(|parts| K::view(parts.key));
+            let Some(key) = whole.filter(|_| word.vouches_for(segment.generation(), body)) else {
+                return Err(slots.damaged(slot, "its checksum does not match").into());
+            };
             let key = key.borrow();
             let predicted = model.predict(segment.coordinate(key, K::shared(key, lo), &segments.encoders));
             *at_home += u64::from(predicted == slot);

@@ -9,8 +9,8 @@ use std::borrow::Borrow;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
-    RecordParts, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, bits_of_groups,
-    is_whole_table, name_at, separator_at,
+    Corrupt, RecordParts, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord,
+    bits_of_groups, is_whole_table, name_at, separator_at,
 };
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -108,6 +108,12 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     fn fingerprint(&self, slot: u32) -> u64 {
         self.at + (SEGMENT_HEADER_BYTES + self.geometry.fingerprint_bytes(slot as usize)) as u64
+    }
+
+    /// What is wrong with a slot, and where it is.
+    #[cold]
+    pub(crate) fn damaged(&self, slot: u32, why: &str) -> Corrupt {
+        Corrupt::new("slot", self.slot(slot), why)
     }
 
     /// A slot's word.
