@@ -6,55 +6,15 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{DirectoryPage, RootEntry, TableRecord, encode_root};
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
-use fpcache_index::Directory;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::finishing::{Finished, Finishing};
 use super::{LoadError, Loader};
 use crate::allocator::Exhausted;
 use crate::space::Extent;
 use crate::table::room::aside::Separators;
 use crate::table::room::fullness::kept_for_compaction_of;
-use crate::table::values::ExternalValues;
 use crate::uploads::Upload;
-
-/// The directory of a load, being written.
-#[derive(Debug)]
-pub(super) struct Finishing<K: BuildKeys> {
-    root: Vec<RootEntry<K>>,
-    published: Vec<Extent>,
-    /// The next descriptor.
-    next: usize,
-    /// The same directory as the memory node will have it.
-    directory: Directory<K::Key, Segment<K>>,
-    separators: Separators,
-    segment_bytes: u64,
-}
-
-impl<K: BuildKeys> Default for Finishing<K> {
-    fn default() -> Self {
-        let (root, published, separators) = (Vec::new(), Vec::new(), Separators::default());
-        let directory = Directory::from_sorted(Vec::new()).expect("nothing is out of order");
-        Self { root, published, next: 0, directory, separators, segment_bytes: 0 }
-    }
-}
-
-/// The result of a finished load.
-#[derive(Debug)]
-pub(crate) struct Finished<K: BuildKeys> {
-    pub(crate) record: TableRecord,
-    pub(crate) directory: Directory<K::Key, Segment<K>>,
-    pub(crate) separators: Separators,
-    pub(crate) segment_bytes: u64,
-    pub(crate) encoders: K::Encoders,
-    /// Where the directory lies.
-    pub(crate) published: Vec<Extent>,
-    /// End of the bytes in use.
-    pub(crate) used: u64,
-    /// What is free before that.
-    pub(crate) unused: Vec<Extent>,
-    pub(crate) next_generation: u32,
-    pub(crate) external: ExternalValues,
-}
 
 impl<K: BuildKeys> Loader<K> {
     /// Writes some more of what ends the load: the last segments, then pages of the directory;

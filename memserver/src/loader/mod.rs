@@ -6,6 +6,7 @@
 
 mod error;
 mod finish;
+mod finishing;
 mod values;
 
 use std::borrow::Borrow;
@@ -31,8 +32,8 @@ use crate::uploads::Upload;
 use crate::versions::FIRST_VERSION;
 
 pub use error::LoadError;
-pub(crate) use finish::Finished;
-use finish::Finishing;
+pub(crate) use finishing::Finished;
+use finishing::Finishing;
 
 /// A record that is in no segment yet.
 #[derive(Clone, Copy, Debug)]

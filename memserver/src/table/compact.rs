@@ -19,6 +19,7 @@ use super::rebuilder::planned::Making;
 use super::room::Sparing;
 use super::segments::Segments;
 use super::segments::slots::Slots;
+use super::under_way::Sweep;
 use crate::rebuild::gather::{RUN_ENDED, SMALL};
 use crate::recovery_area::MOST_REPLACED;
 use crate::superblock_writer::SuperblockWriter;
@@ -40,13 +41,6 @@ const MOST_COPIED: usize = 2048;
 const MOST_FREED: usize = 1 << 14;
 /// Segments without a record that were built as lately as this may be slots kept for a run.
 const LATELY: u32 = 1024;
-
-/// A sweep over the directory.
-#[derive(Debug)]
-pub(super) struct Sweep<K: BuildKeys> {
-    from: K::Owned,
-    pass: usize,
-}
 
 /// Neighbouring segments that may be brought together.
 #[derive(Debug)]
@@ -109,9 +103,8 @@ impl<K: BuildKeys> Table<K> {
         let (run, next) = self.next_run(superblock, sweep.from.borrow(), sweep.pass)?;
         if !run.segments.is_empty() {
             match self.bring_together(superblock, run, next.clone()) {
-                // Those to come may find room.
-                Ok(()) | Err(TableError::NoRoom { .. }) => {}
-                Err(error) => return Err(error),
+                Err(error) if !error.spares_others() => return Err(error),
+                _ => {}
             }
         }
         self.sweep = match next {

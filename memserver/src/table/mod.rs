@@ -8,7 +8,8 @@
 //! | [`room`] | free memory, memory that readers may still read, the directory in the region |
 //! | [`values`] | external values |
 //! | [`rebuilder`] | planning and writing of new segments |
-//! | [`taking`] | the records of a snapshot, while writes go on |
+//! | [`taking`] | which records a snapshot under way has yet to take |
+//! | [`under_way`] | how far a sweep or a search for room has come |
 //!
 //! Operations that need several parts are methods of the table:
 //!
@@ -21,7 +22,7 @@
 //! | [`evacuate`] | empties a range of memory, so that free memory is in one piece |
 //! | [`search`] | does everything that can make room, step by step |
 //! | [`audit`] | checks every byte |
-//! | [`records`] | encodes records for snapshots, and restores them |
+//! | [`records`] | takes records for snapshots, and restores them |
 
 pub(crate) mod audit;
 mod compact;
@@ -35,6 +36,7 @@ pub(crate) mod room;
 mod search;
 pub(crate) mod segments;
 mod taking;
+mod under_way;
 pub(crate) mod values;
 mod write;
 
@@ -50,14 +52,13 @@ use fpcache_index::Directory;
 use crate::counters::Counters;
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
-use compact::Sweep;
 use error::TableError;
 use rebuilder::Rebuilder;
 use room::aside::Separators;
 use room::{Publication, Room};
-use search::Search;
 use segments::{Counts, Segments};
 use taking::Taking;
+use under_way::{Search, Sweep};
 use values::{ExternalValues, memory_of};
 
 /// A table.

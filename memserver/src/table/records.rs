@@ -1,4 +1,7 @@
-//! Encoding of records for snapshots, and restoring of records by key.
+//! Taking of records for snapshots, and restoring of records by key.
+
+use std::borrow::Borrow;
+use std::collections::HashMap;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, ValuePlace};
@@ -8,7 +11,8 @@ use fpcache_fabric::NodeMemory;
 use super::Table;
 use super::error::TableError;
 use super::segments::decide::{Decision, MutationKind, SlotMutation};
-use super::segments::slots::{NO_MARKS, Slots};
+use super::segments::slots::{LiveRecord, NO_MARKS, Slots, live_records};
+use super::taking::Taking;
 use super::values::{memory_of, read_value};
 use crate::superblock_writer::SuperblockWriter;
 
@@ -28,6 +32,71 @@ pub(crate) fn each_record(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 impl<K: BuildKeys> Table<K> {
+    /// Begins to take the records that are there now, in the place of any others.
+    pub(crate) fn begin_taking(&mut self) {
+        let next = K::lowest().to_owned();
+        self.taking = Some(Box::new(Taking { next, written: HashMap::new() }));
+    }
+
+    /// Whether there are records that are still to be taken.
+    pub(crate) fn is_taking(&self) -> bool {
+        self.taking.is_some()
+    }
+
+    /// Gives up taking records.
+    pub(crate) fn end_taking(&mut self) {
+        self.taking = None;
+    }
+
+    /// Appends the next records that are to be taken, of one segment and in key order, to `out`
+    /// until that has `most` bytes or more. Each is its length (u32), its version, and what its
+    /// slot holds, without padding and as if the slot were long enough for the value.
+    ///
+    /// # Errors
+    /// [`Corrupt`](TableError::Corrupt) if one is damaged: what the disk has of it is better.
+    pub(crate) fn take_records<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        most: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
+        let Some(mut taking) = self.taking.take() else { return Ok(()) };
+        let Some(located) = self.segments.directory.locate(taking.next.borrow()) else { return Ok(()) };
+        let at = located.entry.address().offset();
+        let written = taking.written.get(&at);
+        let mut bytes = Vec::new();
+        let slots = Slots::of(&*superblock.region, self.segments.geometry, located.entry);
+        slots.read_all(&mut bytes)?;
+        let mut live = Vec::new();
+        for LiveRecord { slot, word, body, parts } in live_records::<K>(&self.segments.geometry, &bytes) {
+            if written.is_some_and(|written| written.contains(slot)) {
+                continue;
+            }
+            let whole = K::view(parts.key).filter(|_| word.vouches_for(located.entry.generation(), body));
+            let Some(key) = whole else {
+                return Err(slots.damaged(slot as u32, "its checksum does not match").into());
+            };
+            if key.borrow() >= taking.next.borrow() {
+                live.push((key, word.version(), parts.value));
+            }
+        }
+        live.sort_unstable_by_key(|(key, _, _)| *key);
+        for (key, version, value) in live {
+            if out.len() >= most {
+                taking.next = key.borrow().to_owned();
+                self.taking = Some(taking);
+                return Ok(());
+            }
+            self.append_record(superblock, key.borrow(), version, &value, out)?;
+        }
+        if let Some(hi) = located.hi {
+            taking.written.remove(&at);
+            taking.next = hi;
+            self.taking = Some(taking);
+        }
+        Ok(())
+    }
+
     /// About how many bytes all records take as [`take_records`](Self::take_records) gives them.
     pub(crate) fn records_bytes(&self) -> u64 {
         let each = LENGTH_BYTES + VERSION_BYTES + self.segments.geometry.shape.body_bytes();

@@ -11,30 +11,11 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
+use super::under_way::{Search, Stage};
 use crate::superblock_writer::SuperblockWriter;
 
 /// Share of the available memory that is replaced before it is freed.
 const SHARE: u64 = 16;
-
-/// A search for a free extent.
-#[derive(Debug)]
-pub(super) struct Search<K: BuildKeys> {
-    len: u64,
-    stage: Stage<K>,
-}
-
-#[derive(Debug)]
-enum Stage<K: BuildKeys> {
-    /// Bringing segments together.
-    Sweeping,
-    /// Waiting for a directory that contains this many changes; then sweeping continues, unless it
-    /// was the last sweep.
-    FreeingSwept { head: u64, is_last: bool },
-    /// Emptying a range, up to this key so far, with this many segments replaced.
-    Emptying { from: K::Owned, replaced: u64 },
-    /// Waiting for a directory that contains this many changes.
-    FreeingEmptied { head: u64, replaced: u64 },
-}
 
 /// The result of a step.
 enum Stepped<K: BuildKeys> {

@@ -12,29 +12,24 @@ use std::collections::HashMap;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::models::Segment;
-use fpcache_fabric::NodeMemory;
 
-use super::Table;
-use super::error::TableError;
 use super::rebuilder::gather::{Gathering, INCOMING};
 use super::rebuilder::planned::New;
 use super::rebuilder::writing::Written;
-use super::segments::slots::{LiveRecord, Slots, live_records};
-use crate::superblock_writer::SuperblockWriter;
 
 /// How far a snapshot has come.
 #[derive(Debug)]
 pub(super) struct Taking<K: BuildKeys> {
     /// The least key that may come next.
-    next: K::Owned,
+    pub(super) next: K::Owned,
     /// By the offset of a segment that is in the directory: the slots that were written since the
     /// beginning.
-    written: HashMap<u64, SlotSet>,
+    pub(super) written: HashMap<u64, SlotSet>,
 }
 
 /// Some slots of a segment, a bit for each.
 #[derive(Debug)]
-struct SlotSet(Vec<u64>);
+pub(super) struct SlotSet(Vec<u64>);
 
 impl SlotSet {
     fn of_cap(cap: u16) -> Self {
@@ -47,7 +42,7 @@ impl SlotSet {
         }
     }
 
-    fn contains(&self, slot: usize) -> bool {
+    pub(super) fn contains(&self, slot: usize) -> bool {
         self.0.get(slot / 64).is_some_and(|word| word >> (slot % 64) & 1 == 1)
     }
 }
@@ -97,65 +92,6 @@ impl<K: BuildKeys> Taking<K> {
                 }
             }
         }
-    }
-}
-
-impl<K: BuildKeys> Table<K> {
-    /// Begins to take the records that are there now, in the place of any others.
-    pub(crate) fn begin_taking(&mut self) {
-        let next = K::lowest().to_owned();
-        self.taking = Some(Box::new(Taking { next, written: HashMap::new() }));
-    }
-
-    /// Whether there are records that are still to be taken.
-    pub(crate) fn is_taking(&self) -> bool {
-        self.taking.is_some()
-    }
-
-    /// Gives up taking records.
-    pub(crate) fn end_taking(&mut self) {
-        self.taking = None;
-    }
-
-    /// Appends the next records that are to be taken, of one segment and in key order, to `out`
-    /// until that has `most` bytes or more. Each is its length (u32), its version, and what its
-    /// slot holds, without padding and as if the slot were long enough for the value.
-    pub(crate) fn take_records<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        most: usize,
-        out: &mut Vec<u8>,
-    ) -> Result<(), TableError> {
-        let Some(mut taking) = self.taking.take() else { return Ok(()) };
-        let Some(located) = self.segments.directory.locate(taking.next.borrow()) else { return Ok(()) };
-        let at = located.entry.address().offset();
-        let written = taking.written.get(&at);
-        let mut bytes = Vec::new();
-        Slots::of(&*superblock.region, self.segments.geometry, located.entry).read_all(&mut bytes)?;
-        let mut live = Vec::new();
-        for LiveRecord { slot, word, parts, .. } in live_records::<K>(&self.segments.geometry, &bytes) {
-            if let Some(key) = K::view(parts.key)
-                && key.borrow() >= taking.next.borrow()
-                && !written.is_some_and(|written| written.contains(slot))
-            {
-                live.push((key, word.version(), parts.value));
-            }
-        }
-        live.sort_unstable_by_key(|(key, _, _)| *key);
-        for (key, version, value) in live {
-            if out.len() >= most {
-                taking.next = key.borrow().to_owned();
-                self.taking = Some(taking);
-                return Ok(());
-            }
-            self.append_record(superblock, key.borrow(), version, &value, out)?;
-        }
-        if let Some(hi) = located.hi {
-            taking.written.remove(&at);
-            taking.next = hi;
-            self.taking = Some(taking);
-        }
-        Ok(())
     }
 }
 

@@ -8,6 +8,7 @@ mod any_request;
 mod byte_strings;
 mod cold_starts_under_pressure;
 mod damaged_directory;
+mod damaged_records;
 mod first_rebuilds;
 mod folders;
 mod groups;

@@ -8,14 +8,12 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Descriptor, DirectoryPage, RootEntry, TableRecord, encode_root};
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
-use fpcache_index::Directory;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::super::error::TableError;
 use super::super::segments::Segments;
 use super::Room;
-use super::aside::{Aside, Separators};
-use crate::space::Extent;
+use super::publication::Checkpoint;
 use crate::superblock_writer::SuperblockWriter;
 
 /// Pages written in one step: a few tens of microseconds.
@@ -23,39 +21,6 @@ const PAGES_PER_STEP: usize = 32;
 
 /// The share of the memory in use that waits for the next directory at most, about.
 const WAITING_SHARE: u64 = 32;
-
-/// The directory in the region: the one that is published, and the next.
-#[derive(Debug)]
-pub(crate) struct Publication<K: BuildKeys> {
-    /// Memory of the directory that is published.
-    published: Vec<Extent>,
-    checkpoint: Option<Checkpoint<K>>,
-    /// Memory for the next directory.
-    pub(super) aside: Aside,
-    pub(crate) separators: Separators,
-    /// Whether a reader asked for a new directory.
-    pub(crate) wanted: bool,
-}
-
-impl<K: BuildKeys> Publication<K> {
-    pub(crate) fn new(published: Vec<Extent>, separators: Separators) -> Self {
-        Self { published, checkpoint: None, aside: Aside::default(), separators, wanted: false }
-    }
-}
-
-/// A directory that is being written.
-#[derive(Debug)]
-struct Checkpoint<K: BuildKeys> {
-    directory: Directory<K::Key, Segment<K>>,
-    /// The log head when the directory was this.
-    sequence: u64,
-    keys: u64,
-    at_home: u64,
-    /// First key of the segments that are still to be written; `None` if all are.
-    next: Option<K::Owned>,
-    root: Vec<RootEntry<K>>,
-    extents: Vec<Extent>,
-}
 
 impl<K: BuildKeys> Room<K> {
     /// Whether the memory that the next directory needs is there.
@@ -184,21 +149,6 @@ impl<K: BuildKeys> Room<K> {
             self.space.retire(checkpoint.sequence, extent);
         }
         Ok(())
-    }
-}
-
-impl<K: BuildKeys> Checkpoint<K> {
-    /// A directory of the segments as they are now.
-    fn begin<M: NodeMemory>(superblock: &SuperblockWriter<K, M>, segments: &Segments<K>) -> Self {
-        Self {
-            directory: segments.directory.clone(),
-            sequence: superblock.current().log_head,
-            keys: segments.keys,
-            at_home: segments.at_home,
-            next: segments.directory.iter().next().map(|(lo, _)| lo),
-            root: Vec::new(),
-            extents: Vec::new(),
-        }
     }
 }
 

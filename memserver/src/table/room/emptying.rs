@@ -1,13 +1,8 @@
-//! The state of evacuations, and the choice of ranges to empty.
+//! The evacuation under way, and what is known of earlier ones.
 
 use std::ops::Range;
 
 use fpcache::key_space::BuildKeys;
-use fpcache_fabric::NodeMemory;
-
-use super::Room;
-use crate::space::Emptiest;
-use crate::superblock_writer::SuperblockWriter;
 
 /// The evacuation of a range.
 #[derive(Debug)]
@@ -30,17 +25,17 @@ pub(crate) enum Stage<K: BuildKeys> {
 pub(crate) struct Emptying<K: BuildKeys> {
     pub(crate) evacuation: Option<Evacuation<K>>,
     /// Free bytes when an evacuation could move nothing.
-    stuck: Option<u64>,
+    pub(super) stuck: Option<u64>,
     /// Free bytes when those at the region's end had been moved.
-    shrunk: Option<u64>,
+    pub(super) shrunk: Option<u64>,
     /// Length of the longest free extent that was missed.
-    hole: u64,
+    pub(super) hole: u64,
     /// Length of the longest value so far.
-    longest_value: u64,
+    pub(super) longest_value: u64,
     /// A range to empty whatever it holds.
-    wanted: Option<Range<u64>>,
+    pub(super) wanted: Option<Range<u64>>,
     /// Where the search for a range that is nearly empty goes on.
-    look_from: u64,
+    pub(super) look_from: u64,
 }
 
 impl<K: BuildKeys> Default for Emptying<K> {
@@ -72,124 +67,5 @@ impl<K: BuildKeys> Emptying<K> {
     /// Has this range emptied once there is nothing else to do.
     pub(crate) fn empty(&mut self, offsets: Range<u64>) {
         self.wanted = Some(offsets);
-    }
-}
-
-impl<K: BuildKeys> Room<K> {
-    /// The range to empty next in the background: to return the region's end, or for an extent that
-    /// was missed.
-    pub(crate) fn wants_emptied<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-    ) -> Option<Range<u64>> {
-        if let Some(wanted) = self.emptying.wanted.take() {
-            return Some(wanted);
-        }
-        let free = self.space.granted_free_bytes();
-        let is_more = |known: Option<u64>| known.is_none_or(|known| free > known + known / 8);
-        if !is_more(self.emptying.stuck) {
-            return None;
-        }
-        if superblock.grant.is_shared() && is_more(self.emptying.shrunk) {
-            let used = superblock.grant.end().saturating_sub(free);
-            let is_beyond =
-                superblock.grant.is_overdrawn() || superblock.grant.end() > superblock.grant.limit();
-            let most = if is_beyond { used / 8 } else { used / 2 };
-            if free > most + (1 << 20) {
-                return Some((used + used / 8 + (512 << 10)).next_multiple_of(8)..u64::MAX);
-            }
-        }
-        let missed = std::mem::take(&mut self.emptying.hole);
-        let longest = self.space.longest();
-        if missed > longest {
-            return self.window_for(superblock, missed);
-        }
-        let value = self.emptying.longest_value;
-        if value > longest && value < free / 2 {
-            // Shorter ones if that is in vain.
-            self.emptying.longest_value /= 2;
-            return self.window_for(superblock, value);
-        }
-        None
-    }
-
-    /// Whether the last search for a range to empty has not looked at all free extents after those it
-    /// looked at.
-    pub(crate) fn has_more_to_look_at(&self) -> bool {
-        self.emptying.look_from > 0
-    }
-
-    pub(crate) fn begin_evacuation(&mut self, window: Range<u64>) {
-        self.space.set_emptied(Some(window));
-        let stage = Stage::Moving(K::lowest().to_owned());
-        self.emptying.evacuation = Some(Evacuation { stage, replaced: 0 });
-    }
-
-    /// Moves memory set aside for the next directory out of the range.
-    pub(crate) fn leave_emptied(&mut self) {
-        if let Some(emptied) = self.space.emptied().cloned() {
-            self.publication.aside.leave(&emptied, &mut self.space);
-        }
-    }
-
-    pub(crate) fn end_evacuation(&mut self, replaced: u64) {
-        let was_end = self.space.emptied().is_some_and(|emptied| emptied.end == u64::MAX);
-        self.space.set_emptied(None);
-        self.space.shrink();
-        let free = self.space.remaining_free_bytes();
-        if replaced == 0 {
-            self.emptying.stuck = Some(free);
-        }
-        if was_end {
-            // What is left cannot be freed by moving what comes after it.
-            self.emptying.shrunk = Some(free);
-        }
-    }
-
-    /// Cancels the evacuation under way; `false` if there is none.
-    pub(crate) fn give_up_evacuation(&mut self) -> bool {
-        let was_under_way = self.emptying.evacuation.take().is_some();
-        if was_under_way {
-            // Else they are those that a search for room empties, if there are any.
-            self.space.set_emptied(None);
-        }
-        was_under_way
-    }
-
-    /// The range to empty for an extent of `len` bytes: the one with the fewest bytes in use, if
-    /// these fit elsewhere. Of very many free extents it looks at some, at others the next time.
-    pub(crate) fn window_for<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        len: u64,
-    ) -> Option<Range<u64>> {
-        /// The share of the region to empty at least, up to a maximum of bytes.
-        const SHARE: u64 = 16;
-        const MOST: u64 = 16 << 20;
-        /// The share of the available memory that must be free: with less, every new record would
-        /// cost as much copying.
-        const LEAST_FREE: u64 = 8;
-        /// Free extents to look at: some milliseconds.
-        const LOOKED_AT: usize = 1 << 15;
-        if self.space.free_bytes() < self.space.end_in_reach() / LEAST_FREE {
-            return None;
-        }
-        let free = self.space.granted_free_bytes();
-        let wanted = (superblock.grant.end() / SHARE).min(MOST);
-        let mut bytes = (len + len / 8).max(wanted).min(free).next_multiple_of(8);
-        let from = std::mem::take(&mut self.emptying.look_from);
-        while bytes >= len.max(8) {
-            let Emptiest { found, go_on_at } =
-                self.space.emptiest(bytes, from, superblock.grant.end(), LOOKED_AT);
-            self.emptying.look_from = go_on_at.unwrap_or(0);
-            if let Some((window, used)) = found {
-                let free_inside = (window.end - window.start).saturating_sub(used);
-                if used + used / 4 <= free.saturating_sub(free_inside) {
-                    return Some(window);
-                }
-            }
-            bytes = (bytes / 2) & !7;
-        }
-        None
     }
 }

@@ -1,26 +1,8 @@
-//! Fullness: whether a table takes too much memory for its records, and whether it is known to have
-//! no room for more.
+//! What is known of how full a table is: what was found not to help, and when.
 
-use fpcache::key_space::BuildKeys;
-use fpcache_fabric::NodeMemory;
-
-use super::super::segments::Segments;
-use super::Room;
-use crate::superblock_writer::SuperblockWriter;
-
-/// Bytes of segments, as a share of what a load would make of the records, at which a sweep begins,
-/// and at which it ends; and those at which it spares nothing, not even slots kept for runs.
-const DUE: f64 = 1.30;
-const ENOUGH: f64 = 1.25;
-const TOO_MUCH: f64 = 1.40;
-/// Bytes of segments beyond that, as a share of the region and between these.
-const SLACK_SHARE: u64 = 32;
-const SLACK: (u64, u64) = (4 << 10, 640 << 10);
 /// Share of the available memory that only compaction may use, and its maximum in bytes.
 const KEPT_SHARE: u64 = 64;
 const MOST_KEPT: u64 = 256 << 10;
-/// A change by a smaller share than this one does not have anything tried again.
-const WORTH_TRYING: u64 = 256;
 
 /// What a sweep leaves alone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,26 +20,26 @@ pub(crate) struct Fullness {
     pub(crate) swept: Option<(u64, u64)>,
     pub(crate) swept_all: Option<(u64, u64)>,
     /// Bytes that segments may always take too much, if not a share of the region.
-    slack: Option<u64>,
+    pub(super) slack: Option<u64>,
     /// The level when a segment could not be replaced.
-    no_segment: Option<Level>,
+    pub(super) no_segment: Option<Level>,
     /// The level when nothing more helped, with the bytes that were needed.
-    no_help: Option<(u64, Level)>,
+    pub(super) no_help: Option<(u64, Level)>,
     /// The same for a value of this many bytes.
-    no_value: Option<(u64, Level)>,
+    pub(super) no_value: Option<(u64, Level)>,
 }
 
 /// How full a table is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Level {
-    keys: u64,
+pub(super) struct Level {
+    pub(super) keys: u64,
     /// Bytes that are free or will be.
-    free: u64,
+    pub(super) free: u64,
 }
 
 impl Level {
     /// Whether records were deleted since, or bytes came free, by more than this share.
-    fn has_fallen(self, now: Self, share: u64) -> bool {
+    pub(super) fn has_fallen(self, now: Self, share: u64) -> bool {
         let part = |of: u64| of.checked_div(share).unwrap_or(0);
         now.keys + part(self.keys) < self.keys || now.free > self.free + part(self.free)
     }
@@ -66,114 +48,4 @@ impl Level {
 /// Bytes that only compaction may use, of a region that can have so many.
 pub(crate) fn kept_for_compaction_of(capacity: u64) -> u64 {
     (capacity / KEPT_SHARE).min(MOST_KEPT)
-}
-
-impl<K: BuildKeys> Room<K> {
-    fn level(&self, segments: &Segments<K>) -> Level {
-        Level { keys: segments.keys, free: self.space.free_bytes() + self.space.quarantined_bytes() }
-    }
-
-    /// Whether segments take more than `times` what a load would make of them, with some slack.
-    fn exceeds<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
-        times: f64,
-    ) -> bool {
-        let share = (superblock.grant.reach() / SLACK_SHARE).clamp(SLACK.0, SLACK.1);
-        let slack = self.fullness.slack.unwrap_or(share);
-        segments.bytes as f64 > segments.loaded_bytes() * times + slack as f64
-    }
-
-    /// Which sweep is worthwhile, if any.
-    pub(crate) fn due_sweep<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
-    ) -> Option<Sparing> {
-        /// The share by which things are worse than after a sweep in vain.
-        const WORSE: u64 = 16;
-        let is_worse = |(bytes, keys): (u64, u64)| {
-            segments.bytes > bytes + bytes / WORSE || segments.keys < keys - keys / WORSE
-        };
-        if self.exceeds(superblock, segments, DUE) && self.fullness.swept.is_none_or(is_worse) {
-            Some(Sparing::Runs)
-        } else if self.exceeds(superblock, segments, TOO_MUCH) && self.fullness.swept_all.is_none_or(is_worse)
-        {
-            Some(Sparing::Nothing)
-        } else {
-            None
-        }
-    }
-
-    /// Whether a sweep has done enough.
-    pub(crate) fn is_swept<M: NodeMemory>(
-        &self,
-        superblock: &SuperblockWriter<K, M>,
-        segments: &Segments<K>,
-    ) -> bool {
-        !self.exceeds(superblock, segments, ENOUGH)
-    }
-
-    /// Bytes withheld from records, so that compaction has some.
-    pub(crate) fn kept_for_compaction(&self) -> u64 {
-        if self.is_compacting { 0 } else { self.kept_for_records() }
-    }
-
-    pub(crate) fn kept_for_records(&self) -> u64 {
-        kept_for_compaction_of(self.space.end_in_reach())
-    }
-
-    /// Has segments compacted when they take this many bytes too much.
-    pub(crate) fn give_back_from(&mut self, bytes: u64) {
-        self.fullness.slack = Some(bytes);
-    }
-
-    /// Whether nothing has improved since a segment found no room.
-    pub(crate) fn is_known_full(&self, segments: &Segments<K>) -> bool {
-        self.fullness.no_segment.is_some_and(|level| !level.has_fallen(self.level(segments), 0))
-    }
-
-    /// Whether nothing has improved since a value of this many bytes, or a shorter one, found no
-    /// room.
-    pub(crate) fn is_known_too_long(&self, segments: &Segments<K>, bytes: u64) -> bool {
-        let known = self.fullness.no_value;
-        known.is_some_and(|(least, level)| bytes >= least && !level.has_fallen(self.level(segments), 0))
-    }
-
-    /// Notes that a segment of this many bytes found no room. A full disk does not count.
-    pub(crate) fn note_full(&mut self, segments: &Segments<K>, bytes: u64) {
-        if self.space.longest() >= bytes {
-            return;
-        }
-        self.fullness.no_segment = Some(self.level(segments));
-    }
-
-    /// Notes that a value of this many bytes found no room.
-    pub(crate) fn note_too_long(&mut self, segments: &Segments<K>, bytes: u64) {
-        let least = match self.fullness.no_value {
-            Some((least, level)) if !level.has_fallen(self.level(segments), 0) => least.min(bytes),
-            _ => bytes,
-        };
-        self.fullness.no_value = Some((least, self.level(segments)));
-    }
-
-    /// Whether what can make room did not help an extent of `len` bytes, or a shorter one, and
-    /// hardly anything has changed since.
-    pub(crate) fn is_known_not_to_help(&self, segments: &Segments<K>, len: u64) -> bool {
-        let known = self.fullness.no_help;
-        known.is_some_and(|(least, level)| {
-            len >= least && !level.has_fallen(self.level(segments), WORTH_TRYING)
-        })
-    }
-
-    /// Notes whether what can make room did help an extent of `len` bytes.
-    pub(crate) fn note_help(&mut self, segments: &Segments<K>, len: u64, made: bool) {
-        self.fullness.no_help = (!made).then(|| (len, self.level(segments)));
-    }
-
-    /// Whether an extent of this many bytes is there for records.
-    pub(crate) fn has_hole(&self, len: u64) -> bool {
-        self.space.longest() >= len && self.space.free_bytes() >= len + self.kept_for_records()
-    }
 }

@@ -2,15 +2,18 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`checkpoint`] | the directory in the region, written in steps |
+//! | [`publication`], [`checkpoint`] | the directory in the region: its state; writing it in steps |
 //! | [`aside`] | memory set aside for the next directory |
-//! | [`fullness`] | whether a table is known to be full, or takes too much |
-//! | [`emptying`] | ranges to evacuate |
+//! | [`fullness`], [`limits`] | what is known of how full the table is; whether it is full, or takes too much |
+//! | [`emptying`], [`evacuation`] | the range that is being emptied; which to empty next |
 
 pub(crate) mod aside;
 mod checkpoint;
 mod emptying;
+mod evacuation;
 pub(crate) mod fullness;
+mod limits;
+mod publication;
 
 use std::time::Instant;
 
@@ -24,11 +27,11 @@ use super::segments::Segments;
 use super::values::value_at;
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
-pub(super) use checkpoint::Publication;
 use emptying::Emptying;
 pub(super) use emptying::{Evacuation, Stage};
 use fullness::Fullness;
 pub(super) use fullness::Sparing;
+pub(super) use publication::Publication;
 
 /// The memory of a table, in its region.
 #[derive(Debug)]

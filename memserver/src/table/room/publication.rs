@@ -1,0 +1,60 @@
+//! The directory in the region: what is published of it, and what is being written.
+
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::RootEntry;
+use fpcache::models::Segment;
+use fpcache_fabric::NodeMemory;
+use fpcache_index::Directory;
+
+use super::super::segments::Segments;
+use super::aside::{Aside, Separators};
+use crate::space::Extent;
+use crate::superblock_writer::SuperblockWriter;
+
+/// The directory in the region: the one that is published, and the next.
+#[derive(Debug)]
+pub(crate) struct Publication<K: BuildKeys> {
+    /// Memory of the directory that is published.
+    pub(super) published: Vec<Extent>,
+    pub(super) checkpoint: Option<Checkpoint<K>>,
+    /// Memory for the next directory.
+    pub(super) aside: Aside,
+    pub(crate) separators: Separators,
+    /// Whether a reader asked for a new directory.
+    pub(crate) wanted: bool,
+}
+
+impl<K: BuildKeys> Publication<K> {
+    pub(crate) fn new(published: Vec<Extent>, separators: Separators) -> Self {
+        Self { published, checkpoint: None, aside: Aside::default(), separators, wanted: false }
+    }
+}
+
+/// A directory that is being written.
+#[derive(Debug)]
+pub(super) struct Checkpoint<K: BuildKeys> {
+    pub(super) directory: Directory<K::Key, Segment<K>>,
+    /// The log head when the directory was this.
+    pub(super) sequence: u64,
+    pub(super) keys: u64,
+    pub(super) at_home: u64,
+    /// First key of the segments that are still to be written; `None` if all are.
+    pub(super) next: Option<K::Owned>,
+    pub(super) root: Vec<RootEntry<K>>,
+    pub(super) extents: Vec<Extent>,
+}
+
+impl<K: BuildKeys> Checkpoint<K> {
+    /// A directory of the segments as they are now.
+    pub(super) fn begin<M: NodeMemory>(superblock: &SuperblockWriter<K, M>, segments: &Segments<K>) -> Self {
+        Self {
+            directory: segments.directory.clone(),
+            sequence: superblock.current().log_head,
+            keys: segments.keys,
+            at_home: segments.at_home,
+            next: segments.directory.iter().next().map(|(lo, _)| lo),
+            root: Vec::new(),
+            extents: Vec::new(),
+        }
+    }
+}
