@@ -169,9 +169,9 @@ pub trait Endpoint {
     /// As for [`run`](Self::run).
     fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError>;
 
-    /// How long the memory node may be silent while this endpoint waits for it, from here on: longer, and what waits fails with
-    /// [`DeadlinePassed`](FabricError::DeadlinePassed). For whoever begins a call that has a deadline. Where memory is mapped
-    /// nothing is waited for, and this does nothing.
+    /// For how long from now on this endpoint waits for the memory node: what waits then fails with
+    /// [`DeadlinePassed`](FabricError::DeadlinePassed), however many batches there were before it, until this is called again. For
+    /// whoever begins a call that has a deadline. Where memory is mapped nothing is waited for, and this does nothing.
     #[inline(always)]
     fn set_patience(&mut self, _patience: Duration) {}
 

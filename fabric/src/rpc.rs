@@ -112,6 +112,11 @@ impl<E: Endpoint> Caller<E> {
                         self.spin.paid_off();
                         return Ok(Some(tag));
                     }
+                    // A word that changes for ever ends no wait.
+                    if until.has_passed(self.clock.now()) {
+                        self.spin.was_in_vain();
+                        return Ok(None);
+                    }
                 }
                 Err(FabricError::DeadlinePassed { .. }) => {
                     self.spin.was_in_vain();
@@ -139,11 +144,13 @@ impl<E: Endpoint> Caller<E> {
             if has_ended {
                 return Err(self.link.disconnected());
             }
+            // Also of a memory node that rings and rings.
+            let is_late = deadline.has_passed(self.clock.now());
             match self.bell.wait(deadline) {
-                Woken::Rung => {}
+                Woken::Rung if !is_late => {}
                 // Perhaps after it has answered.
                 Woken::HungUp => self.link.cut(),
-                Woken::TimedOut => {
+                Woken::Rung | Woken::TimedOut => {
                     return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's reply" });
                 }
             }
@@ -371,5 +378,69 @@ impl<C: Calls> Drop for Turn<'_, C> {
         let mut state = self.shared.lock();
         state.caller = self.caller.take();
         self.shared.end(state);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::mapped::{Area, MappedEndpoint};
+    use crate::memory::{Access, HugePages, SharedMemory};
+    use crate::ring::RingOptions;
+
+    /// A caller that is woken by this, and the ring that its memory node has too.
+    fn caller(bell: Bell) -> (Caller<MappedEndpoint>, Arc<SharedMemory>) {
+        let layout = RingLayout::new(RingOptions::default()).expect("a size");
+        let (ring, _) = SharedMemory::create_memfd("ring", layout.len(), HugePages::No).expect("memory");
+        let ring = Arc::new(ring);
+        let areas: Arc<[Area]> = [
+            Area::new(Arc::new(SharedMemory::anonymous(4096).expect("memory")), Access::ReadOnly),
+            Area::new(Arc::clone(&ring), Access::ReadWrite),
+        ]
+        .into();
+        let (link, clock) = (Arc::new(Link::new("a test").expect("a process")), Arc::new(SystemClock));
+        let endpoint = MappedEndpoint::new(areas, Arc::clone(&link), clock.clone(), None);
+        (Caller::new(endpoint, bell, link, layout, clock), ring)
+    }
+
+    /// Makes a call that nobody answers.
+    fn call_in_vain(caller: &mut Caller<MappedEndpoint>) {
+        caller.post(&[1]).expect("posted");
+        let began = Instant::now();
+        let outcome = caller.wait(&mut Vec::new(), Deadline::after(Duration::from_millis(100)));
+        assert!(matches!(outcome, Err(FabricError::DeadlinePassed { .. })), "{outcome:?}");
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn a_call_ends_with_its_deadline_though_the_memory_node_rings_for_ever() {
+        // It is always readable, and never empty.
+        let zero = std::fs::File::open("/dev/zero").expect("a device");
+        call_in_vain(&mut caller(Bell::new(zero.into())).0);
+    }
+
+    #[test]
+    fn a_call_ends_with_its_deadline_though_the_tag_changes_for_ever() {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (ours, _theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair of sockets");
+        let (mut caller, ring) = caller(Bell::new(ours));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let end = Instant::now() + Duration::from_secs(10);
+                let goes_on = |_: &u32| !is_over.load(Ordering::Relaxed) && Instant::now() < end;
+                for other in (1u32 << 30..).take_while(goes_on) {
+                    ring.store_release(REPLY_TAG, tag(other, 0)).expect("inside");
+                }
+            });
+            call_in_vain(&mut caller);
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 }

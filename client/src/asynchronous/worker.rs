@@ -19,6 +19,9 @@ use crate::core::{Core, Held};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
 
+/// Bytes of answers that a worker keeps room for from one group to the next: of long values there may be gigabytes.
+const MOST_KEPT_BYTES: usize = 1 << 20;
+
 /// Workers, and the queue from which they take groups. They end when this is dropped.
 pub(super) struct Workers<K: BuildKeys>(Arc<Queue<K>>);
 
@@ -87,6 +90,7 @@ impl<K: BuildKeys> Worker<K> {
         let Some(context) = core.present(held).filter(|at| at.buffers.endpoint.socket().is_some()) else {
             return false;
         };
+        context.buffers.endpoint.set_patience(group.until().saturating_duration_since(Instant::now()));
         read(context, socket, queue, group).await.is_ok()
     }
 
@@ -127,6 +131,7 @@ async fn read<K: BuildKeys>(
             let mut operation = Lookup::new(table, lookup, group.keys()).of(group.wanted()).by(ways);
             socket.drive(endpoint, &mut operation, until, count).await?;
             group.looked_up(&view.geometry().shape, lookup.outcomes());
+            lookup.keep_at_most(MOST_KEPT_BYTES);
         }
         Kind::Nearest(side) => {
             let mut operation = Nearest::new(view, nearest, side, group.keys(), endpoint.guards());

@@ -92,7 +92,9 @@ impl SharedMemory {
             .or_else(|_| rustix::fs::memfd_create(name, flags))
             .map_err(os("creating a memory file", len))?;
         rustix::fs::ftruncate(&fd, mapped as u64).map_err(os("sizing a memory file", len))?;
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK).map_err(os("sealing a memory file", len))?;
+        // Nor may whoever shares it make it longer: to punch gigabytes out of it takes seconds, for which all who touch it wait.
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
+            .map_err(os("sealing a memory file", len))?;
         let memory = Self::map(fd.as_fd(), len, Access::ReadWrite)?;
         Ok((memory, fd))
     }

@@ -79,6 +79,11 @@ pub(super) struct Charge {
 }
 
 impl Charge {
+    /// Bytes that it has.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Takes so many bytes more; `false` if it has to wait for them.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let Share { memory, own } = &self.share;

@@ -111,12 +111,16 @@ impl Encoder {
         encoded.words += frame.reply / 8;
     }
 
-    /// How much of a request's last `left` bytes the frame takes; `None` if it takes nothing of it.
+    /// How much of a request's last `left` bytes the frame takes; `None` if it takes nothing of it, which a new one never
+    /// does, whatever the limits are.
     fn piece(&self, posted: &Posted, left: usize, frame: &Frame<'_>) -> Option<usize> {
         let entry = if frame.kind == Kind::Reads { READ_BYTES } else { CHANGE_BYTES };
-        let body_room = (self.limits.batch_bytes as usize).checked_sub(frame.body() + entry)?;
-        let reply_room = self.limits.reply_bytes as usize - frame.reply;
         let is_new = frame.entries == 0;
+        let body_room = match (self.limits.batch_bytes as usize).checked_sub(frame.body() + entry) {
+            None if !is_new => return None,
+            room => room.unwrap_or(0),
+        };
+        let reply_room = (self.limits.reply_bytes as usize).saturating_sub(frame.reply);
         match posted.verb {
             Verb::Read => {
                 let fits = left.next_multiple_of(8) <= reply_room;
@@ -124,14 +128,16 @@ impl Encoder {
                 match fits {
                     true => Some(left),
                     // Whole records, or whole words, as many as a frame takes.
-                    false if is_new => Some(reply_room / stride * stride).filter(|len| *len > 0),
+                    false if is_new => Some((reply_room / stride * stride).max(stride).min(left)),
                     false => None,
                 }
             }
             Verb::Write if left + padding(left) <= body_room => Some(left),
-            Verb::Write if is_new => Some(body_room / 8 * 8).filter(|len| *len > 0),
+            Verb::Write if is_new => Some((body_room / 8 * 8).max(8).min(left)),
             Verb::Write => None,
-            Verb::CompareSwap | Verb::FetchAdd => (body_room >= 16 && reply_room >= 8).then_some(left),
+            Verb::CompareSwap | Verb::FetchAdd => {
+                (is_new || body_room >= 16 && reply_room >= 8).then_some(left)
+            }
         }
     }
 }
@@ -203,6 +209,17 @@ mod tests {
         let last = [vec![(928, 22)], nothing(5)].concat();
         let expected = vec![vec![(8, 20), (80, 40)], vec![(800, 64)], vec![(864, 64)], last, nothing(2)];
         assert_eq!((encoded, lens(&made)), (Encoded { frames: 5, words: 27 }, expected));
+    }
+
+    #[test]
+    fn what_no_frame_has_room_for_ends_all_the_same() {
+        let mut batch = Batch::new();
+        batch.read_records(RemoteAddr::region(0), 240, 120);
+        batch.read(RemoteAddr::region(0), 3);
+        let tight = Limits { batch_bytes: 4, reply_bytes: 4, ..LIMITS };
+        let mut out = Vec::new();
+        let Encoded { frames, .. } = Encoder::new(tight).encode(&batch, batch.len(), &mut out);
+        assert_eq!(frames, 3, "one for each record, and one");
     }
 
     #[test]

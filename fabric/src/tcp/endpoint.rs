@@ -45,8 +45,9 @@ pub struct TcpEndpoint {
     done: VecDeque<Completion>,
     /// What was waited for.
     ran: Option<(Batch, Result<(), FabricError>)>,
-    /// How long whoever waits now may wait for something to move: of one call, while `Session::patience` is the connection's.
-    patience: Duration,
+    /// When whoever waits now has waited long enough: of one call, while `Session::patience` is the connection's. `None` if
+    /// never.
+    until: Option<Instant>,
     /// When something last moved while something was under way.
     moved_at: Instant,
     /// For READs of words: kept so that they do not allocate.
@@ -64,7 +65,7 @@ impl TcpEndpoint {
             next_ticket: 0,
             done: VecDeque::new(),
             ran: None,
-            patience: Duration::MAX,
+            until: None,
             moved_at: Instant::now(),
             words: Box::default(),
         }
@@ -111,9 +112,13 @@ impl TcpEndpoint {
             return Err(self.lose());
         }
         if self.channel.is_none() {
-            self.channel = Some(Box::new(self.session.channel(self.patience)?));
+            self.channel = Some(Box::new(self.session.channel(left(self.until))?));
         }
         Ok(())
+    }
+
+    fn is_late(&self) -> bool {
+        self.until.is_some_and(|until| until <= Instant::now())
     }
 
     /// The memory node is gone, and what was under way with it.
@@ -146,11 +151,9 @@ impl TcpEndpoint {
     /// What waits has waited too long: for the call that it belongs to, or for anybody.
     #[cold]
     fn wait_no_longer(&mut self) -> FabricError {
-        let silent = self.moved_at.elapsed();
-        let lost = (silent >= self.session.patience).then(|| self.lose());
-        if silent < self.patience
-            && let Some(lost) = lost
-        {
+        let is_silent = self.moved_at.elapsed() >= self.session.patience;
+        let lost = is_silent.then(|| self.lose());
+        if let Some(lost) = lost.filter(|_| !self.is_late()) {
             return lost;
         }
         // The socket is of no use to the next call while the answer to this one may come over it.
@@ -212,11 +215,14 @@ impl TcpEndpoint {
         }
         self.spin.was_in_vain();
         while self.ran.is_none() {
-            let patience = self.patience.min(self.session.patience);
-            let deadline = self.moved_at.checked_add(patience).map_or(Deadline::NONE, Deadline::at);
+            let ends = [self.lost_at(), self.until].into_iter().flatten().min();
+            let deadline = ends.map_or(Deadline::NONE, Deadline::at);
             let Some(channel) = &self.channel else { return Err(self.session.link.disconnected()) };
             let ready = wait(channel.socket(), channel.is_unsent(), deadline);
-            if !self.progress()? && ready == Ready::TimedOut {
+            let has_moved = self.progress()?;
+            // However much has moved: a call's time is its own.
+            let is_over = !has_moved && ready == Ready::TimedOut || self.is_late();
+            if is_over && self.ran.is_none() {
                 return Err(self.wait_no_longer());
             }
         }
@@ -271,7 +277,7 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn set_patience(&mut self, patience: Duration) {
-        self.patience = patience;
+        self.until = Instant::now().checked_add(patience);
     }
 
     fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
@@ -380,6 +386,11 @@ impl Drop for TcpEndpoint {
             self.session.keep(*channel);
         }
     }
+}
+
+/// How long is left until then.
+fn left(until: Option<Instant>) -> Duration {
+    until.map_or(Duration::MAX, |until| until.saturating_duration_since(Instant::now()))
 }
 
 fn answers_too_late() -> FabricError {

@@ -50,6 +50,8 @@ pub(super) struct IoThread {
     free: Vec<usize>,
     hot: Vec<usize>,
     starved: Vec<u64>,
+    /// When these last asked for memory.
+    fed_at: Instant,
     /// Connections that have not greeted, in the order in which they came.
     greeting: Vec<u64>,
     spin: Spin,
@@ -101,6 +103,7 @@ impl IoThread {
             free: Vec::new(),
             hot: Vec::new(),
             starved: Vec::new(),
+            fed_at: Instant::now(),
             greeting: Vec::new(),
             spin,
             is_spinning: false,
@@ -325,6 +328,10 @@ impl IoThread {
     }
 
     fn feed_starved(&mut self) {
+        if self.starved.is_empty() || self.tools.now.saturating_duration_since(self.fed_at) < STARVED {
+            return;
+        }
+        self.fed_at = self.tools.now;
         for key in std::mem::take(&mut self.starved) {
             if let Some(at) = self.find(key) {
                 self.pump(at);

@@ -19,6 +19,7 @@ use super::socket::{Moved, Origin};
 use super::stream::Stream;
 use crate::answers::ThreadMemory;
 use crate::rdma::PeerQueuePair;
+use crate::service::SHORT_BODY;
 use stage::Stage;
 
 /// Buffers of a connection above this size are given back when they are empty.
@@ -59,6 +60,25 @@ struct Arriving {
     checksum: u64,
     bytes: Vec<u8>,
     charge: Charge,
+}
+
+impl Arriving {
+    /// Bytes that are still to come.
+    fn missing(&self) -> usize {
+        self.len - self.bytes.len()
+    }
+
+    /// Whether there is memory for so many bytes more. A request of which nothing has come waits for none: it may never come.
+    fn has_memory_for(&mut self, more: usize) -> bool {
+        let lacks = (self.bytes.len() + more).saturating_sub(self.charge.bytes());
+        lacks == 0 || self.len <= SHORT_BODY || self.charge.grow(lacks)
+    }
+
+    /// Whether there is none for so many bytes that have come.
+    fn is_starved(&mut self, came: usize) -> bool {
+        let more = self.missing().min(came);
+        !self.has_memory_for(more)
+    }
 }
 
 /// A connection.

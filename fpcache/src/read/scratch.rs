@@ -70,8 +70,8 @@ impl<K: KeySpace> LookupScratch<K> {
         lists.kept_bytes() + record.kept_bytes() + group.answers.records.kept_bytes()
     }
 
-    /// Gives back the buffers if they are more than so many bytes.
-    pub(super) fn keep_at_most(&mut self, bytes: usize) {
+    /// Gives back the buffers if they are more than so many bytes: answers that were found are gone then.
+    pub fn keep_at_most(&mut self, bytes: usize) {
         if self.kept_bytes() > bytes {
             let handle = std::mem::take(&mut self.handle);
             *self = Self::new(self.matcher).with_cache_handle(handle);

@@ -98,6 +98,11 @@ impl<C: Connection> Client<C> {
                 }
                 return Ok(());
             }
+            // Parts that bring nothing, or more than was asked for, would have no end.
+            let asked = self.slots.get(usize::from(number)).map_or(0, |slot| usize::from(slot.entries));
+            if head.entries == 0 || results.len() > asked {
+                return Err(RfError::Malformed("its number of results"));
+            }
             part += 1;
             if part.is_multiple_of(u32::from(self.shape.parts)) {
                 // There is room for as many more.

@@ -219,7 +219,7 @@ impl Greeting<'_> {
         )
     }
 
-    fn protocol(&self, what: &'static str) -> FabricError {
+    pub(super) fn protocol(&self, what: &'static str) -> FabricError {
         FabricError::Protocol { peer: format!("the listener at {}", self.address), what }
     }
 }

@@ -92,6 +92,10 @@ impl Session {
             deadline,
         };
         match greeting.exchange(&mut stream) {
+            // Requests are checked against what the first socket was told.
+            Ok(welcome) if welcome.limits != self.limits => {
+                Err(greeting.protocol("it takes less over one socket of a client than over another"))
+            }
             Ok(welcome) => Ok((stream, welcome)),
             Err(error) => {
                 if let FabricError::Disconnected { .. } = error {

@@ -1,7 +1,7 @@
 //! Batches that are executed while their caller waits: over the socket, or by a card.
 
-use super::TcpEndpoint;
 use super::checks::is_short;
+use super::{TcpEndpoint, left};
 use crate::endpoint::{Endpoint, WordRead};
 use crate::error::FabricError;
 use crate::tcp::by_card::ByCard;
@@ -48,7 +48,7 @@ impl TcpEndpoint {
             return None;
         }
         let fault = self.session.fault_of(batch);
-        let ran = by_card.run(&self.session, batch, fault, self.patience);
+        let ran = by_card.run(&self.session, batch, fault, left(self.until));
         let words = by_card.take_uncounted();
         if words > 0 {
             self.meter.record_reads(0, words, u64::from(words) * 8);

@@ -5,7 +5,6 @@ use std::sync::atomic::Ordering;
 use super::{Arriving, KEEP, Peer, Pumped, Tools};
 use crate::rdma::wire::NOT_SERVED;
 use crate::rdma::{CardAnswer, PeerQueuePair, ServedAreas};
-use crate::service::SHORT_BODY;
 use crate::tcp::areas::{Areas, Output};
 use crate::tcp::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED, checksum,
@@ -30,6 +29,11 @@ impl Peer {
             return Ok(Pumped::Idle);
         }
         let mut have = self.rest.len();
+        if self.is_unparsed && self.arriving.as_mut().is_some_and(|arriving| arriving.is_starved(have)) {
+            // Before anything is copied: it is asked for again and again.
+            note_active(client, tools);
+            return Ok(Pumped::Starved);
+        }
         if !std::mem::take(&mut self.is_unparsed) {
             let end = match self.stream.is_encrypted() {
                 true => tools.input.len().min(have + ENCRYPTED),
@@ -43,10 +47,7 @@ impl Peer {
         }
         tools.input[..self.rest.len()].copy_from_slice(&self.rest);
         self.rest.clear();
-        let seconds = tools.shared.seconds(tools.now);
-        if client.active.load(Ordering::Relaxed) != seconds {
-            client.active.store(seconds, Ordering::Relaxed);
-        }
+        note_active(client, tools);
         tools.out.clear();
         let parsed = self.parse(client, have, tools);
         // What was asked for before a frame that is none is owed.
@@ -113,6 +114,8 @@ impl Peer {
                 }
                 Kind::Card => {
                     introduce(&mut self.queue_pair, client, &head, body, &tools.shared, &mut tools.out);
+                    // A queue pair takes the driver long.
+                    replied += TURN;
                     let client = self.client().filter(|_| self.queue_pair.is_some());
                     self.reads_by_card = client.map(|client| ReadsByCard::begin(client, &tools.shared));
                     Ok(())
@@ -145,13 +148,13 @@ impl Peer {
         tools: &mut Tools,
     ) -> Option<Pumped> {
         let arriving = self.arriving.as_mut()?;
-        let more = (arriving.len - arriving.bytes.len()).min(have - *at);
-        if arriving.len > SHORT_BODY && !arriving.charge.grow(more) {
+        let more = arriving.missing().min(have - *at);
+        if !arriving.has_memory_for(more) {
             return Some(Pumped::Starved);
         }
         arriving.bytes.extend_from_slice(&tools.input[*at..*at + more]);
         *at += more;
-        if arriving.bytes.len() < arriving.len {
+        if arriving.missing() > 0 {
             return Some(Pumped::Active);
         }
         self.partial_since = None;
@@ -170,6 +173,14 @@ impl Peer {
         self.asked = Some(tag);
         tools.shared.desk.post(ToDesk::Request { client: client.id(), bytes, charge });
         true
+    }
+}
+
+/// Notes that a client is not idle.
+fn note_active(client: &Client, tools: &Tools) {
+    let seconds = tools.shared.seconds(tools.now);
+    if client.active.load(Ordering::Relaxed) != seconds {
+        client.active.store(seconds, Ordering::Relaxed);
     }
 }
 

@@ -189,6 +189,10 @@ impl Session {
 
     /// Receives what is there: less than there is room for only if the socket was empty. Shakes hands on the way.
     pub(in crate::tcp) fn receive(&mut self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Moved {
+        // Bytes that came before it was found were given out.
+        if self.fault.is_some() {
+            return Moved::Gone;
+        }
         let mut have = 0;
         loop {
             let ended = match self.connection.reader().read(&mut into[have..]) {
@@ -389,6 +393,28 @@ mod tests {
             }
         }
         20_000
+    }
+
+    #[test]
+    fn what_was_found_wrong_ends_a_connection_whatever_came_before_it() {
+        let mut input = vec![0; 64 << 10];
+        let mut found_behind_others = 0;
+        for first in 0..8 {
+            let ((mut node, a), (mut client, b)) = ends();
+            // Where in a look it is found depends on how many there were before.
+            (0..first * 30).for_each(|_| assert_eq!(client.send(b.as_fd(), &[7]), Moved::Bytes(1)));
+            let moved = loop {
+                let moved = node.receive(a.as_fd(), &mut input);
+                if node.fault().is_some() {
+                    break moved;
+                }
+                while client.send(b.as_fd(), &[7]) == Moved::Bytes(1) {}
+            };
+            found_behind_others += usize::from(matches!(moved, Moved::Bytes(_)));
+            while client.send(b.as_fd(), &[7]) == Moved::Bytes(1) {}
+            assert_eq!(node.receive(a.as_fd(), &mut input), Moved::Gone);
+        }
+        assert!(found_behind_others > 0);
     }
 
     #[test]

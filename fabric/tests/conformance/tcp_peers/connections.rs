@@ -21,18 +21,19 @@ fn a_connection_whose_address_is_gone_is_cut() {
     assert!(!connection.is_alive());
 }
 
-/// Passes bytes on, until it is told to hold them back.
+/// Passes bytes on, until it is told to hold them back, or to pass on one at a time.
 struct Relay {
     address: TcpAddress,
     holds: Arc<AtomicBool>,
+    drips: Arc<AtomicBool>,
 }
 
 impl Relay {
     fn to(port: u16) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = TcpAddress::internet(listener.local_addr().unwrap());
-        let holds = Arc::new(AtomicBool::new(false));
-        let is_held = Arc::clone(&holds);
+        let (holds, drips) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let (is_held, is_dripping) = (Arc::clone(&holds), Arc::clone(&drips));
         // Ends with its sockets, or with the process.
         std::thread::spawn(move || {
             for socket in listener.incoming().map_while(Result::ok) {
@@ -40,21 +41,29 @@ impl Relay {
                 for (mut from, mut to) in
                     [(socket.try_clone().unwrap(), onwards.try_clone().unwrap()), (onwards, socket)]
                 {
-                    let is_held = Arc::clone(&is_held);
+                    let (is_held, is_dripping) = (Arc::clone(&is_held), Arc::clone(&is_dripping));
                     std::thread::spawn(move || {
                         let mut bytes = [0; 4096];
                         while let Ok(len @ 1..) = from.read(&mut bytes) {
                             while is_held.load(Ordering::Relaxed) {
                                 std::thread::sleep(Duration::from_millis(1));
                             }
-                            let _ = to.write_all(&bytes[..len]);
+                            let mut rest = &bytes[..len];
+                            while let [first, behind @ ..] = rest
+                                && is_dripping.load(Ordering::Relaxed)
+                            {
+                                std::thread::sleep(Duration::from_millis(10));
+                                let _ = to.write_all(&[*first]);
+                                rest = behind;
+                            }
+                            let _ = to.write_all(rest);
                         }
                         let _ = to.shutdown(std::net::Shutdown::Both);
                     });
                 }
             }
         });
-        Self { address, holds }
+        Self { address, holds, drips }
     }
 }
 
@@ -84,6 +93,31 @@ fn whoever_has_little_time_does_not_wait_longer_and_loses_no_connection() {
         endpoint.read_words(RemoteAddr::region(64), &mut word).unwrap();
         assert_eq!(word, [78]);
     }
+}
+
+#[test]
+fn a_call_ends_with_its_time_however_much_of_its_answer_keeps_coming() {
+    let node = Node::start(ListenOptions::default());
+    let relay = Relay::to(node.port);
+    let connection = connect(&relay.address, ConnectOptions::default()).unwrap();
+    let (mut endpoint, mut words) = (connection.endpoint(), [0; 512]);
+    endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap();
+    relay.drips.store(true, Ordering::Relaxed);
+    endpoint.set_patience(Duration::from_millis(300));
+    let began = Instant::now();
+    let error = endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap_err();
+    assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+    // All of it would take forty.
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // Nor do many short answers make a long call.
+    relay.drips.store(false, Ordering::Relaxed);
+    endpoint.set_patience(Duration::from_millis(100));
+    let ended = (0..100).find_map(|_| {
+        std::thread::sleep(Duration::from_millis(5));
+        endpoint.read_words(RemoteAddr::region(0), &mut words).err()
+    });
+    assert!(matches!(ended, Some(FabricError::DeadlinePassed { .. })), "{ended:?}");
+    assert!(connection.is_alive());
 }
 
 #[test]

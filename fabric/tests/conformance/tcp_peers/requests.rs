@@ -14,6 +14,27 @@ fn half_sent_requests_do_not_keep_others_from_calling_for_long() {
     node.serves();
 }
 
+/// It waits for nothing but its client, whatever memory others have.
+#[test]
+fn a_request_of_which_nothing_comes_is_late_also_while_memory_is_short() {
+    let node =
+        Node::start(ListenOptions { request_memory: 1 << 20, frame_time: Duration::from_secs(1), ..short() });
+    let (mut greedy, mut waits, mut says_nothing) = (node.admitted().0, node.admitted().0, node.admitted().0);
+    let announced = [head(8 + (1 << 20), 0, 3), vec![0; 8]].concat();
+    // All that one has of its region's share, and somebody who waits for more.
+    greedy.write_all(&[&announced[..], &vec![0; 760 << 10]].concat()).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    waits.write_all(&[&announced[..], &vec![0; 300 << 10]].concat()).unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    says_nothing.write_all(&announced).unwrap();
+    let began = Instant::now();
+    closes(&mut says_nothing);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+    node.tells(HangUp::SlowFrame, "the rest of a frame");
+    drop((greedy, waits));
+    node.serves();
+}
+
 /// Requests that together need more memory than there is for them, none of which is whole when it is used up.
 #[test]
 fn requests_that_arrive_together_are_all_answered() {
