@@ -348,9 +348,12 @@ fn away(node: &str, error: &FabricError) -> String {
 
 fn of_code(code: ErrorCode) -> ErrorKind {
     match code {
-        ErrorCode::Busy | ErrorCode::NoTable | ErrorCode::OtherTable | ErrorCode::WrongRange { .. } => {
-            ErrorKind::Retry
-        }
+        // Of a load all of it has to be repeated.
+        ErrorCode::Busy
+        | ErrorCode::NoTable
+        | ErrorCode::OtherTable
+        | ErrorCode::WrongRange { .. }
+        | ErrorCode::NoSuchLoad => ErrorKind::Retry,
         ErrorCode::Invalid
         | ErrorCode::BadData
         | ErrorCode::NotEmpty

@@ -88,7 +88,8 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// [`floor`](Self::floor) for each of `keys`, in the same order. All keys share round trips: as
-    /// many as the slowest key needs. Each answer is linearizable on its own.
+    /// many as the slowest key needs; in a table over several memory nodes they are searched one
+    /// after the other. Each answer is linearizable on its own.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor); the group fails as a whole.
@@ -280,18 +281,12 @@ impl<K: BuildKeys> TableClient<K> {
         mut take: impl FnMut(Option<(K::View<'_>, &[u8])>, Cost),
     ) -> Result<(), ClientError> {
         if let Transport::Pool(pool) = &self.transport {
-            // The ranges of the answers show only as they are found.
-            return keys.iter().try_for_each(|key| {
-                let found = pool.here(|held| {
-                    let own = |found: Option<Neighbour<'_, K>>| {
-                        found.map(|found| (found.key.to_owned(), found.value.to_vec()))
-                    };
-                    pool.nearest_to(held, (side, key.as_key()), self.deadline(), own)
-                });
-                let (found, cost) = found?;
-                take(found.as_ref().map(|(key, value)| (K::as_view(key.borrow()), &value[..])), cost);
-                Ok(())
-            });
+            let all = keys.iter().map(AsKey::as_key);
+            let found = pool.here(|held| pool.nearest_to_each(held, side, all, self.deadline()))?;
+            for (found, cost) in &found {
+                take(found.as_ref().map(|(key, value)| (K::as_view(key.borrow()), &value[..])), *cost);
+            }
+            return Ok(());
         }
         let take = |scratch: &NearestScratch<K>| {
             let answers = scratch.answers();

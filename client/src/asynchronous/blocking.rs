@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
-use fpcache::read::{LookupScratch, Neighbour, Side, Wanted};
+use fpcache::read::{LookupScratch, Side, Wanted};
 
 use super::group::{Answer, Group, Kind, Part};
 use crate::client::{Record, TableClient, with_core};
@@ -123,11 +123,8 @@ impl<K: BuildKeys> Reads<K> for Pool<K> {
         keys: &[K::Owned],
         within: Duration,
     ) -> Result<Vec<Option<Record<K>>>, ClientError> {
-        let own =
-            |found: Option<Neighbour<'_, K>>| found.map(|found| (found.key.to_owned(), found.value.to_vec()));
-        let search =
-            |key: &K::Owned| self.nearest_to(held, (side, key.borrow()), within, own).map(|(found, _)| found);
-        keys.iter().map(search).collect()
+        let found = self.nearest_to_each(held, side, keys.iter().map(Borrow::borrow), within)?;
+        Ok(found.into_iter().map(|(found, _)| found).collect())
     }
 
     fn shape_of(

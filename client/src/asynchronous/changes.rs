@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::message::WriteReply;
@@ -120,14 +120,11 @@ fn send_all<K: BuildKeys>(client: &TableClient<K>, mut receiver: Receiver<Call<K
 
 /// Sends the changes of several calls as one request, or as few as they fit.
 fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
-    let now = Instant::now();
-    calls.retain(|call| !call.to.is_closed());
-    for call in calls.extract_if(.., |call| call.until <= now) {
-        drop(call.to.send(Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into())));
-    }
-    let Some(until) = calls.iter().map(|call| call.until).max() else { return };
-    let client = client.with_deadline(until.saturating_duration_since(now));
-    leave_out_misfits(&client, calls);
+    let Some(left) = leave_out_late(calls) else { return };
+    leave_out_misfits(&client.with_deadline(left), calls);
+    // Other memory nodes may have been waited for: what nobody waits for any more is not sent, however late it is now.
+    let Some(left) = leave_out_late(calls) else { return };
+    let client = client.with_deadline(left);
     let changes = calls.iter().flat_map(|call| call.changes.operations());
     let mut ended = client.write_each(changes).into_iter();
     let is_alone = calls.len() == 1;
@@ -160,14 +157,28 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     }
 }
 
+/// Leaves out the calls whose time is over or that nobody waits for any more, and says how long the others have; `None` if there
+/// are none.
+fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
+    let now = Instant::now();
+    calls.retain(|call| !call.to.is_closed());
+    for call in calls.extract_if(.., |call| call.until <= now) {
+        drop(call.to.send(Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into())));
+    }
+    calls.iter().map(|call| call.until.saturating_duration_since(now)).max()
+}
+
 /// Answers the calls of which another memory node has a change that cannot be the table's: it is not made there either.
 fn leave_out_misfits<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
     let Transport::Pool(pool) = &client.transport else { return };
+    let end = Instant::now() + client.deadline();
     let misfit = |call: &mut Call<K>| {
-        call.whole.as_ref().and_then(|whole| pool.misfit_of(&call.changes, whole, client.deadline()))
+        let left = end.saturating_duration_since(Instant::now());
+        call.whole.as_ref().and_then(|whole| pool.misfit_of(&call.changes, whole, left))
     };
     let mut at = 0;
-    while at < calls.len() {
+    // All of them together wait for a memory node that is silent no longer than one of them may.
+    while at < calls.len() && Instant::now() < end {
         match misfit(&mut calls[at]) {
             Some(error) => drop(calls.remove(at).to.send(Err(error))),
             None => at += 1,

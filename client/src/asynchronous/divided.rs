@@ -12,7 +12,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::read::Side;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot::Receiver;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::config::AsyncConfig;
 use super::counters::Counts;
@@ -40,12 +40,24 @@ struct Ways<K: BuildKeys> {
     ranges: Arc<Ranges<K>>,
     /// Of each range, once it is connected.
     ways: Box<[OnceLock<Way<K>>]>,
-    /// Of each range the turn to connect it.
-    turns: Box<[Semaphore]>,
+    /// Of each range the turn to connect it, or to find out where it is.
+    turns: Box<[Arc<Semaphore>]>,
     config: AsyncConfig,
     /// That of the workers.
     runtime: Handle,
     counts: Arc<Counts>,
+}
+
+/// The turn of a range, for as long as it is held.
+type Turn = OwnedSemaphorePermit;
+
+/// What came of asking several ranges at once.
+enum Together<R> {
+    Answered(Result<Vec<R>, ClientError>),
+    /// They are more keys of one range than a task looks up in place.
+    TooMany,
+    /// A range is not connected, or may be elsewhere by now.
+    Elsewhere,
 }
 
 /// A part of a call, and the range that it was asked of.
@@ -83,10 +95,10 @@ impl<K: BuildKeys> Divided<K> {
         let ways = self.ways();
         let index = ways.ranges.index_of(key.borrow());
         let again = Keys::One(key.clone());
-        let _turn = ways.turn(index).await;
+        let turn = ways.turn_to_connect(index).await;
         match ways.ask(threads, index, (kind, Keys::One(key)), until, &answer).await {
             Some(answered) => answered,
-            None => threads.ask((kind, again), until, answer).await,
+            None => threads.ask((kind, again), until, answer, ways.turn(index, turn).await).await,
         }
     }
 
@@ -99,10 +111,16 @@ impl<K: BuildKeys> Divided<K> {
         answer: impl Fn(To<Vec<R>>) -> Answer<K>,
     ) -> Result<Vec<R>, ClientError> {
         let ways = self.ways();
-        let _turns = ways.turns(&keys).await;
+        let turns = ways.turns(&keys, true).await;
         match ways.ask_all(threads, (kind, &keys), until, &answer).await {
-            Some(answered) => answered,
-            None => threads.ask((kind, Keys::Many(keys)), until, answer).await,
+            Together::Answered(answered) => answered,
+            Together::TooMany => threads.ask((kind, Keys::Many(keys)), until, answer, ()).await,
+            Together::Elsewhere => {
+                // Everybody takes them in one order.
+                drop(turns);
+                let turns = ways.turns(&keys, false).await;
+                threads.ask((kind, Keys::Many(keys)), until, answer, turns).await
+            }
         }
     }
 
@@ -117,11 +135,14 @@ impl<K: BuildKeys> Divided<K> {
         let (kind, mut index) = (Kind::Nearest(side), ways.ranges.index_of(key.borrow()));
         let mut from = key.clone();
         loop {
-            let _turn = ways.turn(index).await;
+            let turn = ways.turn_to_connect(index).await;
             match ways.ask(threads, index, (kind, Keys::One(from)), until, &Answer::Nearest).await {
                 Some(Ok(None)) => {}
                 Some(answered) => return answered,
-                None => return threads.ask((kind, Keys::One(key)), until, Answer::Nearest).await,
+                None => {
+                    let turn = ways.turn(index, turn).await;
+                    return threads.ask((kind, Keys::One(key)), until, Answer::Nearest, turn).await;
+                }
             }
             // Beyond the key's own range all records of a range are on the side that is asked for.
             (index, from) = match side {
@@ -164,13 +185,14 @@ impl<K: BuildKeys> Divided<K> {
         let until_key = own_end.clone().or_else(|| end.clone());
         let answer = |to| Answer::Scanned(until_key.clone(), limit, to);
         let keys = Keys::One(from.clone());
-        let _turn = ways.turn(index).await;
+        let turn = ways.turn_to_connect(index).await;
         match ways.ask(threads, index, (Kind::Scan, keys), until, &answer).await {
             // One that is full goes on within the range, if there is another key.
             Some(part) => part.map(|Part { records, next }| Part { records, next: next.or(own_end) }),
             None => {
                 let answer = |to| Answer::Scanned(end.clone(), limit, to);
-                threads.ask((Kind::Scan, Keys::One(from)), until, answer).await
+                let turn = ways.turn(index, turn).await;
+                threads.ask((Kind::Scan, Keys::One(from)), until, answer, turn).await
             }
         }
     }
@@ -179,29 +201,41 @@ impl<K: BuildKeys> Divided<K> {
 impl<K: BuildKeys> Ways<K> {
     fn to(ranges: Arc<Ranges<K>>, config: AsyncConfig, runtime: &Handle, counts: &Arc<Counts>) -> Self {
         let ways = (0..ranges.count()).map(|_| OnceLock::new()).collect();
-        let turns = (0..ranges.count()).map(|_| Semaphore::new(1)).collect();
+        let turns = (0..ranges.count()).map(|_| Arc::new(Semaphore::new(1))).collect();
         Self { ranges, ways, turns, config, runtime: runtime.clone(), counts: Arc::clone(counts) }
     }
 
-    /// The turn to connect a range, to be held while that is tried: of those who want keys of a memory node that says nothing only one
-    /// waits on a thread, of which there are few. `None` if the range is connected by now.
-    async fn turn(&self, index: usize) -> Option<SemaphorePermit<'_>> {
+    /// The turn to connect a range; `None` if it is connected by now.
+    async fn turn_to_connect(&self, index: usize) -> Option<Turn> {
         if self.way(index).is_some() {
             return None;
         }
-        // Nobody closes it.
-        let turn = self.turns[index].acquire().await.ok();
-        turn.filter(|_| self.way(index).is_none())
+        self.turn(index, None).await.filter(|_| self.way(index).is_none())
     }
 
-    /// The turns of all ranges that these lie in, in the order in which everybody takes them.
-    async fn turns(&self, keys: &[K::Owned]) -> Vec<SemaphorePermit<'_>> {
+    /// The turn of a range, if it is not had already, for those who look for it on a thread, of which there are few: of all who
+    /// want keys of a memory node that is gone or says nothing, one does so.
+    async fn turn(&self, index: usize, had: Option<Turn>) -> Option<Turn> {
+        match had {
+            // Nobody closes it.
+            None => Arc::clone(&self.turns[index]).acquire_owned().await.ok(),
+            had => had,
+        }
+    }
+
+    /// The turns of all ranges that these lie in, in the order in which everybody takes them; or of those of them that are to be
+    /// connected.
+    async fn turns(&self, keys: &[K::Owned], only_to_connect: bool) -> Vec<Turn> {
         let mut turns = Vec::new();
         let is_wanted = |index| keys.iter().any(|key| self.ranges.index_of(key.borrow()) == index);
         for index in 0..self.ranges.count() {
-            if self.way(index).is_none() && is_wanted(index) {
-                turns.extend(self.turn(index).await);
+            if only_to_connect && self.way(index).is_some() || !is_wanted(index) {
+                continue;
             }
+            turns.extend(match only_to_connect {
+                true => self.turn_to_connect(index).await,
+                false => self.turn(index, None).await,
+            });
         }
         turns
     }
@@ -244,7 +278,7 @@ impl<K: BuildKeys> Ways<K> {
         (kind, keys): (Kind, &[K::Owned]),
         until: Instant,
         answer: &impl Fn(To<Vec<R>>) -> Answer<K>,
-    ) -> Option<Result<Vec<R>, ClientError>> {
+    ) -> Together<R> {
         let mut parts: Vec<Vec<K::Owned>> = self.ways.iter().map(|_| Vec::new()).collect();
         let indices: Vec<usize> = keys.iter().map(|key| self.ranges.index_of(key.borrow())).collect();
         for (index, key) in indices.iter().zip(keys) {
@@ -252,23 +286,26 @@ impl<K: BuildKeys> Ways<K> {
         }
         let mut asked: Vec<Asked<Vec<R>>> = Vec::with_capacity(parts.len());
         for (index, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-            let way = self.way(index)?;
+            let Some(way) = self.way(index) else { return Together::Elsewhere };
             if part.len() > IN_PLACE && matches!(way, Way::InPlace(_)) {
-                return None;
+                return Together::TooMany;
             }
             match way.begin(threads, (kind, Keys::Many(part)), until, answer).answered().await {
                 Ok(answered) => asked.push((index, answered)),
-                Err(error) => return self.settle(index, Err(error)),
+                Err(error) => {
+                    return self.settle(index, Err(error)).map_or(Together::Elsewhere, Together::Answered);
+                }
             }
         }
         let mut answers: Vec<_> = self.ways.iter().map(|_| Vec::new().into_iter()).collect();
         for (index, answered) in asked {
-            match self.settle(index, answered.await.unwrap_or_else(|_| Err(runtime_has_ended())))? {
-                Ok(part) => answers[index] = part.into_iter(),
-                Err(error) => return Some(Err(error)),
+            match self.settle(index, answered.await.unwrap_or_else(|_| Err(runtime_has_ended()))) {
+                Some(Ok(part)) => answers[index] = part.into_iter(),
+                Some(Err(error)) => return Together::Answered(Err(error)),
+                None => return Together::Elsewhere,
             }
         }
-        Some(Ok(indices.into_iter().filter_map(|index| answers[index].next()).collect()))
+        Together::Answered(Ok(indices.into_iter().filter_map(|index| answers[index].next()).collect()))
     }
 
     /// What a range's answer is to the call; `None` if the range may be elsewhere by now.

@@ -25,16 +25,22 @@ impl<K: BuildKeys> Threads<K> {
         Self { client, turns: Arc::new(Semaphore::new(BLOCKING)) }
     }
 
-    /// Has keys read.
+    /// Has keys read, and lets go of what the call holds when that has ended: not when the call is given up.
     pub(super) async fn ask<R>(
         &self,
         (kind, keys): (Kind, Keys<K::Owned>),
         until: Instant,
         answer: impl Fn(To<R>) -> Answer<K>,
+        held: impl Send + 'static,
     ) -> Result<R, ClientError> {
         let (to, answered) = oneshot::channel();
-        let asked = Asked { keys, answer: answer(to), until };
-        self.read(Group::of(kind, asked)).await?;
+        let group = Group::of(kind, Asked { keys, answer: answer(to), until });
+        let client = self.client.clone();
+        let read = move || {
+            group.read_by(&client);
+            drop(held);
+        };
+        self.run(read).await?;
         answered.await.map_err(|_| runtime_has_ended())?
     }
 

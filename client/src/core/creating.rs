@@ -5,6 +5,7 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::TableParameters;
 use fpcache::message::{ErrorCode, Refusal, Request};
+use fpcache_fabric::Deadline;
 
 use super::{Connector, Core};
 use crate::error::ClientError;
@@ -17,6 +18,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         parameters: TableParameters,
         within: Duration,
     ) -> Result<(), ClientError> {
+        let deadline = Deadline::after_on(&*self.clock, within);
+        let left = || deadline.remaining(self.clock.now()).unwrap_or(within);
+        // To clean up takes a little time also when it is over.
+        let to_abort = || left().max(within / 8);
         let encoders = K::encode_encoders(&K::Encoders::default());
         let load = self.next_load();
         let begin = Request::LoadBegin { load, parameters, expected_keys: 0, encoders: &encoders };
@@ -26,17 +31,17 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 if matches!(error, ClientError::Fabric(_)) {
                     // It may have been executed all the same: nothing is in the way of the next one
                     // then.
-                    let _ = self.call(&Request::LoadAbort(load), None, within, |_, _| Ok(()));
+                    let _ = self.call(&Request::LoadAbort(load), None, to_abort(), |_, _| Ok(()));
                 }
                 return Err(error);
             }
             Ok(creation) => creation,
         };
-        let committed = self.call(&Request::LoadCommit(load), Some(creation), within, |_, _| Ok(()));
+        let committed = self.call(&Request::LoadCommit(load), Some(creation), left(), |_, _| Ok(()));
         if committed.is_err() {
             // Nothing must be in the way of the next attempt; that it was committed after all is as
             // good.
-            let _ = self.call(&Request::LoadAbort(load), Some(creation), within, |_, _| Ok(()));
+            let _ = self.call(&Request::LoadAbort(load), Some(creation), to_abort(), |_, _| Ok(()));
         }
         committed
     }
@@ -46,10 +51,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 /// connection of this one was lost in between, so that trying again may help.
 pub(super) fn is_of_another_attempt(error: &ClientError) -> bool {
     match error {
-        // A commit without its begin, which another connection has forgotten, is invalid.
-        ClientError::Refused(Refusal { code, .. }) => {
-            matches!(code, ErrorCode::Busy | ErrorCode::OtherTable | ErrorCode::Invalid)
-        }
+        // A commit's begin may have been forgotten with another connection; and a table that was made anew meanwhile may have
+        // other keys, to which this request makes no sense.
+        ClientError::Refused(Refusal { code, .. }) => matches!(
+            code,
+            ErrorCode::Busy | ErrorCode::OtherTable | ErrorCode::NoSuchLoad | ErrorCode::Invalid
+        ),
         _ => false,
     }
 }

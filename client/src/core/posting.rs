@@ -15,6 +15,9 @@ use super::writer::{Limits, Writer};
 use super::{Connector, Core};
 use crate::error::ClientError;
 
+/// Lanes that are kept while nobody uses them: those of one pipeline.
+const MOST_LANES: usize = 64;
+
 /// Why a process does not know how a change ended.
 const PARENTS: &str = "it was posted by the process that this one was forked from, which learns how it ended";
 
@@ -29,10 +32,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(Lane { connection, writer, flight: None, replies: Vec::with_capacity(1) })
     }
 
-    /// Keeps a lane for the next one who wants some; not one that has something under way.
+    /// Keeps a lane for the next one who wants some; not one that has something under way, nor more than a pipeline needs: each is
+    /// a connection.
     pub(crate) fn leave_lane(&self, lane: Lane<K, T>) {
-        if lane.flight.is_none() {
-            self.lanes().push(lane);
+        let mut lanes = self.lanes();
+        if lane.flight.is_none() && lanes.len() < MOST_LANES {
+            lanes.push(lane);
         }
     }
 
@@ -49,22 +54,23 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         if writer.process != self.process() {
             *writer = self.new_writer()?;
         }
-        let (mut limits, mut retry) = (None, Retry::new(within));
-        let (ahead, limits, first) = loop {
-            let ahead = self.fill(writer, std::iter::once(*operation), true, within)?;
-            let limits = *limits.get_or_insert_with(|| Limits::new(within, &*self.clock));
+        let limits = Limits::new(within, &*self.clock);
+        let (mut left, mut retry) = (within, Retry::new(within));
+        let (ahead, first) = loop {
+            let ahead = self.fill(writer, std::iter::once(*operation), true, left)?;
             self.revive(connection, limits.deadline)?;
             writer.next_request();
             match Self::send_along(connection, writer, &ahead, false, limits, &*self.clock) {
-                Ok(posted) => break (ahead, limits, First::Posted(posted)),
+                Ok(posted) => break (ahead, First::Posted(posted)),
                 Err(Sending::Never(error)) => return Err(error.into()),
                 Err(Sending::Refused(refusal)) => return Err(refusal.into()),
                 // This lane, or the code that knows the table's shape, has not noticed yet that the
                 // table was dropped.
                 Err(Sending::OtherTable | Sending::Dropped(_)) => {
-                    self.before_refilling(limits, &mut retry)?
+                    self.before_refilling(limits, &mut retry)?;
+                    left = limits.left(&*self.clock);
                 }
-                Err(failed) => break (ahead, limits, First::Failed(failed)),
+                Err(failed) => break (ahead, First::Failed(failed)),
             }
         };
         let key = operation.key.to_owned();
@@ -104,7 +110,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Err(Failed::Call(error)) => break Err(error),
                 Err(Failed::OtherTable) => self
                     .before_refilling(limits, &mut retry)
-                    .and_then(|()| self.refill(writer, &mut ahead, limits.within)),
+                    .and_then(|()| self.refill(writer, &mut ahead, limits.left(&*self.clock))),
             };
             if let Err(error) = refilled {
                 break Err(error);

@@ -111,7 +111,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Err(extent) => extent,
             };
             let deadline = retry.deadline(&*self.clock);
-            let left = deadline.remaining(self.clock.now()).unwrap_or_default();
+            let left = retry.left(&*self.clock);
             let value = self.with_table(held, left, |buffers, table| {
                 let mut words = Vec::new();
                 let value = fetch_value(&mut buffers.endpoint, table.view(), extent, &mut words)?;
@@ -138,23 +138,30 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         retry: &mut Retry,
         mut take: impl FnMut(Answer),
     ) -> Result<(), ClientError> {
-        let left = retry.deadline(&*self.clock).remaining(self.clock.now()).unwrap_or_default();
+        // The clock of the call begins here, if no attempt has failed before.
+        retry.deadline(&*self.clock);
+        let left = retry.left(&*self.clock);
         let (shape, creation) = self
             .with_table(held, left, |buffers, table| Ok((table.view().geometry().shape, buffers.creation)))?;
         let value_bytes = shape.value_bytes.unwrap_or(shape.room) as usize;
         let connection = Arc::clone(&self.session().connection);
         let room = Request::keys_bytes(connection.max_request());
         let fits_reply = connection.max_reply().saturating_sub(REPLY_HEADS.1) / (REPLY_HEADS.0 + value_bytes);
-        // A key that no table can hold has no place in a request either; the empty string is absent
-        // as it is.
-        let keys = keys.map(|key| if check_key::<K>(key).is_ok() { key } else { K::lowest() });
+        // One that no table can hold has no place in a request either.
+        let is_possible = |key: &K::Key| check_key::<K>(key).is_ok();
         let (mut keys, mut encoded, mut request, mut reply) =
             (keys.peekable(), Vec::new(), Vec::new(), Vec::new());
-        while keys.peek().is_some() {
+        while let Some(next) = keys.peek() {
+            if !is_possible(next) {
+                keys.next();
+                take(Answer { version: None, value: Ok(Vec::new()) });
+                continue;
+            }
             encoded.clear();
             let mut count = 0;
             while let Some(key) = keys.next_if(|key| {
-                count == 0 || (encoded.len() + key_bytes::<K>(key) <= room && count < fits_reply)
+                let has_room = encoded.len() + key_bytes::<K>(key) <= room && count < fits_reply;
+                is_possible(key) && (count == 0 || has_room)
             }) {
                 put_key::<K>(key, &mut encoded);
                 count += 1;
@@ -257,5 +264,31 @@ mod tests {
             }
             assert!(count < 3, "cut at {cut}");
         }
+    }
+
+    #[cfg(feature = "embedded")]
+    #[test]
+    fn keys_that_no_table_can_hold_are_absent_and_nobody_is_asked_for_them() {
+        use std::time::Duration;
+
+        use fpcache::key_space::ByteKeys;
+
+        use crate::client::{TableClient, with_direct};
+
+        let client = TableClient::<ByteKeys>::embedded(4 << 20).expect("memory");
+        client.put("b", b"12345678").expect("room");
+        let long = vec![b'a'; 5000];
+        let keys: [&[u8]; 4] = [&long, b"b", &long, b"c"];
+        with_direct!(&client, core => core.here(|held| {
+            let mut retry = Retry::new(Duration::from_secs(10));
+            let find = |scratch: &mut LookupScratch<ByteKeys>| {
+                scratch.outcomes().map(|(_, value)| value.map(<[u8]>::to_vec)).collect::<Vec<_>>()
+            };
+            let found = core.lookup_server_side(held, keys.iter().copied(), &mut retry, find).expect("an answer");
+            assert_eq!(found, [None, Some(b"12345678".to_vec()), None, None]);
+            assert_eq!(core.counters().server_side, 2, "the keys that a table can hold");
+            assert!(!core.contains_server_side(held, &long, &mut retry).expect("an answer"));
+            assert_eq!(core.counters().server_side, 2);
+        }), _pool => panic!("it is one memory node's"));
     }
 }

@@ -61,17 +61,17 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         within: Duration,
         replies: &mut Vec<WriteReply>,
     ) -> Result<usize, ClientError> {
-        let (mut limits, mut retry) = (None, Retry::new(within));
+        let limits = Limits::new(within, &*self.clock);
+        let (mut left, mut retry) = (within, Retry::new(within));
         loop {
-            let ahead = self.fill(writer, operations.clone(), is_first, within)?;
-            let limits = *limits.get_or_insert_with(|| Limits::new(within, &*self.clock));
+            let ahead = self.fill(writer, operations.clone(), is_first, left)?;
             match self.send(writer, &ahead, limits, replies) {
                 Ok(()) => return Ok(writer.batch.len()),
                 Err(Failed::Call(error)) => return Err(error),
                 Err(Failed::OtherTable) => self.before_refilling(limits, &mut retry)?,
             }
             // By the shape of the other table.
-            is_first = true;
+            (is_first, left) = (true, limits.left(&*self.clock));
         }
     }
 
@@ -196,20 +196,21 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         if let Some((creation, shape)) = alone {
             return fill(creation, &shape, None);
         }
-        let mut try_to_fill = || {
+        let left = || deadline.remaining(self.clock.now()).unwrap_or(within);
+        let mut try_to_fill = |left| {
             self.here(|held| {
-                self.with_table(held, within, |buffers, table| {
+                self.with_table(held, left, |buffers, table| {
                     Ok(fill(buffers.creation, &table.view().geometry().shape, Some(table)))
                 })
             })
         };
-        let mut filled = try_to_fill();
+        let mut filled = try_to_fill(within);
         if filled.as_ref().is_err_and(ClientError::is_of_empty_table) {
             let parameters = first()?;
             let mut retry = Retry::new(within);
             loop {
-                let created = self.create_for_write(parameters, within);
-                filled = try_to_fill();
+                let created = self.create_for_write(parameters, left());
+                filled = try_to_fill(left());
                 let is_empty = filled.as_ref().is_err_and(ClientError::is_of_empty_table);
                 match created {
                     // Another client is setting them, or was: there are parameters soon, or none if

@@ -64,6 +64,11 @@ impl Limits {
         Self { within, deadline: Deadline::after_on(clock, within) }
     }
 
+    /// What is left of the call's time.
+    pub(super) fn left(&self, clock: &dyn Clock) -> Duration {
+        self.deadline.remaining(clock.now()).unwrap_or(self.within)
+    }
+
     /// By when a sending that begins now must be answered.
     pub(super) fn part(&self, clock: &dyn Clock) -> Deadline {
         Deadline::after_on(clock, (self.within / PART.0).max(PART.1)).earlier(self.deadline)

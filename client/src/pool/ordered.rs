@@ -10,7 +10,11 @@ use fpcache::read::{Cost, Neighbour, Side};
 use super::range::on_range;
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
+use crate::client::Record;
 use crate::error::ClientError;
+
+/// The record that was found, if there is one, and what it cost to find.
+pub(crate) type Nearest<K> = (Option<Record<K>>, Cost);
 
 impl<K: BuildKeys> Pool<K> {
     /// Finds the record nearest to a key, and passes it to `take`: in the key's range, or in the
@@ -56,6 +60,21 @@ impl<K: BuildKeys> Pool<K> {
                 }
             }
         }
+    }
+
+    /// Finds the records nearest to keys, one key after the other, as the ranges of the answers show only as they are found. All
+    /// share the call's time.
+    pub(crate) fn nearest_to_each<'k>(
+        &self,
+        held: &mut PoolHeld<K>,
+        side: Side,
+        keys: impl Iterator<Item = &'k K::Key>,
+        within: Duration,
+    ) -> Result<Vec<Nearest<K>>, ClientError> {
+        let own =
+            |found: Option<Neighbour<'_, K>>| found.map(|found| (found.key.to_owned(), found.value.to_vec()));
+        let tries = Tries::begun(within);
+        keys.map(|key| self.nearest_to(held, (side, key), tries.left(), own)).collect()
     }
 
     /// Scans downwards, range by range, from the greatest key within `to` to the least not below

@@ -320,7 +320,7 @@ impl Pool<U64Keys> {
 /// Takes the replies to all parts as they come, and lets those go that have ended; which have not,
 /// or failed.
 fn land<K: BuildKeys>(parts: &mut [(usize, Part<'_, K>)], left: Duration) -> Vec<usize> {
-    let (mut failed, mut since, mut looks) = (Vec::new(), None, 0u32);
+    let (began, mut failed, mut since, mut looks) = (Instant::now(), Vec::new(), None, 0u32);
     loop {
         let (mut has_come, mut goes_on) = (false, false);
         for (index, part) in parts.iter_mut() {
@@ -337,22 +337,23 @@ fn land<K: BuildKeys>(parts: &mut [(usize, Part<'_, K>)], left: Duration) -> Vec
         if !goes_on {
             return failed;
         }
-        if has_come {
-            (looks, since) = (0, None);
-            continue;
-        }
-        looks += 1;
-        if looks < LOOKS {
+        looks = if has_come { 0 } else { looks + 1 };
+        if looks > 0 && looks < LOOKS {
             std::hint::spin_loop();
             continue;
         }
-        let waited = since.get_or_insert_with(Instant::now).elapsed();
-        if waited >= left {
+        // However much has come: the call's time is its own.
+        if began.elapsed() >= left {
             failed.extend(parts.iter().filter(|(_, part)| !part.is_done()).map(|(index, _)| *index));
             failed.sort_unstable();
             failed.dedup();
             return failed;
         }
+        if has_come {
+            since = None;
+            continue;
+        }
+        let waited = since.get_or_insert_with(Instant::now).elapsed();
         match waited < AWAKE {
             true => std::thread::yield_now(),
             false => std::thread::sleep(NAP),

@@ -233,6 +233,28 @@ fn a_memory_node_that_is_silent_from_the_beginning_keeps_no_read_of_tasks_from_a
     });
 }
 
+/// What one had begun on a thread went on there, and the next one began on another.
+#[test]
+fn reads_that_are_given_up_take_no_thread_each_from_those_of_another_memory_node() {
+    let WithSilent { client: _, address: _, is_silent, _nodes: nodes } = WithSilent::new();
+    one_thread().block_on(async {
+        is_silent.store(true, Ordering::SeqCst);
+        let config = config().with_deadline(SILENT_PATIENCE);
+        let client = AsyncClient::of(Client::connect_with(&nodes[0].url, config).unwrap());
+        for key in 50..60u64 {
+            let given_up = tokio::time::timeout(Duration::from_millis(20), client.get(key * 20)).await;
+            assert!(given_up.is_err());
+        }
+        let begun = Instant::now();
+        for key in 0..50u64 {
+            assert_eq!(client.get(key * 20).await.unwrap(), Some(key.to_le_bytes().to_vec()));
+        }
+        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        is_silent.store(false, Ordering::SeqCst);
+        assert!(client.get(1_500).await.unwrap().is_some());
+    });
+}
+
 /// One thread sent those of all, and waited for the silent one first.
 #[test]
 fn a_silent_memory_node_keeps_no_change_of_tasks_from_another() {

@@ -43,10 +43,12 @@ pub enum ErrorCode {
         /// The version of the map that the memory node goes by: a client needs one that is at least as new.
         version: u32,
     },
+    /// The load is not under way over this connection: it ended with its own, by an error, or in favour of another one.
+    NoSuchLoad,
 }
 
 impl ErrorCode {
-    pub(super) const ALL: [Self; 17] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::Invalid,
         Self::BadData,
         Self::Full,
@@ -64,6 +66,7 @@ impl ErrorCode {
         Self::OtherTable,
         Self::ReadOnly,
         Self::WrongRange { version: 0 },
+        Self::NoSuchLoad,
     ];
 
     /// What a reply begins with: the number of the reason, and in the upper half the version of a map.

@@ -134,7 +134,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 Ok(&mut loading.loader)
             }
             _ => Err(Refusal::new(
-                ErrorCode::Invalid,
+                ErrorCode::NoSuchLoad,
                 "this load is not in progress on this connection: begin one anew; a load is aborted by its first error, \
                  when its connection breaks, or in favour of another one after a minute without records",
             )),

@@ -134,7 +134,7 @@ fn a_load_whose_client_has_stopped_makes_way_for_another() {
     let refusal = decode_reply(&call_from::<Integers>(&mut node, GREEDY, &records(10)))
         .map(drop)
         .expect_err("given up");
-    assert_eq!(refusal.code, ErrorCode::Invalid);
+    assert_eq!(refusal.code, ErrorCode::NoSuchLoad);
     decode_reply(&call_from::<Integers>(&mut node, OTHER, &records(0))).expect("taken");
     decode_reply(&call_from::<Integers>(&mut node, OTHER, &Request::LoadCommit(1))).expect("done");
     assert_eq!(node.stats().keys, 10);
