@@ -177,9 +177,8 @@ pub use pipeline::{BytePipeline, Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket
 pub use reader::{ByteReader, Reader};
 pub use records::Records;
 pub use session::TableStats;
-pub use tables::{CreateOptions, TableList, Tables};
+pub use tables::{CreateOptions, TableList, Tables, wait_for_node, wait_for_node_with};
 pub use url::{Url, UrlError};
-pub use waiting::{wait_for_node, wait_for_node_with};
 
 /// The snippets of the documents compile, and run where they need no memory node.
 #[cfg(all(doctest, feature = "embedded"))]

@@ -18,7 +18,7 @@ use crate::access::{believing, token_for};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::url::{Url, parse_list};
-use crate::waiting::until_there;
+use crate::waiting::{PAUSE, until_there};
 
 /// A handle to the tables of a memory node, to list, create and drop them. Any number of threads
 /// may use it.
@@ -283,4 +283,22 @@ pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: 
     let names = |list: TableList| some_names(list.tables.iter().map(|table| &table.name));
     let there = listed.map_or_else(|_| String::new(), |list| format!("; the tables are: {}", names(list)));
     ClientError::no_such_table(&url.to_string(), table, &there)
+}
+
+/// Waits until a memory node answers at `url`, as scripts do that have just started one.
+///
+/// # Errors
+/// That of the last attempt if no memory node answers `within` this time. Errors that waiting cannot mend
+/// (an invalid URL, no permission, another release) are returned at once.
+pub fn wait_for_node(url: &str, within: Duration) -> Result<(), ClientError> {
+    wait_for_node_with(url, ClientConfig::default().with_wait(within).with_deadline(within))
+}
+
+/// As [`wait_for_node`], for as long as [`ClientConfig::wait`] says, with the token of these settings.
+///
+/// # Errors
+/// As for [`wait_for_node`].
+pub fn wait_for_node_with(url: &str, config: ClientConfig) -> Result<(), ClientError> {
+    let deadline = config.deadline.max(PAUSE);
+    Tables::connect_with(url, config.with_deadline(deadline)).map(drop)
 }

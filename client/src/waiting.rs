@@ -5,30 +5,10 @@ use std::time::{Duration, Instant};
 
 use fpcache_fabric::{ErrorKind, FabricError};
 
-use crate::config::ClientConfig;
 use crate::error::ClientError;
-use crate::tables::Tables;
 
 /// The pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(20);
-
-/// Waits until a memory node answers at `url`, as scripts do that have just started one.
-///
-/// # Errors
-/// That of the last attempt if no memory node answers `within` this time. Errors that waiting cannot mend
-/// (an invalid URL, no permission, another release) are returned at once.
-pub fn wait_for_node(url: &str, within: Duration) -> Result<(), ClientError> {
-    wait_for_node_with(url, ClientConfig::default().with_wait(within).with_deadline(within))
-}
-
-/// As [`wait_for_node`], for as long as [`ClientConfig::wait`] says, with the token of these settings.
-///
-/// # Errors
-/// As for [`wait_for_node`].
-pub fn wait_for_node_with(url: &str, config: ClientConfig) -> Result<(), ClientError> {
-    let deadline = config.deadline.max(PAUSE);
-    Tables::connect_with(url, config.with_deadline(deadline)).map(drop)
-}
+pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
 /// Repeats an attempt to connect for as long as nobody listens, `within` this time.
 pub(crate) fn until_there<R>(

@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 
 use ibverbs_sys as ffi;
 
+use super::error::succeeded;
 use super::events::Events;
 use super::port::Port;
 use super::{CardChoice, RdmaError};
@@ -208,7 +209,3 @@ impl Drop for Device {
 
 /// What Soft-RoCE says that its vendor is (`RXE_VENDOR_ID`).
 const SOFT_VENDOR: u32 = 0xff_ffff;
-/// What a function of the library says that answers with an error number.
-pub(super) fn succeeded(errno: i32) -> io::Result<()> {
-    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
-}

@@ -16,6 +16,12 @@ pub(super) fn registration_remedy(source: &io::Error, may_lock: Option<u64>) -> 
     )
 }
 
+/// What a function of the verbs' library says that answers with an error number.
+#[cfg(feature = "rdma")]
+pub(super) fn succeeded(errno: i32) -> io::Result<()> {
+    if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
+}
+
 /// An error of a network card, or of what stands in front of it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 
 use ibverbs_sys as ffi;
 
-use super::device::succeeded;
+use super::error::succeeded;
 use super::wire::End;
 use super::{CardChoice, RdmaError};
 

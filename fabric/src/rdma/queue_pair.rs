@@ -8,7 +8,8 @@ use std::sync::Arc;
 use ibverbs_sys as ffi;
 
 use super::completion::{CompletionQueue, Done};
-use super::device::{Device, succeeded};
+use super::device::Device;
+use super::error::succeeded;
 use super::port::Port;
 use super::wire::End;
 use super::{CardChoice, RdmaError};
