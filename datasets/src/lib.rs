@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bytes;
+pub mod causes;
 mod content;
 pub mod count;
 mod dataset;

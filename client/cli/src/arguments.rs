@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 use fpcache_client::TableName;
 use fpcache_datasets::time;
 
@@ -251,6 +252,16 @@ Ends with 2 if there is no memory node or it does not answer in time. Of several
     /// rdma://HOST:PORT?dev=NAME&gid=INDEX&port=NUMBER
     #[command(after_help = "Examples:\n  fpcache-cli devices\n  fpcache-cli devices --json")]
     Devices,
+    /// Print what makes a shell complete commands and options
+    #[command(after_help = "Examples:
+  fpcache-cli completions bash > ~/.local/share/bash-completion/completions/fpcache-cli
+  fpcache-cli completions zsh > ~/.zfunc/_fpcache-cli
+  fpcache-cli completions fish > ~/.config/fish/completions/fpcache-cli.fish")]
+    Completions {
+        /// The shell
+        #[arg(value_name = "SHELL")]
+        shell: Shell,
+    },
     /// Remove a table and all its records
     #[command(
         after_help = "Examples:\n  fpcache-cli drop words --yes\n  fpcache-cli drop words --yes --json"

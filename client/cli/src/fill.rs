@@ -8,71 +8,23 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{
-    ClientError, KeyRef, KeySpace, Loaded, Nodes, RecordShape, RefusalCode, TableClient, TableName,
-    TableParameters,
+    ClientError, KeyRef, Loaded, Nodes, RefusalCode, TableClient, TableName, TableParameters,
 };
 
 use crate::group::Group;
-use crate::keys::{KeyLengths, Keys, kind};
+use crate::keys::{Keys, kind};
 use crate::output::{Outcome, Output, counted};
 use crate::over_nodes::{OverNodes, split_of};
 use crate::parameters::Parameters;
 use crate::place::Place;
 use crate::progress::Bar;
+use crate::records::{Records, Source};
 use crate::summary::{Summary, Times};
 use crate::tables::{NewTable, kind_of};
 use crate::tuning::Tuning;
 
 /// Records between two reports of progress.
 const STEP: u64 = 1 << 16;
-
-/// Takes records, one after the other.
-pub(crate) type Take<'t, K> = dyn FnMut(&<K as KeySpace>::Key, &[u8]) -> anyhow::Result<()> + 't;
-
-/// Records to fill a table with.
-pub(crate) trait Records<K: Keys> {
-    /// The name of what they come from.
-    fn name(&self) -> &str;
-
-    /// What that is: `file`, `generated` and the like.
-    fn source(&self) -> &str;
-
-    /// How many are known already: all, unless they are more than are kept in memory.
-    fn known(&self) -> usize;
-
-    /// The key of the `i`-th of these, in ascending order.
-    fn key(&self, i: usize) -> K::Owned;
-
-    /// A sample of their keys, in order, to train the encoders on, if that is of use.
-    fn sample(&self) -> Vec<K::Owned>;
-
-    /// The lengths of their keys.
-    fn lengths(&self) -> KeyLengths;
-
-    /// The length of their values, if all have the same.
-    fn value_bytes(&self) -> Option<u32>;
-
-    /// Passes all on, once: each key once, in ascending order.
-    fn each(&mut self, take: &mut Take<'_, K>) -> anyhow::Result<()>;
-}
-
-/// What records come from.
-pub(crate) trait Source<K: Keys> {
-    type Records: Records<K>;
-
-    /// The parameters of a table that is created for them, where they are not given.
-    fn completed(&self, given: Parameters) -> Parameters {
-        given
-    }
-
-    /// The lengths of keys of which none was read yet.
-    fn lengths(&self) -> KeyLengths {
-        K::LENGTHS
-    }
-
-    /// Reads or generates them, for a table with records of this shape.
-    fn open(&self, shape: &RecordShape, bar: &Bar) -> anyhow::Result<Self::Records>;
-}
 
 /// How a table is filled, and how it is created if it does not exist.
 #[derive(Debug, Args)]

@@ -8,7 +8,7 @@ use bytesize::ByteSize;
 use clap::Args;
 use fpcache_client::{ByteKeys, KeyKind, RecordShape, U64Keys};
 
-use crate::fill::{Filling, Records, Source, Take};
+use crate::fill::Filling;
 use crate::held::{Held, Repeated, Twins};
 use crate::keys::{KeyFormat, KeyLengths, Keys, SAMPLE};
 use crate::new_keys::NewKeys;
@@ -17,12 +17,11 @@ use crate::parameters::Parameters;
 use crate::place::Place;
 use crate::progress::Bar;
 use crate::record_lines::{Entry, Form, Lines, Reading};
+use crate::records::{FILE, Records, Source, Take};
 use crate::separator::Separator;
 use crate::tables::kind_of;
 use crate::value::Format;
 
-/// What the records come from, as summaries call it.
-pub(crate) const SOURCE: &str = "file";
 /// Lines between two reports of progress.
 const STEP: usize = 1 << 16;
 
@@ -184,7 +183,7 @@ impl<K: Keys> Records<K> for Imported<K> {
     }
 
     fn source(&self) -> &str {
-        SOURCE
+        FILE
     }
 
     fn known(&self) -> usize {

@@ -5,11 +5,12 @@ use fpcache_client::{ByteKeys, KeyKind, RecordShape, U64Keys};
 use fpcache_datasets::{KeySet, write_value};
 
 use crate::data::Data;
-use crate::fill::{Filling, Records, Source, Take};
+use crate::fill::Filling;
 use crate::keys::{KeyLengths, Keys};
 use crate::output::{Outcome, Output};
 use crate::place::Place;
 use crate::progress::Bar;
+use crate::records::{Records, Source, Take};
 
 /// Bytes of each value, if their length varies.
 pub(crate) const VALUE_BYTES: u32 = 8;

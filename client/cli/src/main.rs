@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod causes;
 mod change;
 mod count;
 mod create;
@@ -32,6 +31,7 @@ mod ping;
 mod place;
 mod progress;
 mod record_lines;
+mod records;
 mod scan;
 mod separator;
 mod stats;
@@ -43,11 +43,14 @@ mod value;
 mod verify;
 mod walk;
 
+use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
+use clap_complete::Shell;
 use fpcache_client::{ByteKeys, KeyKind, TableClient, TableName, Token, U64Keys, wait_for_node_with};
+use fpcache_datasets::causes;
 
 use arguments::{Arguments, Command};
 use keys::Keys;
@@ -66,7 +69,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Wrong) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {}", causes::in_one_line(&error));
+            eprintln!("error: {}", causes::in_one_line(error.chain()));
             ExitCode::from(2)
         }
     }
@@ -84,9 +87,11 @@ fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
 
 fn run_any(arguments: &Arguments, is_named: bool, output: &mut Output) -> anyhow::Result<Outcome> {
     let Arguments { url, table, deadline, token_file, .. } = arguments;
-    // No memory node is asked.
-    if let Command::Token(command) = &arguments.command {
-        return command.run(output);
+    // These ask no memory node.
+    match &arguments.command {
+        Command::Token(command) => return command.run(output),
+        Command::Completions { shell } => return print_completions(*shell),
+        _ => {}
     }
     let token = token_file.as_deref().map(Token::from_file).transpose()?;
     let place = Place { url: url.clone(), table: *table, deadline: *deadline, token };
@@ -94,6 +99,16 @@ fn run_any(arguments: &Arguments, is_named: bool, output: &mut Output) -> anyhow
         wait_for_node_with(url, place.config().with_wait(wait))?;
     }
     carry_out_any(&place, &arguments.command, is_named, output)
+}
+
+fn print_completions(shell: Shell) -> anyhow::Result<Outcome> {
+    let (mut command, mut script) = (Arguments::command(), Vec::new());
+    let name = command.get_name().to_owned();
+    clap_complete::generate(shell, &mut command, name, &mut script);
+    match std::io::stdout().write_all(&script) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(Outcome::Done),
+    }
 }
 
 fn carry_out_any(
@@ -161,6 +176,7 @@ fn carry_out<K: Keys>(
         | Command::Metrics
         | Command::Tables
         | Command::Devices
+        | Command::Completions { .. }
         | Command::Drop(_)
         | Command::Token(_) => Ok(Outcome::Done),
     }

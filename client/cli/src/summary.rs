@@ -7,9 +7,9 @@ use fpcache_client::{Loaded, TableClient, TableParameters};
 use fpcache_datasets::count::human_bytes;
 use serde_json::json;
 
-use crate::fill::Records;
 use crate::keys::Keys;
 use crate::output::Output;
+use crate::records::{FILE, Records};
 use crate::tuning;
 
 /// How long it took.
@@ -122,5 +122,5 @@ impl<R> Summary<'_, R> {
 
 /// What the records were read from, in a word.
 fn what(source: &str) -> &'static str {
-    if source == crate::import::SOURCE { "file" } else { "data set" }
+    if source == FILE { "file" } else { "data set" }
 }

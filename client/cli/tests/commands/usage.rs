@@ -156,3 +156,21 @@ fn a_new_token_is_printed_and_is_another_one_each_time() {
     assert_eq!(refused.status.code(), Some(2));
     assert!(text(&refused.stderr).contains("others may read or change /"), "{refused:?}");
 }
+
+#[test]
+fn shells_are_told_the_commands_and_no_memory_node_is_asked() {
+    let run = |shell: &str| {
+        command().env("FPCACHE_URL", "shm://nobody").args(["completions", shell]).output().unwrap()
+    };
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(shell);
+        let script = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+        for part in ["fpcache-cli", "import", "floor", "json-strings", "sort-memory"] {
+            assert!(script.contains(part), "{shell}: {part} is not in it");
+        }
+    }
+    let output = run("csh");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(text(&output.stderr).contains("bash"), "{}", text(&output.stderr));
+}

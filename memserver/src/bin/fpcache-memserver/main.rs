@@ -1,6 +1,5 @@
 //! `fpcache-memserver`: a memory node as a daemon.
 
-mod causes;
 mod log;
 mod sockets;
 
@@ -14,7 +13,7 @@ use fpcache::TableName;
 use fpcache::fingerprint::WidthChoice;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{GroupChoice, RecordShape, TableParameters};
-use fpcache_datasets::{Duplicates, OpenOptions, Spec, write_value};
+use fpcache_datasets::{Duplicates, OpenOptions, Spec, causes, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_memserver::daemon::{log_to_stderr, raise_descriptor_limit};
 use fpcache_memserver::durability::SyncPolicy;
@@ -209,7 +208,7 @@ fn main() -> ExitCode {
     match run(Arguments::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {}", causes::in_one_line(&error));
+            let _ = writeln!(io::stderr(), "error: {}", causes::in_one_line(error.chain()));
             // As for wrong usage, and as the other programs have it.
             ExitCode::from(2)
         }
