@@ -229,8 +229,8 @@ fn neighbours_are_of_one_instant_whatever_memory_and_network_do() {
 
 #[test]
 fn whatever_memory_and_network_do_all_answers_have_an_order() {
-    run("weather", 0..100, Faults::WEATHER, |_| None);
-    run("storm over clients", 1_000_000..1_000_100, STORM_OVER_CLIENTS, |_| None);
+    run("weather", 0..50, Faults::WEATHER, |_| None);
+    run("storm over clients", 1_000_000..1_000_050, STORM_OVER_CLIENTS, |_| None);
 }
 
 /// Every process goes on while its writes are under way, over connections and identities of their
@@ -262,7 +262,7 @@ fn any_sync(random: &mut Random) -> SyncPolicy {
 
 #[test]
 fn the_end_of_the_process_undoes_nothing() {
-    run("processes end", 2_000_000..2_000_100, Faults::STORM, |random| {
+    run("processes end", 2_000_000..2_000_050, Faults::STORM, |random| {
         Some(Durability { sync: any_sync(random), ending: Ending::Process })
     });
 }
@@ -284,7 +284,7 @@ fn requests_of_several_operations_are_done_once_across_lives() {
 
 #[test]
 fn the_end_of_the_machine_undoes_nothing_that_was_synced_before_it_was_acknowledged() {
-    run("machines end", 3_000_000..3_000_100, STORM_OVER_MACHINES, |random| {
+    run("machines end", 3_000_000..3_000_050, STORM_OVER_MACHINES, |random| {
         let ending = [Ending::Machine, Ending::Either][random.below(2) as usize];
         Some(Durability { sync: SyncPolicy::Always, ending })
     });
