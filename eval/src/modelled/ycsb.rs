@@ -77,12 +77,10 @@ fn draw(
         let value = number as u64;
         match operation {
             Drawn::Read(key) => operations.push(Operation::Read { key }),
-            Drawn::Update(key) => operations.push(Operation::Update { key, value }),
+            Drawn::Update(key) => operations.push(Operation::Update { key, value, reads: false }),
             Drawn::Insert(key) => operations.push(Operation::Insert { key, value }),
             Drawn::Scan(key, count) => operations.push(Operation::Scan { key, count: count.into() }),
-            Drawn::ReadModifyWrite(key) => {
-                operations.extend([Operation::Read { key }, Operation::Update { key, value }]);
-            }
+            Drawn::ReadModifyWrite(key) => operations.push(Operation::Update { key, value, reads: true }),
         }
     }
     let warm = operations.len() as u64 / 2;

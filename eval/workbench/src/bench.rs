@@ -25,6 +25,9 @@ pub enum Operation {
         key: u64,
         /// The value's first 8 bytes.
         value: u64,
+        /// Whether its client reads the key before, and goes on to the update when it has the answer: a read-modify-write, which is one
+        /// operation. Systems are asked for the two, one after the other.
+        reads: bool,
     },
     /// A value for a key, whether it is there or not.
     Insert {
@@ -50,6 +53,16 @@ impl Operation {
             | Self::Update { key, .. }
             | Self::Insert { key, .. }
             | Self::Scan { key, .. } => key,
+        }
+    }
+
+    /// What a system is asked for: first this, and then that, if there is more.
+    fn parts(self) -> (Self, Option<Self>) {
+        match self {
+            Self::Update { key, value, reads: true } => {
+                (Self::Read { key }, Some(Self::Update { key, value, reads: false }))
+            }
+            one => (one, None),
         }
     }
 
@@ -163,7 +176,11 @@ pub struct Measured {
 #[derive(Clone, Copy, Debug)]
 struct InFlight {
     operation: Operation,
+    /// When it began.
     begun: Picos,
+    /// When the client began the whole of which this is a part, and what it is to do after it.
+    asked: Picos,
+    then: Option<Operation>,
     /// Doorbell batches so far.
     round_trips: u32,
     state: State,
@@ -270,17 +287,22 @@ impl<'o, S: System> Bench<'o, S> {
         }
     }
 
-    fn end(&mut self, flight: InFlight, now: Picos, answer: Answer) {
+    /// Counts an operation that has ended with this part of it.
+    fn end(&mut self, flight: InFlight, now: Picos) {
         self.tally.operations += 1;
         self.tally.single_trips += u64::from(flight.round_trips == 1);
+        self.latency.saturating_record((now - flight.asked) / 1000);
+    }
+
+    /// Holds an answer against what the oracle knows.
+    fn judge(&mut self, flight: InFlight, now: Picos, answer: &Answer) {
         self.tally.delegated += u64::from(matches!(flight.state, State::Has(_)));
-        self.latency.saturating_record((now - flight.begun) / 1000);
         let oldest = || self.in_flight.iter().flatten().map(|flight| flight.begun).min().unwrap_or(now);
-        let judged = match (flight.operation, &answer) {
+        let judged = match (flight.operation, answer) {
             (Operation::Read { key }, Answer::Value(value)) => {
                 self.oracle.is_right(key, *value, (flight.begun, now))
             }
-            (Operation::Update { key, value } | Operation::Insert { key, value }, Answer::Written) => {
+            (Operation::Update { key, value, .. } | Operation::Insert { key, value }, Answer::Written) => {
                 self.oracle.end_write(key, value, now, oldest());
                 true
             }
@@ -297,16 +319,24 @@ impl<'o, S: System> Bench<'o, S> {
 }
 
 impl<S: System> Bench<'_, S> {
-    /// A client's next operation begins, if there is one.
-    fn begin(&mut self, client: usize, now: Picos) -> Option<InFlight> {
-        let operation = self.operations.get(self.next).copied()?;
+    /// A client's next operation begins; `false` if there is none.
+    fn begin(&mut self, client: usize, now: Picos) -> bool {
+        let Some(operation) = self.operations.get(self.next).copied() else { return false };
         self.next += 1;
         // Operations take hundreds of events, and the oracle's memory is far away.
         self.oracle.prefetch(operation.key());
+        let (operation, then) = operation.parts();
+        let state = State::Runs;
+        self.begin_part(client, InFlight { operation, begun: now, asked: now, then, round_trips: 0, state });
+        true
+    }
+
+    /// A part of a client's operation begins, or all of it.
+    fn begin_part(&mut self, client: usize, flight: InFlight) {
         let mut state = State::Runs;
-        match operation {
-            Operation::Update { key, value } | Operation::Insert { key, value } => {
-                self.oracle.begin_write(key, value, now);
+        match flight.operation {
+            Operation::Update { key, value, .. } | Operation::Insert { key, value } => {
+                self.oracle.begin_write(key, value, flight.begun);
             }
             Operation::Read { key } => {
                 let delegation = self.delegation.get_mut(self.hosts.node_of(client));
@@ -317,9 +347,44 @@ impl<S: System> Bench<'_, S> {
             Operation::Scan { .. } => {}
         }
         if state == State::Runs {
-            self.system.begin(client, operation);
+            self.system.begin(client, flight.operation);
         }
-        Some(*self.in_flight[client].insert(InFlight { operation, begun: now, round_trips: 0, state }))
+        self.in_flight[client] = Some(InFlight { state, ..flight });
+    }
+
+    /// Goes on with what a client has under way: its answer, or what else there is to be done.
+    fn go_on(
+        &mut self,
+        client: usize,
+        flight: InFlight,
+        now: Picos,
+        requests: &mut Vec<Request>,
+    ) -> Result<Answer, Step> {
+        match flight.state {
+            State::Runs => {}
+            State::Waits => return Err(Step::Waits),
+            State::Leads => {
+                self.system.begin(client, flight.operation);
+                if let Some(flight) = &mut self.in_flight[client] {
+                    flight.state = State::Runs;
+                }
+            }
+            State::Has(value) => return Ok(Answer::Value(value)),
+        }
+        match self.system.step(client, now, requests) {
+            Progress::Post => {
+                if let Some(flight) = &mut self.in_flight[client] {
+                    flight.round_trips += 1;
+                }
+                self.tally.count(requests);
+                Err(Step::Post)
+            }
+            Progress::Waits => Err(Step::Waits),
+            Progress::Done(answer) => {
+                self.share(client, flight.operation, &answer);
+                Ok(answer)
+            }
+        }
     }
 
     /// Tells those who wait for a lookup that it has ended.
@@ -339,44 +404,24 @@ impl<S: System> Bench<'_, S> {
 
 impl<S: System> Clients for Bench<'_, S> {
     fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Step {
-        let flight = match self.in_flight[client] {
-            Some(flight) => flight,
-            None => match self.begin(client, now) {
-                Some(flight) => flight,
-                None => return Step::Stopped,
-            },
-        };
-        match flight.state {
-            State::Runs => {}
-            State::Waits => return Step::Waits,
-            State::Leads => {
-                self.system.begin(client, flight.operation);
-                if let Some(flight) = &mut self.in_flight[client] {
-                    flight.state = State::Runs;
+        if self.in_flight[client].is_none() && !self.begin(client, now) {
+            return Step::Stopped;
+        }
+        while let Some(flight) = self.in_flight[client] {
+            let answer = match self.go_on(client, flight, now, requests) {
+                Ok(answer) => answer,
+                Err(step) => return step,
+            };
+            self.in_flight[client] = None;
+            self.judge(flight, now, &answer);
+            match flight.then {
+                Some(operation) => {
+                    self.begin_part(client, InFlight { operation, begun: now, then: None, ..flight });
                 }
-            }
-            State::Has(value) => {
-                self.in_flight[client] = None;
-                self.end(flight, now, Answer::Value(value));
-                return Step::Ended;
+                None => self.end(flight, now),
             }
         }
-        match self.system.step(client, now, requests) {
-            Progress::Post => {
-                if let Some(flight) = &mut self.in_flight[client] {
-                    flight.round_trips += 1;
-                }
-                self.tally.count(requests);
-                Step::Post
-            }
-            Progress::Waits => Step::Waits,
-            Progress::Done(answer) => {
-                self.in_flight[client] = None;
-                self.share(client, flight.operation, &answer);
-                self.end(flight, now, answer);
-                Step::Ended
-            }
-        }
+        Step::Ended
     }
 
     fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos {

@@ -75,7 +75,7 @@ impl<K: Numbered> Client<K> {
             let operation = self.shared.mail[self.me].borrow_mut().operation.take();
             let answer = match operation {
                 Some(Operation::Read { key }) => self.look_up(key).await,
-                Some(Operation::Update { key, value }) => self.write(WriteKind::Update, key, value).await,
+                Some(Operation::Update { key, value, .. }) => self.write(WriteKind::Update, key, value).await,
                 Some(Operation::Insert { key, value }) => self.write(WriteKind::Put, key, value).await,
                 Some(Operation::Scan { key, count }) => self.scan(key, count as usize).await,
                 None => Answer::Failed("there is nothing to do".into()),

@@ -48,7 +48,7 @@ impl Stage {
         let options = RequestOptions { lookups, distribution, negative: 0.0, seed, shift_every: None };
         let of = |(i, key): (usize, &u64)| match setting.mix {
             Mix::Updates | Mix::ScansAndUpdates if i % EVERY == 0 => {
-                Operation::Update { key: *key, value: i as u64 }
+                Operation::Update { key: *key, value: i as u64, reads: false }
             }
             Mix::Inserts | Mix::ScansAndInserts if i % EVERY == 0 => match inserts.get(i / EVERY) {
                 Some(key) => Operation::Insert { key: *key, value: i as u64 },

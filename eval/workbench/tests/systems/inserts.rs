@@ -34,9 +34,11 @@ pub fn mixed(all: &[u64], between: usize) -> (Vec<u64>, Vec<Operation>) {
             operations.push(match random >> 32 & 7 {
                 0..4 => Operation::Read { key: lately },
                 4 => Operation::Insert { key: lately, value: (1 << 40) + (i * between + j) as u64 },
-                5 => {
-                    Operation::Update { key: loaded[random % loaded.len()], value: (1 << 41) + random as u64 }
-                }
+                5 => Operation::Update {
+                    key: loaded[random % loaded.len()],
+                    value: (1 << 41) + random as u64,
+                    reads: false,
+                },
                 6 => Operation::Read { key: loaded[random % loaded.len()] },
                 _ => Operation::Read { key: random as u64 | 1 },
             });

@@ -33,7 +33,7 @@ fn operations(keys: &[u64], count: usize, updates: usize, theta: Option<f64>) ->
     let distribution = theta.map_or(Distribution::Uniform, |theta| Distribution::Zipf { theta });
     let options = RequestOptions { lookups: count, distribution, negative: 0.0, seed: 1, shift_every: None };
     let of = |(i, key): (usize, &u64)| match updates > 0 && i % updates == 0 {
-        true => Operation::Update { key: *key, value: i as u64 },
+        true => Operation::Update { key: *key, value: i as u64, reads: false },
         false => Operation::Read { key: *key },
     };
     generate(keys, &options).keys.iter().enumerate().map(of).collect()
@@ -72,6 +72,40 @@ fn run_over<I: Index>(
     let measured = Bench::new(system, &hosts, operations, oracle).run(hosts, operations.len() as u64 / 2);
     assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
     measured
+}
+
+#[test]
+fn a_read_modify_write_is_one_operation_of_one_client_that_reads_first() {
+    let keys = keys(5_000);
+    let operations = |theta: Option<f64>| {
+        let mut operations = operations(&keys, 40_000, 2, theta);
+        for operation in &mut operations {
+            if let Operation::Update { reads, .. } = operation {
+                *reads = true;
+            }
+        }
+        operations
+    };
+    let sizes = fpcache_workbench::Sizes { key: 8, value: 8 };
+    let (nodes, budget) = (hosts().compute_nodes, 64 << 20);
+    let sherman = fpcache_workbench::sherman::Options::published(budget);
+    let uniform = operations(None);
+    let tally = run(&keys, &uniform, |memory, keys| {
+        fpcache_workbench::sherman::Sherman::new(memory, keys, sizes, nodes, &sherman)
+    })
+    .tally;
+    // Half of them READ a leaf, the others a leaf, and then its lock, the leaf again, and the entry with the unlock.
+    let measured = uniform.len() as u64 / 2 - hosts().clients() as u64;
+    assert_eq!(tally.operations, measured);
+    assert!((2.5..2.7).contains(&tally.per_operation(tally.round_trips)), "{tally:?}");
+    assert!((1.5..1.7).contains(&tally.per_operation(tally.reads)), "{tally:?}");
+    // Whose read another's lookup answers goes on to the update all the same.
+    let tally = run(&keys, &operations(Some(0.9)), |memory, keys| {
+        fpcache_workbench::smart::Smart::new(memory, keys, sizes, nodes, budget)
+    })
+    .tally;
+    assert_eq!(tally.operations, measured);
+    assert!(tally.delegated > 0 && is_near(tally.per_operation(tally.writes), 0.5), "{tally:?}");
 }
 
 #[test]

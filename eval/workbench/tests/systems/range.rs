@@ -99,7 +99,7 @@ fn updates_are_one_call_and_are_seen() {
 #[test]
 fn an_update_of_a_key_that_is_not_there_fails() {
     let keys = keys(1_000);
-    let operations = vec![Operation::Update { key: keys[0] + 1, value: 1 }; 4_000];
+    let operations = vec![Operation::Update { key: keys[0] + 1, value: 1, reads: false }; 4_000];
     let mut memory = Memory::new(1);
     let index =
         Range::new(&mut memory, &keys, SMALL, NODES, &Options::published(64 << 20)).expect("a directory");
