@@ -2,6 +2,10 @@
 
 use hashbrown::HashMap;
 
+/// Bytes of the table for it on a compute node, whatever the number of keys: 4 M entries of 208 bytes in CHIME's source. Those of SMART and
+/// DMTree have such a table, too; that their entries are as long is assumed.
+pub const TABLE_BYTES: u64 = (4 << 20) * 208;
+
 /// What a client that wants a key does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {

@@ -9,6 +9,7 @@ use fpcache_fabric::memory::advise_huge_pages;
 use fpcache_index::prefetch;
 
 use crate::bench::{Answer, Footprint, Operation, Progress, System};
+use crate::delegation;
 use crate::nic::{Hosts, Picos, Request, Target, Verb};
 
 /// Words of all memory nodes, and of those compute nodes that are READ by others, given out from the front.
@@ -359,7 +360,8 @@ pub trait Index {
         let _ = memory;
     }
 
-    /// Bytes on the fullest compute node: what its budget is for, and what is left out of it.
+    /// Bytes on the fullest compute node: what its budget is for, and what is left out of it, but the [table for
+    /// delegation](delegation::TABLE_BYTES), which is added.
     fn compute_bytes(&self) -> (u64, u64);
 
     /// As [`System::delegates`].
@@ -438,6 +440,7 @@ impl<I: Index> System for OverWords<I> {
 
     fn footprint(&self) -> Footprint {
         let (cached, beside) = self.index.compute_bytes();
+        let beside = beside + u64::from(I::DELEGATES) * delegation::TABLE_BYTES;
         Footprint { cached, beside, memory_nodes: self.memory.bytes() }
     }
 

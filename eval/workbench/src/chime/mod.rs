@@ -12,9 +12,6 @@ use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use hot_entries::HotEntries;
 use layout::{ENTRY, HEAD, HOP, LEAF, LOCK, SPAN, fingerprint, home, neighbourhood_bytes, place, run_bytes};
 
-/// Of the source's table for delegation on every compute node: 4 M entries of 208 bytes.
-const DELEGATION_BYTES: u64 = (4 << 20) * 208;
-
 /// How CHIME is set up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Options {
@@ -409,6 +406,6 @@ impl Index for Chime {
         let entries = self.hot.iter().map(HotEntries::capacity).max().unwrap_or(0);
         // The source's table that finds hot entries: 10⁶ × 16 × 8 bytes beside a buffer of 30 MB.
         let table = entries * 128_000_000 / (30_000_000 / hot_entries::ENTRY_BYTES);
-        (self.inner.most_bytes() + entries * hot_entries::ENTRY_BYTES, table + DELEGATION_BYTES)
+        (self.inner.most_bytes() + entries * hot_entries::ENTRY_BYTES, table)
     }
 }
