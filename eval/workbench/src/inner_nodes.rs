@@ -9,7 +9,7 @@ use crate::words::{Address, Landed, Memory, Trip, Turn};
 pub use copies::Copies;
 pub use growth::Growth;
 use node::HEAD;
-pub use node::{Node, Shape};
+pub use node::{Inner, Node, Shape};
 pub use scan::{Leaf, Scanned, Scanning};
 
 /// Where a key's leaf is said to lie.

@@ -6,7 +6,7 @@ mod scan;
 
 use crate::Sizes;
 use crate::bench::{Answer, Operation};
-use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Scanning, Seek, Shape};
+use crate::inner_nodes::{Asked, Growth, Inner, InnerNodes, LeafAt, Scanning, Seek, Shape};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use hot_entries::HotEntries;
@@ -21,12 +21,15 @@ pub struct Options {
     pub hot_share: f64,
     /// Share of a leaf's entries that loading fills.
     pub fill: f64,
+    /// The levels above the leaves.
+    pub inner: Inner,
 }
 
 impl Options {
-    /// The published ones: 30 MB of 100 MB for hot entries; leaves as full as a tree that grew has them.
+    /// The published ones: 30 MB of 100 MB for hot entries; leaves as full as a tree that grew has them; inner nodes as wide as leaves.
     pub fn published(budget: u64) -> Self {
-        Self { budget, hot_share: 0.3, fill: 0.65 }
+        let inner = Inner { span: SPAN, all_levels: true };
+        Self { budget, hot_share: 0.3, fill: 0.65, inner }
     }
 }
 
@@ -130,11 +133,12 @@ impl Chime {
             rest = &rest[count..];
         }
         let hot_bytes = (options.budget as f64 * options.hot_share) as u64;
+        let Inner { span, all_levels } = options.inner;
         let shape = Shape {
-            span: SPAN,
-            bytes: SPAN * (sizes.key + 9) + 60,
-            cached_bytes: (SPAN * (sizes.key + 9) + 35 + 2 * sizes.key + 16) as u64,
-            all_levels: true,
+            span,
+            bytes: span * (sizes.key + 9) + 60,
+            cached_bytes: (span * (sizes.key + 9) + 35 + 2 * sizes.key + 16) as u64,
+            all_levels,
             reads_root: true,
         };
         let inner = InnerNodes::build(memory, shape, leaves, 1.0, compute_nodes, options.budget - hot_bytes);

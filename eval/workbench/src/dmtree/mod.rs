@@ -3,7 +3,7 @@
 mod scan;
 
 use crate::bench::{Answer, Operation};
-use crate::inner_nodes::{Asked, Growth, InnerNodes, LeafAt, Scanning, Seek, Shape};
+use crate::inner_nodes::{Asked, Growth, Inner, InnerNodes, LeafAt, Scanning, Seek, Shape};
 use crate::kept::Kept;
 use crate::nic::Target;
 use crate::oracle::first_value;
@@ -19,16 +19,20 @@ pub struct Options {
     pub fingerprint_share: f64,
     /// Share of a leaf that loading fills.
     pub fill: f64,
+    /// The levels above the leaves.
+    pub inner: Inner,
 }
 
 impl Options {
-    /// The published ones: half and half, as in the artifact; leaves as full as a tree that grew has them.
+    /// The published ones: half and half, as in the artifact; leaves as full as a tree that grew has them; inner nodes as wide as
+    /// leaves, of which the lowest are kept.
     pub fn published(budget: u64) -> Self {
-        Self { budget, fingerprint_share: 0.5, fill: 0.69 }
+        let inner = Inner { span: SPAN, all_levels: false };
+        Self { budget, fingerprint_share: 0.5, fill: 0.69, inner }
     }
 }
 
-/// Records of a leaf, and children of an inner node.
+/// Records of a leaf, and children of an inner node unless told otherwise.
 const SPAN: usize = 32;
 /// Words before a leaf's fingerprints: lock, leaf, the first key that is not its own, and the fingerprints of the leaf after it.
 const HEAD: usize = 4;
@@ -178,11 +182,12 @@ impl DmTree {
             }
             tables.push((part[0], at));
         }
+        let Inner { span, all_levels } = options.inner;
         let shape = Shape {
-            span: SPAN,
-            bytes: SPAN * child_bytes(sizes) + 83,
-            cached_bytes: (SPAN * child_bytes(sizes)) as u64,
-            all_levels: false,
+            span,
+            bytes: span * child_bytes(sizes) + 83,
+            cached_bytes: (span * child_bytes(sizes)) as u64,
+            all_levels,
             reads_root: false,
         };
         let mut owned = vec![0; compute_nodes.max(1).into()];

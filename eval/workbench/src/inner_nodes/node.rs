@@ -2,6 +2,15 @@
 
 use crate::words::Address;
 
+/// What is to be chosen of the levels above the leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Inner {
+    /// Children of a node.
+    pub span: usize,
+    /// Whether compute nodes keep all levels, or the lowest alone.
+    pub all_levels: bool,
+}
+
 /// What a level above the leaves is like.
 #[derive(Clone, Copy, Debug)]
 pub struct Shape {

@@ -1,7 +1,5 @@
 //! A leaf and its entry in the leaf table, as they lie in memory.
 
-use crate::Sizes;
-
 /// Bytes of a leaf's entry in the leaf table.
 pub(super) const TABLE_ENTRY: usize = 8;
 /// Leaves whose table entries are fetched and kept together.
@@ -22,12 +20,7 @@ pub(super) const fn leaf_words(slots: usize) -> usize {
     HEAD + 2 * slots
 }
 
-/// A leaf's used entries.
+/// A leaf's used entries: keys, each with its value or where that lies.
 pub(super) fn records(leaf: &[u64]) -> &[[u64; 2]] {
     &leaf[HEAD..].as_chunks::<2>().0[..leaf[0] as usize]
-}
-
-/// Bytes of a leaf: its records.
-pub(super) const fn leaf_bytes(sizes: Sizes, slots: usize) -> usize {
-    slots * (sizes.key + sizes.value)
 }

@@ -14,9 +14,10 @@ use crate::nic::{Picos, Target, Verb};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{BuildError, Sizes};
-use leaf::{CHUNK, HEAD, LOCK, TABLE_ENTRY, leaf_bytes, leaf_words, records, replaced};
+use leaf::{CHUNK, HEAD, LOCK, TABLE_ENTRY, leaf_words, records, replaced};
 use models::{Known, MODEL_BYTES, Model, Trained};
-pub use options::Options;
+pub use options::{Options, POINTER_BYTES};
+use scan::take_values;
 use training::Training;
 
 /// Bytes of a leaf on a compute node: its entry in the leaf table, and as much of the synonym leaves' table; 1.0 byte per
@@ -81,6 +82,10 @@ enum Stage {
         place: usize,
         landed: Landed,
     },
+    /// The value that an entry points to.
+    Value(Landed),
+    /// Those that a scan's records point to.
+    Values,
     /// The models that have taken the place of the one of this number, and the leaf table's parts for them.
     Models(usize),
     Written,
@@ -102,13 +107,11 @@ impl Rolex {
     ) -> Result<Self, BuildError> {
         let options = Options { leaf_slots: options.leaf_slots.max(1), ..*options };
         let mut trained = Trained::default();
-        let value = |i: usize| first_value(keys[i]);
-        trained.train(
-            memory,
-            (keys, value),
-            (keys.first().copied().unwrap_or(0), None),
-            (sizes, &options),
-        )?;
+        let says = |memory: &mut Memory, leaf: Address, i: usize| match options.behind_pointers {
+            true => new_value(memory, leaf, (first_value(keys[i]), sizes)),
+            false => first_value(keys[i]),
+        };
+        trained.train(memory, (keys, says), (keys.first().copied().unwrap_or(0), None), (sizes, &options))?;
         let of_models = MODEL_BYTES * trained.models.len() as u64;
         let Some(left) = options.budget.checked_sub(of_models) else {
             let why =
@@ -176,12 +179,8 @@ impl Rolex {
     }
 
     fn ask_leaves(&self, task: &mut Task, turn: &mut Turn<'_>) {
-        let slots = self.options.leaf_slots;
-        let read = |(_, at): &(usize, Address)| {
-            turn.trip.read(*at, leaf_words(slots), leaf_bytes(self.sizes, slots))
-        };
         task.landed.clear();
-        task.landed.extend(task.leaves.iter().map(read));
+        task.landed.extend(task.leaves.iter().map(|(_, at)| self.read_leaf(*at, turn)));
         task.stage = Stage::Leaves;
     }
 
@@ -189,8 +188,7 @@ impl Rolex {
     fn ask_lock(&self, task: &mut Task, place: usize, turn: &mut Turn<'_>) -> Next {
         let (leaf, at) = task.leaves[place];
         let lock = turn.trip.compare_swap(self.trained.entry(leaf), (0, LOCK), LOCK);
-        let slots = self.options.leaf_slots;
-        let leaf = turn.trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots));
+        let leaf = self.read_leaf(at, turn);
         task.stage = Stage::Lock { place, lock, leaf };
         Next::Trip
     }
@@ -203,8 +201,8 @@ impl Rolex {
         }
         if operation.written().is_none() {
             let found = leaves().flat_map(records).find(|[found, _]| *found == key);
-            if let Some([_, value]) = found {
-                return Next::Done(Answer::Value(Some(*value)));
+            if let Some([_, said]) = found {
+                return self.end_read(task, *said, turn);
             }
         }
         // Leaves never lose their least record: the key's is the last one that begins before it.
@@ -249,8 +247,26 @@ impl Rolex {
     }
 
     fn read_leaf(&self, at: Address, turn: &mut Turn<'_>) -> Landed {
-        let slots = self.options.leaf_slots;
-        turn.trip.read(at, leaf_words(slots), leaf_bytes(self.sizes, slots))
+        turn.trip.read(at, leaf_words(self.options.leaf_slots), self.options.leaf_bytes(self.sizes))
+    }
+
+    /// Ends a lookup with what its key's entry says: the value, or where it lies, which is one READ more.
+    fn end_read(&self, task: &mut Task, said: u64, turn: &mut Turn<'_>) -> Next {
+        if !self.options.behind_pointers {
+            return Next::Done(Answer::Value(Some(said)));
+        }
+        task.stage = Stage::Value(turn.trip.read(said, 1, self.sizes.value));
+        Next::Trip
+    }
+
+    /// WRITEs what an entry of a leaf, or beside it, is to say beside its key: the value stands in its place, or is the returned pointer's.
+    fn write_value(&self, leaf: Address, value: u64, turn: &mut Turn<'_>) -> u64 {
+        if !self.options.behind_pointers {
+            return value;
+        }
+        let at = new_value(turn.memory, leaf, (0, self.sizes));
+        turn.trip.write(at, &[value], self.sizes.value);
+        at
     }
 
     /// Looks for the key in a leaf, or a synonym leaf, and if it is to be written, writes it: the leaf's lock is held.
@@ -263,11 +279,16 @@ impl Rolex {
         let (operation, key) = (turn.operation, turn.operation.key());
         let found = records(leaf).iter().position(|[found, _]| *found == key);
         let (count, synonym) = (leaf[0] as usize, leaf[1]);
-        let record_bytes = self.sizes.key + self.sizes.value;
+        let record_bytes = self.options.record_bytes(self.sizes);
         let entry_at = |entry: usize| at + (HEAD + 2 * entry) as u64;
         match (operation, found) {
             (Operation::Read { .. }, Some(entry)) => {
-                return Next::Done(Answer::Value(Some(records(leaf)[entry][1])));
+                return self.end_read(task, records(leaf)[entry][1], turn);
+            }
+            (Operation::Update { value, .. } | Operation::Insert { value, .. }, Some(entry))
+                if self.options.behind_pointers =>
+            {
+                turn.trip.write(records(leaf)[entry][1], &[value], self.sizes.value);
             }
             (Operation::Update { value, .. } | Operation::Insert { value, .. }, Some(entry)) => {
                 turn.trip.write(entry_at(entry) + 1, &[value], record_bytes);
@@ -278,23 +299,12 @@ impl Rolex {
             }
             (Operation::Read { .. }, None) => return Next::Done(Answer::Value(None)),
             (Operation::Insert { value, .. }, None) if count < self.options.leaf_slots => {
-                turn.trip.write(entry_at(count), &[key, value], record_bytes);
+                let says = self.write_value(at, value, turn);
+                turn.trip.write(entry_at(count), &[key, says], record_bytes);
                 turn.trip.and_write(at, &[leaf[0] + 1]);
             }
             (Operation::Insert { value, .. }, None) => {
-                let slots = self.options.leaf_slots;
-                let bytes = leaf_bytes(self.sizes, slots);
-                // Memory comes from a counter; another counts the model's synonym leaves.
-                let new = turn.memory.allocate_beside(at, leaf_words(slots), bytes as u64);
-                turn.trip.fetch_add(self.counter);
-                if let Some(model) = &task.model {
-                    task.synonyms = Some((Rc::clone(model), turn.trip.fetch_add(model.synonyms)));
-                }
-                let mut words = vec![0; leaf_words(slots)];
-                (words[0], words[HEAD], words[HEAD + 1]) = (1, key, value);
-                turn.trip.write(new, &words, bytes);
-                // The synonym's place in the leaf table, with the unlock.
-                turn.trip.write(at + 1, &[new], TABLE_ENTRY);
+                self.make_synonym(task, at, (key, value), turn);
             }
             (Operation::Update { .. } | Operation::Scan { .. }, _) => task.is_absent = true,
         }
@@ -303,6 +313,23 @@ impl Rolex {
         turn.trip.write(self.trained.entry(number), &[leaf], TABLE_ENTRY);
         task.stage = Stage::Written;
         Next::Trip
+    }
+
+    /// Makes a synonym leaf for a record.
+    fn make_synonym(&self, task: &mut Task, at: Address, (key, value): (u64, u64), turn: &mut Turn<'_>) {
+        let (count, bytes) = (leaf_words(self.options.leaf_slots), self.options.leaf_bytes(self.sizes));
+        // Memory comes from a counter; another counts the model's synonym leaves.
+        let new = turn.memory.allocate_beside(at, count, bytes as u64);
+        turn.trip.fetch_add(self.counter);
+        if let Some(model) = &task.model {
+            task.synonyms = Some((Rc::clone(model), turn.trip.fetch_add(model.synonyms)));
+        }
+        let says = self.write_value(at, value, turn);
+        let mut words = vec![0; count];
+        (words[0], words[HEAD], words[HEAD + 1]) = (1, key, says);
+        turn.trip.write(new, &words, bytes);
+        // The synonym's place in the leaf table, with the unlock.
+        turn.trip.write(at + 1, &[new], TABLE_ENTRY);
     }
 
     /// Ends a write; who has made the synonym leaf that is one too many tells a memory node, and does not wait for what it does.
@@ -317,6 +344,13 @@ impl Rolex {
             _ => Next::written(!task.is_absent),
         }
     }
+}
+
+/// Room for a value behind a pointer, beside the leaf that has the pointer, with this in it.
+fn new_value(memory: &mut Memory, leaf: Address, (value, sizes): (u64, Sizes)) -> Address {
+    let at = memory.allocate_beside(leaf, 1, sizes.value as u64);
+    memory.words_mut(at, 1)[0] = value;
+    at
 }
 
 /// Parts of the leaf table that these models' leaves are in.
@@ -357,6 +391,8 @@ impl Index for Rolex {
                 Some(old) => self.ask_models(task, old, turn),
                 None => self.take_leaf(task, (at, place, landed.words(leaf)), turn),
             },
+            Stage::Value(value) => Next::Done(Answer::Value(Some(landed.word(value)))),
+            Stage::Values => take_values(task, landed),
             Stage::Models(old) => self.take_models(task, old, turn),
             Stage::Written => self.end_write(task, turn),
             Stage::Told => Next::written(!task.is_absent),

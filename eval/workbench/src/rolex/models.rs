@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use fpcache_index::{SegmentModel, SegmentOptions, Segmenter};
 
-use super::leaf::{CHUNK, HEAD, TABLE_ENTRY, leaf_bytes, leaf_words};
+use super::leaf::{CHUNK, HEAD, TABLE_ENTRY, leaf_words};
 use super::options::Options;
 use crate::words::{Address, Memory};
 use crate::{BuildError, Sizes};
@@ -64,12 +64,13 @@ pub(super) struct Trained {
 }
 
 impl Trained {
-    /// Trains models over ascending keys, each with its value, and lays the records out in leaves, which get the next numbers.
+    /// Trains models over ascending keys, each with what its entry says beside the key, given the leaf, and lays the records out in leaves,
+    /// which get the next numbers.
     /// Returns how many models; they are for the keys of a range: from its beginning on, and below its end, if there is one.
     pub(super) fn train(
         &mut self,
         memory: &mut Memory,
-        (keys, value): (&[u64], impl Fn(usize) -> u64),
+        (keys, says): (&[u64], impl Fn(&mut Memory, Address, usize) -> u64),
         (beginning, end): (u64, Option<u64>),
         (sizes, options): (Sizes, &Options),
     ) -> Result<usize, BuildError> {
@@ -92,11 +93,13 @@ impl Trained {
                 let of_model = next..next + placed.keys;
                 for from in of_model.clone().step_by(options.leaf_slots) {
                     let records = from..(from + options.leaf_slots).min(of_model.end);
-                    let at = self.allocate_leaf(memory, (sizes, options.leaf_slots));
-                    let leaf = memory.words_mut(at, leaf_words(options.leaf_slots));
-                    leaf[0] = records.len() as u64;
-                    let entries = leaf[HEAD..].as_chunks_mut::<2>().0.iter_mut();
-                    entries.zip(records).for_each(|(entry, i)| *entry = [keys[i], value(i)]);
+                    let at = self.allocate_leaf(memory, (sizes, options));
+                    memory.words_mut(at, 1)[0] = records.len() as u64;
+                    for (entry, i) in records.enumerate() {
+                        let said = says(memory, at, i);
+                        let place = at + (HEAD + 2 * entry) as u64;
+                        memory.words_mut(place, 2).copy_from_slice(&[keys[i], said]);
+                    }
                 }
                 self.models.push(Rc::new(Model {
                     number: self.models.len(),
@@ -114,12 +117,13 @@ impl Trained {
     }
 
     /// Makes room for the next leaf, on the node that has its entry of the leaf table.
-    fn allocate_leaf(&mut self, memory: &mut Memory, (sizes, slots): (Sizes, usize)) -> Address {
+    fn allocate_leaf(&mut self, memory: &mut Memory, (sizes, options): (Sizes, &Options)) -> Address {
         if self.leaves.is_multiple_of(CHUNK) {
             self.chunks.push(memory.allocate(CHUNK, (TABLE_ENTRY * CHUNK) as u64));
         }
         let entry = self.entry(self.leaves);
-        let at = memory.allocate_beside(entry, leaf_words(slots), leaf_bytes(sizes, slots) as u64);
+        let words = leaf_words(options.leaf_slots);
+        let at = memory.allocate_beside(entry, words, options.leaf_bytes(sizes) as u64);
         memory.words_mut(entry, 1)[0] = at;
         self.leaves += 1;
         at

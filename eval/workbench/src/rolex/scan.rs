@@ -6,7 +6,7 @@ use super::leaf::{records, replaced};
 use super::models::Model;
 use super::{Rolex, Stage, Task};
 use crate::bench::{Answer, Operation};
-use crate::words::{Next, Turn};
+use crate::words::{Next, Trip, Turn};
 
 impl Rolex {
     /// Wants the leaves that so many records from a key on may be in, as they were loaded, from a model's on.
@@ -115,8 +115,24 @@ impl Rolex {
         }
         task.records.sort_unstable();
         task.records.truncate(count as usize);
-        Next::Done(Answer::Records(std::mem::take(&mut task.records)))
+        if !self.options.behind_pointers || task.records.is_empty() {
+            return Next::Done(Answer::Records(std::mem::take(&mut task.records)));
+        }
+        task.landed.clear();
+        for (_, at) in &task.records {
+            task.landed.push(turn.trip.read(*at, 1, self.sizes.value));
+        }
+        task.stage = Stage::Values;
+        Next::Trip
     }
+}
+
+/// Ends a scan whose records have pointed to these values.
+pub(super) fn take_values(task: &mut Task, landed: &Trip) -> Next {
+    for ((_, value), word) in task.records.iter_mut().zip(&task.landed) {
+        *value = landed.word(*word);
+    }
+    Next::Done(Answer::Records(std::mem::take(&mut task.records)))
 }
 
 /// Records of a leaf that a scan from a key on wants.

@@ -92,9 +92,9 @@ impl Training {
         }
         entries.sort_unstable();
         let keys: Vec<u64> = entries.iter().map(|[key, _]| *key).collect();
-        let (before, values) = (trained.models.len(), |i: usize| entries[i][1]);
+        let (before, says) = (trained.models.len(), |_: &mut Memory, _: Address, i: usize| entries[i][1]);
         let range = (model.first, model.end);
-        match trained.train(memory, (&keys, values), range, (sizes, options)) {
+        match trained.train(memory, (&keys, says), range, (sizes, options)) {
             Ok(count) => {
                 self.became.insert(model.number, before..before + count);
                 all.into_iter().for_each(|leaf| memory.words_mut(leaf, HEAD)[2] = model.number as u64 + 1);

@@ -1,7 +1,7 @@
 //! Sherman: a B+ tree whose leaves are read whole. See this folder's `README.md`.
 
 use crate::bench::{Answer, Operation};
-use crate::inner_nodes::{Asked, Growth, InnerNodes, Leaf, LeafAt, Scanned, Scanning, Seek, Shape};
+use crate::inner_nodes::{Asked, Growth, Inner, InnerNodes, Leaf, LeafAt, Scanned, Scanning, Seek, Shape};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{Sizes, scatter};
@@ -15,17 +15,28 @@ pub struct Options {
     pub leaf_slots: usize,
     /// Share of a node that loading fills.
     pub fill: f64,
+    /// The levels above the leaves.
+    pub inner: Inner,
 }
 
 impl Options {
-    /// The published ones: 54 entries of 8/8 in a page of 1,024 bytes; nodes as full as a tree that grew has them.
+    /// The published ones: 54 entries of 8/8 and 61 children in pages of 1,024 bytes, whose numbers stay the same at other sizes; nodes
+    /// as full as a tree that grew has them; of the levels above the leaves the lowest is kept, as the source does.
     pub fn published(budget: u64) -> Self {
-        Self { budget, leaf_slots: 54, fill: 0.69 }
+        let inner = Inner { span: 61, all_levels: false };
+        Self { budget, leaf_slots: 54, fill: 0.69, inner }
+    }
+
+    /// Entries that a leaf of the published page has at other sizes.
+    pub fn slots_of_page(sizes: Sizes) -> usize {
+        ((PAGE_BYTES - LEAF_HEAD_BYTES) / entry_bytes(sizes)).max(2)
     }
 }
 
-/// Children of an inner page.
-const INNER_SLOTS: usize = 61;
+/// Bytes of a page, as published.
+const PAGE_BYTES: usize = 1024;
+/// Bytes of a leaf besides its entries.
+const LEAF_HEAD_BYTES: usize = 52;
 /// Words before a leaf's entries: how many there are, the next leaf, and the keys it is for.
 const HEAD: usize = 4;
 /// Locks in the memory of a memory node's card.
@@ -33,8 +44,8 @@ const LOCKS: usize = 32_768;
 const LOCKED: u64 = 1;
 
 /// Bytes of an inner page.
-const fn inner_bytes(sizes: Sizes) -> usize {
-    48 + INNER_SLOTS * (sizes.key + 8)
+const fn inner_bytes(sizes: Sizes, span: usize) -> usize {
+    48 + span * (sizes.key + 8)
 }
 
 /// Bytes of an entry with its versions.
@@ -102,7 +113,7 @@ impl Sherman {
     ) -> Self {
         let slots = options.leaf_slots.max(1);
         let per_leaf = ((slots as f64 * options.fill) as usize).clamp(1, slots);
-        let leaf_bytes = 52 + slots * entry_bytes(sizes);
+        let leaf_bytes = LEAF_HEAD_BYTES + slots * entry_bytes(sizes);
         let mut leaves: Vec<(u64, Address)> = Vec::with_capacity(keys.len().div_ceil(per_leaf));
         for (i, part) in keys.chunks(per_leaf).enumerate() {
             let words = HEAD + 2 * slots;
@@ -118,14 +129,9 @@ impl Sherman {
             }
             leaves.push((part[0], at));
         }
-        let bytes = inner_bytes(sizes);
-        let shape = Shape {
-            span: INNER_SLOTS,
-            bytes,
-            cached_bytes: bytes as u64,
-            all_levels: false,
-            reads_root: false,
-        };
+        let Inner { span, all_levels } = options.inner;
+        let bytes = inner_bytes(sizes, span);
+        let shape = Shape { span, bytes, cached_bytes: bytes as u64, all_levels, reads_root: false };
         let inner = InnerNodes::build(memory, shape, leaves, options.fill, compute_nodes, options.budget);
         let locks = memory.allocate_on_each(LOCKS, 8 * LOCKS as u64);
         Self { sizes, slots, per_leaf: per_leaf as f64, inner, locks }
@@ -245,7 +251,7 @@ impl Sherman {
     }
 
     fn leaf_bytes(&self) -> usize {
-        52 + self.slots * entry_bytes(self.sizes)
+        LEAF_HEAD_BYTES + self.slots * entry_bytes(self.sizes)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use fpcache_workbench::Sizes;
 use fpcache_workbench::chime::{Chime, Options};
+use fpcache_workbench::inner_nodes::Inner;
 
 use super::{is_near, keys, operations, run};
 
@@ -80,6 +81,20 @@ fn without_copies_every_level_is_read() {
     let tally = &measured.tally;
     assert!(is_near(tally.per_operation(tally.round_trips), 4.0), "{tally:?}");
     assert!(is_near(tally.per_operation(tally.bytes_from), 8.0 + 2.0 * 1148.0 + 164.5), "{tally:?}");
+}
+
+#[test]
+fn narrow_inner_nodes_of_long_keys_are_short() {
+    let keys = keys(100_000);
+    let operations = operations(&keys, 20_000, 0, None);
+    let inner = Inner { span: 16, all_levels: true };
+    let options = Options { hot_share: 0.0, inner, ..Options::published(0) };
+    let tally =
+        run(&keys, &operations, |memory, keys| Chime::new(memory, keys, LARGE, NODES, &options)).tally;
+    // 2,440 leaves are under 153 nodes, these under 10, and these under a root.
+    assert!(is_near(tally.per_operation(tally.round_trips), 5.0), "{tally:?}");
+    let nodes = 3.0 * (16.0 * 137.0 + 60.0);
+    assert!(is_near(tally.per_operation(tally.bytes_from), 8.0 + nodes + 2115.0), "{tally:?}");
 }
 
 #[test]

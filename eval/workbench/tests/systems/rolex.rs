@@ -34,6 +34,34 @@ fn a_lookup_is_a_doorbell_of_three_leaves() {
 }
 
 #[test]
+fn values_behind_pointers_are_one_read_more_and_leave_leaves_short() {
+    let sizes = Sizes { key: 128, value: 128 };
+    let keys = keys(50_000);
+    let options = Options { behind_pointers: true, ..Options::published(64 << 20) };
+    let built =
+        |memory: &mut _, keys: &_| Rolex::new(memory, keys, sizes, NODES, &options).expect("models fit");
+    let tally = run(&keys, &operations(&keys, 60_000, 0, None), built).tally;
+    assert!(is_near(tally.per_operation(tally.round_trips), 2.0), "{tally:?}");
+    assert!(is_near(tally.per_operation(tally.reads), 4.0), "{tally:?}");
+    assert!(is_near(tally.per_operation(tally.bytes_from), 3.0 * 16.0 * 136.0 + 128.0), "{tally:?}");
+    // An update finds the pointer with the lock, and needs no other round trip.
+    let tally = run(&keys, &operations(&keys, 60_000, 1, None), built).tally;
+    assert!((3.0..3.2).contains(&tally.per_operation(tally.round_trips)), "{tally:?}");
+    // Inserts, models that are trained anew and scans among them: every answer is held against what was written.
+    let all: Vec<u64> = (1..=60_000).map(|i| i * 3).collect();
+    let (loaded, mut operations) = inserts::mixed(&all, 12);
+    for (i, operation) in operations.iter_mut().enumerate() {
+        if let Operation::Read { key } = *operation
+            && i % 5 == 0
+        {
+            *operation = Operation::Scan { key, count: i as u32 % 60 };
+        }
+    }
+    let tally = whole(&loaded, &operations, &options, 2).tally;
+    assert!(tally.background > 0, "{tally:?}");
+}
+
+#[test]
 fn wider_error_bounds_take_the_leaves_that_are_said_of_them() {
     let said = include_str!("../../src/rolex/README.md");
     assert!(said.contains(" 2ε / 16 + 1 = 3 leaves"), "another formula is said");
@@ -85,11 +113,10 @@ fn updates_take_three_round_trips_and_are_seen() {
 }
 
 /// Runs all operations, none of which is left out of what is measured, on so many memory nodes.
-fn whole(loaded: &[u64], operations: &[Operation], budget: u64, memory_nodes: u16) -> Measured {
+fn whole(loaded: &[u64], operations: &[Operation], options: &Options, memory_nodes: u16) -> Measured {
     let hosts = Hosts { memory_nodes, ..hosts() };
     let mut memory = Memory::new(memory_nodes);
-    let index =
-        Rolex::new(&mut memory, loaded, SMALL, NODES, &Options::published(budget)).expect("models fit");
+    let index = Rolex::new(&mut memory, loaded, SMALL, NODES, options).expect("models fit");
     let system = OverWords::new(index, memory, &hosts);
     let oracle = Oracle::new(Arc::new(loaded.to_vec()));
     let measured = Bench::new(system, &hosts, operations, oracle).run(hosts, 0);
@@ -102,7 +129,7 @@ fn models_with_many_synonym_leaves_are_trained_anew_while_clients_go_on() {
     // Enough reads between the inserts that a core keeps up with them.
     let all: Vec<u64> = (1..=60_000).map(|i| i * 3).collect();
     let (loaded, operations) = inserts::mixed(&all, 12);
-    let measured = whole(&loaded, &operations, 64 << 20, 1);
+    let measured = whole(&loaded, &operations, &Options::published(64 << 20), 1);
     let tally = measured.tally;
     // Dense keys have few models, and each of these many leaves: nearly every insert makes a synonym leaf at first.
     assert!(tally.background >= 10, "{tally:?}");
@@ -145,7 +172,7 @@ fn training_loses_nothing_however_little_is_kept_and_on_several_nodes() {
             }
         }
         for (budget, memory_nodes) in [(64 << 20, 1), (4_000, 1), (64 << 20, 3)] {
-            let tally = whole(&loaded, &operations, budget, memory_nodes).tally;
+            let tally = whole(&loaded, &operations, &Options::published(budget), memory_nodes).tally;
             assert!(tally.background > 0, "{tally:?}");
         }
     }
