@@ -120,12 +120,15 @@ impl Experiment<'_> {
     ) -> Result<Run, BuildError> {
         let search = self.search.map_or_else(|| self.shortened(), Clone::clone);
         let levels = inner_levels(name);
-        let with = |inner: &Option<Inner>| Candidate::of(name, Parameters::Published, self, *inner);
+        // Those that are compared have the smaller experiment's budget.
+        let with = |inner: &Option<Inner>| Candidate::of(name, Parameters::Published, &search, *inner);
         let each: Vec<_> = levels.iter().flat_map(with).collect();
         let inner = fastest(&each, &search);
-        let all = Candidate::of(name, Parameters::Best, self, levels.get(inner).copied().flatten());
-        let best = fastest(&all, &search);
-        match all.get(best) {
+        let of = |experiment: &Experiment<'_>| {
+            Candidate::of(name, Parameters::Best, experiment, levels.get(inner).copied().flatten())
+        };
+        let best = fastest(&of(&search), &search);
+        match of(self).get(best) {
             // The first one of the first levels is the published one.
             Some(candidate) if (inner, best) != (0, 0) => candidate.run(self),
             _ => published(),
@@ -201,6 +204,34 @@ mod tests {
             let [published, best] = [published, best].map(|run| run.measured.per_second);
             assert!(best > 1.2 * published, "{name:?}: {best} beside {published}");
         }
+    }
+
+    #[test]
+    fn what_is_compared_over_fewer_keys_has_their_budget() {
+        let keys =
+            |step: u64| Arc::new((1..=40_000 / step).map(|key| (key * step) << 20).collect::<Vec<u64>>());
+        let operations = |keys: &[u64]| -> Vec<_> {
+            let of = |i| Operation::Read { key: keys[crate::scatter(i) as usize % keys.len()] };
+            (0..20_000).map(of).collect()
+        };
+        let (few, all) = (keys(10), keys(1));
+        let (of_few, of_all) = (operations(&few), operations(&all));
+        let large = Experiment {
+            keys: all,
+            sizes: Sizes { key: 128, value: 128 },
+            hosts: Hosts::paper(NicSpec::CX6_100G),
+            // Of the fewer keys all inner nodes would fit this, whatever their width.
+            budget: 100_000,
+            operations: &of_all,
+            warm: 10_000,
+            fixed: Fixed::default(),
+            window: None,
+            search: None,
+        };
+        let small = Experiment { keys: few, budget: 10_000, operations: &of_few, ..large.clone() };
+        let best = Experiment { search: Some(&small), ..large }.run(SystemName::DmTree, Parameters::Best);
+        let best = best.expect("a run").parameters;
+        assert!(best.contains("inner nodes of"), "{best}");
     }
 
     #[test]
