@@ -10,7 +10,9 @@ use fpcache_workbench::experiment;
 use fpcache_workbench::nic::{Hosts, NicSpec};
 
 use crate::machine::free_memory;
+use crate::run::cache::Budget;
 use crate::run::options::RunArgs;
+use crate::sweep::points::Over;
 use crate::systems::SystemName;
 
 /// Compute nodes that clients are spread over, and clients without `--clients`: those of the FPCache paper.
@@ -33,6 +35,41 @@ pub fn systems(arguments: &RunArgs) -> anyhow::Result<Vec<SystemName>> {
     Ok(all)
 }
 
+/// Operations that fill caches.
+pub fn warm_up(arguments: &RunArgs) -> u64 {
+    arguments.model.warm_up.unwrap_or(arguments.lookups)
+}
+
+/// All operations.
+pub fn operations(arguments: &RunArgs) -> u64 {
+    warm_up(arguments).saturating_add(arguments.lookups)
+}
+
+/// Refuses options of FPCache's where its parameters are to be those of `--parameters`, as all others' are; what is swept is fixed for
+/// all that have it.
+///
+/// # Errors
+/// Names the option.
+pub fn check_parameters(arguments: &RunArgs, over: Option<Over>) -> anyhow::Result<()> {
+    if arguments.model.parameters.is_none() || !systems(arguments)?.contains(&SystemName::Fpcache) {
+        return Ok(());
+    }
+    for (option, is_given) in [
+        ("--epsilon", arguments.epsilon != RunArgs::EPSILON && over != Some(Over::Epsilon)),
+        ("--fingerprint-bits", arguments.fingerprint_bits != WidthChoice::default()),
+        ("--fill", arguments.fill.is_some()),
+        ("--groups", arguments.groups.is_some()),
+        ("--plan", arguments.plan != PlanChoice::Auto),
+        ("--variant", arguments.cache.variant.is_some()),
+    ] {
+        ensure!(
+            !is_given,
+            "{option} is a parameter of fpcache, which --parameters chooses as it does those of the others: omit either"
+        );
+    }
+    Ok(())
+}
+
 /// Bytes of keys and values; refuses what the model does not have.
 pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
     let RunArgs { cache, .. } = arguments;
@@ -51,7 +88,16 @@ pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
         ("--store-dir", arguments.store.store_dir.is_some(), "the memory node is modelled"),
         ("--spin", arguments.spin.is_some(), "threads pay for completions as the card says"),
         ("--capacity", arguments.capacity.is_some(), "regions are as large as their tables"),
-        ("--rounds", arguments.rounds != RunArgs::ROUNDS, "a second run gives the same"),
+        (
+            "--rounds",
+            arguments.rounds != RunArgs::ROUNDS,
+            "a second run of a seed gives the same: use --seeds",
+        ),
+        (
+            "--cache none",
+            matches!(cache.budget, Some(Budget(None))),
+            "the systems are compared within a budget: write a size",
+        ),
         ("--inline-bytes", arguments.inline_bytes.is_some(), "all values lie beside their keys"),
         (
             "--fingerprint-bits none",
@@ -62,10 +108,10 @@ pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
         ("--on-conflict", cache.on_conflict.is_some(), "lookups go on by what is cheapest"),
         (
             "--shift-every",
-            arguments.shift_every.is_some_and(|every| every >= arguments.lookups.saturating_mul(2)),
-            "there are twice as many lookups as --lookups says, before the end of which no other keys become popular",
+            arguments.shift_every.is_some_and(|every| every >= operations(arguments)),
+            "there are no more lookups than those of --warm-up and --lookups, before the end of which no other keys become popular",
         ),
-        ("--cold", cache.cold, "caches are filled by as many lookups as are measured"),
+        ("--cold", cache.cold, "caches are filled by the lookups of --warm-up"),
     ];
     for (option, is_given, because) in others {
         ensure!(!is_given, "{option}: not with {transport}: {because}");
@@ -109,23 +155,24 @@ pub fn check_length(option: &str, operations: u64, hosts: &Hosts) -> anyhow::Res
 }
 
 /// Whether there is memory for any of the systems, before it is looked for.
-pub fn check_memory(systems: &[SystemName], sizes: Sizes, keys: u64, lookups: u64) -> anyhow::Result<()> {
+pub fn check_memory(systems: &[SystemName], sizes: Sizes, keys: u64, operations: u64) -> anyhow::Result<()> {
     // A request, its key while they are drawn, and what is expected of it.
-    const LOOKUP: u64 = 40;
+    const OPERATION: u64 = 40;
     let of = |system: &SystemName| {
         let name: Result<experiment::SystemName, _> = system.as_str().parse();
         name.map_or(0, |name| name.host_bytes(sizes)) as u64
     };
     let each = systems.iter().map(of).max().unwrap_or(0) + 8;
-    let (needs, free) = (each * keys + 2 * lookups * LOOKUP, free_memory()?);
-    let fits = free.saturating_sub(2 * lookups * LOOKUP) / each;
+    let of_operations = operations.saturating_mul(OPERATION);
+    let (needs, free) = ((each * keys).saturating_add(of_operations), free_memory()?);
+    let fits = free.saturating_sub(of_operations) / each;
     ensure!(
         needs <= free,
-        "{} keys of {}/{} B and {} lookups take about {} of this machine, which has {} free: use {}",
+        "{} keys of {}/{} B and {} operations take about {} of this machine, which has {} free: use {}",
         human(keys),
         sizes.key,
         sizes.value,
-        human(lookups),
+        human(operations),
         human_bytes(needs),
         human_bytes(free),
         if fits == 0 { "fewer --lookups".to_owned() } else { format!("{} keys", human(fits)) }

@@ -1,12 +1,14 @@
 //! A system's figures in the model, and tables of them.
 
 use fpcache_datasets::count::{human, human_bytes};
+use fpcache_workbench::BuildError;
 use fpcache_workbench::experiment::{self, Experiment};
-use fpcache_workbench::nic::Bound;
+use fpcache_workbench::nic::{Bound, NicSpec};
 use serde::Serialize;
 
+use crate::run::model::Chosen;
 use crate::run::options::RunArgs;
-use crate::run::report::new_table;
+use crate::run::report::{new_table, none};
 use crate::systems::SystemName;
 
 /// What is told of an experiment beside its options.
@@ -16,24 +18,53 @@ pub struct Tag {
     pub source: String,
     /// The setting that is swept, and its value as it was written.
     pub swept: Option<(&'static str, String)>,
-    /// Of several kinds of operations, what they are called, and how their keys are distributed.
-    pub workload: Option<(String, String)>,
+    /// What is done, if that is not lookups alone.
+    pub workload: Option<Mixed>,
 }
 
-/// A system's figures.
-#[derive(Debug, Serialize)]
+impl Tag {
+    /// What a run of a system is known by among those of a command.
+    pub fn name(&self, seed: u64, system: SystemName) -> String {
+        let value = self.swept.as_ref().map(|(_, value)| value.as_str());
+        let workload = self.workload.as_ref().map(|workload| workload.name.as_str());
+        format!("{} {value:?} {workload:?} seed {seed}", system.as_str())
+    }
+}
+
+/// Several kinds of operations.
+#[derive(Clone, Debug)]
+pub struct Mixed {
+    /// What they are called.
+    pub name: String,
+    /// The share of each kind.
+    pub mix: String,
+    /// How their keys are distributed.
+    pub distribution: String,
+    /// Which keys are inserted.
+    pub insert_order: String,
+}
+
+/// A system's figures, or why there are none.
+#[derive(Clone, Debug, Serialize)]
 pub struct Row {
     /// The setting that is swept, and its value as it was written.
     #[serde(skip_serializing_if = "Option::is_none")]
     over: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
-    /// Of several kinds of operations, what they are called.
+    /// Of several kinds of operations, what they are called, the share of each, and which keys are inserted.
     #[serde(skip_serializing_if = "Option::is_none")]
     workload: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mix: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    insert_order: Option<String>,
     system: &'static str,
     transport: String,
+    /// The card's constants.
+    card: NicSpec,
     clients: u32,
+    compute_nodes: u32,
     memory_nodes: u32,
     dataset: String,
     /// published, stand-in, shipped, file or generated.
@@ -44,43 +75,67 @@ pub struct Row {
     distribution: String,
     shift_every: Option<u64>,
     negative: f64,
+    /// Operations that filled caches.
+    warm_up: u64,
     seed: u64,
+    /// How many seeds the figures are the median run of, and of them the least and the greatest throughput.
+    seeds: u32,
+    per_second_min: Option<f64>,
+    per_second_max: Option<f64>,
     /// Bytes a compute node may keep.
     budget: u64,
-    /// Share of FPCache's slots that hold a record when loaded; the others' are in their parameters.
+    /// options, published or best: whose choice the parameters are.
+    parameters_are: &'static str,
+    /// Share of FPCache's slots that hold a record when loaded, if the options say so; the others' are in their parameters.
     fill: Option<f64>,
-    round_trips_per_operation: f64,
-    requests_per_operation: f64,
+    round_trips_per_operation: Option<f64>,
+    requests_per_operation: Option<f64>,
     /// From and to memory nodes, and to other compute nodes.
-    bytes_per_operation: f64,
+    bytes_per_operation: Option<f64>,
+    /// Why there are no figures.
+    error: Option<String>,
     #[serde(flatten)]
-    run: experiment::Run,
+    run: Option<experiment::Run>,
 }
 
 impl Row {
     /// Answers that were wrong.
     pub fn wrong(&self) -> u64 {
-        self.run.measured.wrong
+        self.run.as_ref().map_or(0, |run| run.measured.wrong)
     }
 
-    /// A run's figures.
+    /// What a run came to.
     pub fn new(
         arguments: &RunArgs,
         experiment: &Experiment<'_>,
         system: SystemName,
         tag: &Tag,
-        run: experiment::Run,
+        run: Result<experiment::Run, BuildError>,
     ) -> Self {
-        let tally = run.measured.tally;
         let (over, value) = tag.swept.clone().unzip();
-        let (workload, distribution) = tag.workload.clone().unzip();
+        let parameters_are = match (arguments.model.parameters, system) {
+            (Some(Chosen::Best), _) => "best",
+            (None, SystemName::Fpcache) => "options",
+            (Some(Chosen::Published) | None, _) => "published",
+        };
+        let (run, error) = match run {
+            Ok(run) => (Some(run), None),
+            Err(error) => (None, Some(error.to_string())),
+        };
+        let tally = run.as_ref().map(|run| run.measured.tally);
+        let rate = run.as_ref().map(|run| run.measured.per_second);
+        let distribution = tag.workload.as_ref().map(|workload| workload.distribution.clone());
         Self {
             over,
             value,
-            workload,
+            workload: tag.workload.as_ref().map(|workload| workload.name.clone()),
+            mix: tag.workload.as_ref().map(|workload| workload.mix.clone()),
+            insert_order: tag.workload.as_ref().map(|workload| workload.insert_order.clone()),
             system: system.as_str(),
             transport: format!("nic:{}", experiment.hosts.nic.name),
+            card: experiment.hosts.nic,
             clients: experiment.hosts.clients() as u32,
+            compute_nodes: experiment.hosts.compute_nodes.into(),
             memory_nodes: experiment.hosts.memory_nodes.into(),
             dataset: arguments.dataset.to_string(),
             dataset_source: tag.source.clone(),
@@ -90,14 +145,45 @@ impl Row {
             distribution: distribution.unwrap_or_else(|| arguments.distribution.to_string()),
             shift_every: arguments.shift_every,
             negative: arguments.negative,
+            warm_up: experiment.warm,
             seed: arguments.seed,
+            seeds: 1,
+            per_second_min: rate,
+            per_second_max: rate,
             budget: experiment.budget,
-            fill: (system == SystemName::Fpcache).then(|| arguments.fill()),
-            round_trips_per_operation: tally.per_operation(tally.round_trips),
-            requests_per_operation: tally.per_operation(tally.requests()),
-            bytes_per_operation: tally.per_operation(tally.bytes_from + tally.bytes_to),
+            parameters_are,
+            fill: (parameters_are == "options").then(|| arguments.fill()),
+            round_trips_per_operation: tally.map(|tally| tally.per_operation(tally.round_trips)),
+            requests_per_operation: tally.map(|tally| tally.per_operation(tally.requests())),
+            bytes_per_operation: tally.map(|tally| tally.per_operation(tally.bytes_from + tally.bytes_to)),
+            error,
             run,
         }
+    }
+
+    /// Whether it is of the same system in the same setting, with another seed.
+    pub fn is_of(&self, other: &Self) -> bool {
+        (&self.value, &self.workload, self.system) == (&other.value, &other.workload, other.system)
+    }
+
+    /// The median of these by throughput, of an even number the lower one, with the spread; none has figures if one has none.
+    pub fn merged(rows: &[Self]) -> Option<Self> {
+        let seeds = rows.len() as u32;
+        if let Some(failed) = rows.iter().find(|row| row.error.is_some()) {
+            return Some(Self { seeds, ..failed.clone() });
+        }
+        let mut sorted: Vec<&Self> = rows.iter().collect();
+        let rate = |row: &Self| row.run.as_ref().map_or(0.0, |run| run.measured.per_second);
+        sorted.sort_by(|a, b| rate(a).total_cmp(&rate(b)));
+        let median = (*sorted.get(sorted.len().saturating_sub(1) / 2)?).clone();
+        let (least, greatest) = (sorted.first()?.per_second_min, sorted.last()?.per_second_max);
+        Some(Self { seeds, per_second_min: least, per_second_max: greatest, ..median })
+    }
+
+    /// Why it has no figures, for people.
+    pub fn failure(&self) -> Option<String> {
+        let error = self.error.as_ref()?;
+        Some(format!("{}: {error}", [vec![self.system.to_owned()], self.of()].concat().join(" ")))
     }
 
     /// What tells it from rows of the same system.
@@ -107,21 +193,34 @@ impl Row {
 
     /// Its cells in a table.
     fn cells(&self) -> Vec<String> {
-        let (share, per_op) =
-            (|share: f64| format!("{:.0} %", 100.0 * share), |count: f64| format!("{count:.2}"));
-        let measured = &self.run.measured;
+        let (share, count) = (
+            |share: f64| format!("{:.0} %", 100.0 * share),
+            |count: Option<f64>, digits: usize| count.map_or_else(none, |count| format!("{count:.digits$}")),
+        );
+        let mut cells = self.of();
+        cells.push(self.system.to_owned());
+        let Some(run) = &self.run else {
+            cells.resize(cells.len() + FIGURES.len(), none());
+            return cells;
+        };
+        let measured = &run.measured;
         let (usage, footprint) = (measured.usage, measured.footprint);
         let [p50, _, p99, p999] = measured.latency_us.map(|us| format!("{us:.1} us"));
-        let mut cells = self.of();
+        let rate = |rate: f64| format!("{:.2}", rate / 1e6);
+        let spread = match (self.per_second_min, self.per_second_max) {
+            (Some(least), Some(greatest)) if self.seeds > 1 => {
+                format!(" ({} to {})", rate(least), rate(greatest))
+            }
+            _ => String::new(),
+        };
         cells.extend([
-            self.system.to_owned(),
-            format!("{:.2}", measured.per_second / 1e6),
+            rate(measured.per_second) + &spread,
             p50,
             p99,
             p999,
-            per_op(self.round_trips_per_operation),
-            per_op(self.requests_per_operation),
-            format!("{:.0}", self.bytes_per_operation),
+            count(self.round_trips_per_operation, 2),
+            count(self.requests_per_operation, 2),
+            count(self.bytes_per_operation, 0),
             share(measured.one_trip),
             share(usage.served.max(usage.issued)),
             share(usage.bytes_from.max(usage.bytes_to).max(usage.compute_bytes)),
@@ -135,30 +234,33 @@ impl Row {
     }
 }
 
+/// What a table has of every run.
+const FIGURES: [&str; 15] = [
+    "Mops/s",
+    "p50",
+    "p99",
+    "p99.9",
+    "trips/op",
+    "requests/op",
+    "B/op",
+    "one trip",
+    "requests",
+    "bytes",
+    "cores",
+    "threads",
+    "bound by",
+    "cache",
+    "beside",
+];
+
 /// Rows under a title that says what they have in common.
 pub fn table(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let mut header: Vec<&str> = Vec::new();
     header.extend(first.over);
     header.extend(first.workload.as_ref().map(|_| "workload"));
-    header.extend([
-        "system",
-        "Mops/s",
-        "p50",
-        "p99",
-        "p99.9",
-        "trips/op",
-        "requests/op",
-        "B/op",
-        "one trip",
-        "requests",
-        "bytes",
-        "cores",
-        "threads",
-        "bound by",
-        "cache",
-        "beside",
-    ]);
+    header.push("system");
+    header.extend(FIGURES);
     let mut table = new_table(&header);
     for row in rows {
         table.add_row(row.cells());
@@ -166,14 +268,18 @@ pub fn table(rows: &[Row]) -> String {
     let mut text = format!("{}\n{table}\n", what_is_common(first));
     let mut told: Vec<String> = Vec::new();
     for row in rows {
-        let line = format!("{}: {}\n", row.system, row.run.parameters);
+        let line = match &row.run {
+            Some(run) => format!("{}: {}\n", row.system, run.parameters),
+            None => row.failure().map_or_else(String::new, |why| format!("no figures of {why}\n")),
+        };
         if !told.contains(&line) {
             text += &line;
             told.push(line);
         }
-        if let Some(wrong) = &row.run.measured.first_wrong {
-            text +=
-                &format!("{}: {} wrong answers, the first: {wrong}\n", row.system, row.run.measured.wrong);
+        if let Some((wrong, first)) =
+            row.run.as_ref().and_then(|run| Some((run.measured.wrong, run.measured.first_wrong.as_ref()?)))
+        {
+            text += &format!("{}: {wrong} wrong answers, the first: {first}\n", row.system);
         }
     }
     text
@@ -185,7 +291,7 @@ fn what_is_common(first: &Row) -> String {
     let named =
         |is_swept: &str, text: String| if first.over == Some(is_swept) { "N".to_owned() } else { text };
     format!(
-        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s), {} for each compute node; shares are those of the busiest card, \
+        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s), {} for each compute node, {} operations to fill caches{}; shares are those of the busiest card, \
          core or of all threads",
         named("nic", first.transport.clone()),
         human(first.keys),
@@ -199,6 +305,12 @@ fn what_is_common(first: &Row) -> String {
         named("clients", first.clients.to_string()),
         named("memory-nodes", first.memory_nodes.to_string()),
         named("cache", human_bytes(first.budget)),
+        human(first.warm_up),
+        if first.seeds > 1 {
+            format!("; medians of {} seeds, and their spread", first.seeds)
+        } else {
+            String::new()
+        },
     )
 }
 

@@ -3,12 +3,12 @@
 use anyhow::{Context, bail, ensure};
 use fpcache_workbench::nic::NicSpec;
 
-use super::Modelled;
-use super::options::{check_memory, systems};
-use super::row::{Row, Tag, table};
+use super::options::systems;
+use super::row::Tag;
+use super::rows::Rows;
+use super::{Modelled, seeded};
 use crate::progress::Bar;
 use crate::run::options::RunArgs;
-use crate::run::report::{check_json, deliver};
 use crate::sweep::options::SweepArgs;
 use crate::sweep::points::Over;
 use crate::systems::SystemName;
@@ -27,7 +27,11 @@ pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
         ("--plans", !arguments.plans.is_empty(), "FPCache has one line there: use --plan"),
         ("--variants", !arguments.variants.is_empty(), "FPCache has one line there: use --variant"),
         ("--policies", !arguments.policies.is_empty(), "the hot cache goes by heat"),
-        ("--out", arguments.out.is_some(), "runs are short and the same every time: use --json"),
+        (
+            "--fresh",
+            arguments.fresh,
+            "points are those of --values, and made anew unless the same command was interrupted",
+        ),
     ];
     for (option, is_given, because) in others {
         ensure!(!is_given, "{option}: not in the model of network cards: {because}");
@@ -40,26 +44,28 @@ pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
     );
     let points = points(arguments)?;
     // All of them are looked at before the first is measured.
-    let modelled = points.iter().map(Point::modelled).collect::<anyhow::Result<Vec<_>>>()?;
-    let (Some(first), json) = (modelled.first(), arguments.run.json.as_deref()) else {
-        bail!("--values: write one")
-    };
-    check_json(json)?;
+    for point in &points {
+        point.modelled(&point.run)?;
+    }
+    let mut rows = Rows::new("sweep", &arguments.run, arguments, arguments.out.as_deref())?;
     let bar = Bar::default();
-    let (keys, source) = first.keys(&bar)?;
-    for modelled in &modelled {
-        check_memory(&modelled.systems, modelled.sizes, keys.len() as u64, arguments.run.lookups)?;
+    for seeded in seeded(&arguments.run) {
+        let with_seed = |point: &Point| RunArgs { seed: seeded.seed, ..point.run.clone() };
+        let Some(first) = points.first() else { bail!("--values: write one") };
+        let (keys, source) = first.modelled(&with_seed(first))?.keys(&bar)?;
+        for point in &points {
+            point.modelled(&point.run)?.check_memory(keys.len() as u64)?;
+        }
+        for (at, point) in points.iter().enumerate() {
+            eprintln!("point {} of {}: {} {}", at + 1, points.len(), arguments.over.name(), point.value);
+            let swept = Some((arguments.over.name(), point.value.clone()));
+            let tag = Tag { source: source.clone(), swept, workload: None };
+            let run = with_seed(point);
+            let looked = point.modelled(&run)?.look_up(&keys, &tag, (&mut rows, &bar));
+            looked.with_context(|| format!("--values {}", point.value))?;
+        }
     }
-    let mut rows = Vec::new();
-    for (at, (point, modelled)) in points.iter().zip(&modelled).enumerate() {
-        eprintln!("point {} of {}: {} {}", at + 1, points.len(), arguments.over.name(), point.value);
-        let swept = Some((arguments.over.name(), point.value.clone()));
-        let tag = Tag { source: source.clone(), swept, workload: None };
-        let measured = modelled.look_up(&keys, &tag, &bar);
-        rows.extend(measured.with_context(|| format!("--values {}", point.value))?);
-    }
-    deliver(&table(&rows), &rows, json)?;
-    Ok(Verdict::of(rows.iter().map(Row::wrong).sum()))
+    rows.end()
 }
 
 /// One value, as it was written.
@@ -70,21 +76,17 @@ struct Point {
 }
 
 impl Point {
-    fn modelled(&self) -> anyhow::Result<Modelled<'_>> {
-        let nic = match (self.over, self.run.transport.card()) {
+    fn modelled<'r>(&self, run: &'r RunArgs) -> anyhow::Result<Modelled<'r>> {
+        let nic = match (self.over, run.transport.card()) {
             (Over::Nic, _) => NicSpec::named(&self.value)?,
             (_, Some(card)) => NicSpec::named(card)?,
             (_, None) => CARD,
         };
-        let mut modelled =
-            Modelled::new(&self.run, nic).with_context(|| format!("--values {}", self.value))?;
+        let modelled = Modelled::new(run, nic, Some(self.over));
+        let modelled = modelled.with_context(|| format!("--values {}", self.value))?;
         modelled
-            .check_length("--lookups", self.run.lookups)
+            .check_length("--lookups", run.lookups)
             .with_context(|| format!("--values {}", self.value))?;
-        if self.over == Over::Epsilon {
-            // The other systems with models have the same.
-            modelled.fixed.epsilon = Some(self.run.epsilon);
-        }
         Ok(modelled)
     }
 }
@@ -203,11 +205,54 @@ mod tests {
             ("--over epsilon --values 8 --plans auto --transport nic:cx6-100g", "--plan"),
             ("--over fill --values 0.5,0.9 --system smart,chime --transport nic:cx6-100g", "needs fpcache"),
             ("--over fingerprint-bits --values 8 --system smart --transport nic:cx6-100g", "needs fpcache"),
-            ("--over epsilon --values 8 --out x --transport nic:cx6-100g", "--json"),
+            ("--over epsilon --values 8 --fresh --transport nic:cx6-100g", "--fresh"),
+            ("--over fill --values 0.5 --parameters best --transport nic:cx6-100g", "--fill is a parameter"),
         ] {
             let options = format!("--dataset uniform:10K {options}");
             let error = format!("{:#}", crate::sweep::sweep(&parse(&options)).expect_err(&options));
             assert!(error.contains(remedy), "{options}: {error}");
         }
+    }
+
+    #[test]
+    fn a_point_that_fails_has_rows_and_the_others_are_written_as_json_and_csv() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = format!(
+            "--dataset uniform:20K --lookups 6K --clients 48 --system fpcache,sherman --transport nic:cx6-100g --over cache \
+             --values 1KiB,400KB --out {}",
+            folder.path().display()
+        );
+        let error = format!("{:#}", crate::sweep::sweep(&parse(&options)).expect_err("no room for models"));
+        assert!(error.contains("1 of 4") && error.contains("fpcache 1KiB"), "{error}");
+        let text = std::fs::read_to_string(folder.path().join("results.json")).expect("JSON");
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
+        assert_eq!(rows.iter().filter(|row| row["per_second"].is_number()).count(), 3, "{rows:?}");
+        let csv = std::fs::read_to_string(folder.path().join("results.csv")).expect("CSV");
+        let lines: Vec<&str> = csv.lines().collect();
+        assert_eq!(lines.len(), 5, "{csv}");
+        let columns = |line: &str| line.split(',').count();
+        assert!(lines[0].contains("per_second") && lines[0].contains("error"), "{}", lines[0]);
+        assert_eq!(columns(lines[2]), columns(lines[4]), "{csv}");
+    }
+
+    #[test]
+    fn an_interrupted_command_makes_what_it_had_made_no_second_time() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("rows.json");
+        let options = format!(
+            "--dataset uniform:20K --lookups 6K --clients 48 --system smart --transport nic:cx6-100g --over theta \
+             --values 0.5,0.9 --json {}",
+            file.display()
+        );
+        let arguments = parse(&options);
+        let rows = Rows::new("sweep", &arguments.run, &arguments, None).expect("rows");
+        let name = "smart Some(\"0.5\") None seed 42";
+        let made = rows.once(name, || Err(fpcache_workbench::BuildError("as it was".into())));
+        drop(rows);
+        assert!(made.is_err());
+        let error = format!("{:#}", crate::sweep::sweep(&arguments).expect_err("kept"));
+        assert!(error.contains("as it was"), "{error}");
+        // It is the end of that.
+        assert_eq!(crate::sweep::sweep(&arguments).expect("figures"), Verdict::AllRight);
     }
 }

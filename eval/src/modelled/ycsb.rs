@@ -7,10 +7,11 @@ use fpcache_datasets::requests::{Growth, Operation as Drawn, OperationKind, Oper
 use fpcache_workbench::bench::Operation;
 use fpcache_workbench::nic::NicSpec;
 
-use super::Modelled;
-use super::row::{Row, Tag, table};
+use super::row::{Mixed, Tag};
+use super::rows::Rows;
+use super::{Modelled, seeded};
 use crate::progress::Bar;
-use crate::run::report::{check_json, deliver};
+use crate::run::options::RunArgs;
 use crate::verdict::Verdict;
 use crate::ycsb::options::{YcsbArgs, refuse_lookups_only};
 
@@ -29,37 +30,42 @@ pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
     for (option, is_given, because) in others {
         ensure!(!is_given, "{option}: not with {}: {because}", run.transport.as_str());
     }
-    let modelled = Modelled::new(run, NicSpec::named(card)?)?;
-    modelled.check_length("--ops", run.lookups)?;
-    check_json(run.json.as_deref())?;
+    let nic = NicSpec::named(card)?;
+    Modelled::new(run, nic, None)?.check_length("--ops", run.lookups)?;
+    let mut rows = Rows::new("ycsb", run, arguments, None)?;
     let bar = Bar::default();
-    let (keys, source) = modelled.keys(&bar)?;
-    let mut rows = Vec::new();
-    for workload in arguments.workloads() {
-        let (loaded, operations, warm) =
-            bar.during("drawing operations", 2 * run.lookups, || draw(arguments, &workload, &keys))?;
-        // Where there are not as many keys to insert, there may be fewer.
-        modelled.check_length("--ops", operations.len() as u64 - warm)?;
-        eprintln!("workload {}", workload.name);
-        let tag = Tag {
-            source: source.clone(),
-            swept: None,
-            workload: Some((workload.name.to_string(), workload.distribution.to_string())),
-        };
-        rows.extend(modelled.measure(&loaded, (&operations, warm), &tag, &bar)?);
+    for run in seeded(run) {
+        let modelled = Modelled::new(&run, nic, None)?;
+        let (keys, source) = modelled.keys(&bar)?;
+        for workload in arguments.workloads() {
+            let all = super::options::operations(&run);
+            let (loaded, operations, warm) =
+                bar.during("drawing operations", all, || draw(arguments, &run, &workload, &keys))?;
+            // Where there are not as many keys to insert, there may be fewer.
+            modelled.check_length("--ops", operations.len() as u64 - warm)?;
+            eprintln!("workload {}", workload.name);
+            let mixed = Mixed {
+                name: workload.name.to_string(),
+                mix: workload.mix.to_string(),
+                distribution: workload.distribution.to_string(),
+                insert_order: arguments.insert_order.to_string(),
+            };
+            let tag = Tag { source: source.clone(), swept: None, workload: Some(mixed) };
+            modelled.measure(&loaded, (&operations, warm), &tag, (&mut rows, &bar))?;
+        }
     }
-    deliver(&table(&rows), &rows, run.json.as_deref())?;
-    Ok(Verdict::of(rows.iter().map(Row::wrong).sum()))
+    rows.end()
 }
 
-/// The keys that are loaded, and the operations, of which so many are to fill caches: half of them.
+/// The keys that are loaded, and the operations, of which so many are to fill caches: the same share if there are fewer.
 fn draw(
     arguments: &YcsbArgs,
+    run: &RunArgs,
     workload: &Workload,
     keys: &Arc<Vec<u64>>,
 ) -> anyhow::Result<(Arc<Vec<u64>>, Vec<Operation>, u64)> {
-    let seed = arguments.run.seed;
-    let count = usize::try_from(2 * arguments.run.lookups).context("--ops exceed this machine's memory")?;
+    let (seed, all) = (run.seed, super::options::operations(run));
+    let count = usize::try_from(all).context("--ops and --warm-up exceed this machine's memory")?;
     let expected = workload.mix.share(OperationKind::Insert) * count as f64;
     // What is drawn may be somewhat more than its share.
     let wanted = if expected > 0.0 { (expected + 6.0 * expected.sqrt() + 8.0) as u64 } else { 0 };
@@ -83,7 +89,8 @@ fn draw(
             Drawn::ReadModifyWrite(key) => operations.push(Operation::Update { key, value, reads: true }),
         }
     }
-    let warm = operations.len() as u64 / 2;
+    let share = operations.len() as f64 / count.max(1) as f64;
+    let warm = (super::options::warm_up(run) as f64 * share) as u64;
     Ok((Arc::new(growth.loaded), operations, warm))
 }
 
@@ -123,6 +130,13 @@ mod tests {
             }
         }
         assert_eq!(rows[6]["distribution"], "latest:0.99");
+        // Every other operation of F reads and then updates: of Sherman a READ, and three round trips more, or several for its lock.
+        let of_f = &rows[14];
+        assert!((&of_f["workload"], &of_f["system"]) == (&"F".into(), &"sherman".into()), "{of_f}");
+        assert_eq!(tally(of_f, "operations"), 6_000.0 - 48.0);
+        let trips = of_f["round_trips_per_operation"].as_f64().expect("a number");
+        assert!(trips > 2.4, "{of_f}");
+        assert!(of_f["mix"].is_string() && of_f["insert_order"].is_string(), "{of_f}");
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub fn program() -> std::io::Result<u128> {
 }
 
 /// Begins every such file.
-const FIRST: &str = "runs of fpcache-eval paper: ";
+const FIRST: &str = "runs of fpcache-eval ";
 
 impl fpcache_workbench::paper::Journal for Journal {
     fn made(&self, name: &str) -> Option<Runs> {

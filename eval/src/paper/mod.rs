@@ -1,6 +1,6 @@
 //! The FPCache paper's figures, beside what a model of network cards gives: `fpcache-workbench` at the command line.
 
-mod journal;
+pub mod journal;
 
 use std::path::{Path, PathBuf};
 
@@ -108,8 +108,10 @@ impl PaperArgs {
     fn journal(&self) -> anyhow::Result<Option<Journal>> {
         let Some(json) = self.json.as_deref().filter(|json| *json != Path::new("-")) else { return Ok(None) };
         let program = journal::program().context("this program, by which finished runs are known")?;
-        let of =
-            format!("{} keys, {}, seed {}, program {program:032x}", self.scale, self.nic.name, self.seed);
+        let of = format!(
+            "paper: {} keys, {}, seed {}, program {program:032x}",
+            self.scale, self.nic.name, self.seed
+        );
         let journal = Journal::open(Journal::beside(json), &of)?;
         if journal.len() > 0 {
             eprintln!("{} runs were there already", journal.len());

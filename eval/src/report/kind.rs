@@ -2,7 +2,7 @@
 
 use super::figure::Figure;
 use super::record::Record;
-use super::views::{beside, lookups, paper, parts, writes};
+use super::views::{beside, lookups, modelled, paper, parts, writes};
 
 /// A kind of rows.
 pub struct Kind {
@@ -24,7 +24,7 @@ pub struct Kind {
 }
 
 /// All kinds. What has the fields of two is of the first.
-pub const KINDS: [Kind; 11] = [
+pub const KINDS: [Kind; 12] = [
     Kind {
         title: "Workloads that read and change records",
         commands: &["ycsb … --json FILE"],
@@ -86,6 +86,20 @@ pub const KINDS: [Kind; 11] = [
         is_timed: false,
         figures: paper::claims,
         label: paper::claim_label,
+    },
+    Kind {
+        title: "Systems in a model of network cards",
+        commands: &[
+            "run --transport nic:… --json FILE",
+            "sweep --transport nic:… --json FILE",
+            "ycsb --transport nic:… --json FILE",
+        ],
+        // Of those without figures, too.
+        numbers: &["budget", "warm_up", "compute_nodes", "memory_nodes", "key_bytes", "keys"],
+        texts: &["system", "dataset", "transport", "parameters_are", "card.name"],
+        is_timed: false,
+        figures: modelled::modelled,
+        label: modelled::modelled_label,
     },
     Kind {
         title: "Entries in a cache of 100 MiB (table 2 of the FPCache paper)",

@@ -10,10 +10,11 @@ const HEADING: &str = "Cache of the compute node";
 /// What this compute node may keep, and how.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CacheArgs {
-    /// Budget for everything kept on the compute node, including models, such as 8MiB [default: all
-    /// models and no hot cache]
-    #[arg(long = "cache", value_name = "SIZE", default_value = "none", value_parser = parse_budget, help_heading = HEADING)]
-    pub budget: Budget,
+    /// Budget for everything kept on the compute node, including models, such as 8MiB, or none for all
+    /// models and no hot cache [default: none; with nic:…, where it must be a size, 100 MB for 60M keys, and
+    /// in proportion]
+    #[arg(long = "cache", value_name = "SIZE", value_parser = parse_budget, help_heading = HEADING)]
+    pub budget: Option<Budget>,
 
     /// Eviction policy: heat, frequency or lru [default: heat]
     #[arg(long, help_heading = HEADING)]
@@ -33,7 +34,7 @@ pub struct CacheArgs {
 }
 
 /// A budget in bytes, or none.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget(pub Option<u64>);
 
 impl CacheArgs {
@@ -50,16 +51,21 @@ impl CacheArgs {
         ];
         for (option, given) in given {
             ensure!(
-                !given || self.budget.0.is_some(),
+                !given || self.budget().is_some(),
                 "{option} is about the hot cache, and there is none: add --cache with a size, such as --cache 8MiB"
             );
         }
         Ok(())
     }
 
+    /// The budget in bytes, if there is one.
+    pub fn budget(&self) -> Option<u64> {
+        self.budget.and_then(|Budget(bytes)| bytes)
+    }
+
     /// The cache settings, if any.
     pub fn config(&self) -> Option<CacheConfig> {
-        let budget = self.budget.0?;
+        let budget = self.budget()?;
         Some(CacheConfig {
             policy: self.policy.unwrap_or_default(),
             variant: self.variant.unwrap_or_default(),
@@ -97,7 +103,7 @@ mod tests {
     #[test]
     fn a_cache_has_the_defaults_of_its_options() {
         assert_eq!(CacheArgs::default().config(), None);
-        let arguments = CacheArgs { budget: Budget(Some(9)), ..CacheArgs::default() };
+        let arguments = CacheArgs { budget: Some(Budget(Some(9))), ..CacheArgs::default() };
         assert_eq!(arguments.config(), Some(CacheConfig::of(9)));
     }
 }

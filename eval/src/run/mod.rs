@@ -3,6 +3,7 @@
 pub mod cache;
 pub mod host;
 pub mod measure;
+pub mod model;
 pub mod options;
 pub mod passes;
 pub mod report;

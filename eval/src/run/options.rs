@@ -21,6 +21,7 @@ use crate::machine::{Calibration, Machine};
 use crate::node::{NodeOptions, capacity_for};
 use crate::progress::Bar;
 use crate::run::cache::CacheArgs;
+use crate::run::model::ModelArgs;
 use crate::run::passes::{self, Passes};
 use crate::run::setting::Setting;
 use crate::run::store::StoreArgs;
@@ -95,7 +96,7 @@ pub struct RunArgs {
     pub negative: f64,
 
     /// Half-width of the models' windows, in slots
-    #[arg(long, default_value_t = 32, conflicts_with = "url")]
+    #[arg(long, default_value_t = Self::EPSILON, conflicts_with = "url")]
     pub epsilon: u32,
 
     /// Bits of a fingerprint: 8, 16, 32 or 64, auto for the fewest that suit epsilon and records, or
@@ -185,6 +186,10 @@ pub struct RunArgs {
     #[command(flatten)]
     pub cache: CacheArgs,
 
+    /// What is of modelled network cards alone.
+    #[command(flatten)]
+    pub model: ModelArgs,
+
     /// Throughput passes per system, interleaved; the median counts
     #[arg(long, default_value_t = Self::ROUNDS, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub rounds: u32,
@@ -205,6 +210,8 @@ pub struct RunArgs {
 impl RunArgs {
     /// Passes without `--rounds`.
     pub const ROUNDS: u32 = 3;
+    /// Half-width without `--epsilon`.
+    pub const EPSILON: u32 = 32;
 
     /// The options that these words give, as they would stand after `run` on a command line.
     ///
@@ -293,7 +300,7 @@ impl RunArgs {
     /// Parts of a pass each that the stream has.
     pub fn parts(&self) -> usize {
         let lookups = usize::try_from(self.lookups).unwrap_or(usize::MAX);
-        passes::parts(self.cache.budget.0.is_some(), self.rounds as usize, lookups)
+        passes::parts(self.cache.budget().is_some(), self.rounds as usize, lookups)
     }
 
     /// The parameters of a table with keys of these lengths, if it is loaded here.

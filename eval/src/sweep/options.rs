@@ -22,7 +22,9 @@ pub const EXAMPLES: &str = "Examples:
 
 The folder of --out gets results.json (rows as those of run), results.csv and plot.svg, anew after every point. The same \
 command goes on where it was interrupted; more --values add points. Values are measured one after the other, the lines \
-and systems of one value take turns. In the model of network cards (nic:…, and --over nic) there is no folder: --json has the rows.
+and systems of one value take turns. In the model of network cards (nic:…, and --over nic) the folder of \
+--out, or the file of --json, gets a row for each system of each value as it is made, and without either there is the table alone; a \
+system that cannot be set up has a row that says why.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the sweep failed.";
 
@@ -49,7 +51,7 @@ pub struct SweepArgs {
     #[arg(long, value_delimiter = ',', conflicts_with = "policy", help_heading = "Sweep")]
     pub policies: Vec<Policy>,
 
-    /// Folder for results and plot [default: target/sweep-DATASET-SETTING]
+    /// Folder for results and plot [default: target/sweep-DATASET-SETTING; with nic:… none]
     #[arg(long, value_name = "FOLDER", help_heading = "Sweep")]
     pub out: Option<PathBuf>,
 
@@ -127,7 +129,7 @@ impl SweepArgs {
             has_fpcache || self.lines().len() == 1,
             "--plans, --variants and --policies are lines of fpcache: add it with --system"
         );
-        let has_cache = self.over == Over::Cache || self.run.cache.budget.0.is_some();
+        let has_cache = self.over == Over::Cache || self.run.cache.budget().is_some();
         ensure!(
             has_cache || (self.variants.is_empty() && self.policies.is_empty()),
             "--variants and --policies are about the hot cache, and there is none: add --cache with a size, or sweep \
@@ -226,7 +228,7 @@ impl SweepArgs {
             ("url", optional(run.url.as_ref())),
             ("threads", run.threads.to_string()),
             ("seed", run.seed.to_string()),
-            ("cache", optional(run.cache.budget.0)),
+            ("cache", optional(run.cache.budget())),
             ("variant", variants),
             ("policy", policies),
             ("on-conflict", optional(run.cache.on_conflict)),
@@ -265,7 +267,7 @@ mod tests {
         let arguments = parse("--dataset ipv4 --over cache --values 8MiB,1MiB,1024KiB").unwrap();
         let points = arguments.points().unwrap();
         assert_eq!(points.iter().map(|point| point.value).collect::<Vec<_>>(), [1048576.0, 8388608.0]);
-        assert_eq!(points[1].run.cache.budget.0, Some(8 << 20));
+        assert_eq!(points[1].run.cache.budget(), Some(8 << 20));
         assert_eq!(arguments.lines(), [Line::default()]);
         assert_eq!(arguments.folder().to_str(), Some("target/sweep-ipv4-cache"));
         assert_eq!(arguments.run.distinct_systems(), [SystemName::Fpcache]);

@@ -141,7 +141,7 @@ impl Over {
             Self::Cache => {
                 let budget = parse_budget(text).map_err(|error| anyhow!(error))?;
                 let bytes = budget.0.context("a sweep needs sizes: write one above 0, such as 8MiB")?;
-                run.cache.budget = budget;
+                run.cache.budget = Some(budget);
                 Ok(bytes as f64)
             }
             Self::Epsilon => {

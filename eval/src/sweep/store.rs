@@ -224,7 +224,7 @@ fn beside(path: &Path) -> anyhow::Result<PathBuf> {
 
 /// Puts `bytes` into a file in one step: whoever reads it, now or after an interruption, sees the
 /// old or the new.
-fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let beside = beside(path)?;
     let write = || {
         let mut file = File::create(&beside)?;
@@ -244,11 +244,14 @@ fn can_replace(path: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// The rows as a table with one column per field, those of inner objects as `machine.cpu`; lists
-/// stand as JSON.
-fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<String> {
-    let mut text = String::new();
-    for (at, row) in rows.iter().enumerate() {
+/// The rows as a table with one column for each field that one of them has, those of inner objects as
+/// `machine.cpu`; lists stand as JSON.
+pub(crate) fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<String> {
+    if rows.is_empty() {
+        return Ok(String::new());
+    }
+    let (mut names, mut lines): (Vec<String>, Vec<Vec<(String, Value)>>) = (Vec::new(), Vec::new());
+    for row in rows {
         let Fields(fields) = serde_json::from_str(&serde_json::to_string(row)?)?;
         let mut cells = Vec::new();
         for (name, value) in fields {
@@ -259,10 +262,23 @@ fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<String> {
                 value => cells.push((name, value)),
             }
         }
-        if at == 0 {
-            push_line(&mut text, cells.iter().map(|(name, _)| name.clone()));
+        // Most rows have the same ones.
+        for (at, (name, _)) in cells.iter().enumerate() {
+            if names.get(at) != Some(name) && !names.contains(name) {
+                names.push(name.clone());
+            }
         }
-        push_line(&mut text, cells.iter().map(|(_, value)| cell(value)));
+        lines.push(cells);
+    }
+    let mut text = String::new();
+    push_line(&mut text, names.iter().cloned());
+    for cells in lines {
+        let of = |(at, name): (usize, &String)| {
+            let same = cells.get(at).filter(|(of, _)| of == name);
+            same.or_else(|| cells.iter().find(|(of, _)| of == name))
+                .map_or_else(String::new, |(_, value)| cell(value))
+        };
+        push_line(&mut text, names.iter().enumerate().map(of));
     }
     Ok(text)
 }

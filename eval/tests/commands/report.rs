@@ -39,7 +39,14 @@ fn samples() -> tempfile::TempDir {
         make(folder.path(), &options);
     }
     #[cfg(feature = "workbench")]
-    make(folder.path(), "paper --figure 6 --scale 10K --json paper.json");
+    for options in [
+        "paper --figure 6 --scale 10K --json paper.json",
+        "run --transport nic:cx6-100g --dataset uniform:5K --lookups 2K --clients 48 --system fpcache,smart --seeds 2 --json cards.json",
+        "sweep --transport nic:cx6-100g --dataset uniform:5K --lookups 2K --clients 48 --over cache --values 50KB,1MB --json cards-cache.json",
+        "ycsb --transport nic:cx6-100g --dataset uniform:5K --ops 2K --clients 48 --workload A,F --json cards-ycsb.json",
+    ] {
+        make(folder.path(), options);
+    }
     folder
 }
 

@@ -2,6 +2,7 @@
 
 pub mod beside;
 pub mod lookups;
+pub mod modelled;
 pub mod paper;
 pub mod parts;
 pub mod writes;

@@ -13,7 +13,8 @@ pub fn claim_label(row: &Record, _: &[Record]) -> String {
     format!("{}: {} over {}, {}{bound}", text("figure"), text("this"), text("that"), text("measure"))
 }
 
-const MEASURES: [Measure; 6] = [
+/// What every run in the model has; `scale` is the number of keys.
+pub(super) const MEASURES: [Measure; 6] = [
     Measure::new("Throughput in the model", "operations per second", Unit::Count, |run| {
         run.number("per_second")
     }),
@@ -65,7 +66,7 @@ pub fn claims(rows: &[Record]) -> Vec<Figure> {
 }
 
 /// Percentiles over load, one line for each.
-fn latencies(runs: &[Record]) -> Vec<Figure> {
+pub(super) fn latencies(runs: &[Record]) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (at, percentile) in [(0, "Median"), (2, "99th percentile")] {
         let mut series: Vec<Series> = Vec::new();

@@ -23,6 +23,7 @@ impl RunArgs {
             self.clients.is_none(),
             "--clients are those of modelled network cards: use --threads, or add --transport nic:cx6-100g"
         );
+        self.model.refuse()?;
         if let Some(modelled) = self.systems.iter().find(|system| system.is_modelled()) {
             anyhow::bail!(
                 "{} runs only in a model of network cards: add --transport nic:cx6-100g, or omit it",
@@ -59,7 +60,7 @@ impl RunArgs {
             "jakiro needs a second process: omit --transport local"
         );
         ensure!(
-            self.cache.budget.0.is_none() || self.systems.contains(&SystemName::Fpcache),
+            self.cache.budget().is_none() || self.systems.contains(&SystemName::Fpcache),
             "--cache is a budget of fpcache, which is not among the systems: add it with --system"
         );
         Ok(())

@@ -7,7 +7,7 @@
 use super::Picos;
 
 /// A card, the network between two of them, and what a thread pays to use it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct NicSpec {
     /// What options and reports call it.
     pub name: &'static str,
@@ -47,7 +47,8 @@ impl NicSpec {
     pub const CX6_100G: Self = Self {
         name: "cx6-100g",
         link_bits: 100e9,
-        // Fitted: ROLEX at 11.3 Mops/s of about 900 B in the DMTree artifact's workload C is 82 Gb/s.
+        // Assumed. ROLEX's 11.3 Mops/s of about 900 B in the DMTree artifact's workload C are 82 Gb/s, but three READs each, which the
+        // link with headers binds before; Sherman's row there is 91 Gb/s.
         payload_bits: 82e9,
         mtu: 1024,
         packet_overhead: ROCE_OVERHEAD,

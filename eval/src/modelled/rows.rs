@@ -1,0 +1,118 @@
+//! Rows as they are made: written after each one, merged over seeds, and kept for a command that is interrupted.
+
+use std::fmt::Debug;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use fpcache_workbench::BuildError;
+use fpcache_workbench::experiment::Run;
+use fpcache_workbench::paper::Journal as _;
+use xxhash_rust::xxh3::xxh3_128;
+
+use super::row::{Row, table};
+use crate::made::Recorded;
+use crate::paper::journal::{self, Journal};
+use crate::run::options::RunArgs;
+use crate::run::report::{check_json, deliver};
+use crate::sweep::store::{csv, replace};
+use crate::verdict::Verdict;
+
+/// The rows of a command so far.
+pub struct Rows {
+    json: Option<PathBuf>,
+    csv: Option<PathBuf>,
+    journal: Option<Journal>,
+    /// Those of one system in one setting, a row for each seed.
+    of: Vec<Vec<Row>>,
+}
+
+impl Rows {
+    /// None so far of a command with these options, which go to the file of `--json`, or with a folder of `--out` there, as JSON and CSV.
+    ///
+    /// # Errors
+    /// If they could not be written.
+    pub fn new(
+        command: &str,
+        arguments: &RunArgs,
+        options: &impl Debug,
+        out: Option<&Path>,
+    ) -> anyhow::Result<Self> {
+        if let Some(folder) = out {
+            fs::create_dir_all(folder)
+                .with_context(|| format!("--out {}: the folder cannot be made", folder.display()))?;
+        }
+        let json = arguments.json.clone().or_else(|| out.map(|folder| folder.join("results.json")));
+        check_json(json.as_deref())?;
+        let journal = match json.as_deref().filter(|json| *json != Path::new("-")) {
+            Some(json) => {
+                let program = journal::program().context("this program, by which finished runs are known")?;
+                let options = xxh3_128(format!("{options:?}").as_bytes());
+                let of = format!("{command}: options {options:032x}, program {program:032x}");
+                Some(Journal::open(Journal::beside(json), &of)?)
+            }
+            None => None,
+        };
+        if let Some(there) = journal.as_ref().map(Journal::len).filter(|there| *there > 0) {
+            eprintln!("{there} runs were there already");
+        }
+        Ok(Self { json, csv: out.map(|folder| folder.join("results.csv")), journal, of: Vec::new() })
+    }
+
+    /// What a run of this name gave before an interruption, or what is made of it now.
+    pub fn once(
+        &self,
+        name: &str,
+        make: impl FnOnce() -> Result<Run, BuildError>,
+    ) -> Result<Run, BuildError> {
+        let made = self.journal.as_ref().and_then(|journal| journal.made(name));
+        if let Some(run) = made.and_then(|mut runs| runs.pop()) {
+            return run;
+        }
+        let run = make();
+        if let Some(journal) = &self.journal {
+            journal.keep(name, std::slice::from_ref(&run));
+        }
+        run
+    }
+
+    /// Adds a row, and writes all there are.
+    ///
+    /// # Errors
+    /// If they cannot be written.
+    pub fn add(&mut self, row: Row) -> anyhow::Result<()> {
+        match self.of.iter_mut().find(|rows| rows.first().is_some_and(|first| first.is_of(&row))) {
+            Some(rows) => rows.push(row),
+            None => self.of.push(vec![row]),
+        }
+        let rows = Recorded::now(self.merged());
+        if let Some(json) = self.json.as_deref().filter(|json| *json != Path::new("-")) {
+            let mut bytes = serde_json::to_vec_pretty(&rows)?;
+            bytes.push(b'\n');
+            replace(json, &bytes)?;
+        }
+        self.csv.as_deref().map_or(Ok(()), |path| replace(path, csv(&rows)?.as_bytes()))
+    }
+
+    fn merged(&self) -> Vec<Row> {
+        self.of.iter().filter_map(|rows| Row::merged(rows)).collect()
+    }
+
+    /// Hands all of them over.
+    ///
+    /// # Errors
+    /// If some have no figures; after that.
+    pub fn end(self) -> anyhow::Result<Verdict> {
+        let rows = self.merged();
+        deliver(&table(&rows), &rows, self.json.as_deref())?;
+        if let Some(csv) = &self.csv {
+            eprintln!("and to {}", csv.display());
+        }
+        self.journal.map_or(Ok(()), Journal::finish)?;
+        let failed: Vec<String> = rows.iter().filter_map(Row::failure).collect();
+        if let Some(first) = failed.first() {
+            bail!("{} of {} rows lack figures, the first: {first}", failed.len(), rows.len());
+        }
+        Ok(Verdict::of(self.of.iter().flatten().map(Row::wrong).sum()))
+    }
+}
