@@ -1,10 +1,14 @@
-//! Tells the program which commit it was built from, where that is known.
+//! Tells the program which commit it was built from, where that is known, and that it was changed since, where it was.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
+    // What is not committed is found anew with every change of the code.
+    for path in SOURCES.iter().filter(|path| Path::new(path).exists()) {
+        println!("cargo:rerun-if-changed={path}");
+    }
     // Both files are there in an ordinary clone and change with every commit and checkout. A path that does not exist
     // would have the program built anew each time.
     for name in ["HEAD", "logs/HEAD"] {
@@ -14,8 +18,18 @@ fn main() {
     }
     let mut version = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
     if let Some(commit) = git(&["rev-parse", "HEAD"]) {
-        println!("cargo:rustc-env=FPCACHE_COMMIT={commit}");
-        version += &format!(" ({})", commit.get(..12).unwrap_or(&commit));
+        let changed = git(&[
+            "--no-optional-locks",
+            "status",
+            "--porcelain",
+            "--",
+            ":(top)*.rs",
+            ":(top)*.toml",
+            ":(top)Cargo.lock",
+        ]);
+        let mark = changed.map_or("", |_| "-dirty");
+        println!("cargo:rustc-env=FPCACHE_COMMIT={commit}{mark}");
+        version += &format!(" ({}{mark})", commit.get(..12).unwrap_or(&commit));
     }
     let rustc = std::env::var_os("RUSTC").and_then(|rustc| output(Command::new(rustc).arg("--version")));
     if let Some(rustc) = rustc {
@@ -24,6 +38,20 @@ fn main() {
     // What `--version` says.
     println!("cargo:rustc-env=FPCACHE_VERSION={version}");
 }
+
+/// The code that the program is built of.
+const SOURCES: [&str; 10] = [
+    "Cargo.toml",
+    "src",
+    "workbench",
+    "../Cargo.lock",
+    "../client",
+    "../datasets/src",
+    "../fabric/src",
+    "../fpcache/src",
+    "../index/src",
+    "../memserver/src",
+];
 
 /// What git answers; nothing without git or outside a clone.
 fn git(arguments: &[&str]) -> Option<String> {
