@@ -148,6 +148,9 @@ pub struct Row {
     pub ops_per_s_min: f64,
     /// The fastest pass.
     pub ops_per_s_max: f64,
+    /// Every pass, in order; empty in files of releases that did not say.
+    #[serde(default)]
+    pub ops_per_s_passes: Vec<f64>,
     /// Allocations per lookup in the median pass.
     pub allocations_per_op: f64,
     /// What the latencies are of: `get` or `multi_get of N`.
@@ -320,6 +323,7 @@ impl Row {
         }
         self.ops_per_s_min = rates().reduce(f64::min).unwrap_or_default();
         self.ops_per_s_max = rates().reduce(f64::max).unwrap_or_default();
+        self.ops_per_s_passes = rates().collect();
         let hits: Option<u64> = passes.iter().map(|pass| pass.hits).sum();
         self.hit_rate = hits.map(|hits| hits as f64 / (lookups * passes.len()).max(1) as f64);
     }

@@ -221,6 +221,7 @@ fn run_row<K: DataKeys>(
     row.ops_per_s = middle.ops_per_s;
     row.ops_per_s_min = rates().reduce(f64::min).unwrap_or_default();
     row.ops_per_s_max = rates().reduce(f64::max).unwrap_or_default();
+    row.ops_per_s_passes = rates().collect();
     row.allocations_per_op = middle.allocations as f64 / middle.operations.max(1) as f64;
     let more = around.dataset.len() as f64 / around.loaded.max(1) as f64;
     row.process_bytes_per_key *= more;

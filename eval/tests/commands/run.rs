@@ -66,6 +66,7 @@ const FIELDS: &[&str] = &[
     "ops_per_s",
     "ops_per_s_min",
     "ops_per_s_max",
+    "ops_per_s_passes",
     "latency_of",
     "p50_ns",
     "p95_ns",
@@ -167,6 +168,9 @@ fn every_field_is_there_and_applies_where_it_should() {
         assert!(number(row, "p50_ns") <= number(row, "p9999_ns"));
         assert!(number(row, "ops_per_s_min") <= number(row, "ops_per_s"));
         assert!(number(row, "ops_per_s") <= number(row, "ops_per_s_max"));
+        let passes = row["ops_per_s_passes"].as_array().expect("passes");
+        assert_eq!(Some(passes.len() as u64), row["rounds"].as_u64(), "{row}");
+        assert!(passes.contains(&row["ops_per_s"]), "{row}");
         assert!(number(&row["calibration"], "random_read_ns") > 0.0);
         assert!(number(&row["machine"], "cores") >= 1.0);
     }
