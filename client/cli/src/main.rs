@@ -181,3 +181,22 @@ fn carry_out<K: Keys>(
         | Command::Token(_) => Ok(Outcome::Done),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Error;
+    use fpcache_client::{ClientError, FabricError};
+
+    use super::causes;
+
+    #[test]
+    fn what_an_error_of_the_client_says_of_its_cause_is_said_once() {
+        let refused = FabricError::os("opening a socket", io::Error::other("no more of them"));
+        let away = ClientError::NodeAway { node: "tcp://node-1:7400".into(), source: refused };
+        let line = causes::in_one_line(Error::from(away).chain());
+        assert_eq!(line.matches("no more of them").count(), 1, "{line}");
+        assert!(line.contains("tcp://node-1:7400") && line.contains("opening a socket"), "{line}");
+    }
+}
