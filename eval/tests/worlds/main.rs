@@ -142,6 +142,12 @@ fn draw_without_queues(seed: u64, durability: Option<Durability>) -> Play {
     Play { bytes, node, keys, parts }
 }
 
+/// Whether `count` of `all` is what a chance of `share` each gives: within four standard deviations, however many there are.
+fn is_drawn_as(share: f64, count: u64, all: u64) -> bool {
+    let mean = share * all as f64;
+    (count as f64 - mean).abs() <= 4.0 * (mean * (1.0 - share)).sqrt()
+}
+
 /// Draws how a world's memory node keeps what it acknowledges.
 type Keeps = fn(&mut Random) -> Option<Durability>;
 
@@ -171,7 +177,7 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
         assert!(2 * tally.absent_by_groups > tally.worlds, "one READ of a group shows absence: {tally:?}");
         assert!(tally.by_node > 4 * tally.answering && tally.answering > tally.worlds / 6, "{tally:?}");
         assert!(tally.lives.wrapped > tally.worlds / 10, "versions wrap around: {tally:?}");
-        assert!((tally.worlds / 6..tally.worlds / 2).contains(&tally.of_bytes), "{tally:?}");
+        assert!(is_drawn_as(1.0 / 3.0, tally.of_bytes, tally.worlds), "a third has byte strings: {tally:?}");
     }
 }
 
@@ -229,8 +235,8 @@ fn neighbours_are_of_one_instant_whatever_memory_and_network_do() {
 
 #[test]
 fn whatever_memory_and_network_do_all_answers_have_an_order() {
-    run("weather", 0..50, Faults::WEATHER, |_| None);
-    run("storm over clients", 1_000_000..1_000_050, STORM_OVER_CLIENTS, |_| None);
+    run("weather", 0..100, Faults::WEATHER, |_| None);
+    run("storm over clients", 1_000_000..1_000_100, STORM_OVER_CLIENTS, |_| None);
 }
 
 /// Every process goes on while its writes are under way, over connections and identities of their
