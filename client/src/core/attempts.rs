@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::ReadError;
+use fpcache::read::{Operation, ReadError, advance};
 use fpcache::table::Table;
 use fpcache_fabric::Endpoint;
 
@@ -20,6 +20,22 @@ pub(super) struct GotOn(bool);
 impl GotOn {
     pub(super) fn note(&mut self, got_on: bool) {
         self.0 |= got_on;
+    }
+}
+
+/// Runs an operation that may take longer than its call's deadline as long as it gets on: each
+/// round trip has all of the time.
+pub(super) fn drive_as_it_gets_on<E: Endpoint, O: Operation>(
+    endpoint: &mut E,
+    operation: &mut O,
+    within: Duration,
+) -> Result<(), ReadError> {
+    loop {
+        endpoint.set_patience(within);
+        if !advance(endpoint, operation)? {
+            return Ok(());
+        }
+        endpoint.run(operation.batch())?;
     }
 }
 

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{
-    Cost, NearestScratch, Neighbour, Scan, ScanBack, ScanScratch, Side, drive, find_nearest, find_nearest_to,
+    Cost, NearestScratch, Neighbour, Scan, ScanBack, ScanScratch, Side, find_nearest, find_nearest_to,
 };
 use fpcache::table::Table;
 
+use super::attempts::drive_as_it_gets_on;
 use super::{Connector, Core, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -96,7 +97,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             while let Some(to) = next.take() {
                 let bound = to.as_ref().map(Borrow::borrow);
                 let mut scan = ScanBack::new(table.view(), &mut buffers.scan, bound, from, left);
-                let ended = drive(&mut buffers.endpoint, &mut scan);
+                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, within);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 (next, left) = (scan.uncovered(), left - scan.records().len());
                 got_on.note(next.as_ref() != Some(&to));
@@ -119,7 +120,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let counted = self.by_parts(held, within, |buffers, table, got_on| {
             while let Some(next) = from.take() {
                 let mut scan = scan_of_keys(table, &mut buffers.scan, (next.borrow(), end));
-                let ended = drive(&mut buffers.endpoint, &mut scan);
+                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, within);
                 count += scan.records().len() as u64;
                 from = next_to_count(&scan);
                 got_on.note(from.as_ref() != Some(&next));

@@ -6,11 +6,12 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
 use fpcache::read::{
-    Cost, LookupScratch, Outcome, Outcomes, Scan, Wanted, WordAnswer, contains, drive, look_up, look_up_all,
+    Cost, LookupScratch, Outcome, Outcomes, Scan, Wanted, WordAnswer, contains, look_up, look_up_all,
     look_up_word,
 };
 use fpcache::table::Table;
 
+use super::attempts::drive_as_it_gets_on;
 use super::{Connector, Core, EndpointOf, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -145,7 +146,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 if let Some(end) = end {
                     scan = scan.until(end);
                 }
-                let ended = drive(&mut buffers.endpoint, &mut scan);
+                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, within);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 (from, left) = (scan.uncovered().map(ToOwned::to_owned), left - scan.records().len());
                 got_on.note(from.as_ref() != Some(&next));

@@ -369,6 +369,31 @@ fn a_lookup_over_a_memory_node_that_is_silent_ends_at_its_deadline() {
 }
 
 #[test]
+fn scans_and_counts_over_sockets_take_longer_than_the_deadline_as_long_as_they_get_on() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let config = ClientConfig::default().with_table("t".parse().unwrap());
+    let loader = TableClient::<U64Keys>::connect_with(node.url(), config.clone()).unwrap();
+    let parameters = <U64Keys as TestKeys>::parameters_of(Some(64));
+    let keys = 20_000;
+    load(&loader, parameters, 0..keys, 1).unwrap();
+    let far = slow(node.url(), Duration::from_millis(10));
+    let client = TableClient::<U64Keys>::connect_with(&far, config).unwrap();
+    assert!(client.get(7).unwrap().is_some());
+    let limit = Duration::from_millis(250);
+    let hurried = client.with_deadline(limit);
+    let timed = |what: &str, read: &dyn Fn() -> usize| {
+        let began = Instant::now();
+        assert_eq!(read(), keys as usize, "{what}");
+        assert!(began.elapsed() > limit, "{what} was too short to show anything: {:?}", began.elapsed());
+    };
+    timed("count", &|| hurried.count_from(0).unwrap() as usize);
+    timed("scan", &|| hurried.scan(0, usize::MAX).unwrap().len());
+    timed("scan back", &|| hurried.scan_back(u64::MAX, usize::MAX).unwrap().len());
+    assert_eq!(client.counters().reconnects, 0);
+}
+
+#[test]
 fn what_is_not_there_is_told_over_sockets_too() {
     let node = Node::start();
     node.make::<ByteKeys>("words");

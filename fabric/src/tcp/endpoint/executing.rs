@@ -1,7 +1,7 @@
 //! Batches that are executed while their caller waits: over the socket, or by a card.
 
 use super::checks::is_short;
-use super::{TcpEndpoint, left};
+use super::{TcpEndpoint, answers_too_late, left};
 use crate::endpoint::{Endpoint, WordRead};
 use crate::error::FabricError;
 use crate::tcp::by_card::ByCard;
@@ -10,6 +10,10 @@ use crate::verbs::{Batch, Landing, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, RemoteAdd
 impl TcpEndpoint {
     /// Runs a batch without counting it.
     pub(super) fn execute(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
+        if self.is_late() {
+            // Nothing is under way for this call: the socket stays.
+            return Err(answers_too_late());
+        }
         if let Some(outcome) = self.execute_by_card(batch) {
             return outcome;
         }

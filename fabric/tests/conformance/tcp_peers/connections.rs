@@ -121,6 +121,20 @@ fn a_call_ends_with_its_time_however_much_of_its_answer_keeps_coming() {
 }
 
 #[test]
+fn what_begins_too_late_is_not_sent_and_costs_no_socket() {
+    let node = Node::start(ListenOptions::default());
+    let connection = connect(&node.address, ConnectOptions::default()).unwrap();
+    let (mut endpoint, mut words) = (connection.endpoint(), [0; 8]);
+    endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap();
+    endpoint.set_patience(Duration::ZERO);
+    let error = endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap_err();
+    assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+    assert!(endpoint.socket().is_some(), "the socket was left");
+    endpoint.set_patience(Duration::from_secs(5));
+    endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap();
+}
+
+#[test]
 fn there_are_so_many_connections_and_no_more() {
     let node =
         Node::start(ListenOptions { max_connections: 3, greeting_time: Duration::from_secs(9), ..short() });
