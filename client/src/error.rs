@@ -146,6 +146,19 @@ pub enum ClientError {
         /// Which memory node, of a table over several.
         node: Option<String>,
     },
+    /// The write needs the record's segment replaced, which has a record that is damaged in memory;
+    /// nothing was changed.
+    #[error(
+        "the memory node{} could not make room for key {key}, because a record beside it is damaged in memory: its standard \
+         error names that one, and what to do",
+        .node.as_ref().map_or(String::new(), |node| format!(" {node}"))
+    )]
+    Damaged {
+        /// The key that was to be written.
+        key: String,
+        /// Which memory node, of a table over several.
+        node: Option<String>,
+    },
     /// One of a table's memory nodes does not answer, or cannot be reached.
     #[error("{}", away(.node, .source))]
     NodeAway {
@@ -284,7 +297,7 @@ impl ClientError {
             Self::Fabric(error) => of_fabric(error),
             Self::Deadline { .. } | Self::Emptied => ErrorKind::Retry,
             Self::OutcomeUnknown { .. } => ErrorKind::Unknown,
-            Self::NoRoom { .. } | Self::NotDurable { .. } => ErrorKind::Setup,
+            Self::NoRoom { .. } | Self::NotDurable { .. } | Self::Damaged { .. } => ErrorKind::Setup,
         }
     }
 
@@ -306,6 +319,7 @@ impl ClientError {
             }
             Self::NoRoom { key, node: None } => Self::NoRoom { key, node: named() },
             Self::NotDurable { key, node: None } => Self::NotDurable { key, node: named() },
+            Self::Damaged { key, node: None } => Self::Damaged { key, node: named() },
             Self::OutcomeUnknown { why } if !why.starts_with(node) => {
                 Self::OutcomeUnknown { why: format!("{node}: {why}") }
             }

@@ -79,6 +79,8 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) redone: Lsn,
     /// When to try again to write a snapshot that failed.
     pub(crate) retry_at: Option<Instant>,
+    /// When it was last told what is wrong with the table.
+    pub(crate) told_at: Option<Instant>,
     /// How it ended that the records of a load were brought to the disk, for the client that waits
     /// for it.
     pub(crate) durable: Option<Result<(), String>>,
@@ -166,6 +168,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             uploads: Uploads::default(),
             snapshotting: None,
             has_snapshot: false,
+            told_at: None,
             redone: 0,
             retry_at: None,
             durable: None,

@@ -72,6 +72,7 @@ fn made<K: Keys>(key: &K::Key, reply: &WriteReply) -> Result<bool, ClientError> 
     match reply.status {
         WriteStatus::NoRoom => Err(ClientError::NoRoom { key: key(), node: None }),
         WriteStatus::NotDurable => Err(ClientError::NotDurable { key: key(), node: None }),
+        WriteStatus::Damaged => Err(ClientError::Damaged { key: key(), node: None }),
         status => Ok(status == WriteStatus::Done),
     }
 }

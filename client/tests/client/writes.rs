@@ -213,6 +213,7 @@ fn refusals_are_typed_and_name_the_remedy<K: TestKeys>() {
     for (act, kind, part) in [
         (Act::Say(WriteStatus::NoRoom), ErrorKind::Setup, "--capacity"),
         (Act::Say(WriteStatus::NotDurable), ErrorKind::Setup, "--data-dir"),
+        (Act::Say(WriteStatus::Damaged), ErrorKind::Setup, "damaged"),
         (Act::Refuse(ErrorCode::NoTable), ErrorKind::Retry, "as the test has it"),
         // What was written down may be done later.
         (Act::Refuse(ErrorCode::NotDurable), ErrorKind::Unknown, "as the test has it"),

@@ -169,6 +169,10 @@ impl<K: DataKeys> Session for ClientSession<'_, K> {
                 reply.status != WriteStatus::NotDurable,
                 "the memory node could not write its log: see what it says, and whether the disk is full"
             );
+            ensure!(
+                reply.status != WriteStatus::Damaged,
+                "a record is damaged in the memory node's memory: see what it says"
+            );
             refused += u64::from(reply.status != WriteStatus::Done);
         }
         Ok(refused)

@@ -371,6 +371,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
                         WriteStatus::Absent => Outcome::Absent,
                         WriteStatus::Differs => Outcome::Differs,
                         WriteStatus::NoRoom | WriteStatus::NotDurable => Outcome::Refused,
+                        WriteStatus::Damaged => panic!("nothing is damaged"),
                     };
                     found_room &= outcome != Outcome::Refused;
                     lock(&self.log).returned(open, outcome, None);

@@ -28,6 +28,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Flights<K, C> {
                 WriteStatus::Absent => Outcome::Absent,
                 WriteStatus::Differs => Outcome::Differs,
                 WriteStatus::NoRoom | WriteStatus::NotDurable => Outcome::Refused,
+                WriteStatus::Damaged => panic!("nothing is damaged"),
             },
             Err(error) => failed(&error),
         };

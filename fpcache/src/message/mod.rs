@@ -335,7 +335,7 @@ mod tests {
             request.encode::<U64Keys>(CREATION, &mut bytes);
             bytes
         };
-        let head = |operation: u8| [operation, 0, 7, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        let head = |operation: u8| [operation, 0, 8, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(encoded(Request::Stats), head(1));
         assert_eq!(encoded(Request::Sockets), head(14));
         let chunk = Request::LoadChunk(9, Chunk { first: 3, count: 2, records: b"abc" });

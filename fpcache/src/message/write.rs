@@ -243,11 +243,20 @@ pub enum WriteStatus {
     NoRoom,
     /// Not done: it could not be written to the log.
     NotDurable,
+    /// Not done: the segment needs another one, and has a record that is damaged in memory.
+    Damaged,
 }
 
 impl WriteStatus {
-    const ALL: [Self; 6] =
-        [Self::Done, Self::Exists, Self::Absent, Self::Differs, Self::NoRoom, Self::NotDurable];
+    const ALL: [Self; 7] = [
+        Self::Done,
+        Self::Exists,
+        Self::Absent,
+        Self::Differs,
+        Self::NoRoom,
+        Self::NotDurable,
+        Self::Damaged,
+    ];
 }
 
 /// What the memory node says about one operation.
@@ -297,7 +306,7 @@ mod tests {
                 assert_eq!(WriteReply::decode(&reply.encode()), Some(reply));
             }
         }
-        assert_eq!(WriteReply::decode(&[6; 16]), None);
+        assert_eq!(WriteReply::decode(&[7; 16]), None);
         assert_eq!(WriteReply::decode(&[0; 15]), None);
     }
 

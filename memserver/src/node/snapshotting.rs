@@ -16,7 +16,7 @@ use crate::durability::{SnapshotError, SnapshotInfo};
 use crate::node::parked::cost;
 use crate::node::under_way::Snapshotting;
 use crate::node::{MemoryNode, NodeState};
-use crate::table::error::TableError;
+use crate::table::error::{DamagedRecord, TableError};
 use crate::wal::Wal;
 use crate::wal::background::SnapshotStart;
 
@@ -25,6 +25,9 @@ const BLOCK_BYTES: usize = 256 << 10;
 
 /// How long to wait after a snapshot that failed.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// How much longer after one that a damaged record ended.
+const RETRY_DAMAGED_AFTER: Duration = Duration::from_secs(60);
 
 /// How long to wait for a disk that has not got so far.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
@@ -88,9 +91,20 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Ok(Step::Ended(outcome));
         }
         if taking.records.len() < BLOCK_BYTES && table.is_taking() {
-            if let Err(error) = table.take_records(superblock, BLOCK_BYTES, &mut taking.records) {
-                // Without these records it must not count.
+            let has_snapshot = self.has_snapshot;
+            let leaves_out = |damaged: DamagedRecord| {
+                if has_snapshot {
+                    // The disk has it whole: a snapshot without it must not take the place of that.
+                    return Err(damaged.into());
+                }
+                // Nothing written from now on would be durable without a snapshot.
+                error!("a snapshot is written without what cannot be read: {damaged}");
+                Ok(())
+            };
+            if let Err(error) = table.take_records(superblock, BLOCK_BYTES, leaves_out, &mut taking.records) {
                 self.give_up_snapshot();
+                // Little changes that by itself, and the snapshot may be long.
+                self.retry_at = self.retry_at.map(|at| at + RETRY_DAMAGED_AFTER);
                 return Ok(Step::Ended(Err(SnapshotError::Table(error.to_string()))));
             }
             return Ok(Step::More);
@@ -120,8 +134,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Work::Nothing;
         }
         let now = self.clock.now();
-        if self.wal.as_ref().is_some_and(Wal::has_lost) {
-            self.has_snapshot = false;
+        if self.wal.as_ref().is_some_and(Wal::has_lost) && std::mem::take(&mut self.has_snapshot) {
+            // One is more urgent now than when the last one failed.
+            self.retry_at = None;
         }
         if self.wants_snapshot() && self.retry_at.is_none_or(|at| at <= now) {
             self.begin_snapshot();

@@ -4,7 +4,26 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::Corrupt;
 use fpcache_fabric::{AccessError, NodeMemory};
 
+use crate::store::RECOVERY_AREA_FILE;
 use crate::superblock_writer::SuperblockWriter;
+
+/// A record in a slot whose bytes contradict each other: nobody can read it.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the record of {} in the slot at region offset {offset} is damaged: {why}; write or delete that key, or, where that is no \
+     remedy, stop the memory node and move the table's file `{RECOVERY_AREA_FILE}` away, so that it starts from snapshot and log \
+     (without a data directory: load the table again)",
+    .key.as_deref().unwrap_or("an unknown key")
+)]
+pub struct DamagedRecord {
+    /// The key as the slot has it, if it has one: it may be what is damaged.
+    pub(crate) key: Option<String>,
+    /// Which slot of its segment.
+    pub(crate) slot: u32,
+    /// Where the slot lies, in bytes from the start of the region.
+    pub(crate) offset: u64,
+    pub(crate) why: String,
+}
 
 /// Why a table could not be changed.
 #[derive(Debug, thiserror::Error)]
@@ -25,12 +44,15 @@ pub enum TableError {
     /// The region's own bytes contradict themselves.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    /// A record contradicts itself: what would move or copy it is not done.
+    #[error(transparent)]
+    Damaged(#[from] DamagedRecord),
 }
 
 impl TableError {
     /// Whether what failed for some segments may be done for others: there was no room, or a record of these is damaged.
     pub(super) fn spares_others(&self) -> bool {
-        matches!(self, Self::NoRoom { .. } | Self::Corrupt(_))
+        matches!(self, Self::NoRoom { .. } | Self::Corrupt(_) | Self::Damaged(_))
     }
 
     pub(super) fn no_room<K: BuildKeys, M: NodeMemory>(superblock: &SuperblockWriter<K, M>) -> Self {

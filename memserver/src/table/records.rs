@@ -4,14 +4,15 @@ use std::borrow::Borrow;
 use std::collections::HashMap;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{Stored, ValuePlace};
+use fpcache::layout::{Corrupt, Stored, ValuePlace};
 use fpcache::message::{Sent, WriteKind, WriteOperation};
 use fpcache_fabric::NodeMemory;
 
 use super::Table;
-use super::error::TableError;
+use super::error::{DamagedRecord, TableError};
+use super::segments::copied::WholeRecord;
 use super::segments::decide::{Decision, MutationKind, SlotMutation};
-use super::segments::slots::{LiveRecord, NO_MARKS, Slots, live_records};
+use super::segments::slots::{NO_MARKS, Slots};
 use super::taking::Taking;
 use super::values::{memory_of, read_value};
 use crate::superblock_writer::SuperblockWriter;
@@ -53,11 +54,12 @@ impl<K: BuildKeys> Table<K> {
     /// slot holds, without padding and as if the slot were long enough for the value.
     ///
     /// # Errors
-    /// [`Corrupt`](TableError::Corrupt) if one is damaged: what the disk has of it is better.
+    /// Of a damaged record, what `leaves_out` says: what the disk has of it may be better.
     pub(crate) fn take_records<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         most: usize,
+        mut leaves_out: impl FnMut(DamagedRecord) -> Result<(), TableError>,
         out: &mut Vec<u8>,
     ) -> Result<(), TableError> {
         let Some(mut taking) = self.taking.take() else { return Ok(()) };
@@ -68,26 +70,31 @@ impl<K: BuildKeys> Table<K> {
         let slots = Slots::of(&*superblock.region, self.segments.geometry, located.entry);
         slots.read_all(&mut bytes)?;
         let mut live = Vec::new();
-        for LiveRecord { slot, word, body, parts } in live_records::<K>(&self.segments.geometry, &bytes) {
-            if written.is_some_and(|written| written.contains(slot)) {
+        for record in slots.whole_records::<K>(&bytes) {
+            let slot = record.as_ref().map_or_else(|damaged| damaged.slot, |record| record.slot);
+            if written.is_some_and(|written| written.contains(slot as usize)) {
                 continue;
             }
-            let whole = K::view(parts.key).filter(|_| word.vouches_for(located.entry.generation(), body));
-            let Some(key) = whole else {
-                return Err(slots.damaged(slot as u32, "its checksum does not match").into());
-            };
-            if key.borrow() >= taking.next.borrow() {
-                live.push((key, word.version(), parts.value));
+            match record {
+                Ok(record) if record.key.borrow() >= taking.next.borrow() => live.push(record),
+                Ok(_) => {}
+                Err(damaged) => leaves_out(damaged)?,
             }
         }
-        live.sort_unstable_by_key(|(key, _, _)| *key);
-        for (key, version, value) in live {
+        live.sort_unstable_by_key(|record| record.key);
+        for WholeRecord { slot, word, key, value } in live {
             if out.len() >= most {
                 taking.next = key.borrow().to_owned();
                 self.taking = Some(taking);
                 return Ok(());
             }
-            self.append_record(superblock, key.borrow(), version, &value, out)?;
+            match self.append_record(superblock, key.borrow(), word.version(), &value, out) {
+                Err(TableError::Corrupt(Corrupt { offset, why, .. })) => {
+                    let why = format!("of its value at offset {offset}, {why}");
+                    leaves_out(slots.damaged_record::<K>(slot, Some(key), why))?;
+                }
+                appended => appended?,
+            }
         }
         if let Some(hi) = located.hi {
             taking.written.remove(&at);

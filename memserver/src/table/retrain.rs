@@ -21,7 +21,8 @@ use super::error::TableError;
 use super::rebuilder::gather::{MOST_GATHERED_BYTES, Old};
 use super::rebuilder::planned::Making;
 use super::segments::Segments;
-use super::segments::slots::{Slots, live_records};
+use super::segments::copied::live_records;
+use super::segments::slots::Slots;
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 

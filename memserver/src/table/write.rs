@@ -119,7 +119,7 @@ impl<K: BuildKeys> Table<K> {
         }
         match self.replace_segment(superblock, key, None) {
             // The next write that needs the room will be told.
-            Err(TableError::NoRoom { .. }) => Ok(()),
+            Err(error) if error.spares_others() => Ok(()),
             other => other,
         }
     }

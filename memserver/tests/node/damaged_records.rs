@@ -1,79 +1,122 @@
-//! Records that are damaged in memory: nothing makes them valid again but a write of their key.
+//! Records that are damaged in memory: nothing makes them valid again but a write of their key, and
+//! nothing loses them.
 
-use crate::common::keys::Integers;
-use crate::common::requests::{Writer, value};
-use crate::common::world::{Mortal, Node, REGION, World, load};
-use fpcache::layout::RecordToken;
-use fpcache::message::WriteKind;
+use std::borrow::Borrow;
+use std::time::{Duration, Instant};
+
+use crate::common::keys::{Integers, TestKeys};
+use crate::common::requests::{Writer, batch, call, statuses, value};
+use crate::common::world::{Mortal, Node, REGION, World, load, parameters};
+use fpcache::key_space::KeySpace;
+use fpcache::layout::{RecordToken, SLOT_WORD_BYTES};
+use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::{NodeMemory, Service};
 use fpcache_memserver::durability::{Disk, SyncPolicy};
 
 /// The key whose record is damaged: one that is loaded, in the middle of the table.
 const KEY: u64 = 25_000;
+/// Keys are loaded so far apart.
+const APART: u64 = 50;
 
-/// Flips the bits of a byte of the record's value; twice, and it is whole again.
-fn flip(region: &Mortal, at: u64) {
-    let mut byte = [0];
-    region.read_bytes(at, &mut byte).expect("inside");
-    region.write_bytes(at, &[!byte[0]]).expect("inside");
+/// Bits that are flipped: twice, and the record is whole again.
+struct Flip {
+    what: &'static str,
+    at: u64,
+    mask: u8,
 }
 
-/// Where the record's value is.
-fn place_of_value(region: &Mortal) -> u64 {
+impl Flip {
+    fn apply(&self, region: &Mortal) {
+        let mut byte = [0];
+        region.read_bytes(self.at, &mut byte).expect("inside");
+        region.write_bytes(self.at, &[byte[0] ^ self.mask]).expect("inside");
+    }
+}
+
+/// What of the key's record is damaged, one after the other.
+fn flips<T: TestKeys>(region: &Mortal) -> Vec<Flip> {
     let mut all = vec![0; REGION];
     region.read_bytes(0, &mut all).expect("all of it");
-    let record =
-        [KEY.to_le_bytes(), *value::<Integers>(KEY, 0, 8).first_chunk().expect("eight bytes")].concat();
-    all.windows(16).position(|window| *window == record).expect("it lies somewhere") as u64 + 8
+    let key = T::key(KEY);
+    let mut record = vec![0; T::Space::encoded_len(key.borrow())];
+    T::Space::encode(key.borrow(), &mut record);
+    record.extend(value::<T>(KEY, 0, 8));
+    let at = all.windows(record.len()).position(|window| *window == record).expect("it lies somewhere");
+    let end = (at + record.len()) as u64;
+    let has_lengths = T::Space::FIXED_BYTES.is_none();
+    let body = at as u64 - if has_lengths { 8 } else { 0 };
+    let mut flips = vec![
+        Flip { what: "the value", at: end - 1, mask: 0xff },
+        Flip { what: "the slot's state", at: body - SLOT_WORD_BYTES as u64, mask: 1 },
+    ];
+    if has_lengths {
+        flips.push(Flip { what: "the key's length", at: body + 5, mask: 0x40 });
+        flips.push(Flip { what: "the value's length", at: body + 3, mask: 0x40 });
+    }
+    flips
 }
 
-fn put(writer: &mut Writer<Integers>, node: &mut Node<Integers>, key: u64) -> Result<(), String> {
-    let written =
-        writer.try_one(node, WriteKind::Put, key, RecordToken::default(), &value::<Integers>(key, 1, 8));
-    written.map(drop).map_err(|refusal| refusal.message)
+fn put<T: TestKeys>(writer: &mut Writer<T>, node: &mut Node<T>, key: u64) -> WriteStatus {
+    writer.one(node, WriteKind::Put, key, RecordToken::default(), &value::<T>(key, 1, 8)).status
 }
 
-#[test]
-fn a_rebuild_does_not_make_a_damaged_record_valid() {
-    let mut world = World::new(SyncPolicy::Always, 1);
-    let (mut node, _) = world.begin::<Integers>();
-    load::<Integers>(&mut node, 1000);
-    let region = node.region().clone();
-    flip(&region, place_of_value(&region));
-    let mut writer = Writer::<Integers>::new(5);
-    let around = || (KEY - 500..KEY + 500).filter(|key| key % 50 != 0);
-    let refused: Vec<String> = around().filter_map(|key| put(&mut writer, &mut node, key).err()).collect();
-    assert!(!refused.is_empty(), "no segment needed a rebuild");
-    for why in refused {
-        assert!(why.contains("slot") && why.contains("checksum"), "{why}");
-    }
-    let damage = node.audit().expect_err("a record is damaged").to_string();
-    assert!(damage.contains("checksum"), "{damage}");
-    for key in (1..2000).filter(|key| key % 50 != 0) {
-        put(&mut writer, &mut node, key).expect("other segments are rebuilt");
-    }
-    put(&mut writer, &mut node, KEY).expect("the key has its slot");
-    for key in around() {
-        put(&mut writer, &mut node, key).expect("the record is whole");
-    }
-    node.audit().expect("every byte is right");
+/// Keys that belong beside the damaged one's, and are not loaded.
+fn around() -> impl Iterator<Item = u64> {
+    (KEY - 300..KEY + 300).filter(|key| key % APART != 0)
 }
 
-#[test]
-fn a_snapshot_of_a_table_with_a_damaged_record_does_not_count() {
-    let mut world = World::new(SyncPolicy::Always, 1);
-    let (mut node, _) = world.begin::<Integers>();
-    load::<Integers>(&mut node, 1000);
-    // The next one is another file.
-    put(&mut Writer::new(5), &mut node, 1).expect("room");
-    let snapshots = |world: &World| {
-        let names = world.disk.list().expect("a disk");
-        names.into_iter().filter(|name| name.ends_with(".fps")).collect::<Vec<_>>()
+fn a_rebuild_neither_loses_a_damaged_record_nor_makes_it_valid<T: TestKeys>() {
+    let damages = {
+        let (mut node, _) = World::new(SyncPolicy::Always, 1).begin::<T>();
+        load::<T>(&mut node, 1000);
+        flips::<T>(node.region()).len()
     };
+    for which in 0..damages {
+        let (mut node, _) = World::new(SyncPolicy::Always, 1).begin::<T>();
+        load::<T>(&mut node, 1000);
+        let region = node.region().clone();
+        let flip = &flips::<T>(&region)[which];
+        flip.apply(&region);
+        let mut writer = Writer::<T>::new(5);
+        let refused: Vec<u64> =
+            around().filter(|key| put(&mut writer, &mut node, *key) != WriteStatus::Done).collect();
+        assert!(!refused.is_empty(), "{}: no segment needed a rebuild", flip.what);
+        assert_eq!(put(&mut writer, &mut node, refused[0]), WriteStatus::Damaged, "{}", flip.what);
+        node.audit().expect_err(flip.what);
+        // What is refused keeps nothing else from being done, in the same request either.
+        let values = [refused[0], 1].map(|key| value::<T>(key, 1, 8));
+        let both = [(WriteKind::Put, refused[0], &values[0][..]), (WriteKind::Put, 1, &values[1])];
+        let said = statuses(&call::<T>(&mut node, &batch::<T>(&both).request(6, 1, false)));
+        assert_eq!(said, Ok(vec![WriteStatus::Damaged, WriteStatus::Done]), "{}", flip.what);
+        for key in (2..1000).filter(|key| key % APART != 0) {
+            assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done, "other segments are rebuilt");
+        }
+        if flip.what == "the value" {
+            assert_eq!(put(&mut writer, &mut node, KEY), WriteStatus::Done, "the key has its slot");
+        } else {
+            flip.apply(&region);
+        }
+        for key in around() {
+            assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done, "the record is whole");
+        }
+        assert!(writer.get(&mut node, KEY).is_some(), "{}: it was lost", flip.what);
+        node.audit().expect("every byte is right");
+    }
+}
+
+fn snapshots(world: &World) -> Vec<String> {
+    let names = world.disk.list().expect("a disk");
+    names.into_iter().filter(|name| name.ends_with(".fps")).collect()
+}
+
+fn a_snapshot_of_a_table_with_a_damaged_record_does_not_count<T: TestKeys>() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<T>();
+    load::<T>(&mut node, 1000);
+    // The next one is another file.
+    assert_eq!(put(&mut Writer::<T>::new(5), &mut node, 1), WriteStatus::Done);
     let before = snapshots(&world);
     let region = node.region().clone();
-    let at = place_of_value(&region);
-    flip(&region, at);
     let mut take_one = || {
         node.begin_snapshot();
         for _ in 0..1000 {
@@ -81,7 +124,65 @@ fn a_snapshot_of_a_table_with_a_damaged_record_does_not_count() {
         }
         snapshots(&world)
     };
-    assert_eq!(take_one(), before, "it would hold the damage as if it had been written");
-    flip(&region, at);
+    for flip in flips::<T>(&region) {
+        flip.apply(&region);
+        assert_eq!(take_one(), before, "{}: it would be without the record, or hold the damage", flip.what);
+        flip.apply(&region);
+    }
     assert_ne!(take_one(), before);
 }
+
+#[test]
+fn a_damaged_neighbour_keeps_no_whole_segment_from_being_replaced() {
+    let (mut node, _) = World::new(SyncPolicy::Always, 1).begin::<Integers>();
+    load::<Integers>(&mut node, 1000);
+    let mut writer = Writer::<Integers>::new(5);
+    let region = node.region().clone();
+    flips::<Integers>(&region)[0].apply(&region);
+    // Such short segments are merged with their neighbours when they are replaced.
+    let mut all: Vec<u64> = (KEY - 6000..KEY + 6000).filter(|key| key % 10 == 1).collect();
+    // In any order.
+    all.sort_unstable_by_key(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    all.retain(|key| put(&mut writer, &mut node, *key) != WriteStatus::Done);
+    let (first, last) = all.iter().fold((KEY, KEY), |(first, last), key| (first.min(*key), last.max(*key)));
+    assert!(!all.is_empty(), "no segment needed a rebuild");
+    // All of one segment.
+    assert!(last - first < u64::from(parameters::<Integers>().max_slots) * APART, "{first} to {last}");
+}
+
+/// The log has lost entries, so that nothing is durable before the next snapshot: what is damaged
+/// is left out of it, or no write would ever be acknowledged again.
+#[test]
+fn a_table_with_a_damaged_record_gets_over_a_log_that_lost_entries() {
+    let mut world = World::new(SyncPolicy::Never, 1);
+    let (mut node, _) = world.begin::<Integers>();
+    load::<Integers>(&mut node, 1000);
+    let mut writer = Writer::<Integers>::new(5);
+    (0..5).for_each(|key| assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done));
+    node.work();
+    let region = node.region().clone();
+    flips::<Integers>(&region)[0].apply(&region);
+    // A snapshot has the log synced.
+    world.disk.fail_syncs(1);
+    node.begin_snapshot();
+    let mut is_done = |node: &mut Node<Integers>| {
+        let value = value::<Integers>(1, 1, 8);
+        let written = writer.try_one(node, WriteKind::Put, 1, RecordToken::default(), &value);
+        written.is_ok_and(|reply| reply.status == WriteStatus::Done)
+    };
+    while is_done(&mut node) {
+        node.work();
+    }
+    let patience = Instant::now() + Duration::from_secs(10);
+    while !is_done(&mut node) {
+        assert!(Instant::now() < patience, "no write is acknowledged any more");
+        node.work();
+    }
+    assert_eq!(put(&mut writer, &mut node, KEY), WriteStatus::Done);
+    node.audit().expect("every byte is right");
+}
+
+for_all_keys!(
+    a_rebuild_neither_loses_a_damaged_record_nor_makes_it_valid,
+    a_snapshot_of_a_table_with_a_damaged_record_does_not_count,
+);

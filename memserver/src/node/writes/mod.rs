@@ -280,6 +280,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             self.charge(step + cost::RECORD_MOVED * moved);
             let made = made.map_err(|error| match error {
                 TableError::NoRoom { .. } => Unable::NoRoom,
+                TableError::Damaged(damaged) => {
+                    self.tell(&format_args!("an insert was refused: {damaged}"));
+                    Unable::Damaged
+                }
                 other => Unable::Broken(other.to_string()),
             })?;
             if made || self.is_spent() {
@@ -336,6 +340,8 @@ pub(crate) enum Unable {
     NotDurable,
     /// A segment is to be replaced while operations wait for the disk.
     NotQuiet,
+    /// A record beside the key's is damaged.
+    Damaged,
     /// The region contradicts itself.
     Broken(String),
 }
@@ -345,6 +351,7 @@ impl Unable {
         let status = match self {
             Self::NoRoom => WriteStatus::NoRoom,
             Self::NotDurable | Self::NotQuiet => WriteStatus::NotDurable,
+            Self::Damaged => WriteStatus::Damaged,
             Self::Broken(_) => return Err(self.refusal()),
         };
         Ok(WriteReply { status, token: None })
@@ -356,6 +363,10 @@ impl Unable {
             Self::NotDurable | Self::NotQuiet => Refusal::new(
                 ErrorCode::NotDurable,
                 "the log cannot be written: see the memory node's standard error",
+            ),
+            Self::Damaged => Refusal::new(
+                ErrorCode::Internal,
+                "a record of the segment is damaged: see the memory node's standard error",
             ),
             Self::Broken(why) => Refusal::new(ErrorCode::Internal, why),
         }

@@ -3,12 +3,13 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{SLOT_WORD_BYTES, SlotState, SlotWord};
+use fpcache::layout::SLOT_WORD_BYTES;
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 
 use super::super::error::TableError;
 use super::super::segments::Segments;
+use super::super::segments::copied::WholeRecord;
 use super::super::segments::slots::Slots;
 use crate::superblock_writer::SuperblockWriter;
 
@@ -135,7 +136,7 @@ impl<K: BuildKeys> Gathering<K> {
     /// Reads the live records of a segment, and adds them after those before.
     ///
     /// # Errors
-    /// [`Corrupt`](TableError::Corrupt) if one is damaged: in a new segment it would have a checksum that matches.
+    /// [`Damaged`](TableError::Damaged) if one is damaged: in a new segment it would have a checksum that matches.
     pub(crate) fn add_segment<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
@@ -149,22 +150,13 @@ impl<K: BuildKeys> Gathering<K> {
         slots.append_all(bytes)?;
         let model = segment.model();
         order.begin(model.cap);
-        let each = bytes[before..].chunks_exact(segments.geometry.slot_bytes);
-        for ((slot, bytes), at) in (0..).zip(each).zip((before..).step_by(segments.geometry.slot_bytes)) {
-            let Some((word, body)) = bytes.split_first_chunk::<SLOT_WORD_BYTES>() else { continue };
-            let word = SlotWord::from_bits(u64::from_le_bytes(*word));
-            if word.state() != SlotState::Live {
-                continue;
-            }
-            let whole = segments.geometry.shape.parts::<K>(body).and_then(|parts| K::view(parts.key));
-            let Some(key) = whole.filter(|_| word.vouches_for(segment.generation(), body)) else {
-                return Err(slots.damaged(slot, "its checksum does not match").into());
-            };
+        for record in slots.whole_records::<K>(&bytes[before..]) {
+            let WholeRecord { slot, word, key, .. } = record?;
             let key = key.borrow();
             let predicted = model.predict(segment.coordinate(key, K::shared(key, lo), &segments.encoders));
             *at_home += u64::from(predicted == slot);
             // All slots of a few segments are far below 4 GiB.
-            let body = (at + SLOT_WORD_BYTES) as u32;
+            let body = (before + slot as usize * segments.geometry.slot_bytes + SLOT_WORD_BYTES) as u32;
             let record = GatheredRecord { key: K::keep(key, keys), version: word.version(), body };
             order.add(predicted, record);
         }

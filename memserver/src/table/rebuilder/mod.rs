@@ -102,7 +102,7 @@ impl<K: BuildKeys> Rebuilder<K> {
         let Some(located) = segments.directory.locate(key) else {
             return Err(TableError::no_room(superblock));
         };
-        let (mut lo, mut behind, centre) = (located.lo, located.hi, *located.entry);
+        let (lo, behind, centre) = (located.lo, located.hi, *located.entry);
         let left = segments.directory.before(lo.borrow()).map(|(lo, segment)| (lo, *segment));
         let right = behind.as_ref().and_then(|key| {
             let right = segments.directory.locate(key.borrow())?;
@@ -114,9 +114,31 @@ impl<K: BuildKeys> Rebuilder<K> {
             right.as_ref().map(|(_, segment)| facts(segment)).transpose()?,
         );
         let merge = neighbours(facts(&centre)?, left_facts, right_facts);
+        let left = left.filter(|_| merge.left);
+        let right = right.filter(|_| merge.right);
+        let alone = left.is_none() && right.is_none();
+        let centre = (lo, behind, centre);
+        match self.gather_all(superblock, segments, left, centre.clone(), right) {
+            // A neighbour's record may be what is damaged: the segment is replaced without it.
+            Err(TableError::Damaged(_)) if !alone => {
+                self.gather_all(superblock, segments, None, centre, None)
+            }
+            gathered => gathered,
+        }
+    }
+
+    /// Reads the live records of a segment, and of neighbours if there are any.
+    fn gather_all<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        segments: &Segments<K>,
+        left: Option<(K::Owned, Segment<K>)>,
+        (mut lo, mut behind, centre): (K::Owned, Option<K::Owned>, Segment<K>),
+        right: Option<(Option<K::Owned>, Segment<K>)>,
+    ) -> Result<Old<K>, TableError> {
         self.gathering.clear();
         let mut old = Vec::with_capacity(3);
-        if let Some((first, segment)) = left.filter(|_| merge.left) {
+        if let Some((first, segment)) = left {
             self.gathering.add_segment(superblock, segments, first.borrow(), &segment)?;
             old.push(segment);
             self.gathering.add_segment(superblock, segments, lo.borrow(), &centre)?;
@@ -125,7 +147,7 @@ impl<K: BuildKeys> Rebuilder<K> {
             self.gathering.add_segment(superblock, segments, lo.borrow(), &centre)?;
         }
         old.push(centre);
-        if let (Some((end, segment)), Some(its_lo)) = (right.filter(|_| merge.right), &behind) {
+        if let (Some((end, segment)), Some(its_lo)) = (right, &behind) {
             self.gathering.add_segment(superblock, segments, its_lo.borrow(), &segment)?;
             old.push(segment);
             behind = end;

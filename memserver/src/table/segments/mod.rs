@@ -6,6 +6,7 @@
 //! | [`decide`] | the decision which slot an operation changes |
 //! | [`store`] | the change itself |
 
+pub(crate) mod copied;
 pub(crate) mod decide;
 pub(crate) mod slots;
 mod store;
@@ -26,7 +27,8 @@ use super::error::TableError;
 use crate::rebuild::plan::Facts;
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::{FIRST_VERSION, age};
-use slots::{LiveRecord, Slots, live_records};
+use copied::{LiveRecord, live_records};
+use slots::Slots;
 
 /// The directory, whole and current, and what is counted of the segments in it.
 #[derive(Debug)]

@@ -9,23 +9,13 @@ use std::borrow::Borrow;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{
-    Corrupt, RecordParts, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord,
-    bits_of_groups, is_whole_table, name_at, separator_at,
+    Corrupt, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, bits_of_groups,
+    is_whole_table, name_at, separator_at,
 };
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::groups::{blocks_among, finest};
 use fpcache_index::{SegmentModel, Window};
-
-/// A live record in a copy of a slot.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LiveRecord<'b> {
-    /// Which slot it is in.
-    pub(crate) slot: usize,
-    pub(crate) word: SlotWord,
-    pub(crate) body: &'b [u8],
-    pub(crate) parts: RecordParts<'b>,
-}
 
 /// The slots in which readers look first for a key: the first, and how many.
 #[derive(Clone, Copy, Debug)]
@@ -54,31 +44,17 @@ impl Home {
     }
 }
 
-/// The live records in a copy of a segment's slots, by slot.
-pub(crate) fn live_records<'b, K: KeySpace>(
-    geometry: &SegmentGeometry,
-    slots: &'b [u8],
-) -> impl Iterator<Item = LiveRecord<'b>> {
-    let shape = geometry.shape;
-    slots.chunks_exact(geometry.slot_bytes).enumerate().filter_map(move |(slot, bytes)| {
-        let (word, body) = bytes.split_first_chunk::<SLOT_WORD_BYTES>()?;
-        let word = SlotWord::from_bits(u64::from_le_bytes(*word));
-        let parts = shape.parts::<K>(body).filter(|_| word.state() == SlotState::Live)?;
-        Some(LiveRecord { slot, word, body, parts })
-    })
-}
-
 /// One segment of the memory node's own region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots<'r, M> {
     region: &'r M,
-    geometry: SegmentGeometry,
+    pub(super) geometry: SegmentGeometry,
     /// Offset of the segment.
     at: u64,
     /// Offset of the first slot.
     first: u64,
     cap: u16,
-    generation: u32,
+    pub(super) generation: u32,
 }
 
 impl<'r, M: NodeMemory> Slots<'r, M> {
@@ -101,7 +77,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     }
 
     #[inline]
-    fn slot(&self, slot: u32) -> u64 {
+    pub(super) fn slot(&self, slot: u32) -> u64 {
         self.first + u64::from(slot) * self.geometry.slot_bytes as u64
     }
 
