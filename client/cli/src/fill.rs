@@ -75,6 +75,7 @@ impl Filling {
         let mut records = source.open(&parameters.shape, &bar)?;
         let opened = started.elapsed();
         let (parameters, tuned) = self.tuned(source, place, &records)?;
+        records.check(&parameters.shape)?;
         let ensured = self.new.ensure(&tables, name, Some(kind::<K>()))?;
         let client = place.client::<K>().inspect_err(|_| ensured.undo(&tables, name))?;
         let loaded = send(&client, parameters, &mut records, &bar).map_err(|error| {
@@ -121,6 +122,7 @@ impl Filling {
         let mut records = source.open(&parameters.shape, &bar)?;
         let opened = started.elapsed();
         let (parameters, tuned) = self.tuned(source, place, &records)?;
+        records.check(&parameters.shape)?;
         let split = split_of::<K>(records.known(), |i| records.key(i), nodes.len())?;
         let table = nodes.begin::<K>(name, &split, self.new.options())?;
         let loaded = match send(table.client(), parameters, &mut records, &bar) {
@@ -165,8 +167,11 @@ impl Filling {
             );
         }
         let started = Instant::now();
-        let mut records = source.open(&client.shape()?, bar)?;
+        let shape = client.shape()?;
+        let mut records = source.open(&shape, bar)?;
         let opened = started.elapsed();
+        // Once the first group is sent, the table has changed.
+        records.check(&shape)?;
         let (keys, new) = add_all(client, &mut records, bar)
             .map_err(|error| during(["adding", "to"], records.name(), name, client, error))?;
         let times = Times { reading: opened, filling: started.elapsed() - opened };

@@ -105,6 +105,16 @@ impl<K: Keys> Held<K> {
         &self.values[start..start + len as usize]
     }
 
+    /// The first of the lines that have a record for which `is_fit` is false of the lengths of its
+    /// key and its value, and these lengths.
+    pub(crate) fn misfit(&self, is_fit: impl Fn(usize, usize) -> bool) -> Option<(u64, usize, usize)> {
+        let lengths = self
+            .rows
+            .iter()
+            .map(|row| (row.line, K::encoded_len(K::kept(&row.key, &self.keys)), row.len as usize));
+        lengths.filter(|(_, key, value)| !is_fit(*key, *value)).min()
+    }
+
     /// A copy of the last record.
     pub(crate) fn last(&self) -> Option<Entry<K>> {
         let i = self.rows.len().checked_sub(1)?;

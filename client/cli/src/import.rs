@@ -17,7 +17,7 @@ use crate::parameters::Parameters;
 use crate::place::Place;
 use crate::progress::Bar;
 use crate::record_lines::{Entry, Form, Lines, Reading};
-use crate::records::{FILE, Records, Source, Take};
+use crate::records::{FILE, Records, Source, Take, check_room};
 use crate::separator::Separator;
 use crate::tables::kind_of;
 use crate::value::Format;
@@ -205,6 +205,16 @@ impl<K: Keys> Records<K> for Imported<K> {
 
     fn value_bytes(&self) -> Option<u32> {
         self.value_bytes
+    }
+
+    fn check(&mut self, shape: &RecordShape) -> anyhow::Result<()> {
+        if let Some((line, key, value)) = self.held.misfit(|key, value| shape.fits(key, value)) {
+            check_room(key, value, shape).map_err(|error| anyhow!("{}: line {line}: {error}", self.name))?;
+        }
+        if let Some(lines) = &mut self.rest {
+            lines.check_room_in(*shape);
+        }
+        Ok(())
     }
 
     fn each(&mut self, take: &mut Take<'_, K>) -> anyhow::Result<()> {

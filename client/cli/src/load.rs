@@ -1,16 +1,17 @@
 //! `load`
 
+use anyhow::anyhow;
 use clap::Args;
 use fpcache_client::{ByteKeys, KeyKind, RecordShape, U64Keys};
 use fpcache_datasets::{KeySet, write_value};
 
 use crate::data::Data;
 use crate::fill::Filling;
-use crate::keys::{KeyLengths, Keys};
+use crate::keys::{KeyFormat, KeyLengths, Keys};
 use crate::output::{Outcome, Output};
 use crate::place::Place;
 use crate::progress::Bar;
-use crate::records::{Records, Source, Take};
+use crate::records::{Records, Source, Take, check_room};
 
 /// Bytes of each value, if their length varies.
 pub(crate) const VALUE_BYTES: u32 = 8;
@@ -80,6 +81,18 @@ impl<K: Keys> Records<K> for Valued<K> {
 
     fn value_bytes(&self) -> Option<u32> {
         Some(self.value_bytes)
+    }
+
+    fn check(&mut self, shape: &RecordShape) -> anyhow::Result<()> {
+        let (value_bytes, mut buffer) = (self.value_bytes as usize, Vec::new());
+        for i in 0..self.set.len() {
+            let key = K::at(&self.set, i, &mut buffer);
+            check_room(K::encoded_len(key), value_bytes, shape).map_err(|error| {
+                let key = K::short(key, KeyFormat { is_hex: false });
+                anyhow!("key {key} of {}: {error}", self.set.name())
+            })?;
+        }
+        Ok(())
     }
 
     fn each(&mut self, take: &mut Take<'_, K>) -> anyhow::Result<()> {

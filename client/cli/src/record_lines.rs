@@ -12,8 +12,9 @@ use serde_json::Value;
 
 use crate::keys::{KeyFormat, Keys};
 use crate::output::counted;
+use crate::records::{check_key, check_room};
 use crate::separator::Separator;
-use crate::value::TableFormat;
+use crate::value::{MAX_VALUE_BYTES, TableFormat};
 
 /// Bytes of a line: enough for the longest value there may be, all of it escaped.
 const MAX_LINE_BYTES: u64 = 128 << 20;
@@ -57,6 +58,8 @@ pub(crate) struct Lines {
     /// Lines that ended in a carriage return.
     returns: u64,
     reading: Reading,
+    /// The shape of the slots that records must fit, once it is known.
+    slots: Option<RecordShape>,
 }
 
 impl Lines {
@@ -71,7 +74,12 @@ impl Lines {
             error => error.into(),
         })?;
         let (path, input) = (path.to_owned(), BufReader::with_capacity(1 << 17, content));
-        Ok(Self { path, input, line: Vec::new(), number: 0, returns: 0, reading })
+        Ok(Self { path, input, line: Vec::new(), number: 0, returns: 0, reading, slots: None })
+    }
+
+    /// Refuses from here on records that slots of this shape have no room for.
+    pub(crate) fn check_room_in(&mut self, slots: RecordShape) {
+        self.slots = Some(slots);
     }
 
     /// The file, as messages name it.
@@ -137,26 +145,25 @@ impl Lines {
             Form::Text => Some(self.of_text::<K>()?),
             Form::Jsonl => self.of_json::<K>()?,
         };
-        if let Some((key, _)) = &record {
-            self.check(K::encoded_len(key.borrow()))?;
+        if let Some((key, value)) = &record {
+            self.check(K::encoded_len(key.borrow()), value.len())?;
         }
         Ok(record)
     }
 
-    /// Refuses a key that no record of the table can have.
-    fn check(&self, key_bytes: usize) -> anyhow::Result<()> {
+    /// Refuses a key or a value that no record of the table can have.
+    fn check(&self, key_bytes: usize, value_bytes: usize) -> anyhow::Result<()> {
         ensure!(
             (1..=MAX_KEY_BYTES).contains(&key_bytes),
             "the key has {}, but keys have 1 to {MAX_KEY_BYTES}",
             counted(key_bytes as u64, "byte")
         );
-        let every = self.reading.shape.key_bytes.map_or(key_bytes, usize::from);
+        check_key(key_bytes, &self.reading.shape)?;
         ensure!(
-            key_bytes == every,
-            "the key has {}, but all keys of this table have {every}",
-            counted(key_bytes as u64, "byte")
+            value_bytes <= MAX_VALUE_BYTES,
+            "the value has {value_bytes} bytes, but values have at most {MAX_VALUE_BYTES}: split it into several records"
         );
-        Ok(())
+        self.slots.map_or(Ok(()), |slots| check_room(key_bytes, value_bytes, &slots))
     }
 
     fn of_text<K: Keys>(&self) -> anyhow::Result<(K::Owned, Vec<u8>)> {

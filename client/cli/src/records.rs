@@ -1,8 +1,10 @@
 //! Records that tables are filled with, and what they come from.
 
+use anyhow::{bail, ensure};
 use fpcache_client::{KeySpace, RecordShape};
 
 use crate::keys::{KeyLengths, Keys};
+use crate::output::counted;
 use crate::parameters::Parameters;
 use crate::progress::Bar;
 
@@ -35,6 +37,10 @@ pub(crate) trait Records<K: Keys> {
     /// The length of their values, if all have the same.
     fn value_bytes(&self) -> Option<u32>;
 
+    /// Refuses records that slots of this shape have no room for, before any is passed on: of those
+    /// that are known. The others are refused when they come.
+    fn check(&mut self, shape: &RecordShape) -> anyhow::Result<()>;
+
     /// Passes all on, once: each key once, in ascending order.
     fn each(&mut self, take: &mut Take<'_, K>) -> anyhow::Result<()>;
 }
@@ -55,4 +61,34 @@ pub(crate) trait Source<K: Keys> {
 
     /// Reads or generates them, for a table with records of this shape.
     fn open(&self, shape: &RecordShape, bar: &Bar) -> anyhow::Result<Self::Records>;
+}
+
+/// Refuses a key that has not the length of every key, if they have one.
+pub(crate) fn check_key(key_bytes: usize, shape: &RecordShape) -> anyhow::Result<()> {
+    let every = shape.key_bytes.map_or(key_bytes, usize::from);
+    ensure!(
+        key_bytes == every,
+        "the key has {}, but all keys of this table have {every}",
+        counted(key_bytes as u64, "byte")
+    );
+    Ok(())
+}
+
+/// Refuses a record that slots of this shape have no room for; its value has a length that the
+/// table is for.
+pub(crate) fn check_room(key_bytes: usize, value_bytes: usize, shape: &RecordShape) -> anyhow::Result<()> {
+    if shape.fits(key_bytes, value_bytes) {
+        return Ok(());
+    }
+    check_key(key_bytes, shape)?;
+    let both = u32::try_from(key_bytes + value_bytes).unwrap_or(u32::MAX);
+    let is_enough = |room: &u32| RecordShape { room: *room, ..*shape }.fits(key_bytes, value_bytes);
+    let needs = (shape.room..both).find(is_enough).unwrap_or(both);
+    bail!(
+        "{} of key and {} of value need {needs} of a slot, but the slots of this table have room for {}: create one with \
+         --slot-bytes {needs} or more",
+        counted(key_bytes as u64, "byte"),
+        counted(value_bytes as u64, "byte"),
+        shape.room
+    )
 }

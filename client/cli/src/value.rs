@@ -15,6 +15,9 @@ use crate::keys::{Keys, shortened};
 use crate::numbers::number;
 use crate::output::counted;
 
+/// The longest value there may be.
+pub(crate) const MAX_VALUE_BYTES: usize = 16 << 20;
+
 /// The format of values.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Format {
@@ -196,7 +199,7 @@ impl TableFormat {
 /// The raw value in a file, or in standard input for `-`.
 pub(crate) fn read_value(path: &Path) -> anyhow::Result<Vec<u8>> {
     /// One more than allowed, to detect excess.
-    const MOST: u64 = (16 << 20) + 1;
+    const MOST: u64 = MAX_VALUE_BYTES as u64 + 1;
     let mut value = Vec::new();
     let read = match path.as_os_str() == "-" {
         true => io::stdin().lock().take(MOST).read_to_end(&mut value),
@@ -247,6 +250,11 @@ mod tests {
 
     fn text(kind: impl Into<Option<Kind>>, value: &[u8]) -> String {
         format(kind, value).text(value).expect("it has such a text")
+    }
+
+    #[test]
+    fn values_are_as_long_as_the_store_takes_them() {
+        assert_eq!(MAX_VALUE_BYTES, fpcache::layout::MAX_VALUE_BYTES);
     }
 
     #[test]

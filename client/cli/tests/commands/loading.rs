@@ -108,6 +108,17 @@ fn data_sets_of_byte_strings_are_loaded_scanned_and_verified() {
     node.ends_with(0, "verify binary:500 --key-bytes 9");
     let (_, err) = node.ends_with(2, "load ycsb:10 --key-bytes 128");
     assert!(err.contains("room for") && err.contains("user"), "{err}");
+    // None of them is added, although others would fit.
+    let count = node.ends_with(0, "count").0;
+    let keys = (0..3000).map(|i| format!("short{i:04}\n")).chain(["z".repeat(300)]).collect::<String>();
+    let file = node.directory.path().join("one_long.txt");
+    std::fs::write(&file, keys).unwrap();
+    let (_, err) = node.ends_with(2, &format!("load lines:{}", file.display()));
+    assert!(err.contains("300 bytes") && err.contains("key zzz"), "{err}");
+    assert_eq!(node.ends_with(0, "count").0, count);
+    node.ends_with(0, "load binary:500 --key-bytes 9 --table nine");
+    let (_, err) = node.ends_with(2, "load binary:10 --key-bytes 8 --table nine");
+    assert!(err.contains("the key has 8 bytes, but all keys of this table have 9"), "{err}");
     let (out, _) = node.ends_with(1, "verify domains:100");
     assert!(out.contains("100 missing"), "{out}");
 }

@@ -172,6 +172,45 @@ fn records_are_added_to_a_table_that_has_some() {
 }
 
 #[test]
+fn a_record_that_the_table_has_no_room_for_is_told_by_its_line_before_any_is_added() {
+    let node = Node::start_for::<ByteKeys>(64 << 20);
+    node.ends_with(0, "create --value-bytes vary --slot-bytes 36");
+    node.ends_with(0, "put k00100 before");
+    // Of slots with 36 bytes a value's place takes 16.
+    let fit = |i: u32| format!("k{i:05}\tvalue of {i}\n");
+    let (below, above): (String, String) = ((0..1500).map(fit).collect(), (1501..3000).map(fit).collect());
+    let records = |line: String| format!("{below}{line}{above}");
+    let long_key = records(format!("k01500{}\tlong\n", "k".repeat(194)));
+    let large = records(format!("k01500\t{}\n", "v".repeat((16 << 20) + 1)));
+    let key = ["line 1501", "200 bytes of key", "need 204 of a slot", "room for 36"];
+    for (content, parts) in [(&long_key, &key[..]), (&large, &["line 1501", "16777217", "16777216"])] {
+        let file = node.file("unfit.tsv", content);
+        node.fails(&format!("import {file}"), parts);
+        assert_eq!(node.ends_with(0, "scan").0, "k00100 before\n");
+    }
+    // The first such line, whatever the order of keys.
+    let value = "v".repeat(25);
+    let file =
+        node.file("unfit.tsv", format!("z\t\n{}\t{value}\n{}\t{value}\n", "y".repeat(21), "x".repeat(22)));
+    node.fails(
+        &format!("import {file}"),
+        &["line 2: 21 bytes of key and 25 bytes of value need 37 of a slot"],
+    );
+    assert_eq!(node.ends_with(0, "scan").0, "k00100 before\n");
+    // Of more than the memory for sorting, what came before the line is there, or no new table.
+    let file = node.file("unfit.tsv", &long_key);
+    node.fails(&format!("import {file} --sort-memory 10KiB"), &key);
+    let new = format!("import {file} --sort-memory 10KiB --table new --keys bytes --slot-bytes 36");
+    node.fails(&new, &key);
+    node.ends_with(2, "stats --table new");
+    // What fits exactly is taken; and a new table's slots take the longest key there is.
+    let file = node.file("fit.tsv", format!("{}\t{}\n", "z".repeat(20), "v".repeat(50)));
+    node.ends_with(0, &format!("import {file}"));
+    let file = node.file("unfit.tsv", &long_key);
+    assert!(node.ends_with(0, &format!("import {file} --table new --keys bytes")).0.contains("3000"));
+}
+
+#[test]
 fn of_records_with_one_key_the_first_or_the_last_counts_if_asked() {
     let node = Node::start(16 << 20);
     let file = node.file("twice.tsv", "9\ta\n1\tb\n9\tc\n9\td\n");
