@@ -47,10 +47,13 @@ impl<R> Summary<'_, R> {
     where
         R: Records<K>,
     {
-        let used = client.stats()?.used_bytes;
+        // The records are there, whatever becomes of this question.
+        let used = client.stats().ok().map(|stats| stats.used_bytes);
         let Loaded { keys, segments, .. } = *loaded;
-        let per_segment = keys as f64 / segments.max(1) as f64;
-        let per_key = used as f64 / keys.max(1) as f64;
+        // Records lie in some; of those that had to be inserted, 0 says that it is not known.
+        let segments = Some(segments).filter(|segments| *segments > 0 || keys == 0);
+        let per_segment = segments.map(|segments| keys as f64 / segments.max(1) as f64);
+        let per_key = used.map(|used| used as f64 / keys.max(1) as f64);
         let (dataset_s, load_s) = self.times.seconds();
         let (name, source) = (self.records.name(), self.records.source());
         if output.is_json() {
@@ -79,11 +82,15 @@ impl<R> Summary<'_, R> {
         }
         output.row("loaded", format_args!("{name} ({source})"))?;
         output.row("keys", keys)?;
-        output.row("segments", format_args!("{segments} ({per_segment:.1} keys each)"))?;
+        if let (Some(segments), Some(per_segment)) = (segments, per_segment) {
+            output.row("segments", format_args!("{segments} ({per_segment:.1} keys each)"))?;
+        }
         if let Some(tuned) = tuned {
             output.row("tuned", tuned)?;
         }
-        output.row("memory", format_args!("{} ({per_key:.1} bytes per key)", human_bytes(used)))?;
+        if let (Some(used), Some(per_key)) = (used, per_key) {
+            output.row("memory", format_args!("{} ({per_key:.1} bytes per key)", human_bytes(used)))?;
+        }
         output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the {}", what(source)))?;
         Ok(())
     }

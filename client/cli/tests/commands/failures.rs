@@ -3,34 +3,34 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fpcache::message::{WriteReply, WriteStatus, encode_reply};
+use fpcache::message::{ErrorCode, NodeStats, Refusal, WriteReply, WriteStatus, decode_reply, encode_reply};
 use fpcache_fabric::{ClientId, Export, Handled, Service, Waker, Work};
 use serde_json::Value;
 
 use super::*;
 
-/// Requests that change records, as `fpcache::message` draws them.
+/// Requests, as `fpcache::message` draws them: for figures, with records of a load, and to change
+/// records.
+const STATS: u8 = 1;
+const LOAD_CHUNK: u8 = 3;
 const WRITE: u8 = 6;
 
-/// A memory node that cannot log the second of three changes once its disk is full.
-struct OnADisk {
+/// A memory node with other answers to some requests.
+struct Otherwise<F> {
     catalogue: Catalogue,
-    is_full: Arc<AtomicBool>,
+    handle: F,
 }
 
-impl Service for OnADisk {
+impl<F> Service for Otherwise<F>
+where
+    F: FnMut(&mut Catalogue, ClientId, &[u8], &mut Vec<u8>) -> Handled + Send,
+{
     fn export(&mut self, name: &[u8]) -> Option<Export> {
         self.catalogue.export(name)
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
-        if request[0] != WRITE || !self.is_full.load(Ordering::SeqCst) {
-            return self.catalogue.handle(client, request, reply);
-        }
-        let said = [WriteStatus::Done, WriteStatus::NotDurable, WriteStatus::Absent]
-            .map(|status| WriteReply { status, token: None }.encode());
-        encode_reply(Ok(said.as_flattened()), reply);
-        Handled::Now
+        (self.handle)(&mut self.catalogue, client, request, reply)
     }
 
     fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
@@ -61,10 +61,18 @@ impl Service for OnADisk {
 #[test]
 fn removals_that_are_not_logged_are_told_among_the_others_in_json() {
     let is_full = Arc::new(AtomicBool::new(false));
-    let node = Node::serving::<U64Keys, _>(8 << 20, |catalogue| OnADisk {
-        catalogue,
-        is_full: Arc::clone(&is_full),
-    });
+    let disk = Arc::clone(&is_full);
+    // The second of three changes finds no room in the log.
+    let handle = move |catalogue: &mut Catalogue, client, request: &[u8], reply: &mut Vec<u8>| {
+        if request[0] != WRITE || !disk.load(Ordering::SeqCst) {
+            return catalogue.handle(client, request, reply);
+        }
+        let said = [WriteStatus::Done, WriteStatus::NotDurable, WriteStatus::Absent]
+            .map(|status| WriteReply { status, token: None }.encode());
+        encode_reply(Ok(said.as_flattened()), reply);
+        Handled::Now
+    };
+    let node = Node::serving::<U64Keys, _>(8 << 20, |catalogue| Otherwise { catalogue, handle });
     node.ends_with(0, "create");
     is_full.store(true, Ordering::SeqCst);
     let output = node.run(["del", "1", "2", "3", "--json"]);
@@ -73,6 +81,48 @@ fn removals_that_are_not_logged_are_told_among_the_others_in_json() {
     let told: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{out}: {error}"));
     let done: Vec<bool> = told.as_array().unwrap().iter().map(|d| d["done"].as_bool().unwrap()).collect();
     assert_eq!(done, [true, false, false]);
+}
+
+/// A memory node that tells no figures once records were sent, and no segments before.
+fn taciturn() -> Node {
+    let mut is_sent = false;
+    let handle = move |catalogue: &mut Catalogue, client, request: &[u8], reply: &mut Vec<u8>| {
+        is_sent |= matches!(request[0], LOAD_CHUNK | WRITE);
+        if request[0] == STATS && is_sent {
+            encode_reply(Err(&Refusal::new(ErrorCode::Internal, "nothing more is told")), reply);
+            return Handled::Now;
+        }
+        let handled = catalogue.handle(client, request, reply);
+        if request[0] == STATS {
+            let (told, mut body) = (NodeStats::decode(decode_reply(reply).unwrap()).unwrap(), Vec::new());
+            NodeStats { segments: 0, ..told }.encode(&mut body);
+            encode_reply(Ok(&body), reply);
+        }
+        handled
+    };
+    Node::serving::<U64Keys, _>(16 << 20, |catalogue| Otherwise { catalogue, handle })
+}
+
+#[test]
+fn a_load_that_is_done_is_no_failure_though_its_figures_cannot_be_asked() {
+    let node = taciturn();
+    let (out, _) = node.ends_with(0, "load sequential:1000");
+    assert!(out.contains("keys        1000\nsegments    ") && !out.contains("memory"), "{out}");
+    let node = taciturn();
+    let told = node.json(0, "load sequential:1000 --json");
+    assert!(told["segments"].is_u64() && told["keys_per_segment"].is_f64(), "{told}");
+    assert!(told["used_bytes"].is_null() && told["bytes_per_key"].is_null(), "{told}");
+    // One that has parameters by the time records come has them inserted.
+    let node = taciturn();
+    node.ends_with(0, "create");
+    let (out, _) = node.ends_with(0, "load sequential:1000");
+    assert!(out.contains("keys        1000\n"), "{out}");
+    assert!(!out.contains("segments") && !out.contains("memory"), "{out}");
+    assert_eq!(node.ends_with(0, "count").0, "1000\n");
+    let node = taciturn();
+    node.ends_with(0, "create");
+    let told = node.json(0, "load sequential:1000 --json");
+    assert!(told["segments"].is_null() && told["keys_per_segment"].is_null(), "{told}");
 }
 
 #[test]
