@@ -46,11 +46,11 @@ pub(crate) struct Export {
 }
 
 /// How lines are written.
-struct Writing {
-    form: Form,
-    separator: Separator,
-    key_format: KeyFormat,
-    format: TableFormat,
+pub(crate) struct Writing {
+    pub(crate) form: Form,
+    pub(crate) separator: Separator,
+    pub(crate) key_format: KeyFormat,
+    pub(crate) format: TableFormat,
 }
 
 impl Export {
@@ -140,7 +140,12 @@ impl Export {
 
 impl Writing {
     /// The line of a record, which `import` reads back.
-    fn line<K: Keys>(&self, key: &K::Key, value: &[u8], output: &Output) -> anyhow::Result<String> {
+    pub(crate) fn line<K: Keys>(
+        &self,
+        key: &K::Key,
+        value: &[u8],
+        output: &Output,
+    ) -> anyhow::Result<String> {
         let unfit = |why: String| anyhow!("the value of key {} {why}", K::short(key, self.key_format));
         Ok(match self.form {
             Form::Text => {

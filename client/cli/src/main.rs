@@ -4,6 +4,8 @@
 //! 2 usage error or failure.
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+mod any_lines;
 mod arguments;
 mod change;
 mod count;

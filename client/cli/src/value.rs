@@ -52,6 +52,13 @@ impl Format {
         Ok(self.of(client.shape()?.value_bytes.map(|len| len as usize)))
     }
 
+    /// Every one that can be asked for.
+    #[cfg(test)]
+    pub(crate) fn all() -> Vec<Self> {
+        let told = Kind::value_variants().iter().map(|kind| Some(*kind));
+        [None].into_iter().chain(told).map(|format| Self { format }).collect()
+    }
+
     /// Whether it is that of integers.
     pub(crate) fn is_int(self) -> bool {
         self.format == Some(Kind::Int)
