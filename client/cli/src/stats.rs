@@ -204,10 +204,18 @@ fn print<K: Keys>(
         return Ok(());
     };
     let parameters = table.record.parameters;
-    let per_key = node.used_bytes as f64 / node.keys.max(1) as f64;
-    let per_segment = node.keys as f64 / node.segments.max(1) as f64;
-    output.row("keys", format_args!("{} ({}), {per_key:.1} bytes each", node.keys, human(node.keys)))?;
-    output.row("segments", format_args!("{} ({per_segment:.1} keys each)", node.segments))?;
+    match node.keys {
+        0 => {
+            output.row("keys", "0")?;
+            output.row("segments", node.segments)?;
+        }
+        keys => {
+            let per_key = node.used_bytes as f64 / keys as f64;
+            let per_segment = keys as f64 / node.segments.max(1) as f64;
+            output.row("keys", format_args!("{keys} ({}), {per_key:.1} bytes each", human(keys)))?;
+            output.row("segments", format_args!("{} ({per_segment:.1} keys each)", node.segments))?;
+        }
+    }
     output.row("records", records::<K>(&parameters.shape))?;
     if node.external_values > 0 {
         let (values, bytes) = (human(node.external_values), human_bytes(node.external_bytes));

@@ -52,8 +52,9 @@ impl<R> Summary<'_, R> {
         let Loaded { keys, segments, .. } = *loaded;
         // Records lie in some; of those that had to be inserted, 0 says that it is not known.
         let segments = Some(segments).filter(|segments| *segments > 0 || keys == 0);
-        let per_segment = segments.map(|segments| keys as f64 / segments.max(1) as f64);
-        let per_key = used.map(|used| used as f64 / keys.max(1) as f64);
+        // Of no keys there is none to share them.
+        let per_segment = segments.filter(|_| keys > 0).map(|segments| keys as f64 / segments as f64);
+        let per_key = used.filter(|_| keys > 0).map(|used| used as f64 / keys as f64);
         let (dataset_s, load_s) = self.times.seconds();
         let (name, source) = (self.records.name(), self.records.source());
         if output.is_json() {
@@ -82,14 +83,15 @@ impl<R> Summary<'_, R> {
         }
         output.row("loaded", format_args!("{name} ({source})"))?;
         output.row("keys", keys)?;
-        if let (Some(segments), Some(per_segment)) = (segments, per_segment) {
-            output.row("segments", format_args!("{segments} ({per_segment:.1} keys each)"))?;
+        if let Some(segments) = segments {
+            output.row("segments", format_args!("{segments}{}", each(per_segment, "keys each")))?;
         }
         if let Some(tuned) = tuned {
             output.row("tuned", tuned)?;
         }
-        if let (Some(used), Some(per_key)) = (used, per_key) {
-            output.row("memory", format_args!("{} ({per_key:.1} bytes per key)", human_bytes(used)))?;
+        if let Some(used) = used {
+            let each = each(per_key, "bytes per key");
+            output.row("memory", format_args!("{}{each}", human_bytes(used)))?;
         }
         output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the {}", what(source)))?;
         Ok(())
@@ -125,6 +127,11 @@ impl<R> Summary<'_, R> {
         output.row("time", format_args!("{load_s:.2} s, and {dataset_s:.2} s for the {}", what(source)))?;
         Ok(())
     }
+}
+
+/// A share in parentheses, if there is one.
+fn each(share: Option<f64>, of: &str) -> String {
+    share.map_or_else(String::new, |share| format!(" ({share:.1} {of})"))
 }
 
 /// What the records were read from, in a word.

@@ -422,7 +422,12 @@ fn files_may_be_compressed_or_end_their_lines_as_windows_does() {
     let damaged = node.file("damaged.gz", &whole[..whole.len() - 8]);
     node.fails(&format!("import {damaged} --table damaged"), &["damaged.gz", "gzip"]);
     let empty = node.file("empty.tsv", "");
-    assert!(node.ends_with(0, &format!("import {empty} --table empty")).0.contains("keys        0\n"));
+    let (out, _) = node.ends_with(0, &format!("import {empty} --table empty"));
+    assert!(out.contains("keys        0\nsegments    1\nmemory") && !out.contains("per key"), "{out}");
+    let (out, _) = node.ends_with(0, "stats --table empty");
+    assert!(out.contains("keys        0\nsegments    1\nrecords"), "{out}");
+    let told = node.json(0, &format!("import {empty} --table none --json"));
+    assert!(told["bytes_per_key"].is_null() && told["keys_per_segment"].is_null(), "{told}");
     assert_eq!(node.ends_with(0, "export --table empty").0, "");
 }
 

@@ -18,7 +18,7 @@ fn an_absent_key_is_said_and_ends_with_one() {
 fn records_are_made_changed_and_removed() {
     let node = Node::start(8 << 20);
     node.ends_with(0, "create");
-    assert!(node.ends_with(0, "stats").0.contains("0 keys each"));
+    assert!(node.ends_with(0, "stats").0.contains("keys        0\nsegments    1\n"));
     assert_eq!(node.ends_with(1, "get 7").1, "key 7 is absent\n");
     assert_eq!(node.ends_with(0, "insert 7 70"), (String::new(), String::new()));
     assert_eq!(node.ends_with(1, "insert 7 71").1, "key 7 exists already\n");
