@@ -134,13 +134,14 @@ fn carry_out_any(
 
 /// Carries out a command about the records of a table, for the kind of keys that it has.
 fn run_on_table(place: &Place, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
-    let kind = match command {
-        Command::Verify(verify) => Some(verify.key_kind()),
-        _ => match place.tables()?.find(&place.table)? {
-            Some(table) => Some(table.kind),
-            // It may be one over several memory nodes.
-            None => place.nodes()?.find(&place.table)?,
-        },
+    let kind = match place.tables()?.find(&place.table)? {
+        Some(table) => Some(table.kind),
+        // It may be one over several memory nodes.
+        None => place.nodes()?.find(&place.table)?,
+    };
+    let kind = match (command, kind) {
+        (Command::Verify(verify), Some(kind)) => Some(verify.checked(kind, &place.table)?),
+        (_, kind) => kind,
     };
     match kind {
         Some(KeyKind::Bytes) => carry_out(command, &place.client::<ByteKeys>()?, &place.table, output),

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::time::Instant;
 
+use anyhow::ensure;
 use clap::Args;
 use fpcache_client::{Answers, KeyKind, TableClient, TableName};
 use fpcache_datasets::{KeySet, write_value};
@@ -48,8 +49,15 @@ impl Tally {
 }
 
 impl Verify {
-    pub(crate) fn key_kind(&self) -> KeyKind {
-        self.data.key_kind()
+    /// The kind of the table's keys, which must be that of the data set's.
+    pub(crate) fn checked(&self, kind: KeyKind, table: &TableName) -> anyhow::Result<KeyKind> {
+        let wanted = self.data.key_kind();
+        ensure!(
+            kind == wanted,
+            "the table `{table}` has keys of the kind {kind}, but the data set's are of the kind {wanted}: name the table \
+             it was loaded into with --table"
+        );
+        Ok(kind)
     }
 
     pub(crate) fn run<K: Keys>(

@@ -200,7 +200,8 @@ fn what_is_no_key_of_a_table_of_byte_strings_is_refused_or_absent() {
         ("create --keys bytes --epsilon 8", &["other parameters"]),
         ("create --keys u64", &["kind bytes, not u64", "drop default"]),
         ("load ipv4", &["kind bytes, not u64", "--table"]),
-        ("verify ipv4", &["`bytes`", "`u64`"]),
+        ("verify ipv4", &["kind bytes", "of the kind u64", "--table"]),
+        ("verify ipv4 --table none", &["no table `none`"]),
     ] {
         let (_, err) = node.ends_with(2, line);
         assert!(parts.iter().all(|part| err.contains(part)), "{line}: {err}");
