@@ -58,8 +58,9 @@ pub(crate) trait Keys: BuildKeys<Owned: AsKey<Self>> {
     /// The key in JSON.
     fn json(key: &Self::Key, format: KeyFormat) -> Value;
 
-    /// The least key above all that begin with `prefix`, if there is one.
-    fn end_of(prefix: &Self::Key) -> anyhow::Result<Option<Self::Owned>>;
+    /// Reads a prefix, as [`parse`](Self::parse) reads keys: the least key that it can begin, and
+    /// the least above all that it does, if there is one.
+    fn parse_prefix(text: &str, format: KeyFormat) -> anyhow::Result<(Self::Owned, Option<Self::Owned>)>;
 
     /// Reads or generates a data set.
     fn open(spec: &Spec, options: &OpenOptions<'_>) -> anyhow::Result<Self::Set>;
@@ -103,7 +104,7 @@ impl Keys for U64Keys {
         if format.is_hex { Self::text(key, format).into() } else { (*key).into() }
     }
 
-    fn end_of(_: &u64) -> anyhow::Result<Option<u64>> {
+    fn parse_prefix(_: &str, _: KeyFormat) -> anyhow::Result<(u64, Option<u64>)> {
         bail!("u64 keys have no prefixes: use --from and --to")
     }
 
@@ -175,9 +176,11 @@ impl Keys for ByteKeys {
         Self::text(key, format).into()
     }
 
-    fn end_of(prefix: &[u8]) -> anyhow::Result<Option<Vec<u8>>> {
+    fn parse_prefix(text: &str, format: KeyFormat) -> anyhow::Result<(Vec<u8>, Option<Vec<u8>>)> {
+        let prefix = Self::parse(text, format)?;
         let kept = prefix.iter().rposition(|byte| *byte != u8::MAX);
-        Ok(kept.map(|at| [&prefix[..at], &[prefix[at] + 1]].concat()))
+        let end = kept.map(|at| [&prefix[..at], &[prefix[at] + 1]].concat());
+        Ok((prefix, end))
     }
 
     fn open(spec: &Spec, options: &OpenOptions<'_>) -> anyhow::Result<ByteDataset> {
@@ -305,10 +308,13 @@ mod tests {
 
     #[test]
     fn a_prefix_ends_where_the_next_one_begins() {
-        let end_of = |prefix: &[u8]| ByteKeys::end_of(prefix).expect("bytes have prefixes");
-        assert_eq!(end_of(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(end_of(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!((end_of(b"\xff"), end_of(b"")), (None, None));
-        assert!(U64Keys::end_of(&5).is_err());
+        let ends = |text| ByteKeys::parse_prefix(text, PLAIN).expect("bytes have prefixes");
+        assert_eq!(ends("ab"), (b"ab".to_vec(), Some(b"ac".to_vec())));
+        assert_eq!(ends("a\\xff\\xff"), (b"a\xff\xff".to_vec(), Some(b"b".to_vec())));
+        assert_eq!((ends("\\xff").1, ends("").1), (None, None));
+        for text in ["5", "user"] {
+            let error = U64Keys::parse_prefix(text, PLAIN).expect_err(text).to_string();
+            assert!(error.contains("--from and --to"), "{error}");
+        }
     }
 }

@@ -65,9 +65,8 @@ impl Range {
     /// Its ends.
     pub(crate) fn bounds<K: Keys>(&self, format: KeyFormat) -> anyhow::Result<Ends<K>> {
         if let Some(prefix) = &self.prefix {
-            let prefix = K::parse(prefix, format)?;
-            let end = K::end_of(prefix.borrow())?;
-            return Ok((Some(prefix), end));
+            let (from, to) = K::parse_prefix(prefix, format)?;
+            return Ok((Some(from), to));
         }
         let parse = |key: &String| K::parse(key, format);
         let (from, to) =
