@@ -12,6 +12,7 @@ use crate::fill::Filling;
 use crate::held::{Held, Repeated, Twins};
 use crate::keys::{KeyFormat, KeyLengths, Keys, SAMPLE};
 use crate::new_keys::NewKeys;
+use crate::numbers::size;
 use crate::output::{Outcome, Output, counted};
 use crate::parameters::Parameters;
 use crate::place::Place;
@@ -45,7 +46,7 @@ pub(crate) struct Import {
     duplicates: Repeated,
 
     /// Memory for sorting. Records that take more must be in key order in the file
-    #[arg(long, value_name = "SIZE", default_value = "1GiB")]
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = size)]
     sort_memory: ByteSize,
 
     #[command(flatten)]

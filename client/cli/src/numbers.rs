@@ -12,12 +12,14 @@ pub(crate) fn number(text: &str) -> Result<u64, String> {
     parsed.map_err(|e| format!("{e}; numbers run from 0 to {}, in decimal or as in 0x2a", u64::MAX))
 }
 
-/// Reads a number of bytes, such as `100`, `4KiB` or `17MiB`.
+/// Reads a size of memory, such as `100`, `4KiB` or `17MiB`.
+pub(crate) fn size(text: &str) -> Result<ByteSize, String> {
+    text.parse().map_err(|_| "write a number of bytes, as in 100, 4KiB or 1MiB".to_owned())
+}
+
+/// Reads the length of a record or of a part of it, in bytes.
 pub(crate) fn bytes(text: &str) -> Result<u32, String> {
-    let size = text
-        .parse::<ByteSize>()
-        .map_err(|_| "write a number of bytes, as in 100, 4KiB or 1MiB".to_owned())?;
-    u32::try_from(size.as_u64()).map_err(|_| format!("{text} exceeds the maximum of a record"))
+    u32::try_from(size(text)?.as_u64()).map_err(|_| format!("{text} exceeds the maximum of a record"))
 }
 
 #[cfg(test)]
@@ -40,6 +42,10 @@ mod tests {
         assert_eq!((bytes("8"), bytes("4KiB"), bytes("17MiB")), (Ok(8), Ok(4096), Ok(17 << 20)));
         for bad in ["", "-1", "eight", "5GiB"] {
             assert!(bytes(bad).is_err(), "{bad}");
+        }
+        assert_eq!(size("5GiB"), Ok(ByteSize::gib(5)));
+        for bad in ["", "-1", "lots", "1XB"] {
+            assert!(size(bad).is_err_and(|why| why.contains("1MiB")), "{bad}");
         }
     }
 }

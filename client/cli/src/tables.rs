@@ -7,6 +7,7 @@ use fpcache_client::{ClientError, CreateOptions, KeyKind, Nodes, RefusalCode, Ta
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
+use crate::numbers::size;
 use crate::output::{Outcome, Output, counted};
 use crate::place::Place;
 
@@ -15,7 +16,7 @@ use crate::place::Place;
 pub(crate) struct NewTable {
     /// Maximum memory of a new table, such as 64MiB; many small tables take less with it [default:
     /// the capacity of the memory node]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     region_bytes: Option<ByteSize>,
 }
 

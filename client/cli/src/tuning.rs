@@ -8,6 +8,7 @@ use fpcache_client::{FabricCosts, RecordShape, Url};
 use serde_json::{Value, json};
 
 use crate::keys::Keys;
+use crate::numbers::size;
 use crate::place::Place;
 
 /// How a table's parameters are found that are not given.
@@ -56,7 +57,7 @@ pub(crate) struct Tuning {
 
     /// With --tune: memory that a compute node may spend on this table, such as 64MiB [default: no
     /// limit]
-    #[arg(long, value_name = "BYTES", requires = "tune")]
+    #[arg(long, value_name = "BYTES", requires = "tune", value_parser = size)]
     tune_budget: Option<ByteSize>,
 
     /// With --tune: inserts to come for each key that is loaded; after a fifth segments are rebuilt
