@@ -11,6 +11,7 @@ use fpcache::table_view::OpenError;
 use fpcache_fabric::FabricError;
 use fpcache_fabric::tcp::TokenError;
 
+use crate::differences::differences;
 use crate::url::UrlError;
 
 /// Why a call failed.
@@ -196,8 +197,9 @@ pub enum ClientError {
     /// The table is empty, but was created with parameters that the records to be loaded do not
     /// have.
     #[error(
-        "the table is empty, but was created with other parameters ({theirs:?}) than requested ({asked:?}): use those, use a \
-         table of another name, or drop this one first"
+        "the table is empty, but was created with other parameters than requested: {}; use those, use a table of another \
+         name, or drop this one first",
+        differences(theirs, asked)
     )]
     OtherParameters {
         /// The table's.

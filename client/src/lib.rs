@@ -109,6 +109,7 @@ mod config;
 mod connect;
 mod core;
 mod counters;
+mod differences;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod empty;

@@ -197,7 +197,7 @@ fn what_is_no_key_of_a_table_of_byte_strings_is_refused_or_absent() {
         ("get xyz --hex", &["xyz", "two digits per byte"]),
         ("put key x --format text", &["1 byte,", "8"]),
         ("scan a --prefix b", &["--prefix"]),
-        ("create --keys bytes --epsilon 8", &["other parameters"]),
+        ("create --keys bytes --epsilon 8", &["other parameters than requested: epsilon 32, not 8; use"]),
         ("create --keys u64", &["kind bytes, not u64", "drop default"]),
         ("load ipv4", &["kind bytes, not u64", "--table"]),
         ("verify ipv4", &["kind bytes", "of the kind u64", "--table"]),
