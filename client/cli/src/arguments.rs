@@ -25,9 +25,12 @@ use crate::verify::Verify;
 /// The release, and the commit it was built from.
 const VERSION: &str = env!("FPCACHE_VERSION");
 
+/// What the help puts the options under that all commands have, after those of the command itself.
+const EVERYWHERE: &str = "Options of every command";
+
 /// Loads, reads, changes and checks a memory node of FPCache.
 #[derive(Debug, Parser)]
-#[command(name = "fpcache-cli", version = VERSION, after_help = EXAMPLES)]
+#[command(name = "fpcache-cli", version = VERSION, after_help = EXAMPLES, next_help_heading = EVERYWHERE)]
 pub(crate) struct Arguments {
     /// The memory node: shm://NAME, tcp://HOST:PORT, tcps://HOST:PORT[?ca=FILE], tcp+unix:///PATH
     /// or rdma://HOST:PORT

@@ -90,6 +90,10 @@ fn help_shows_examples() {
         assert!(output.status.success());
         let out = text(&output.stdout);
         assert!(out.contains("Examples:") && out.contains("\n  fpcache-cli "), "{line}: {out}");
+        // Options of its own come first, and are not among those of all commands.
+        let (own, all) = out.split_once("\nOptions of every command:\n").unwrap();
+        assert!(own.contains("\n  -h, --help") && !own.contains("--url <"), "{line}: {own}");
+        assert!(all.contains("--url <URL>") && !all.contains("--help"), "{line}: {all}");
     }
 }
 
