@@ -45,7 +45,6 @@ mod value;
 mod verify;
 mod walk;
 
-use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
@@ -92,7 +91,7 @@ fn run_any(arguments: &Arguments, is_named: bool, output: &mut Output) -> anyhow
     // These ask no memory node.
     match &arguments.command {
         Command::Token(command) => return command.run(output),
-        Command::Completions { shell } => return print_completions(*shell),
+        Command::Completions { shell } => return print_completions(*shell, output),
         _ => {}
     }
     let token = token_file.as_deref().map(Token::from_file).transpose()?;
@@ -103,14 +102,12 @@ fn run_any(arguments: &Arguments, is_named: bool, output: &mut Output) -> anyhow
     carry_out_any(&place, &arguments.command, is_named, output)
 }
 
-fn print_completions(shell: Shell) -> anyhow::Result<Outcome> {
+fn print_completions(shell: Shell, output: &mut Output) -> anyhow::Result<Outcome> {
     let (mut command, mut script) = (Arguments::command(), Vec::new());
     let name = command.get_name().to_owned();
     clap_complete::generate(shell, &mut command, name, &mut script);
-    match std::io::stdout().write_all(&script) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(Outcome::Done),
-    }
+    output.bytes(&script)?;
+    Ok(Outcome::Done)
 }
 
 fn carry_out_any(

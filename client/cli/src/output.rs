@@ -54,7 +54,9 @@ impl Output {
                 self.is_closed = true;
                 Ok(())
             }
-            written => written,
+            written => written.map_err(|error| {
+                io::Error::new(error.kind(), format!("writing the standard output: {error}"))
+            }),
         }
     }
 

@@ -4,7 +4,7 @@ use std::process::Stdio;
 
 use serde_json::Value;
 
-use crate::{Node, command};
+use crate::{Node, command, text};
 
 #[test]
 fn ranges_are_asked_for_their_neighbours_ends_and_counts() {
@@ -92,6 +92,26 @@ fn a_closed_pipe_changes_no_exit_code() {
             .unwrap();
         drop(child.stdout.take());
         assert_eq!(child.wait().unwrap().code(), Some(code), "{}", &line[..line.len().min(40)]);
+    }
+}
+
+#[test]
+fn output_that_cannot_be_written_is_said_to_be_that() {
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "load sequential:50");
+    for line in ["get 5", "export", "stats", "completions bash"] {
+        let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let output = command()
+            .args(["--url", &node.url])
+            .args(line.split(' '))
+            .stdout(full)
+            .stderr(Stdio::piped())
+            .spawn()
+            .and_then(std::process::Child::wait_with_output)
+            .unwrap();
+        let err = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {err}");
+        assert!(err.starts_with("error: writing the standard output: No space left"), "{line}: {err}");
     }
 }
 
