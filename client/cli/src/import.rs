@@ -147,7 +147,7 @@ impl<K: Keys> Source<K> for OfFile<'_> {
             eprintln!("note: {name}: {} out of key order; sorted in memory", counted(descents, "line"));
         }
         if is_all {
-            lines.note().iter().for_each(|note| eprintln!("note: {note}"));
+            lines.notes().iter().for_each(|note| eprintln!("note: {note}"));
         }
         let lengths = import.keys.lengths::<K>();
         let longest = held.longest_key() as u32;
@@ -227,7 +227,7 @@ impl<K: Keys> Records<K> for Imported<K> {
         if let (Some(lines), Some(last)) = (&mut self.rest, self.held.last()) {
             self.held = Held::new();
             self.dropped += stream(&self.name, lines, last, self.repeated, take)?;
-            lines.note().iter().for_each(|note| eprintln!("note: {note}"));
+            lines.notes().iter().for_each(|note| eprintln!("note: {note}"));
         }
         if self.dropped > 0 {
             let (dropped, which) = (counted(self.dropped, "record"), self.repeated.kept());

@@ -161,7 +161,8 @@ impl Keys for ByteKeys {
                     ' ' => write!(text, "\\x20"),
                     '\'' | '"' => write!(text, "{c}"),
                     _ if c.is_ascii() => write!(text, "{}", (c as u8).escape_ascii()),
-                    _ if c.is_control() || c.is_whitespace() => {
+                    // At the start of a file U+FEFF would be taken for its byte order mark.
+                    _ if c.is_control() || c.is_whitespace() || c == '\u{feff}' => {
                         escape(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut text)
                     }
                     _ => write!(text, "{c}"),
@@ -269,6 +270,7 @@ mod tests {
         assert_eq!(ByteKeys::text(b"a b\n", PLAIN), "a\\x20b\\n");
         assert_eq!(ByteKeys::text(b"a b\n", HEX), "6120620a");
         assert_eq!(ByteKeys::text("grün\u{2028}\u{85}".as_bytes(), PLAIN), "grün\\xe2\\x80\\xa8\\xc2\\x85");
+        assert_eq!(ByteKeys::text("\u{feff}a".as_bytes(), PLAIN), "\\xef\\xbb\\xbfa");
         assert_eq!(ByteKeys::parse("grün \\0", PLAIN).expect("text"), "grün \0".as_bytes());
     }
 

@@ -19,6 +19,9 @@ use crate::value::{MAX_VALUE_BYTES, TableFormat};
 /// Bytes of a line: enough for the longest value there may be, all of it escaped.
 const MAX_LINE_BYTES: u64 = 128 << 20;
 
+/// The byte order mark of UTF-8, with which some programs begin files of text.
+const MARK: &[u8] = b"\xef\xbb\xbf";
+
 /// The form of lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Form {
@@ -57,6 +60,8 @@ pub(crate) struct Lines {
     number: u64,
     /// Lines that ended in a carriage return.
     returns: u64,
+    /// Whether the file begins with a byte order mark.
+    is_marked: bool,
     reading: Reading,
     /// The shape of the slots that records must fit, once it is known.
     slots: Option<RecordShape>,
@@ -74,7 +79,16 @@ impl Lines {
             error => error.into(),
         })?;
         let (path, input) = (path.to_owned(), BufReader::with_capacity(1 << 17, content));
-        Ok(Self { path, input, line: Vec::new(), number: 0, returns: 0, reading, slots: None })
+        Ok(Self {
+            path,
+            input,
+            line: Vec::new(),
+            number: 0,
+            returns: 0,
+            is_marked: false,
+            reading,
+            slots: None,
+        })
     }
 
     /// Refuses from here on records that slots of this shape have no room for.
@@ -92,14 +106,15 @@ impl Lines {
     }
 
     /// What is to be said once all is read.
-    pub(crate) fn note(&self) -> Option<String> {
-        (self.returns > 0).then(|| {
+    pub(crate) fn notes(&self) -> Vec<String> {
+        let mark = self.is_marked.then(|| "the byte order mark at its start was left out".to_owned());
+        let returns = (self.returns > 0).then(|| {
             format!(
-                "{}: {} ended in a carriage return, which was taken for a part of the line's end",
-                self.name(),
+                "{} ended in a carriage return, which was taken for a part of the line's end",
                 counted(self.returns, "line")
             )
-        })
+        });
+        mark.into_iter().chain(returns).map(|note| format!("{}: {note}", self.name())).collect()
     }
 
     /// The next record, or `None` at the end. An error names the file, the line and the cause.
@@ -129,6 +144,10 @@ impl Lines {
             );
         }
         self.returns += u64::from(self.line.pop_if(|last| *last == b'\r').is_some());
+        if self.number == 1 && self.line.starts_with(MARK) {
+            self.line.drain(..MARK.len());
+            self.is_marked = true;
+        }
         Ok(true)
     }
 

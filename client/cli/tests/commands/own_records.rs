@@ -411,6 +411,19 @@ fn files_may_be_compressed_or_end_their_lines_as_windows_does() {
     let (_, err) = node.ends_with(0, &format!("import {file} --table windows"));
     assert!(err.contains("2 lines ended in a carriage return"), "{err}");
     assert_eq!(node.ends_with(0, "export --table windows").0, "1\tone\n2\ttwo\n");
+    for (name, content, options) in [
+        ("marked", "\u{feff}1\tone\n2\ttwo\n", ""),
+        (
+            "marked_json",
+            "\u{feff}{\"key\":1,\"value\":\"one\"}\n{\"key\":2,\"value\":\"two\"}",
+            "--from jsonl",
+        ),
+    ] {
+        let file = node.file(name, content);
+        let (_, err) = node.ends_with(0, &format!("import {file} --table {name} {options}"));
+        assert!(err.contains("byte order mark"), "{err}");
+        assert_eq!(node.ends_with(0, &format!("export --table {name}")).0, "1\tone\n2\ttwo\n");
+    }
     // "1\tone\n" by gzip, without compression: a stored block.
     let stored = b"\x1f\x8b\x08\0\0\0\0\0\0\x03\x01\x06\0\xf9\xff1\tone\n";
     let whole = [&stored[..], &crc32(b"1\tone\n").to_le_bytes(), &6u32.to_le_bytes()].concat();
