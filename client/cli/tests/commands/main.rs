@@ -4,6 +4,7 @@
 mod documents;
 mod failures;
 mod loading;
+mod odd_files;
 mod order;
 mod over_nodes;
 mod own_records;
