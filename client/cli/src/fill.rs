@@ -212,10 +212,10 @@ fn during<K: Keys>(
 }
 
 /// Whether a load that failed this way may have succeeded at the memory node, perhaps without
-/// reaching the disk.
+/// reaching the disk. Of one whose end was not asked for none has.
 fn may_be_loaded(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
-        Some(ClientError::Fabric(_) | ClientError::OutcomeUnknown { .. }) => true,
+        Some(ClientError::OutcomeUnknown { .. }) => true,
         Some(ClientError::Refused(refusal)) => refusal.code == RefusalCode::NotDurable,
         _ => false,
     }

@@ -9,10 +9,11 @@ use serde_json::Value;
 
 use super::*;
 
-/// Requests, as `fpcache::message` draws them: for figures, with records of a load, and to change
-/// records.
+/// Requests, as `fpcache::message` draws them: for figures, with records of a load and for its end,
+/// and to change records.
 const STATS: u8 = 1;
 const LOAD_CHUNK: u8 = 3;
+const LOAD_COMMIT: u8 = 4;
 const WRITE: u8 = 6;
 
 /// A memory node with other answers to some requests.
@@ -123,6 +124,20 @@ fn a_load_that_is_done_is_no_failure_though_its_figures_cannot_be_asked() {
     node.ends_with(0, "create");
     let told = node.json(0, "load sequential:1000 --json");
     assert!(told["segments"].is_null() && told["keys_per_segment"].is_null(), "{told}");
+}
+
+#[test]
+fn a_load_without_an_answer_may_be_there_only_if_all_of_it_was_sent() {
+    for (silent, may_be_there) in [(LOAD_CHUNK, false), (LOAD_COMMIT, true)] {
+        let handle = move |catalogue: &mut Catalogue, client, request: &[u8], reply: &mut Vec<u8>| {
+            if request[0] == silent { Handled::Later } else { catalogue.handle(client, request, reply) }
+        };
+        let node = Node::serving::<U64Keys, _>(16 << 20, |catalogue| Otherwise { catalogue, handle });
+        let (_, err) = node.ends_with(2, "load sequential:1000 --table new --deadline 500ms");
+        assert_eq!(err.contains("may have succeeded"), may_be_there, "{err}");
+        let tables = node.ends_with(0, "tables").0;
+        assert_eq!(tables.contains("\nnew "), may_be_there, "{tables}");
+    }
 }
 
 #[test]
