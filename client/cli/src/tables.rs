@@ -86,7 +86,7 @@ impl NewTable {
     }
 }
 
-/// Lists the tables, or the one of this name.
+/// Lists the tables, or the one of this name and the ranges of it that lie here.
 pub(crate) fn list(
     tables: &Tables,
     only: Option<&TableName>,
@@ -95,7 +95,9 @@ pub(crate) fn list(
     let mut list = tables.list()?;
     if let Some(name) = only {
         let names: Vec<String> = list.tables.iter().map(|table| format!("`{}`", table.name)).collect();
-        list.tables.retain(|table| table.name == *name);
+        // Of one over several memory nodes the range that lies here has more to its name.
+        let range = format!("{name}@");
+        list.tables.retain(|table| table.name == *name || table.name.as_str().starts_with(&range));
         ensure!(!list.tables.is_empty(), "there is no table `{name}`; the tables are: {}", names.join(", "));
     }
     if output.is_json() {

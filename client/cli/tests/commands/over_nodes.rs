@@ -64,6 +64,8 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
         let ranges = tables["tables"].as_array().unwrap();
         let range = ranges.iter().find(|table| table["name"].as_str().unwrap().starts_with("u@")).unwrap();
         assert_eq!(range["keys"], 10_000, "as many each");
+        let only = node.json(0, "tables --json --table u");
+        assert_eq!(only["tables"], serde_json::json!([range]), "alone by the table's name");
     }
     nodes[1].ends_with(0, "verify uniform:30k --table u");
     // Again: now it is there, and takes the same records once more.
