@@ -72,7 +72,8 @@ pub struct Completed<K: BuildKeys = U64Keys> {
 /// *At most once.* Each lane has its own connection and identity, so that a repeated write is not
 /// executed twice. The memory node remembers 1,024 identities and by default accepts 1,024
 /// connections; depth times pipelines should stay well below that. A lane is opened by the first
-/// pipeline that needs it, which takes about a millisecond, and is reused by later ones.
+/// pipeline that needs it, which takes about a millisecond, and is reused by later ones; between
+/// pipelines no more than 64 are kept for each memory node, and the others are closed.
 ///
 /// *Failures.* After [`ClientError::OutcomeUnknown`] the write may still take effect, but not after
 /// a later write of the same key by this pipeline.
