@@ -73,8 +73,10 @@ impl<K: KeySpace> LookupScratch<K> {
     /// Gives back the buffers if they are more than so many bytes: answers that were found are gone then.
     pub fn keep_at_most(&mut self, bytes: usize) {
         if self.kept_bytes() > bytes {
-            let handle = std::mem::take(&mut self.handle);
+            let (handle, asking) = (std::mem::take(&mut self.handle), self.group.asking);
             *self = Self::new(self.matcher).with_cache_handle(handle);
+            // Buffers are large where values are external, which is where most questions are in vain.
+            self.group.asking = asking;
         }
     }
 
@@ -88,5 +90,21 @@ impl<K: KeySpace> LookupScratch<K> {
     #[inline]
     pub fn swap_outcomes(&mut self, other: &mut Outcomes) {
         std::mem::swap(&mut self.group.answers, other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_space::U64Keys;
+
+    #[test]
+    fn buffers_that_are_given_back_leave_what_was_learned_of_questions_in_vain() {
+        let mut scratch = LookupScratch::<U64Keys>::new(Matcher::detect());
+        (0..4).for_each(|_| scratch.group.asking.came_back(0, 64));
+        let _ = scratch.group.answers.records.push(&[1; 1 << 16]);
+        scratch.keep_at_most(1 << 15);
+        assert!(scratch.kept_bytes() <= 1 << 15);
+        assert!(!scratch.group.asking.may_ask());
     }
 }
