@@ -70,7 +70,7 @@ pub(super) struct Shared<K: BuildKeys> {
     pub(super) route: Route<K>,
     counts: Arc<Counts>,
     pub(super) changes: ChangeQueue<K>,
-    pub(super) threads: Threads<K>,
+    pub(super) threads: Threads,
 }
 
 /// By what route reads go.
@@ -129,10 +129,10 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 Route::Divided(Divided::new(Arc::clone(pool), config, Handle::current(), &counts))
             }
             #[cfg(feature = "sim")]
-            Transport::Simulated(_) => Route::One(Way::Blocking),
+            Transport::Simulated(core) => Route::One(Way::Blocking(Arc::clone(core))),
         };
         let changes = ChangeQueue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS));
-        let shared = Shared { route, counts, changes, threads: Threads::new(client.clone()) };
+        let shared = Shared { route, counts, changes, threads: Threads::new() };
         Self { client, shared: Arc::new(shared) }
     }
 

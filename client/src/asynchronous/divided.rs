@@ -1,22 +1,25 @@
 //! Reads of tables over several memory nodes: each range of keys has a way of its own.
 //!
 //! A call's keys go to the queues of their ranges, where they share doorbell batches with those of other tasks, and a memory node
-//! that is silent holds up its own queue alone. A range that has not been connected yet, or is not where the map has it, is left
-//! to the code that the blocking client has for that.
+//! that is silent holds up its own queue alone. A range that has not been connected yet, or is not
+//! where the map has it, is read on a thread by the code that the blocking client has for that, and
+//! no other range with it: the thread waits for one memory node.
 
 use std::borrow::Borrow;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::Poll;
 use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::read::Side;
 use tokio::runtime::Handle;
-use tokio::sync::oneshot::Receiver;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::config::AsyncConfig;
 use super::counters::Counts;
-use super::group::{Answer, Keys, Kind, Part, To};
+use super::group::{Answer, Asked, Group, Keys, Kind, Part, To};
 use super::threads::Threads;
 use super::unanswered::runtime_has_ended;
 use super::way::{IN_PLACE, Way};
@@ -51,18 +54,6 @@ struct Ways<K: BuildKeys> {
 /// The turn of a range, for as long as it is held.
 type Turn = OwnedSemaphorePermit;
 
-/// What came of asking several ranges at once.
-enum Together<R> {
-    Answered(Result<Vec<R>, ClientError>),
-    /// They are more keys of one range than a task looks up in place.
-    TooMany,
-    /// A range is not connected, or may be elsewhere by now.
-    Elsewhere,
-}
-
-/// A part of a call, and the range that it was asked of.
-type Asked<R> = (usize, Receiver<Result<R, ClientError>>);
-
 impl<K: BuildKeys> Divided<K> {
     /// The workers are to be that runtime's.
     pub(super) fn new(
@@ -87,76 +78,125 @@ impl<K: BuildKeys> Divided<K> {
     /// Has one key read.
     pub(super) async fn ask<R>(
         &self,
-        threads: &Threads<K>,
+        threads: &Threads,
         (kind, key): (Kind, K::Owned),
         until: Instant,
         answer: impl Fn(To<R>) -> Answer<K>,
     ) -> Result<R, ClientError> {
-        let ways = self.ways();
-        let index = ways.ranges.index_of(key.borrow());
-        let again = Keys::One(key.clone());
-        let turn = ways.turn_to_connect(index).await;
-        match ways.ask(threads, index, (kind, Keys::One(key)), until, &answer).await {
-            Some(answered) => answered,
-            None => threads.ask((kind, again), until, answer, ways.turn(index, turn).await).await,
+        loop {
+            let ways = self.ways();
+            let index = ways.ranges.index_of(key.borrow());
+            let keys = || Keys::One(key.clone());
+            if let Some(answered) =
+                self.ask_range(threads, (&ways, index), (kind, keys), until, &answer).await?
+            {
+                return Ok(answered);
+            }
         }
     }
 
-    /// Has keys read, of all ranges at once.
+    /// Has keys read, of all ranges at once, and each range's by themselves: those that have to be
+    /// looked for keep no other range, nor its turn, from anybody.
     pub(super) async fn ask_all<R>(
         &self,
-        threads: &Threads<K>,
+        threads: &Threads,
         (kind, keys): (Kind, Vec<K::Owned>),
         until: Instant,
         answer: impl Fn(To<Vec<R>>) -> Answer<K>,
     ) -> Result<Vec<R>, ClientError> {
-        let ways = self.ways();
-        let turns = ways.turns(&keys, true).await;
-        match ways.ask_all(threads, (kind, &keys), until, &answer).await {
-            Together::Answered(answered) => answered,
-            Together::TooMany => threads.ask((kind, Keys::Many(keys)), until, answer, ()).await,
-            Together::Elsewhere => {
-                // Everybody takes them in one order.
-                drop(turns);
-                let turns = ways.turns(&keys, false).await;
-                threads.ask((kind, Keys::Many(keys)), until, answer, turns).await
+        let mut answers: Vec<Option<R>> = keys.iter().map(|_| None).collect();
+        let mut left: Vec<usize> = (0..keys.len()).collect();
+        while !left.is_empty() {
+            let ways = self.ways();
+            let parts = ways.divide(&keys, &left);
+            let mut asked = Vec::with_capacity(parts.len());
+            for (index, part) in &parts {
+                let own = || Keys::Many(part.iter().map(|at| keys[*at].clone()).collect());
+                asked.push(Box::pin(self.ask_range(threads, (&ways, *index), (kind, own), until, &answer)));
             }
+            let answered = all_of(asked).await?;
+            left.clear();
+            for ((_, part), answered) in parts.into_iter().zip(answered) {
+                match answered {
+                    Some(answered) => {
+                        part.iter().zip(answered).for_each(|(at, own)| answers[*at] = Some(own))
+                    }
+                    None => left.extend(part),
+                }
+            }
+        }
+        Ok(answers.into_iter().flatten().collect())
+    }
+
+    /// Has keys of one range read: by its way, or on a thread if it is not connected, or not where
+    /// the map has it. `None` if that is to be begun again: there is a newer map, or somebody has
+    /// connected the range meanwhile.
+    async fn ask_range<R>(
+        &self,
+        threads: &Threads,
+        (ways, index): (&Ways<K>, usize),
+        (kind, keys): (Kind, impl Fn() -> Keys<K::Owned>),
+        until: Instant,
+        answer: &impl Fn(To<R>) -> Answer<K>,
+    ) -> Result<Option<R>, ClientError> {
+        let way = ways.way(index);
+        if let Some(way) = way {
+            match way.ask(threads, (kind, keys()), until, answer).await {
+                Err(error) if Pool::<K>::is_gone(&error) => {}
+                answered => return answered.map(Some).map_err(|error| ways.ranges.named(index, error)),
+            }
+        }
+        let turn = ways.turn(index).await;
+        if way.is_none() && ways.way(index).is_some() {
+            return Ok(None);
+        }
+        let (to, answered) = oneshot::channel();
+        let mut group = Group::of(kind, Asked { keys: keys(), answer: answer(to), until });
+        let (pool, ranges) = (Arc::clone(&self.pool), Arc::clone(&ways.ranges));
+        let read = move || {
+            // Not when the call is given up: the next one would take another thread.
+            let _turn = turn;
+            let within = until.saturating_duration_since(Instant::now());
+            pool.at_range(&ranges, index, within, |core, left| group.read_at(core, left))
+        };
+        match threads.run(read).await?? {
+            true => answered.await.map_err(|_| runtime_has_ended())?.map(Some),
+            false => Ok(None),
         }
     }
 
     /// The record nearest to a key, in its range or in the next one that has any.
     pub(super) async fn nearest(
         &self,
-        threads: &Threads<K>,
+        threads: &Threads,
         (side, key): (Side, K::Owned),
         until: Instant,
     ) -> Result<Option<Record<K>>, ClientError> {
-        let ways = self.ways();
-        let (kind, mut index) = (Kind::Nearest(side), ways.ranges.index_of(key.borrow()));
-        let mut from = key.clone();
-        loop {
-            let turn = ways.turn_to_connect(index).await;
-            match ways.ask(threads, index, (kind, Keys::One(from)), until, &Answer::Nearest).await {
-                Some(Ok(None)) => {}
-                Some(answered) => return answered,
-                None => {
-                    let turn = ways.turn(index, turn).await;
-                    return threads.ask((kind, Keys::One(key)), until, Answer::Nearest, turn).await;
+        let kind = Kind::Nearest(side);
+        'with_map: loop {
+            let ways = self.ways();
+            let (mut index, mut from) = (ways.ranges.index_of(key.borrow()), key.clone());
+            loop {
+                let keys = || Keys::One(from.clone());
+                match self.ask_range(threads, (&ways, index), (kind, keys), until, &Answer::Nearest).await? {
+                    Some(None) => {}
+                    Some(found) => return Ok(found),
+                    None => continue 'with_map,
                 }
+                // Beyond the key's own range all records of a range are on the side that is asked for.
+                (index, from) = match side {
+                    Side::Floor if index > 0 => (index - 1, K::highest().to_owned()),
+                    Side::Ceiling if index + 1 < ways.ranges.count() => (index + 1, K::lowest().to_owned()),
+                    _ => return Ok(None),
+                };
             }
-            // Beyond the key's own range all records of a range are on the side that is asked for.
-            (index, from) = match side {
-                Side::Floor if index > 0 => (index - 1, K::highest().to_owned()),
-                Side::Ceiling if index + 1 < ways.ranges.count() => (index + 1, K::lowest().to_owned()),
-                _ => return Ok(None),
-            };
         }
     }
 
     /// The records nearest to keys, in the order of these.
     pub(super) async fn all_nearest(
         &self,
-        threads: &Threads<K>,
+        threads: &Threads,
         (side, keys): (Side, Vec<K::Owned>),
         until: Instant,
     ) -> Result<Vec<Option<Record<K>>>, ClientError> {
@@ -173,26 +213,23 @@ impl<K: BuildKeys> Divided<K> {
     /// The first part of a scan, which ends with the range of its start at the latest.
     pub(super) async fn scan_part(
         &self,
-        threads: &Threads<K>,
+        threads: &Threads,
         (from, end): (K::Owned, Option<K::Owned>),
         limit: usize,
         until: Instant,
     ) -> Result<Part<K>, ClientError> {
-        let ways = self.ways();
-        let index = ways.ranges.index_of(from.borrow());
-        let before = |own: &&K::Owned| end.as_ref().is_none_or(|end| *own < end);
-        let own_end = ways.ranges.end_of(index).filter(before).cloned();
-        let until_key = own_end.clone().or_else(|| end.clone());
-        let answer = |to| Answer::Scanned(until_key.clone(), limit, to);
-        let keys = Keys::One(from.clone());
-        let turn = ways.turn_to_connect(index).await;
-        match ways.ask(threads, index, (Kind::Scan, keys), until, &answer).await {
-            // One that is full goes on within the range, if there is another key.
-            Some(part) => part.map(|Part { records, next }| Part { records, next: next.or(own_end) }),
-            None => {
-                let answer = |to| Answer::Scanned(end.clone(), limit, to);
-                let turn = ways.turn(index, turn).await;
-                threads.ask((Kind::Scan, Keys::One(from)), until, answer, turn).await
+        loop {
+            let ways = self.ways();
+            let index = ways.ranges.index_of(from.borrow());
+            let before = |own: &&K::Owned| end.as_ref().is_none_or(|end| *own < end);
+            let own_end = ways.ranges.end_of(index).filter(before).cloned();
+            let until_key = own_end.clone().or_else(|| end.clone());
+            let answer = |to| Answer::Scanned(until_key.clone(), limit, to);
+            let keys = || Keys::One(from.clone());
+            let part = self.ask_range(threads, (&ways, index), (Kind::Scan, keys), until, &answer).await?;
+            if let Some(Part { records, next }) = part {
+                // One that is full goes on within the range, if there is another key.
+                return Ok(Part { records, next: next.or(own_end) });
             }
         }
     }
@@ -205,39 +242,11 @@ impl<K: BuildKeys> Ways<K> {
         Self { ranges, ways, turns, config, runtime: runtime.clone(), counts: Arc::clone(counts) }
     }
 
-    /// The turn to connect a range; `None` if it is connected by now.
-    async fn turn_to_connect(&self, index: usize) -> Option<Turn> {
-        if self.way(index).is_some() {
-            return None;
-        }
-        self.turn(index, None).await.filter(|_| self.way(index).is_none())
-    }
-
-    /// The turn of a range, if it is not had already, for those who look for it on a thread, of which there are few: of all who
-    /// want keys of a memory node that is gone or says nothing, one does so.
-    async fn turn(&self, index: usize, had: Option<Turn>) -> Option<Turn> {
-        match had {
-            // Nobody closes it.
-            None => Arc::clone(&self.turns[index]).acquire_owned().await.ok(),
-            had => had,
-        }
-    }
-
-    /// The turns of all ranges that these lie in, in the order in which everybody takes them; or of those of them that are to be
-    /// connected.
-    async fn turns(&self, keys: &[K::Owned], only_to_connect: bool) -> Vec<Turn> {
-        let mut turns = Vec::new();
-        let is_wanted = |index| keys.iter().any(|key| self.ranges.index_of(key.borrow()) == index);
-        for index in 0..self.ranges.count() {
-            if only_to_connect && self.way(index).is_some() || !is_wanted(index) {
-                continue;
-            }
-            turns.extend(match only_to_connect {
-                true => self.turn_to_connect(index).await,
-                false => self.turn(index, None).await,
-            });
-        }
-        turns
+    /// The turn of a range, for those who look for it on a thread, of which there are few: of all
+    /// who want keys of a memory node that is gone or says nothing, one does so.
+    async fn turn(&self, index: usize) -> Option<Turn> {
+        // Nobody closes it.
+        Arc::clone(&self.turns[index]).acquire_owned().await.ok()
     }
 
     /// The way to a range, if it is connected.
@@ -254,65 +263,42 @@ impl<K: BuildKeys> Ways<K> {
         })
     }
 
-    /// Has keys of one range read. `None` if that has to be asked otherwise.
-    async fn ask<R>(
-        &self,
-        threads: &Threads<K>,
-        index: usize,
-        asked: (Kind, Keys<K::Owned>),
-        until: Instant,
-        answer: &impl Fn(To<R>) -> Answer<K>,
-    ) -> Option<Result<R, ClientError>> {
-        let begun = self.way(index)?.begin(threads, asked, until, answer);
-        let answered = match begun.answered().await {
-            Ok(answered) => answered.await.unwrap_or_else(|_| Err(runtime_has_ended())),
-            Err(error) => Err(error),
-        };
-        self.settle(index, answered)
-    }
-
-    /// As [`ask`](Self::ask), of keys of any ranges, in their order.
-    async fn ask_all<R>(
-        &self,
-        threads: &Threads<K>,
-        (kind, keys): (Kind, &[K::Owned]),
-        until: Instant,
-        answer: &impl Fn(To<Vec<R>>) -> Answer<K>,
-    ) -> Together<R> {
-        let mut parts: Vec<Vec<K::Owned>> = self.ways.iter().map(|_| Vec::new()).collect();
-        let indices: Vec<usize> = keys.iter().map(|key| self.ranges.index_of(key.borrow())).collect();
-        for (index, key) in indices.iter().zip(keys) {
-            parts[*index].push(key.clone());
+    /// Which of the `left` keys are of which range. Of those that are looked up in place, no more
+    /// are together than a task looks up at a time.
+    fn divide(&self, keys: &[K::Owned], left: &[usize]) -> Vec<(usize, Vec<usize>)> {
+        let mut parts: Vec<Vec<usize>> = self.ways.iter().map(|_| Vec::new()).collect();
+        for at in left {
+            parts[self.ranges.index_of(keys[*at].borrow())].push(*at);
         }
-        let mut asked: Vec<Asked<Vec<R>>> = Vec::with_capacity(parts.len());
+        let mut pieces = Vec::new();
         for (index, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-            let Some(way) = self.way(index) else { return Together::Elsewhere };
-            if part.len() > IN_PLACE && matches!(way, Way::InPlace(_)) {
-                return Together::TooMany;
-            }
-            match way.begin(threads, (kind, Keys::Many(part)), until, answer).answered().await {
-                Ok(answered) => asked.push((index, answered)),
-                Err(error) => {
-                    return self.settle(index, Err(error)).map_or(Together::Elsewhere, Together::Answered);
+            match self.way(index) {
+                Some(Way::InPlace(_)) => {
+                    pieces.extend(part.chunks(IN_PLACE).map(|piece| (index, piece.to_vec())));
                 }
+                _ => pieces.push((index, part)),
             }
         }
-        let mut answers: Vec<_> = self.ways.iter().map(|_| Vec::new().into_iter()).collect();
-        for (index, answered) in asked {
-            match self.settle(index, answered.await.unwrap_or_else(|_| Err(runtime_has_ended()))) {
-                Some(Ok(part)) => answers[index] = part.into_iter(),
-                Some(Err(error)) => return Together::Answered(Err(error)),
-                None => return Together::Elsewhere,
-            }
-        }
-        Together::Answered(Ok(indices.into_iter().filter_map(|index| answers[index].next()).collect()))
+        pieces
     }
+}
 
-    /// What a range's answer is to the call; `None` if the range may be elsewhere by now.
-    fn settle<R>(&self, index: usize, answered: Result<R, ClientError>) -> Option<Result<R, ClientError>> {
-        match answered {
-            Err(error) if Pool::<K>::is_gone(&error) => None,
-            answered => Some(answered.map_err(|error| self.ranges.named(index, error))),
+/// Waits for all of these at once, or until one fails.
+async fn all_of<R, F: Future<Output = Result<R, ClientError>>>(
+    mut coming: Vec<Pin<Box<F>>>,
+) -> Result<Vec<R>, ClientError> {
+    let mut came: Vec<Option<R>> = coming.iter().map(|_| None).collect();
+    let all = poll_fn(|context| {
+        let mut has_all = true;
+        for (coming, came) in coming.iter_mut().zip(&mut came).filter(|(_, came)| came.is_none()) {
+            match coming.as_mut().poll(context) {
+                Poll::Ready(Ok(answer)) => *came = Some(answer),
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => has_all = false,
+            }
         }
-    }
+        if has_all { Poll::Ready(Ok(())) } else { Poll::Pending }
+    });
+    all.await?;
+    Ok(came.into_iter().flatten().collect())
 }

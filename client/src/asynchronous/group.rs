@@ -232,11 +232,6 @@ impl<K: BuildKeys> Group<K> {
         self.asked.drain(..).for_each(|asked| asked.searched(records.by_ref()));
     }
 
-    /// Answers searches with what was found, in the order of their keys.
-    pub(super) fn found_nearest(&mut self, mut records: impl Iterator<Item = Option<Record<K>>>) {
-        self.asked.drain(..).for_each(|asked| asked.searched(records.by_ref()));
-    }
-
     /// Answers a scan.
     pub(super) fn scanned(&mut self, part: Part<K>) {
         match self.asked.pop() {

@@ -26,14 +26,14 @@ pub(super) enum Way<K: BuildKeys> {
     Grouped(Workers<K>),
     /// By threads that may block.
     #[cfg(feature = "sim")]
-    Blocking,
+    Blocking(Arc<Core<K, crate::simulated::SimulatedNode>>),
 }
 
 impl<K: BuildKeys> Way<K> {
     /// Has keys read, and waits for the answer.
     pub(super) async fn ask<R>(
         &self,
-        threads: &Threads<K>,
+        threads: &Threads,
         asked: (Kind, Keys<K::Owned>),
         until: Instant,
         answer: impl Fn(To<R>) -> Answer<K>,
@@ -45,7 +45,7 @@ impl<K: BuildKeys> Way<K> {
     /// Asks for keys.
     pub(super) fn begin<'a, R>(
         &'a self,
-        threads: &'a Threads<K>,
+        threads: &'a Threads,
         (kind, keys): (Kind, Keys<K::Owned>),
         until: Instant,
         answer: impl Fn(To<R>) -> Answer<K>,
@@ -63,11 +63,11 @@ impl<K: BuildKeys> Way<K> {
                 let mut group = Group::of(kind, asked);
                 match core.at_once(|buffers, table| group.read_in_place(buffers, table)) {
                     Some(()) => Ok(()),
-                    None => threads.read(group).await,
+                    None => threads.read(core, group).await,
                 }
             })),
             #[cfg(feature = "sim")]
-            Self::Blocking => Some(Box::pin(threads.read(Group::of(kind, asked)))),
+            Self::Blocking(core) => Some(Box::pin(threads.read(core, Group::of(kind, asked)))),
         };
         Begun { answered, reading }
     }

@@ -1,39 +1,30 @@
-//! Scans and counts in parts, each of one range.
+//! Calls in parts, each of one range.
 
 use std::borrow::Borrow;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::Scan;
 
-use super::range::{Ranges, on_range};
+use super::range::{Direct, Ranges, on_range};
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
 use crate::error::ClientError;
 
 impl<K: BuildKeys> Pool<K> {
-    /// As [`Core::scan_part`](crate::core::Core::scan_part), of the range that has `start`; and
-    /// where that range ends, if the scan goes on after it.
-    pub(crate) fn scan_part<R>(
+    /// Reads of one range of a map, which is connected now if it is not. `false` if there is a newer
+    /// map, by which the read has to begin again.
+    pub(crate) fn at_range(
         &self,
-        held: &mut PoolHeld<K>,
-        (start, end): (&K::Key, Option<&K::Key>),
-        limit: usize,
+        ranges: &Ranges<K>,
+        index: usize,
         within: Duration,
-        mut take: impl FnMut(&Scan<'_, K>) -> R,
-    ) -> Result<(Option<R>, Option<K::Owned>), ClientError> {
-        let mut tries = Tries::new(within);
-        loop {
-            let ranges = self.follow(held);
-            let index = ranges.index_of(start);
-            let before = ranges.end_before(index, end);
-            let span = (start, before.map(Borrow::borrow).or(end));
-            let left = tries.left();
-            let scanned = on_range!(self, ranges, held, index, left, (core, own) => core.scan_part(own, span, limit, left, &mut take));
-            match scanned {
-                Ok(part) => return Ok((part, before.cloned())),
-                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
-            }
+        read: impl FnOnce(&Direct<K>, Duration) -> Result<(), ClientError>,
+    ) -> Result<bool, ClientError> {
+        let mut tries = Tries::begun(within);
+        let core = ranges.core(index, &self.config, within);
+        match core.and_then(|core| read(core, tries.left())) {
+            Ok(()) => Ok(true),
+            Err(error) => self.get_over(ranges, index, error, &mut tries).map(|()| false),
         }
     }
 

@@ -135,19 +135,24 @@ fn a_count_goes_on_for_as_long_as_it_gets_on() {
 }
 
 /// Two memory nodes with keys below 1000 and from there, of which the second one can be made to say nothing.
-struct WithSilent {
-    client: Client,
-    address: String,
-    is_silent: Arc<AtomicBool>,
-    _nodes: [Node; 2],
+pub struct WithSilent {
+    pub client: Client,
+    pub address: String,
+    pub is_silent: Arc<AtomicBool>,
+    pub _nodes: [Node; 2],
 }
 
-const SILENT_PATIENCE: Duration = Duration::from_secs(2);
+pub const SILENT_PATIENCE: Duration = Duration::from_secs(2);
 
 impl WithSilent {
     /// With keys 0, 20, ... 1980.
-    fn new() -> Self {
-        let nodes = [Node::tcp(), Node::tcp()];
+    pub fn new() -> Self {
+        Self::beside(Node::tcp())
+    }
+
+    /// The same beside this memory node, which answers.
+    pub fn beside(first: Node) -> Self {
+        let nodes = [first, Node::tcp()];
         let is_silent = Arc::new(AtomicBool::new(false));
         let silent = Arc::clone(&is_silent);
         let address = stand_before(&nodes[1].url, move || {

@@ -9,6 +9,8 @@ mod common;
 mod asynchronous;
 #[cfg(feature = "tokio")]
 mod asynchronous_over_nodes;
+#[cfg(feature = "tokio")]
+mod asynchronous_ranges;
 mod bad_input;
 mod byte_tables;
 mod changes;
