@@ -15,12 +15,13 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache::read::Side;
 use tokio::runtime::Handle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 
 use super::config::AsyncConfig;
 use super::counters::Counts;
 use super::group::{Answer, Asked, Group, Keys, Kind, Part, To};
 use super::threads::Threads;
+use super::turns::Turns;
 use super::unanswered::runtime_has_ended;
 use super::way::{IN_PLACE, Way};
 use super::worker::Workers;
@@ -44,15 +45,12 @@ struct Ways<K: BuildKeys> {
     /// Of each range, once it is connected.
     ways: Box<[OnceLock<Way<K>>]>,
     /// Of each range the turn to connect it, or to find out where it is.
-    turns: Box<[Arc<Semaphore>]>,
+    turns: Box<[Turns]>,
     config: AsyncConfig,
     /// That of the workers.
     runtime: Handle,
     counts: Arc<Counts>,
 }
-
-/// The turn of a range, for as long as it is held.
-type Turn = OwnedSemaphorePermit;
 
 impl<K: BuildKeys> Divided<K> {
     /// The workers are to be that runtime's.
@@ -129,8 +127,8 @@ impl<K: BuildKeys> Divided<K> {
     }
 
     /// Has keys of one range read: by its way, or on a thread if it is not connected, or not where
-    /// the map has it. `None` if that is to be begun again: there is a newer map, or somebody has
-    /// connected the range meanwhile.
+    /// the map has it. `None` if that is to be begun again: there is a newer map, or somebody has got
+    /// the range back meanwhile, so that its queue answers all who waited.
     async fn ask_range<R>(
         &self,
         threads: &Threads,
@@ -146,18 +144,25 @@ impl<K: BuildKeys> Divided<K> {
                 answered => return answered.map(Some).map_err(|error| ways.ranges.named(index, error)),
             }
         }
-        let turn = ways.turn(index).await;
-        if way.is_none() && ways.way(index).is_some() {
+        let since = Instant::now();
+        let turn = ways.turns[index].take().await;
+        let is_connected = way.is_none() && ways.way(index).is_some();
+        if is_connected || !self.pool.goes_by(&ways.ranges) {
             return Ok(None);
+        }
+        if let Some(found) = turn.found_since(since) {
+            return found.map(|()| None);
         }
         let (to, answered) = oneshot::channel();
         let mut group = Group::of(kind, Asked { keys: keys(), answer: answer(to), until });
         let (pool, ranges) = (Arc::clone(&self.pool), Arc::clone(&ways.ranges));
         let read = move || {
+            let begun = Instant::now();
+            let within = until.saturating_duration_since(begun);
+            let looked = pool.at_range(&ranges, index, within, |core, left| group.read_at(core, left));
             // Not when the call is given up: the next one would take another thread.
-            let _turn = turn;
-            let within = until.saturating_duration_since(Instant::now());
-            pool.at_range(&ranges, index, within, |core, left| group.read_at(core, left))
+            turn.end::<K>(begun, &looked);
+            looked
         };
         match threads.run(read).await?? {
             true => answered.await.map_err(|_| runtime_has_ended())?.map(Some),
@@ -238,15 +243,8 @@ impl<K: BuildKeys> Divided<K> {
 impl<K: BuildKeys> Ways<K> {
     fn to(ranges: Arc<Ranges<K>>, config: AsyncConfig, runtime: &Handle, counts: &Arc<Counts>) -> Self {
         let ways = (0..ranges.count()).map(|_| OnceLock::new()).collect();
-        let turns = (0..ranges.count()).map(|_| Arc::new(Semaphore::new(1))).collect();
+        let turns = (0..ranges.count()).map(|_| Turns::new()).collect();
         Self { ranges, ways, turns, config, runtime: runtime.clone(), counts: Arc::clone(counts) }
-    }
-
-    /// The turn of a range, for those who look for it on a thread, of which there are few: of all
-    /// who want keys of a memory node that is gone or says nothing, one does so.
-    async fn turn(&self, index: usize) -> Option<Turn> {
-        // Nobody closes it.
-        Arc::clone(&self.turns[index]).acquire_owned().await.ok()
     }
 
     /// The way to a range, if it is connected.

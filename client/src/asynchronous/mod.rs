@@ -7,7 +7,8 @@
 //! meanwhile. *Changes* go through a thread of the client's for each memory node (`changes.rs`), which sends what waits as one
 //! request.
 //!
-//! Of a table over several memory nodes each range has its own queue and workers, or is read in place (`divided.rs`). Where a
+//! Of a table over several memory nodes each range has its own queue and workers, or is read in place (`divided.rs`); one call at a
+//! time looks for one that is gone, for all that wait (`turns.rs`). Where a
 //! network card reads, a group is made on a thread for blocking calls, which waits for the card.
 //!
 //! All of this is the common course. A directory that is out of date, a memory node that has gone, a record that is being written for
@@ -26,6 +27,7 @@ mod queue;
 mod read;
 mod scan;
 mod threads;
+mod turns;
 mod unanswered;
 mod way;
 mod worker;

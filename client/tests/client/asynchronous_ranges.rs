@@ -3,11 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use fpcache_client::{AsyncClient, Client};
+use fpcache_client::{AsyncClient, Client, ClientError, CreateOptions, Nodes, U64Keys};
+use tokio::task::JoinSet;
 
 use crate::asynchronous::one_thread;
 use crate::asynchronous_over_nodes::{SILENT_PATIENCE, WithSilent};
-use crate::over_nodes::{Node, config};
+use crate::common::{PATIENCE, TestKeys};
+use crate::over_nodes::{Node, config, make, name, urls};
+use crate::proxies::slow;
 
 /// A client of tasks that has connected no range yet, with one memory node that has fallen silent.
 fn not_connected(nodes: &[Node; 2]) -> AsyncClient {
@@ -39,8 +42,7 @@ fn a_group_that_waits_for_a_silent_memory_node_keeps_nobody_from_connecting_anot
     });
 }
 
-/// Where more keys were asked for than a task looks up in place, each call had all of them read on a
-/// thread, the silent one's too, and gave it back no sooner when it was given up.
+/// Where more keys are asked for than a task looks up in place, all were read on a thread, whoever gave the call up.
 #[test]
 fn large_groups_that_are_given_up_leave_threads_to_others() {
     let WithSilent { client: _, address: _, is_silent, _nodes: nodes } = WithSilent::beside(Node::shm());
@@ -61,5 +63,88 @@ fn large_groups_that_are_given_up_leave_threads_to_others() {
         for (key, found) in keys.iter().zip(found) {
             assert_eq!(found, (key % 20 == 0).then(|| (key / 20).to_le_bytes().to_vec()), "{key}");
         }
+    });
+}
+
+/// Has as many tasks read keys from a hundred on, in several ways; their errors.
+async fn errors_of_readers(client: &AsyncClient, from: u64) -> Vec<ClientError> {
+    let mut tasks = JoinSet::new();
+    for task in 0..200 {
+        let (client, key) = (client.clone(), from + task % 100);
+        tasks.spawn(async move {
+            match task % 5 {
+                0 => client.contains(key).await.err(),
+                1 => client.ceiling(key).await.err(),
+                2 => client.multi_get(&[key, key + 1]).await.err(),
+                3 => client.scan(key, 10).next().await.and_then(Result::err),
+                _ => client.get(key).await.err(),
+            }
+        });
+    }
+    tasks.join_all().await.into_iter().map(|error| error.expect("there is no table")).collect()
+}
+
+/// Each of them looked for a newer map by itself, a tenth of a second after the one before.
+#[test]
+fn tasks_that_read_a_range_of_a_dropped_table_are_all_told_so_soon() {
+    let nodes = [Node::tcp(), Node::shm(), Node::tcp()];
+    let all = Nodes::at(&urls(&nodes)).unwrap();
+    let of_tasks = || {
+        let config = config().with_deadline(PATIENCE);
+        AsyncClient::of(Client::connect_with(&nodes[0].url, config).unwrap())
+    };
+    one_thread().block_on(async {
+        for is_connected in [true, false] {
+            for range in 0..3 {
+                make::<U64Keys>(&nodes, &[100, 200], Some(8));
+                let client = of_tasks();
+                for key in 0..if is_connected { 300 } else { 0 } {
+                    assert_eq!(client.get(key).await.unwrap(), None);
+                }
+                all.drop_table(&name()).unwrap();
+                let begun = Instant::now();
+                for error in errors_of_readers(&client, range * 100).await {
+                    assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error}");
+                }
+                let took = begun.elapsed();
+                assert!(took < Duration::from_secs(2), "{took:?} of range {range}");
+            }
+        }
+    });
+}
+
+/// They were read by a thread each, one after the other.
+#[test]
+fn tasks_that_wait_for_a_newer_map_share_doorbells_by_it() {
+    const TASKS: u32 = 200;
+    const DELAY: Duration = Duration::from_millis(5);
+    let nodes = [Node::tcp(), Node::tcp()];
+    let slow: Vec<String> = nodes.iter().map(|node| slow(&node.url, DELAY)).collect();
+    let all = Nodes::at(&slow.join(",")).unwrap();
+    let make =
+        || all.create::<U64Keys>(&name(), U64Keys::parameters(), &[100], CreateOptions::default()).unwrap();
+    make();
+    let config = config().with_deadline(PATIENCE);
+    let writer = Client::connect_with(&slow[0], config).unwrap();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(Client::connect_with(&slow[0], config).unwrap());
+        assert_eq!(client.multi_get(&[0, 100]).await.unwrap(), [None, None]);
+        all.drop_table(&name()).unwrap();
+        make();
+        writer.put(107, &[7; 8]).unwrap();
+        let (before, begun) = (client.async_counters(), Instant::now());
+        let mut tasks = JoinSet::new();
+        for _ in 0..TASKS {
+            let client = client.clone();
+            tasks.spawn(async move { client.get(107).await });
+        }
+        for found in tasks.join_all().await {
+            assert_eq!(found.unwrap(), Some(vec![7; 8]));
+        }
+        // By the map that they had all were asked, and by the newer one all but some.
+        let asked = client.async_counters().calls - before.calls;
+        assert!(asked > u64::from(TASKS * 3 / 2), "{asked} calls of {TASKS} tasks");
+        // There and back for each would take twice that.
+        assert!(begun.elapsed() < DELAY * TASKS, "{:?}", begun.elapsed());
     });
 }
