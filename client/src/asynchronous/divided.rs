@@ -157,6 +157,9 @@ impl<K: BuildKeys> Divided<K> {
         let mut group = Group::of(kind, Asked { keys: keys(), answer: answer(to), until });
         let (pool, ranges) = (Arc::clone(&self.pool), Arc::clone(&ways.ranges));
         let read = move || {
+            if !group.is_wanted_still() {
+                return Ok(true);
+            }
             let begun = Instant::now();
             let within = until.saturating_duration_since(begun);
             let looked = pool.at_range(&ranges, index, within, |core, left| group.read_at(core, left));

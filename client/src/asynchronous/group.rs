@@ -211,6 +211,13 @@ impl<K: BuildKeys> Group<K> {
         }
     }
 
+    /// Leaves out who came too late or has gone; whether anybody waits still. To be asked on a thread:
+    /// it may have come long after it was asked for.
+    pub(super) fn is_wanted_still(&mut self) -> bool {
+        self.leave_out_late();
+        !self.asked.is_empty()
+    }
+
     pub(super) fn fail(&mut self, error: &ClientError) {
         self.asked.drain(..).for_each(|asked| asked.fail(error.clone()));
     }

@@ -30,7 +30,12 @@ impl Threads {
         mut group: Group<K>,
     ) -> Result<(), ClientError> {
         let core = Arc::clone(core);
-        self.run(move || group.read_by(&*core)).await
+        self.run(move || {
+            if group.is_wanted_still() {
+                group.read_by(&*core);
+            }
+        })
+        .await
     }
 
     /// Runs what may block on one of the runtime's threads for that, of which few are taken at a time.

@@ -73,9 +73,8 @@ impl<K: BuildKeys> Worker<K> {
     /// Works until the queue is closed.
     async fn run(mut self) {
         while let Some(mut group) = self.queue.take().await {
-            group.leave_out_late();
             let is_scan = group.kind == Kind::Scan;
-            if !group.asked.is_empty() && !self.attempt(&mut group).await {
+            if group.is_wanted_still() && !self.attempt(&mut group).await {
                 self.get_over(group).await;
             }
             if is_scan {
@@ -100,6 +99,9 @@ impl<K: BuildKeys> Worker<K> {
         self.socket.forget();
         let (core, mut held) = (Arc::clone(&self.core), self.held.take());
         let read = tokio::task::spawn_blocking(move || {
+            if !group.is_wanted_still() {
+                return held;
+            }
             let within = group.until().saturating_duration_since(Instant::now());
             group.read_with(&*core, &mut held, within);
             if let Some(context) = &mut held {

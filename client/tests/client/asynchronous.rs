@@ -320,7 +320,7 @@ fn a_task_that_reads_where_memory_is_mapped_without_a_pause_leaves_others_their_
 }
 
 /// Polls a future so many times, with turns for others between, and drops it. `true` if it ended before.
-async fn poll_and_drop<R>(future: impl Future<Output = R>, polls: usize) -> Option<R> {
+pub async fn poll_and_drop<R>(future: impl Future<Output = R>, polls: usize) -> Option<R> {
     let mut future = pin!(future);
     for _ in 0..polls {
         // Whoever it waits for need not wake it: it is polled anyway.

@@ -1,16 +1,20 @@
 //! Tasks' reads of ranges that must be looked for on a thread, and those of other ranges meanwhile.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
-use fpcache_client::{AsyncClient, Client, ClientError, CreateOptions, Nodes, U64Keys};
-use tokio::task::JoinSet;
+use fpcache_client::{
+    AsyncClient, Client, ClientError, CreateOptions, KeyKind, Nodes, TableParameters, Tables, U64Keys,
+};
+use tokio::runtime::Builder;
+use tokio::task::{JoinHandle, JoinSet};
 
-use crate::asynchronous::one_thread;
+use crate::asynchronous::{one_thread, poll_and_drop};
 use crate::asynchronous_over_nodes::{SILENT_PATIENCE, WithSilent};
 use crate::common::{PATIENCE, TestKeys};
 use crate::over_nodes::{Node, config, make, name, urls};
-use crate::proxies::slow;
+use crate::proxies::{Towards, slow, stand_before};
 
 /// A client of tasks that has connected no range yet, with one memory node that has fallen silent.
 fn not_connected(nodes: &[Node; 2]) -> AsyncClient {
@@ -147,4 +151,61 @@ fn tasks_that_wait_for_a_newer_map_share_doorbells_by_it() {
         // There and back for each would take twice that.
         assert!(begun.elapsed() < DELAY * TASKS, "{:?}", begun.elapsed());
     });
+}
+
+/// Takes one of the runtime's threads for blocking calls, until what is returned is dropped.
+fn take_a_thread() -> (mpsc::Sender<()>, JoinHandle<()>) {
+    let (release, released) = mpsc::channel();
+    (release, tokio::task::spawn_blocking(move || _ = released.recv()))
+}
+
+/// They were read all the same, once there was a thread.
+#[test]
+fn reads_that_are_given_up_before_there_is_a_thread_for_them_are_not_made() {
+    let nodes = [Node::tcp(), Node::tcp()];
+    let sent = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&sent);
+    let address = stand_before(&nodes[1].url, move || {
+        let count = Arc::clone(&count);
+        move |towards, _: &[u8]| {
+            count.fetch_add(usize::from(towards == Towards::Node), Ordering::SeqCst);
+            true
+        }
+    });
+    let both = Nodes::at(&format!("{},{address}", nodes[0].url)).unwrap();
+    both.create::<U64Keys>(&name(), U64Keys::parameters(), &[100], CreateOptions::default()).unwrap();
+    let mapped = Node::shm();
+    let alone = config().with_table("alone".parse().unwrap());
+    for url in [&address, &mapped.url] {
+        let tables = Tables::connect(url).unwrap();
+        tables.create(&alone.table, KeyKind::U64, CreateOptions::default()).unwrap();
+        Client::connect_with(url, alone).unwrap().create(TableParameters::default()).unwrap();
+    }
+    let over_socket = Client::connect_with(&address, alone).unwrap();
+    let over_nodes = Client::connect_with(&nodes[0].url, config()).unwrap();
+    let mapped = Client::connect_with(&mapped.url, alone).unwrap();
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    for (client, is_mapped) in [(over_socket, false), (over_nodes, false), (mapped, true)] {
+        runtime.block_on(async {
+            let client = AsyncClient::of(client);
+            let (release, other) = take_a_thread();
+            let before = sent.load(Ordering::SeqCst);
+            for _ in 0..3 {
+                let given_up = tokio::time::timeout(Duration::from_millis(20), client.get(100)).await;
+                assert!(given_up.is_err());
+            }
+            drop(release);
+            other.await.unwrap();
+            // Behind those that were given up.
+            tokio::task::spawn_blocking(|| ()).await.unwrap();
+            assert_eq!(sent.load(Ordering::SeqCst), before);
+            // A table that a thread had fetched would be looked at in place, without one.
+            let (release, other) = take_a_thread();
+            let at_once = poll_and_drop(client.get(100), 1).await;
+            assert!(!is_mapped || at_once.is_none());
+            drop(release);
+            other.await.unwrap();
+            assert_eq!(client.get(100).await.unwrap(), None);
+        });
+    }
 }
