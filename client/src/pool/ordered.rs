@@ -5,7 +5,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, Neighbour, Side};
+use fpcache::read::{Cost, NearestScratch, Neighbour, Side};
+use fpcache_fabric::FabricError;
 
 use super::range::on_range;
 use super::tries::Tries;
@@ -62,8 +63,8 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Finds the records nearest to keys, one key after the other, as the ranges of the answers show only as they are found. All
-    /// share the call's time.
+    /// Finds the records nearest to keys, range by range: each is asked once, for its own keys and for
+    /// those that have found nothing before it. All share the call's time.
     pub(crate) fn nearest_to_each<'k>(
         &self,
         held: &mut PoolHeld<K>,
@@ -71,10 +72,57 @@ impl<K: BuildKeys> Pool<K> {
         keys: impl Iterator<Item = &'k K::Key>,
         within: Duration,
     ) -> Result<Vec<Nearest<K>>, ClientError> {
-        let own =
-            |found: Option<Neighbour<'_, K>>| found.map(|found| (found.key.to_owned(), found.value.to_vec()));
-        let tries = Tries::begun(within);
-        keys.map(|key| self.nearest_to(held, (side, key), tries.left(), own)).collect()
+        let keys: Vec<&K::Key> = keys.collect();
+        let (mut tries, mut has_asked) = (Tries::begun(within), false);
+        'with_map: loop {
+            let ranges = self.follow(held);
+            let mut nearest: Vec<Nearest<K>> = keys.iter().map(|_| (None, Cost::default())).collect();
+            let mut own: Vec<Vec<usize>> = ranges.ranges.iter().map(|_| Vec::new()).collect();
+            for (at, key) in keys.iter().enumerate() {
+                own[ranges.index_of(key)].push(at);
+            }
+            // Which keys have found nothing in the ranges from their own on.
+            let mut beyond: Vec<usize> = Vec::new();
+            for step in 0..own.len() {
+                // All records of a range are on the side that is asked for by keys beyond it.
+                let (index, edge) = match side {
+                    Side::Floor => (own.len() - 1 - step, K::highest()),
+                    Side::Ceiling => (step, K::lowest()),
+                };
+                let own = &own[index];
+                if own.is_empty() && beyond.is_empty() {
+                    continue;
+                }
+                let left = tries.left();
+                if has_asked && left.is_zero() {
+                    // It is not for this memory node that the time was too short.
+                    let waiting_for = "the other keys of the group";
+                    return Err(FabricError::DeadlinePassed { waiting_for }.into());
+                }
+                has_asked = true;
+                let asked = own.iter().map(|at| keys[*at]).chain((!beyond.is_empty()).then_some(edge));
+                let found = on_range!(self, ranges, held, index, left, (core, own) => core.nearest(own, side, asked.clone(), left, records_of));
+                let mut found = match found {
+                    Ok(found) => found.into_iter(),
+                    Err(error) => {
+                        self.get_over(&ranges, index, error, &mut tries)?;
+                        continue 'with_map;
+                    }
+                };
+                for (at, found) in own.iter().zip(found.by_ref()) {
+                    nearest[*at] = found;
+                }
+                if let Some((record, cost)) = found.next() {
+                    for at in &beyond {
+                        nearest[*at].0.clone_from(&record);
+                        nearest[*at].1 += cost;
+                    }
+                }
+                beyond.extend(own);
+                beyond.retain(|at| nearest[*at].0.is_none());
+            }
+            return Ok(nearest);
+        }
     }
 
     /// Scans downwards, range by range, from the greatest key within `to` to the least not below
@@ -176,4 +224,10 @@ impl<K: BuildKeys> Pool<K> {
         }
         Ok((count, cost))
     }
+}
+
+/// What was found, of each key; nothing if the table has no parameters yet.
+fn records_of<K: BuildKeys>(found: &NearestScratch<K>) -> Vec<Nearest<K>> {
+    let own = |found: Neighbour<'_, K>| (found.key.to_owned(), found.value.to_vec());
+    found.answers().map(|(found, cost)| (found.map(own), cost)).collect()
 }

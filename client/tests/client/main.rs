@@ -19,6 +19,7 @@ mod drop_and_create;
 mod loads;
 mod long_values;
 mod lookups_match_a_btreemap;
+mod nearest_over_nodes;
 mod ordered;
 mod over_nodes;
 mod pipeline;
