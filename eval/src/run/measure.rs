@@ -88,15 +88,8 @@ impl<S: System> Measurable<S::Keys> for S {
             Ok((start, end, Counted { allocations: allocations as u64, process, server: cpu }))
         })?;
         let hits = System::cache_stats(self)?.map(|stats| stats.hits);
-        let start = parts.iter().map(|(start, ..)| *start).min();
-        let end = parts.iter().map(|(_, end, _)| *end).max();
-        let elapsed = start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start);
-        // The counters are one for all threads, so the largest count covers the others.
-        let allocations = parts.iter().map(|(.., counted)| counted.allocations).max().unwrap_or(0);
-        let client_cpu = parts.iter().map(|(.., counted)| counted.process).max().unwrap_or_default();
-        let server_cpu = parts.iter().filter_map(|(.., counted)| counted.server).max();
         let hits = hits.zip(hits_before).map(|(after, before)| after.saturating_sub(before));
-        Ok(Pass { elapsed, allocations, hits, client_cpu, server_cpu })
+        Ok(Pass::of(&parts, hits))
     }
 
     fn latency(&self, workload: &Workload<'_, '_, S::Keys>) -> anyhow::Result<Histogram<u64>> {
@@ -107,11 +100,7 @@ impl<S: System> Measurable<S::Keys> for S {
             }
             Ok(histogram)
         })?;
-        let mut all = new_histogram()?;
-        for part in &parts {
-            all.add(part)?;
-        }
-        Ok(all)
+        all_of(&parts)
     }
 
     fn timeline(&self, workload: &Workload<'_, '_, S::Keys>) -> anyhow::Result<Vec<TimelinePoint>> {
@@ -133,6 +122,15 @@ impl<S: System> Measurable<S::Keys> for S {
 /// A histogram of nanoseconds.
 pub fn new_histogram() -> anyhow::Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, MAX_LATENCY_NS, 3)?)
+}
+
+/// One histogram of what several have.
+fn all_of(parts: &[Histogram<u64>]) -> anyhow::Result<Histogram<u64>> {
+    let mut all = new_histogram()?;
+    for part in parts {
+        all.add(part)?;
+    }
+    Ok(all)
 }
 
 /// A throughput pass.
@@ -179,6 +177,18 @@ pub fn process_cpu() -> Duration {
 }
 
 impl Pass {
+    /// A pass of threads that began and ended at these instants.
+    fn of(threads: &[(Instant, Instant, Counted)], hits: Option<u64>) -> Self {
+        let start = threads.iter().map(|(start, ..)| *start).min();
+        let end = threads.iter().map(|(_, end, _)| *end).max();
+        let elapsed = start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start);
+        // The counters are one for all threads, so the largest count covers the others.
+        let allocations = threads.iter().map(|(.., counted)| counted.allocations).max().unwrap_or(0);
+        let client_cpu = threads.iter().map(|(.., counted)| counted.process).max().unwrap_or_default();
+        let server_cpu = threads.iter().filter_map(|(.., counted)| counted.server).max();
+        Self { elapsed, allocations, hits, client_cpu, server_cpu }
+    }
+
     /// Lookups per second.
     pub fn ops_per_s(&self, lookups: usize) -> f64 {
         lookups as f64 / self.elapsed.as_secs_f64().max(f64::MIN_POSITIVE)

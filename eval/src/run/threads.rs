@@ -70,20 +70,30 @@ pub(super) fn in_threads<'a, 'k, S: System, T: Send>(
         warmed?;
         work(&mut reader, stretches, is_first)
     };
-    let results: Vec<anyhow::Result<T>> = thread::scope(|scope| {
-        let run = &run;
-        let spawn = |(at, stretches): (usize, &Vec<_>)| -> thread::ScopedJoinHandle<'_, _> {
-            let stretches = stretches.clone();
-            scope.spawn(move || run(&stretches, at == 0))
-        };
-        let threads: Vec<_> = shares.iter().enumerate().map(spawn).collect();
-        let panicked = || anyhow::anyhow!("a measuring thread panicked: please report it");
-        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
+    let mut ended: Vec<Mutex<Option<anyhow::Result<T>>>> = Vec::new();
+    ended.resize_with(shares.len(), Mutex::default);
+    each_in_a_thread(shares.len(), &|at| {
+        let result = run(&shares[at], at == 0);
+        *ended[at].lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
     });
-    let in_system = || format!("looking up in {}", System::name(system));
-    let parts = results.into_iter().collect::<anyhow::Result<Vec<T>>>().with_context(in_system)?;
+    let mut parts = Vec::with_capacity(ended.len());
+    for result in ended {
+        let result = result.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let result = result.context("a measuring thread panicked: please report it").flatten();
+        parts.push(result.with_context(|| format!("looking up in {}", System::name(system)))?);
+    }
     let hits_before = hits_before.into_inner().unwrap_or_else(PoisonError::into_inner)?;
     Ok(Threads { hits_before, parts })
+}
+
+/// Has `work` done for each number below `count`, in a thread each, and waits for all of them, also
+/// for those that panic. Not generic: there are as many loops to be measured as systems, kinds of
+/// keys and figures, and what starts threads is long.
+fn each_in_a_thread(count: usize, work: &(dyn Fn(usize) + Sync)) {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..count).map(|at| scope.spawn(move || work(at))).collect();
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+    });
 }
 
 /// Looks up the first so many keys.
