@@ -19,6 +19,7 @@ pub(crate) mod owned;
 pub(crate) mod parked;
 pub(crate) mod serving;
 mod snapshotting;
+mod told;
 mod turns;
 mod under_way;
 mod values;
@@ -41,6 +42,7 @@ use crate::lease::Lease;
 use crate::loader::Loader;
 use crate::node::owned::Owned;
 use crate::node::parked::{QUANTUM, Queue};
+use crate::node::told::Told;
 use crate::node::under_way::{Loading, Snapshotting};
 use crate::pending::Pending;
 use crate::superblock_writer::SuperblockWriter;
@@ -79,8 +81,7 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) redone: Lsn,
     /// When to try again to write a snapshot that failed.
     pub(crate) retry_at: Option<Instant>,
-    /// When it was last told what is wrong with the table.
-    pub(crate) told_at: Option<Instant>,
+    pub(crate) told: Told,
     /// How it ended that the records of a load were brought to the disk, for the client that waits
     /// for it.
     pub(crate) durable: Option<Result<(), String>>,
@@ -168,7 +169,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             uploads: Uploads::default(),
             snapshotting: None,
             has_snapshot: false,
-            told_at: None,
+            told: Told::default(),
             redone: 0,
             retry_at: None,
             durable: None,

@@ -1,19 +1,18 @@
 //! The memory node as a service: dispatch of requests, continuation of parked ones, and background
 //! work in between.
 
-use std::fmt;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{ErrorCode, Refusal, Request, SocketStats, encode_reply};
 use fpcache_fabric::{AccessError, ClientId, Handled, NodeMemory, SHORT_BODY, Service, Waker, Work};
-use tracing::error;
 
 use crate::loader::{Begin, LoadError};
 use crate::node::parked::{Parked, Progress, QUANTUM, SHORT_ALLOWANCE, SHORT_REQUEST, Until, cost};
 use crate::node::snapshotting::PAUSE;
 use crate::node::under_way::LoadId;
 use crate::node::{MemoryNode, NodeState};
+use crate::table::error::TableError;
 use crate::wal::Wal;
 
 /// How far the answer to a request is.
@@ -124,24 +123,18 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return if is_giving_up { Work::More } else { Work::Nothing };
         };
         let worked = table.work(superblock, pending.is_empty());
-        if let Err(error) = &worked {
-            self.tell(&format_args!("work between requests failed: {error}"));
+        match &worked {
+            // The writes that need the room are told.
+            Ok(_) | Err(TableError::NoRoom { .. }) => {}
+            Err(error) => {
+                self.told.work.tell(self.clock.now(), format_args!("work between requests failed: {error}"))
+            }
         }
         let is_busy = matches!(worked, Ok(true));
         // In its turn also while the table has work: under writes that never cease it always has.
         let snapshot = self.work_on_snapshot(due);
         self.charge(i64::from(is_busy) * cost::STEP + i64::from(snapshot == Work::More) * cost::STEP);
         if is_busy || is_giving_up { Work::More } else { self.until_lease_ends(snapshot) }
-    }
-
-    /// Tells the operator what is wrong with the table, now and then.
-    pub(crate) fn tell(&mut self, what: &dyn fmt::Display) {
-        const PAUSE: Duration = Duration::from_secs(10);
-        let now = self.clock.now();
-        if self.told_at.is_none_or(|at| now.saturating_duration_since(at) >= PAUSE) {
-            self.told_at = Some(now);
-            error!("{what}");
-        }
     }
 
     /// What is to be done, or earlier, when memory can be freed that waits for a lease.

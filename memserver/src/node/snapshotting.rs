@@ -92,13 +92,15 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         if taking.records.len() < BLOCK_BYTES && table.is_taking() {
             let has_snapshot = self.has_snapshot;
-            let leaves_out = |damaged: DamagedRecord| {
+            let leaves_out = |damaged: DamagedRecord, is_new: bool| {
                 if has_snapshot {
                     // The disk has it whole: a snapshot without it must not take the place of that.
                     return Err(damaged.into());
                 }
                 // Nothing written from now on would be durable without a snapshot.
-                error!("a snapshot is written without what cannot be read: {damaged}");
+                if is_new {
+                    error!("a snapshot is written without what cannot be read: {damaged}");
+                }
                 Ok(())
             };
             if let Err(error) = table.take_records(superblock, BLOCK_BYTES, leaves_out, &mut taking.records) {

@@ -100,9 +100,9 @@ impl<K: BuildKeys> Table<K> {
                 None => return Ok(false),
             },
         };
-        let (run, next) = self.next_run(superblock, sweep.from.borrow(), sweep.pass)?;
+        let (run, mut next) = self.next_run(superblock, sweep.from.borrow(), sweep.pass)?;
         if !run.segments.is_empty() {
-            match self.bring_together(superblock, run, next.clone()) {
+            match self.bring_together(superblock, run, &mut next) {
                 Err(error) if !error.spares_others() => return Err(error),
                 _ => {}
             }
@@ -210,18 +210,21 @@ impl<K: BuildKeys> Table<K> {
         !run.segments.is_empty() && self.frees_enough(run.keys, run.slots, pass)
     }
 
+    /// Replaces the segments of a run, up to `next`; only those before one with a damaged record, if
+    /// there is such a one: `next` is then what comes after it.
     fn bring_together<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
-        run: Run<K>,
-        behind: Option<K::Owned>,
+        mut run: Run<K>,
+        next: &mut Option<K::Owned>,
     ) -> Result<(), TableError> {
-        self.rebuilder.gathering.clear();
-        for (lo, segment, live) in &run.segments {
-            // A snapshot under way counts the slots of all.
-            if *live > 0 || self.taking.is_some() {
-                self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), segment)?;
+        let mut behind = next.clone();
+        while let Err((at, error)) = self.gather_run(superblock, &run) {
+            let TableError::Damaged(_) = error else { return Err(error) };
+            if let Some((after, ..)) = run.segments.get(at + 1) {
+                *next = Some(after.clone());
             }
+            behind = run.segments.drain(at..).next().map(|(lo, ..)| lo);
         }
         let Some((lo, ..)) = run.segments.first() else { return Ok(()) };
         let old = Old {
@@ -230,6 +233,24 @@ impl<K: BuildKeys> Table<K> {
             segments: run.segments.iter().map(|(_, segment, _)| *segment).collect(),
         };
         self.replace(superblock, &old, Making::Compact)
+    }
+
+    /// Gathers the records of a run; which segment was in the way, if one was.
+    fn gather_run<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        run: &Run<K>,
+    ) -> Result<(), (usize, TableError)> {
+        self.rebuilder.gathering.clear();
+        for (at, (lo, segment, live)) in run.segments.iter().enumerate() {
+            // A snapshot under way counts the slots of all.
+            if *live > 0 || self.taking.is_some() {
+                let gathering = &mut self.rebuilder.gathering;
+                let gathered = gathering.add_segment(superblock, &self.segments, lo.borrow(), segment);
+                gathered.map_err(|error| (at, error))?;
+            }
+        }
+        Ok(())
     }
 }
 

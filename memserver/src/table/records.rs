@@ -54,12 +54,13 @@ impl<K: BuildKeys> Table<K> {
     /// slot holds, without padding and as if the slot were long enough for the value.
     ///
     /// # Errors
-    /// Of a damaged record, what `leaves_out` says: what the disk has of it may be better.
+    /// Of a damaged record, what `leaves_out` says: what the disk has of it may be better. It is told
+    /// whether it has not been asked about that record before.
     pub(crate) fn take_records<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         most: usize,
-        mut leaves_out: impl FnMut(DamagedRecord) -> Result<(), TableError>,
+        mut leaves_out: impl FnMut(DamagedRecord, bool) -> Result<(), TableError>,
         out: &mut Vec<u8>,
     ) -> Result<(), TableError> {
         let Some(mut taking) = self.taking.take() else { return Ok(()) };
@@ -70,6 +71,8 @@ impl<K: BuildKeys> Table<K> {
         let slots = Slots::of(&*superblock.region, self.segments.geometry, located.entry);
         slots.read_all(&mut bytes)?;
         let mut live = Vec::new();
+        // A segment takes several steps where its values are long.
+        let is_first = taking.next.borrow() <= located.lo.borrow();
         for record in slots.whole_records::<K>(&bytes) {
             let slot = record.as_ref().map_or_else(|damaged| damaged.slot, |record| record.slot);
             if written.is_some_and(|written| written.contains(slot as usize)) {
@@ -78,7 +81,7 @@ impl<K: BuildKeys> Table<K> {
             match record {
                 Ok(record) if record.key.borrow() >= taking.next.borrow() => live.push(record),
                 Ok(_) => {}
-                Err(damaged) => leaves_out(damaged)?,
+                Err(damaged) => leaves_out(damaged, is_first)?,
             }
         }
         live.sort_unstable_by_key(|record| record.key);
@@ -91,7 +94,7 @@ impl<K: BuildKeys> Table<K> {
             match self.append_record(superblock, key.borrow(), word.version(), &value, out) {
                 Err(TableError::Corrupt(Corrupt { offset, why, .. })) => {
                     let why = format!("of its value at offset {offset}, {why}");
-                    leaves_out(slots.damaged_record::<K>(slot, Some(key), why))?;
+                    leaves_out(slots.damaged_record::<K>(slot, Some(key), why), true)?;
                 }
                 appended => appended?,
             }

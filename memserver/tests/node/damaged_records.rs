@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use crate::common::keys::{Integers, TestKeys};
 use crate::common::requests::{Writer, batch, call, statuses, value};
-use crate::common::world::{Mortal, Node, REGION, World, load, parameters};
+use crate::common::world::{Mortal, Node, REGION, World, load, load_with, parameters};
+use fpcache::fingerprint::WidthChoice;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordToken, SLOT_WORD_BYTES};
 use fpcache::message::{WriteKind, WriteStatus};
@@ -148,6 +149,28 @@ fn a_damaged_neighbour_keeps_no_whole_segment_from_being_replaced() {
     assert!(!all.is_empty(), "no segment needed a rebuild");
     // All of one segment.
     assert!(last - first < u64::from(parameters::<Integers>().max_slots) * APART, "{first} to {last}");
+}
+
+/// Whatever says how many records a segment has, what is damaged is one.
+#[test]
+fn compaction_passes_by_a_segment_whose_only_record_is_damaged() {
+    for width in [WidthChoice::Auto, WidthChoice::None] {
+        let (mut node, _) = World::new(SyncPolicy::Always, 1).begin::<Integers>();
+        load_with::<Integers>(&mut node, 1000, parameters::<Integers>().with_width(width));
+        node.give_back_from(0);
+        let mut writer = Writer::<Integers>::new(5);
+        let region = node.region().clone();
+        let flip = &flips::<Integers>(&region)[1];
+        flip.apply(&region);
+        for key in (0..1000).map(|i| i * APART).filter(|key| *key != KEY) {
+            writer.one(&mut node, WriteKind::Delete, key, RecordToken::default(), &[]);
+        }
+        (0..2000).for_each(|_| _ = node.work());
+        assert!(node.stats().segments < 8, "{width:?}: nothing was compacted: {:?}", node.stats());
+        node.audit().expect_err("its record is damaged");
+        flip.apply(&region);
+        assert!(writer.get(&mut node, KEY).is_some(), "{width:?}: it was lost");
+    }
 }
 
 /// The log has lost entries, so that nothing is durable before the next snapshot: what is damaged

@@ -281,7 +281,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let made = made.map_err(|error| match error {
                 TableError::NoRoom { .. } => Unable::NoRoom,
                 TableError::Damaged(damaged) => {
-                    self.tell(&format_args!("an insert was refused: {damaged}"));
+                    self.told
+                        .refused
+                        .tell(self.clock.now(), format_args!("an insert was refused: {damaged}"));
                     Unable::Damaged
                 }
                 other => Unable::Broken(other.to_string()),

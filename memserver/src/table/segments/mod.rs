@@ -195,14 +195,18 @@ impl<K: BuildKeys> Segments<K> {
         Ok(facts)
     }
 
-    /// Live records of a segment, by its fingerprints, or by its words where it has none.
+    /// Records of a segment, by its fingerprints, or by its words where it has none: damaged ones,
+    /// too.
     pub(crate) fn live<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
     ) -> Result<usize, TableError> {
         if !self.geometry.stores_fingerprints {
-            return self.count(superblock, segment).map(|live| live as usize);
+            let slots = Slots::of(&*superblock.region, self.geometry, segment);
+            return (0..u32::from(segment.model().cap)).try_fold(0, |records, slot| {
+                Ok(records + usize::from(slots.word(slot)?.state() != SlotState::Free))
+            });
         }
         let slots = Slots::of(&*superblock.region, self.geometry, segment);
         let cap = segment.model().cap;
