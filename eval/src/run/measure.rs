@@ -109,9 +109,14 @@ impl<S: System> Measurable<S::Keys> for S {
             for keys in stretches {
                 let start = Instant::now();
                 look_up(reader, keys, workload.batch)?;
-                let elapsed = start.elapsed();
+                let end = Instant::now();
                 let stats = if is_first { System::cache_stats(self)? } else { None };
-                seen.push(Seen { lookups: keys.len() as u64, elapsed, hits: stats.map(|stats| stats.hits) });
+                seen.push(Seen {
+                    lookups: keys.len() as u64,
+                    start,
+                    end,
+                    hits: stats.map(|stats| stats.hits),
+                });
             }
             Ok(seen)
         })?;

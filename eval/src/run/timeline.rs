@@ -1,6 +1,6 @@
 //! Throughput over the stream, and the effect of a moving hotspot.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -32,27 +32,34 @@ pub struct Shift {
     pub recovered_after: Option<u64>,
 }
 
-/// What one thread saw of a point: how many lookups it did in which time, and the hot cache's hits
-/// at its end.
+/// What one thread saw of a point: how many lookups it did from when to when, and the hot cache's
+/// hits at its end.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
     pub lookups: u64,
-    pub elapsed: Duration,
+    pub start: Instant,
+    pub end: Instant,
     /// Of all threads, since the table was opened; only the first thread asks.
     pub hits: Option<u64>,
 }
 
 /// Puts the threads' views together. Threads run through the same points side by side but not in
-/// step: the rate of a point is the sum of the threads' own rates in it, and its hits are those
-/// that all threads had while the first one was in it. `hits_before` are the hits at the beginning.
+/// step: a point lasts from the end of the one before until its last thread has ended it, so that
+/// the times of all points add up to the pass's, and its hits are those that all threads had while
+/// the first one was in it. `hits_before` are the hits at the beginning.
 pub(super) fn together(threads: &[Vec<Seen>], hits_before: Option<u64>) -> Vec<TimelinePoint> {
     let count = threads.iter().map(Vec::len).max().unwrap_or(0);
     let mut points = Vec::with_capacity(count);
     let (mut done, mut hits) = (0, hits_before);
+    let mut before: Option<Instant> = None;
     for at in 0..count {
         let seen = || threads.iter().filter_map(|thread| thread.get(at)).filter(|seen| seen.lookups > 0);
         let lookups: u64 = seen().map(|seen| seen.lookups).sum();
-        let rate = |seen: &Seen| seen.lookups as f64 / seen.elapsed.as_secs_f64().max(1e-9);
+        let Some(end) = seen().map(|seen| seen.end).max() else { continue };
+        // A short point may be of threads alone that were ahead of others in the one before.
+        let begin = before.filter(|before| *before < end).or_else(|| seen().map(|seen| seen.start).min());
+        before = before.max(Some(end));
+        let elapsed = begin.map_or(Duration::ZERO, |begin| end.saturating_duration_since(begin));
         done += lookups;
         let hits_now = seen().find_map(|seen| seen.hits);
         let hit_rate = hits_now.zip(hits).map(|(now, before)| {
@@ -60,7 +67,11 @@ pub(super) fn together(threads: &[Vec<Seen>], hits_before: Option<u64>) -> Vec<T
             (now.saturating_sub(before) as f64 / lookups.max(1) as f64).min(1.0)
         });
         hits = hits_now.or(hits);
-        points.push(TimelinePoint { lookups: done, ops_per_s: seen().map(rate).sum(), hit_rate });
+        points.push(TimelinePoint {
+            lookups: done,
+            ops_per_s: lookups as f64 / elapsed.as_secs_f64().max(1e-9),
+            hit_rate,
+        });
     }
     points
 }
@@ -151,15 +162,26 @@ mod tests {
     }
 
     #[test]
-    fn rates_of_threads_add_up_and_hits_are_differences() {
-        let seen = |ms, hits| Seen { lookups: 100, elapsed: Duration::from_millis(ms), hits };
-        let threads =
-            [vec![seen(100, Some(150)), seen(200, Some(350))], vec![seen(50, None), seen(100, None)]];
+    fn a_point_lasts_until_its_last_thread_has_ended_it_and_hits_are_differences() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let seen = |from, to, hits| Seen { lookups: 100, start: at(from), end: at(to), hits };
+        let threads = [
+            vec![seen(0, 100, Some(150)), seen(100, 300, Some(350))],
+            vec![seen(0, 50, None), seen(50, 150, None)],
+        ];
         let points = together(&threads, Some(50));
-        assert_eq!(points.len(), 2);
-        assert_eq!((points[0].lookups, points[1].lookups), (200, 400));
-        assert!((points[0].ops_per_s - 3_000.0).abs() < 1e-6 && (points[1].ops_per_s - 1_500.0).abs() < 1e-6);
+        assert_eq!(points.iter().map(|point| point.lookups).collect::<Vec<_>>(), [200, 400]);
+        let rates = |points: &[TimelinePoint]| points.iter().map(|p| p.ops_per_s).collect::<Vec<_>>();
+        assert_eq!(rates(&points), [2_000.0, 1_000.0]);
         assert_eq!((points[0].hit_rate, points[1].hit_rate), (Some(0.5), Some(1.0)));
         assert_eq!(together(&threads, None)[0].hit_rate, None);
+        // One core for two threads: each does a hundred in the tenth of a second that it has.
+        let turns = [vec![seen(0, 100, None)], vec![seen(100, 200, None)]];
+        assert_eq!(rates(&together(&turns, None)), [1_000.0]);
+        // The second thread has no part in the last point, and was behind in the one before.
+        let none = Seen { lookups: 0, ..seen(400, 400, None) };
+        let behind = [vec![seen(0, 100, None), seen(100, 200, None)], vec![seen(0, 400, None), none]];
+        assert_eq!(rates(&together(&behind, None)), [500.0, 1_000.0]);
     }
 }

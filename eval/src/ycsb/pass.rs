@@ -91,7 +91,8 @@ pub struct Done {
     pub counts: [u64; OperationKind::ALL.len()],
     /// From the first thread's start to the last one's end.
     pub elapsed: Duration,
-    /// Operations per second: the sum of the threads' own rates, since one may have ended early.
+    /// Operations per second of that time, all threads together. The threads' own rates do not add
+    /// up to it: with more threads than cores some do their part while others wait for a core.
     pub ops_per_s: f64,
     /// Allocations in that time, in the whole process.
     pub allocations: u64,
@@ -158,9 +159,7 @@ fn together(parts: Vec<Part>) -> anyhow::Result<Done> {
     let end = parts.iter().map(|part| part.end).max();
     done.elapsed = start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start);
     for part in parts {
-        let seconds = (part.end - part.start).as_secs_f64().max(f64::MIN_POSITIVE);
         done.operations += part.operations;
-        done.ops_per_s += part.operations as f64 / seconds;
         // The counter is one for all threads, so the largest count covers the others.
         done.allocations = done.allocations.max(part.allocations);
         done.counts.iter_mut().zip(part.counts).for_each(|(sum, count)| *sum += count);
@@ -175,6 +174,7 @@ fn together(parts: Vec<Part>) -> anyhow::Result<Done> {
             }
         }
     }
+    done.ops_per_s = done.operations as f64 / done.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
     Ok(done)
 }
 
@@ -407,5 +407,33 @@ impl<S: Session> Thread<'_, S> {
         let whose: &[_] = if self.in_flight > 1 { &[] } else { &self.changes };
         self.checks.refused(refused, whose);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throughput_is_of_the_time_from_the_first_start_to_the_last_end() {
+        let begin = Instant::now();
+        let part = |from: u64, to: u64| Part {
+            start: begin + Duration::from_secs(from),
+            end: begin + Duration::from_secs(to),
+            operations: 500,
+            counts: Default::default(),
+            allocations: 0,
+            inserted: 0,
+            ran_out: false,
+            checks: Checks::default(),
+            latencies: Vec::new(),
+            writes: Vec::new(),
+        };
+        // On one core one after the other: each alone does 500 a second, and so do both together.
+        let done = together(vec![part(0, 1), part(1, 2)]).unwrap();
+        assert_eq!((done.operations, done.elapsed, done.ops_per_s), (1_000, Duration::from_secs(2), 500.0));
+        let done = together(vec![part(0, 1), part(0, 1)]).unwrap();
+        assert_eq!(done.ops_per_s, 1_000.0);
+        assert_eq!(together(Vec::new()).unwrap().ops_per_s, 0.0);
     }
 }
