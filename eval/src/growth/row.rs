@@ -13,7 +13,7 @@ use crate::machine::{COMMIT, Calibration, Machine};
 use crate::run::report::{bytes_per_key, duration, new_table, none, rate, ratio_of};
 use crate::run::timeline::median;
 use crate::ycsb::node_counts::{NodeCounts, milliseconds};
-use crate::ycsb::pass::Done;
+use crate::ycsb::pass::{Done, hit_rate};
 
 /// What one growth was found to do.
 #[derive(Clone, Debug)]
@@ -92,6 +92,12 @@ pub struct GrowthRow {
     /// Lookups per second after the inserts over those of the fresh store: the median of the
     /// rounds.
     pub after_to_fresh: Option<f64>,
+    /// Share of the lookups before the inserts that the hot cache answered; null without one.
+    pub hit_rate_before: Option<f64>,
+    /// The same after the inserts.
+    pub hit_rate_after: Option<f64>,
+    /// The same in the fresh store.
+    pub hit_rate_fresh: Option<f64>,
     /// Bytes at the memory node per key before the inserts.
     pub bytes_per_key_before: f64,
     /// Bytes at the memory node per key after the inserts, those that wait to be used again
@@ -163,6 +169,9 @@ impl GrowthRow {
             lookups_per_s_after: middle(after),
             lookups_per_s_fresh: middle(fresh),
             after_to_fresh: median(rounds.map(|(after, fresh)| after.ops_per_s / fresh.ops_per_s)),
+            hit_rate_before: hit_rate(before),
+            hit_rate_after: hit_rate(after),
+            hit_rate_fresh: hit_rate(fresh),
             bytes_per_key_before: per_key(node.used_bytes, node.keys),
             bytes_per_key_after: per_key(grown.used_bytes, grown.keys),
             bytes_per_key_fresh: per_key(loaded.used_bytes, loaded.keys),

@@ -12,6 +12,7 @@ pub mod schedule;
 pub mod store;
 #[cfg(test)]
 mod tests;
+mod thread;
 pub mod value;
 
 use fpcache_client::{ByteKeys, U64Keys};

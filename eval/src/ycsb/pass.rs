@@ -5,7 +5,7 @@
 //! thread finds its own inserts. Single changes may be in flight while the thread continues; a read
 //! of the same key waits for them.
 
-use std::sync::Barrier;
+use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ use stats_alloc::INSTRUMENTED_SYSTEM;
 use super::check::Checks;
 use super::ledger::{Written, last_writes, sequence};
 use super::schedule::{Arrivals, Schedule, wait_until};
-use super::store::{Change, Session, Store};
-use super::value;
+use super::store::{Session, Store};
+use super::thread::Thread;
 use crate::run::measure::new_histogram;
 use crate::run::threads::WARM_UP;
 
@@ -94,6 +94,9 @@ pub struct Done {
     /// Operations per second of that time, all threads together. The threads' own rates do not add
     /// up to it: with more threads than cores some do their part while others wait for a core.
     pub ops_per_s: f64,
+    /// Reads that the hot cache answered in that time, if there is one; those of read-modify-writes
+    /// count too.
+    pub hits: Option<u64>,
     /// Allocations in that time, in the whole process.
     pub allocations: u64,
     /// What was wrong.
@@ -104,6 +107,21 @@ pub struct Done {
     pub latencies: Vec<Histogram<u64>>,
     /// The threads' last writes, for the ledger.
     pub writes: Vec<Vec<Written>>,
+}
+
+impl Done {
+    /// Lookups of keys: reads, and those of read-modify-writes.
+    fn lookups(&self) -> u64 {
+        self.counts[OperationKind::Read.index()] + self.counts[OperationKind::ReadModifyWrite.index()]
+    }
+}
+
+/// Share of the passes' lookups that the hot cache answered, if there is one and there were
+/// lookups.
+pub fn hit_rate(passes: &[Done]) -> Option<f64> {
+    let hits: u64 = passes.iter().map(|done| done.hits).sum::<Option<u64>>()?;
+    let lookups: u64 = passes.iter().map(Done::lookups).sum();
+    (lookups > 0).then(|| hits as f64 / lookups as f64)
 }
 
 /// Runs a pass. The threads start together, each after some lookups that bring its models into the
@@ -119,7 +137,7 @@ pub fn run<S: Store>(
     state: &mut Progressing,
 ) -> anyhow::Result<Done> {
     let threads = state.hands.len().max(1);
-    let barrier = Barrier::new(state.hands.len());
+    let start = Start { barrier: Barrier::new(state.hands.len()), hits: Mutex::new(Ok(None)) };
     let (base, passes) = (state.base, state.passes);
     let runners = state.hands.iter().enumerate().map(|(thread, hand)| Runner {
         course,
@@ -134,8 +152,8 @@ pub fn run<S: Store>(
     let results: Vec<anyhow::Result<Part>> = thread::scope(|scope| {
         let spawned: Vec<_> = runners
             .map(|runner| {
-                let barrier = &barrier;
-                scope.spawn(move || runner.run(store, barrier))
+                let start = &start;
+                scope.spawn(move || runner.run(store, start))
             })
             .collect();
         let panicked = || anyhow::anyhow!("a measuring thread panicked: please report it");
@@ -150,7 +168,27 @@ pub fn run<S: Store>(
     for (hand, part) in state.hands.iter_mut().zip(&parts) {
         hand.inserted = part.inserted;
     }
-    together(parts)
+    let hits_before = start.hits.into_inner().unwrap_or_else(PoisonError::into_inner)?;
+    let mut done = together(parts)?;
+    done.hits = store.hits()?.zip(hits_before).map(|(after, before)| after.saturating_sub(before));
+    Ok(done)
+}
+
+/// Where the threads meet before they start.
+struct Start {
+    barrier: Barrier,
+    /// Hits of the hot cache when all had warmed up.
+    hits: Mutex<anyhow::Result<Option<u64>>>,
+}
+
+impl Start {
+    /// Waits for the others, and until one of them has read the hits.
+    fn meet(&self, store: &impl Store) {
+        if self.barrier.wait().is_leader() {
+            *self.hits.lock().unwrap_or_else(PoisonError::into_inner) = store.hits();
+        }
+        self.barrier.wait();
+    }
 }
 
 fn together(parts: Vec<Part>) -> anyhow::Result<Done> {
@@ -206,28 +244,25 @@ struct Part {
 }
 
 impl Runner<'_> {
-    fn run<S: Store>(&self, store: &S, barrier: &Barrier) -> anyhow::Result<Part> {
+    fn run<S: Store>(&self, store: &S, start: &Start) -> anyhow::Result<Part> {
+        /// Sets the operations of warm-ups apart from all that are measured.
+        const WARMING_UP: u32 = 1 << 31;
         let limit = match self.course.end {
             End::Operations(all) => self.share_of(all),
             End::After(_) => u64::MAX,
         };
         let drawn = limit.min(self.share_of(self.course.drawn).max(1));
-        let Course { loaded, seed, .. } = *self.course;
-        let operations = Operations::generate(loaded, self.workload, drawn as usize, seed, self.stream);
+        let Course { loaded, seed, value_bytes, .. } = *self.course;
+        let draw = |count, stream| Operations::generate(loaded, self.workload, count, seed, stream);
+        let operations = draw(drawn as usize, self.stream);
         let play = || operations.play(loaded, &self.hand.inserts, self.hand.inserted);
         let in_flight = if self.timing == Timing::Whole { self.course.in_flight } else { 1 };
         let warmed = store.session(in_flight).and_then(|session| {
-            let mut thread = Thread {
-                session,
-                in_flight,
-                checks: Checks::new(self.course.value_bytes),
-                loaded,
-                sequence: 0,
-                keys: Vec::new(),
-                changes: Vec::new(),
-                values: Vec::new(),
-            };
-            thread.warm_up(play(), WARM_UP.min(operations.len()))?;
+            let mut thread = Thread::new(session, in_flight, value_bytes, loaded);
+            // Not the pass's own operations: a hot cache would have an entry for each of them.
+            let others = draw(WARM_UP.min(operations.len()), self.stream | WARMING_UP);
+            let play = others.play(loaded, &self.hand.inserts, self.hand.inserted);
+            thread.warm_up(play, others.len())?;
             Ok(thread)
         });
         let latencies = match self.timing {
@@ -235,7 +270,7 @@ impl Runner<'_> {
             _ => OperationKind::ALL.iter().map(|_| new_histogram()).collect(),
         };
         // A thread that failed meets the others all the same: they would wait for it for ever.
-        barrier.wait();
+        start.meet(store);
         let mut thread = warmed?;
         let mut part = self.timed(&mut thread, play(), limit, latencies?)?;
         part.checks = thread.checks;
@@ -313,100 +348,6 @@ impl Runner<'_> {
             latencies,
             writes: Vec::new(),
         })
-    }
-}
-
-/// A session and the buffers of its calls.
-struct Thread<'a, S> {
-    session: S,
-    /// Changes that may be under way.
-    in_flight: usize,
-    checks: Checks,
-    loaded: &'a [u64],
-    /// The sequence number of the group's first operation; those after follow in steps of the
-    /// number of threads.
-    sequence: u64,
-    keys: Vec<u64>,
-    changes: Vec<(Change, u64)>,
-    values: Vec<u8>,
-}
-
-impl<S: Session> Thread<'_, S> {
-    fn warm_up(&mut self, play: Play<'_>, most: usize) -> anyhow::Result<()> {
-        for operation in play.take(most).filter(|operation| operation.kind() == OperationKind::Read) {
-            self.session.read(&[operation.key()], |_, _| ())?;
-        }
-        Ok(())
-    }
-
-    /// Waits for the changes under way, which belong to the pass.
-    fn finish(&mut self) -> anyhow::Result<()> {
-        let refused = self.session.finish()?;
-        self.checks.refused(refused, &[]);
-        Ok(())
-    }
-
-    #[inline]
-    fn execute(&mut self, operations: &[Operation], step: u64) -> anyhow::Result<()> {
-        self.change(operations, step, |operation| match operation {
-            Operation::Insert(_) => Some(Change::Insert),
-            Operation::Update(_) => Some(Change::Update),
-            _ => None,
-        })?;
-        self.read(operations)?;
-        self.change(operations, step, |operation| {
-            matches!(operation, Operation::ReadModifyWrite(_)).then_some(Change::Update)
-        })?;
-        for operation in operations {
-            if let Operation::Scan(from, length) = *operation {
-                let (session, checks) = (&mut self.session, &mut self.checks);
-                let mut scan = checks.scan(from, usize::from(length), self.loaded);
-                session.scan(from, usize::from(length), |key, value| scan.record(key, value))?;
-                scan.end();
-            }
-        }
-        Ok(())
-    }
-
-    #[inline]
-    fn read(&mut self, operations: &[Operation]) -> anyhow::Result<()> {
-        self.keys.clear();
-        for operation in operations {
-            if let Operation::Read(key) | Operation::ReadModifyWrite(key) = *operation {
-                self.keys.push(key);
-            }
-        }
-        if self.keys.is_empty() {
-            return Ok(());
-        }
-        let (keys, checks) = (&self.keys, &mut self.checks);
-        self.session.read(keys, |i, value| checks.read(keys[i], value))
-    }
-
-    #[inline]
-    fn change(
-        &mut self,
-        operations: &[Operation],
-        step: u64,
-        change: impl Fn(&Operation) -> Option<Change>,
-    ) -> anyhow::Result<()> {
-        self.changes.clear();
-        self.values.clear();
-        for (at, operation) in (0u64..).zip(operations) {
-            let Some(change) = change(operation) else { continue };
-            self.changes.push((change, operation.key()));
-            let from = self.values.len();
-            self.values.resize(from + self.checks.value_bytes(), 0);
-            value::write(operation.key(), self.sequence + at * step, &mut self.values[from..]);
-        }
-        if self.changes.is_empty() {
-            return Ok(());
-        }
-        let refused = self.session.change(&self.changes, &self.values)?;
-        // With changes under way it may be others that were refused.
-        let whose: &[_] = if self.in_flight > 1 { &[] } else { &self.changes };
-        self.checks.refused(refused, whose);
-        Ok(())
     }
 }
 

@@ -11,6 +11,13 @@ use crate::run::report::{bytes_per_key, duration, new_table, none, rate, ratio_o
 pub fn table(rows: &[YcsbRow]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let mut text = format!("{}\n{}\n{}\n", title(first), throughput(rows), latencies(rows));
+    let hit_rates: Vec<String> = rows
+        .iter()
+        .filter_map(|row| Some(format!("{} {:.1} %", row.workload, 100.0 * row.run.hit_rate?)))
+        .collect();
+    if !hit_rates.is_empty() {
+        text.push_str(&format!("reads that the hot cache answered: {}\n", hit_rates.join(", ")));
+    }
     if rows.iter().any(|row| row.ran_out_of_inserts) {
         text.push_str(
             "passes ended early for want of keys to insert: give more with --inserts, or a larger data set\n",

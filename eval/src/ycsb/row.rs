@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::bench::Bench;
 use super::node_counts::{NodeCounts, milliseconds};
 use super::options::YcsbArgs;
-use super::pass::{Done, End};
+use super::pass::{Done, End, hit_rate};
 use crate::data::DataKeys;
 use crate::latency::Latency;
 use crate::run::measure::{Measured as RunMeasured, Pass, new_histogram};
@@ -217,7 +217,7 @@ fn run_row<K: DataKeys>(
     row.dist = workload.distribution.to_string();
     row.keys = around.loaded as u64;
     row.lookups = middle.operations;
-    row.hit_rate = None;
+    row.hit_rate = hit_rate(&measured.passes);
     row.ops_per_s = middle.ops_per_s;
     row.ops_per_s_min = rates().reduce(f64::min).unwrap_or_default();
     row.ops_per_s_max = rates().reduce(f64::max).unwrap_or_default();

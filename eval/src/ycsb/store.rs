@@ -21,6 +21,12 @@ pub trait Store: Sync {
     /// # Errors
     /// If the store is gone.
     fn session(&self, in_flight: usize) -> anyhow::Result<Self::Session<'_>>;
+
+    /// Reads that the hot cache has answered so far, all sessions together, if there is one.
+    ///
+    /// # Errors
+    /// If the store is gone.
+    fn hits(&self) -> anyhow::Result<Option<u64>>;
 }
 
 /// A change of one record.
@@ -76,6 +82,10 @@ impl<K: DataKeys> Store for Named<'_, K> {
             changes: Changes::default(),
             replies: Vec::new(),
         })
+    }
+
+    fn hits(&self) -> anyhow::Result<Option<u64>> {
+        Ok(self.client.cache_stats()?.map(|stats| stats.hits))
     }
 }
 
