@@ -304,22 +304,21 @@ impl Runner<'_> {
         let (mut done, mut ran_out) = (0, false);
         let allocations = INSTRUMENTED_SYSTEM.stats().allocations;
         let start = Instant::now();
-        let is_over = |done: u64| match end {
-            End::Operations(_) => done >= limit,
-            // The clock is looked at now and then: a reading costs as much as a part of a lookup.
-            End::After(time) => done.is_multiple_of(64) && start.elapsed() >= time,
-        };
-        while !ran_out && !is_over(done) {
-            operations.clear();
+        let mut watch = Watch::new(start, end, self.timing);
+        while !ran_out && done < limit && !watch.is_over(done) {
             let room = (limit - done).min(group as u64) as usize;
+            starts.clear();
+            if let Some(schedule) = &mut schedule {
+                starts.extend((0..room).map(|_| start + Duration::from_nanos(schedule.next())));
+                if !starts.last().is_none_or(|due| watch.wait_for(*due)) {
+                    break;
+                }
+            }
+            operations.clear();
             operations.extend(play.by_ref().take(room));
             ran_out = operations.len() < room;
-            starts.clear();
-            match &mut schedule {
-                Some(schedule) => {
-                    starts.extend(operations.iter().map(|_| start + Duration::from_nanos(schedule.next())));
-                    starts.last().copied().into_iter().for_each(wait_until);
-                }
+            match &schedule {
+                Some(_) => starts.truncate(operations.len()),
                 None if !latencies.is_empty() => starts.resize(operations.len(), Instant::now()),
                 None => {}
             }
@@ -348,6 +347,45 @@ impl Runner<'_> {
             latencies,
             writes: Vec::new(),
         })
+    }
+}
+
+/// Tells when a pass that ends by time is over.
+struct Watch {
+    end: Option<Instant>,
+    /// Operations after which the clock is looked at.
+    step: u64,
+    looked_at: u64,
+}
+
+impl Watch {
+    fn new(start: Instant, end: End, timing: Timing) -> Self {
+        let end = match end {
+            End::Operations(_) => None,
+            End::After(time) => Some(start + time),
+        };
+        // A reading costs as much as a part of a lookup; operations that are timed have readings
+        // anyway.
+        let step = if timing == Timing::Whole { 64 } else { 1 };
+        Self { end, step, looked_at: 0 }
+    }
+
+    /// Whether the time is over, after so many operations.
+    #[inline]
+    fn is_over(&mut self, done: u64) -> bool {
+        let Some(end) = self.end else { return false };
+        if done - self.looked_at < self.step {
+            return false;
+        }
+        self.looked_at = done;
+        Instant::now() >= end
+    }
+
+    /// Waits for an instant, or for the end if that comes before: then it is false.
+    fn wait_for(&self, due: Instant) -> bool {
+        let is_due = self.end.is_none_or(|end| due < end);
+        wait_until(self.end.map_or(due, |end| due.min(end)));
+        is_due
     }
 }
 

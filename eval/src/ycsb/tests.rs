@@ -274,3 +274,17 @@ fn a_pass_warms_up_with_other_operations_than_its_own() {
     let (all, ..) = run(&setup, &["update=1"], Fault::None).unwrap();
     assert_eq!(hit_rate(&all), None);
 }
+
+#[test]
+fn slow_operations_end_with_their_time() {
+    let end = End::After(Duration::from_millis(500));
+    for (rate, group) in [(20.0, 1), (0.1, 1), (20.0, 4)] {
+        let timing = Timing::Scheduled(rate, Arrivals::Fixed);
+        let (all, ..) = run(&Setup { threads: 1, group, end, timing, ..SETUP }, &["C"], Fault::None).unwrap();
+        for done in &all {
+            let elapsed = done.elapsed.as_secs_f64();
+            assert!((0.5..1.5).contains(&elapsed), "{rate} a second in groups of {group} took {elapsed} s");
+            assert!(done.operations <= 10 && done.ops_per_s * elapsed <= done.operations as f64 + 1e-6);
+        }
+    }
+}
