@@ -29,13 +29,13 @@ const PURPOSE_SAMPLE: u64 = 0x5A;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
-    /// A published file, found in the data folder.
+    /// A published file, found in the data folder by its name, and with as many keys.
     Published,
     /// A generator calibrated to a published file.
     StandIn,
     /// Real keys inside this crate.
     Shipped,
-    /// A file named by its path.
+    /// A file named by its path, or by the name of a published one that has other keys.
     File,
     /// A synthetic distribution.
     Generated,
@@ -172,7 +172,16 @@ impl Spec {
         let enough = found.iter().find(|(file, _)| self.count().is_none_or(|count| count <= file.keys));
         if let Some((file, path)) = enough.or(found.first()) {
             let mut origin = Origin::file(Source::Published, path, options)?;
-            if known.first().is_some_and(|first| first.name != file.name) {
+            if origin.available != file.keys {
+                // A part of it, say, under its name: what is measured over it is not comparable.
+                origin.source = Source::File;
+                origin.notes.push(format!(
+                    "{self}: {} has {} keys, the published one {}",
+                    path.display(),
+                    origin.available,
+                    file.keys
+                ));
+            } else if known.first().is_some_and(|first| first.name != file.name) {
                 origin.notes.push(format!("{self}: the published {}", file.name));
             }
             return Ok(origin);

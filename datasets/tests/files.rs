@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests may panic")]
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use fpcache_datasets::sosd::{SosdReader, SosdWriter};
@@ -221,9 +222,9 @@ fn published_names_in_the_data_folder_are_preferred_to_stand_ins() {
     put(&folder, "wiki_ts_200M_uint64.zst", &zst(&encode(4, &[7, 7, 8, 9], 8)));
     put(&folder, "fb_200M_uint64", &encode(4, &[1, 2, 3, 4], 8));
     let fb = open("fb:3").unwrap();
-    assert_eq!((fb.source(), fb.len(), fb.name()), ("published", 3, "fb:3"));
+    assert_eq!((fb.source(), fb.len(), fb.name()), ("file", 3, "fb:3"));
     let wiki = open("wiki").unwrap();
-    assert_eq!((wiki.source(), wiki.keys()), ("published", &[7, 8, 9][..]));
+    assert_eq!((wiki.source(), wiki.keys()), ("file", &[7, 8, 9][..]));
     assert!(
         wiki.notes().iter().any(|note| note.contains("--duplicates first (implied)")),
         "{:?}",
@@ -247,19 +248,43 @@ fn of_several_published_files_the_first_with_enough_keys_is_taken() {
     put(&folder, "books_200M_uint32.zst", &zst(&encode(3, &[1, 2, 3], 4)));
     put(&folder, "osm_cellids_800M_uint64", &encode(3, &[4, 5, 6], 8));
     let books = open("books").unwrap();
-    assert_eq!((books.source(), books.key_bytes(), books.keys()), ("published", 4, &[1, 2, 3][..]));
-    assert!(books.notes()[0].contains("the published books_200M_uint32"), "{:?}", books.notes());
+    assert_eq!((books.source(), books.key_bytes(), books.keys()), ("file", 4, &[1, 2, 3][..]));
+    assert!(books.notes()[0].contains("books_200M_uint32.zst has 3 keys"), "{:?}", books.notes());
     assert_eq!(open("osm").unwrap().keys(), [4, 5, 6]);
     put(&folder, "books_200M_uint64", &encode(3, &[7, 8, 9], 8));
     put(&folder, "osm_cellids_200M_uint64", &encode(3, &[10, 11, 12], 8));
     let books = open("books:3").unwrap();
-    assert_eq!((books.keys(), books.key_bytes(), books.notes().len()), (&[7, 8, 9][..], 8, 0));
+    assert_eq!((books.keys(), books.key_bytes(), books.notes().len()), (&[7, 8, 9][..], 8, 1));
     assert_eq!(open("osm").unwrap().keys(), [10, 11, 12]);
     // By its name the smaller file has 200 M keys; more than that only the larger one may have.
     let error = open("osm:300M").unwrap_err().to_string();
     assert!(error.contains("osm:300M has 3 keys"), "{error}");
     fs::remove_file(folder.path().join("osm_cellids_800M_uint64")).unwrap();
     assert_eq!(open("osm:300M").unwrap_err().kind(), ErrorKind::BadRequest);
+}
+
+#[test]
+fn files_are_published_ones_where_they_have_as_many_keys() {
+    let folder = TempDir::new().unwrap();
+    let options = OpenOptions { data_dir: Some(folder.path().to_owned()), ..OpenOptions::default() };
+    // Its keys are holes of the file, and are not read here.
+    let put = |name: &str, keys: u64, width: u64| {
+        let file = fs::File::create(folder.path().join(name)).unwrap();
+        (&file).write_all(&keys.to_le_bytes()).unwrap();
+        file.set_len(8 + keys * width).unwrap();
+    };
+    let of = |spec: &str| {
+        let stream = spec.parse::<Spec>().unwrap().stream(&options).unwrap();
+        (stream.source().as_str(), stream.notes().join("; "))
+    };
+    put("fb_200M_uint64", 200_000_000, 8);
+    assert_eq!(of("fb:1M"), ("published", String::new()));
+    put("fb_200M_uint64", 199_999_999, 8);
+    let (source, notes) = of("fb:1M");
+    assert_eq!(source, "file");
+    assert!(notes.ends_with("fb_200M_uint64 has 199999999 keys, the published one 200000000"), "{notes}");
+    put("books_200M_uint32", 200_000_000, 4);
+    assert_eq!(of("books"), ("published", "books: the published books_200M_uint32".to_owned()));
 }
 
 #[test]
