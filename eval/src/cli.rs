@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::builder::Resettable;
+use clap::{Arg, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 
 use crate::density::{self, DensityArgs};
 use crate::explain::{self, ExplainArgs};
@@ -95,6 +96,12 @@ pub enum Command {
         mut_arg("shift_every", |arg| arg.hide(true)),
         mut_arg("timeline", |arg| arg.hide(true)),
         mut_arg("cold", |arg| arg.hide(true)),
+        mut_arg("url", |arg| arg.help(ycsb_options::URL_HELP)),
+        mut_arg("epsilon", beside_url),
+        mut_arg("fingerprint_bits", beside_url),
+        mut_arg("fill", beside_url),
+        mut_arg("groups", beside_url),
+        mut_arg("value_bytes", beside_url),
     )]
     Ycsb(Box<YcsbArgs>),
     /// Insert as many keys as were loaded, or more, and measure the effect on the store.
@@ -144,6 +151,11 @@ pub enum Command {
     /// The server of Jakiro that `run` starts.
     #[command(hide = true)]
     JakiroNode(JakiroNodeArgs),
+}
+
+/// An option of tables that goes with `--url`, where that names a memory node to be loaded.
+fn beside_url(arg: Arg) -> Arg {
+    arg.conflicts_with(Resettable::<Id>::Reset)
 }
 
 impl Default for Command {

@@ -258,13 +258,24 @@ impl RunArgs {
             shift_every: self.shift_every,
             negative: self.negative,
             seed: self.seed,
-            transport: self.transport.as_str(),
-            memory_nodes: self.nodes,
+            transport: self.transport_in_words(),
+            memory_nodes: self.url.is_none().then_some(self.nodes),
             fsync: self.store.reported(),
             machine: machine.clone(),
             calibration,
             sweep: None,
         }
+    }
+
+    /// Where the memory node is: the transport, or that of its URL.
+    pub fn transport_in_words(&self) -> String {
+        let scheme = self.url.as_deref().and_then(|url| url.split_once("://")).map(|(scheme, _)| scheme);
+        match scheme {
+            Some("tcp+unix") => Transport::Unix.as_str(),
+            Some(scheme) => scheme,
+            None => self.transport.as_str(),
+        }
+        .to_owned()
     }
 
     /// The passes over a stream that was made by [`request_options`](Self::request_options) with as

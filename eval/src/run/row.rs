@@ -66,7 +66,7 @@ pub struct Row {
     pub rounds: u64,
     /// Where the memory node was.
     pub transport: Option<String>,
-    /// How many memory nodes had the table together.
+    /// How many memory nodes had the table together; null with `--url`, which names one of them.
     #[serde(default)]
     pub memory_nodes: Option<u32>,
     /// When writes reached the memory node's disk; null if it kept nothing.
@@ -253,8 +253,8 @@ impl Row {
     fn add_table(&mut self, setting: &Setting, facts: &Facts) {
         if let Some(table) = facts.table {
             self.slot_bytes = Some(table.geometry().slot_bytes as u64);
-            self.transport = Some(setting.transport.to_owned());
-            self.memory_nodes = Some(setting.memory_nodes);
+            self.transport = Some(setting.transport.clone());
+            self.memory_nodes = setting.memory_nodes;
             self.fsync.clone_from(&setting.fsync);
             self.epsilon = Some(table.epsilon);
             self.fingerprint_bits = Some(table.fingerprint_bits());

@@ -16,9 +16,9 @@ pub struct Setting {
     /// Seed of data and lookups.
     pub seed: u64,
     /// Where the memory node was.
-    pub transport: &'static str,
-    /// How many memory nodes had the table together.
-    pub memory_nodes: u32,
+    pub transport: String,
+    /// How many memory nodes had the table together; `None` where they were somebody else's.
+    pub memory_nodes: Option<u32>,
     /// When writes reached the memory node's disk; `None`: nothing was kept.
     pub fsync: Option<String>,
     /// The machine.

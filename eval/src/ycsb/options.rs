@@ -36,6 +36,10 @@ Values tell whose they are: every answer is looked at, and in the end every reco
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";
 
+/// What `--url` is here.
+pub const URL_HELP: &str =
+    "A running memory node that holds nothing yet: the data set is loaded into it, and stays there";
+
 /// The options of `ycsb`.
 #[derive(Args, Clone, Debug)]
 pub struct YcsbArgs {
@@ -251,6 +255,22 @@ mod tests {
             let error = parse(options).unwrap_err();
             assert!(error.contains(remedy), "{options}: {error}");
         }
+    }
+
+    #[test]
+    fn a_running_memory_node_is_loaded_with_the_table_asked_for() {
+        let table = "--epsilon 16 --fingerprint-bits 32 --fill 0.7 --groups=plain --value-bytes 16";
+        let arguments =
+            parse(&format!("--dataset ipv4 --workload C --url tcp://127.0.0.1:1 {table}")).unwrap();
+        assert_eq!((arguments.run.epsilon, arguments.run.fill), (16, Some(0.7)));
+        // What starts a memory node does not go with it.
+        for option in ["--capacity 1GiB", "--nodes 2", "--transport tcp"] {
+            let error =
+                parse(&format!("--dataset ipv4 --workload C --url tcp://127.0.0.1:1 {option}")).unwrap_err();
+            assert!(error.contains("--url"), "{option}: {error}");
+        }
+        let run = Cli::of("fpcache-eval run --dataset ipv4 --url shm://x --epsilon 16".split(' '));
+        assert!(run.unwrap_err().to_string().contains("--url"), "there the table is as it is");
     }
 
     #[test]

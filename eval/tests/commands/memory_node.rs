@@ -72,13 +72,11 @@ fn a_memory_node_that_dies_is_named_in_the_error() {
     assert!(text.contains(&format!("the memory node (process {node}) ended during the run")), "{text}");
 }
 
-#[test]
-fn a_memory_node_that_runs_already_is_used_as_it_is() {
-    // Its own capacity and table, as somebody else would have made them.
-    let url = format!("shm://eval-test-{}", std::process::id());
+/// A memory node at this address, ready.
+fn own_node(url: &str) -> OwnNode {
     let pid = std::process::id().to_string();
     let node = program()
-        .args(["memory-node", "--listen", &url, "--capacity", "16000000", "--exit-with-parent", &pid])
+        .args(["memory-node", "--listen", url, "--capacity", "16000000", "--exit-with-parent", &pid])
         .stdout(Stdio::piped())
         .spawn()
         .expect("the program was built");
@@ -86,6 +84,38 @@ fn a_memory_node_that_runs_already_is_used_as_it_is() {
     let mut line = String::new();
     BufReader::new(node.0.stdout.take().expect("piped")).read_line(&mut line).expect("readable");
     assert_eq!(line, "ready\n");
+    node
+}
+
+fn free_url() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    format!("tcp://{}", listener.local_addr().expect("bound"))
+}
+
+#[test]
+fn a_running_memory_node_is_loaded_by_ycsb_and_looked_up_in_by_run_over_its_own_transport() {
+    let url = free_url();
+    let _node = own_node(&url);
+    let options = format!("--dataset uniform:5K --calibration-buffer 1MiB --json - --url {url}");
+    let output = run(&format!("ycsb --workload C --ops 1K --epsilon 12 --value-bytes 16 {options}"));
+    assert!(output.status.success(), "{}", stderr(&output));
+    let of_ycsb: Vec<serde_json::Value> = serde_json::from_str(&stdout(&output)).expect("JSON");
+    assert_eq!((&of_ycsb[0]["epsilon"], &of_ycsb[0]["value_bytes"]), (&12.into(), &16.into()));
+    // Its values are those of `ycsb`, so that `run` finds other ones than it looks for.
+    let output = run(&format!("run --system fpcache --lookups 1K {options}"));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
+    let of_run: Vec<serde_json::Value> = serde_json::from_str(&stdout(&output)).expect("JSON");
+    for row in of_ycsb.iter().chain(&of_run) {
+        let nodes = row.get("memory_nodes").expect("a field");
+        assert_eq!((&row["transport"], nodes), (&"tcp".into(), &serde_json::Value::Null));
+    }
+}
+
+#[test]
+fn a_memory_node_that_runs_already_is_used_as_it_is() {
+    // Its own capacity and table, as somebody else would have made them.
+    let url = format!("shm://eval-test-{}", std::process::id());
+    let _node = own_node(&url);
 
     let options = format!("--lookups 1K --calibration-buffer 1MiB --url {url}");
     let empty = run(&format!("run --dataset uniform:5K {options}"));
