@@ -6,7 +6,7 @@ use fpcache_client::{ByteKeys, Url};
 use super::RunArgs;
 use crate::data::KeyLengths;
 use crate::run::transport::Transport;
-use crate::systems::SystemName;
+use crate::systems::{SystemName, jakiro};
 
 /// Most points of a timeline.
 const MAX_POINTS: u64 = 10_000;
@@ -58,6 +58,12 @@ impl RunArgs {
         ensure!(
             self.transport != Transport::Local || !self.systems.iter().any(of_second_process),
             "jakiro needs a second process: omit --transport local"
+        );
+        ensure!(
+            self.threads <= u32::from(jakiro::CLIENTS) || !self.systems.iter().any(of_second_process),
+            "--threads {}: jakiro's server has channels for {} threads: use as many at most, or omit it",
+            self.threads,
+            jakiro::CLIENTS
         );
         ensure!(
             self.cache.budget().is_none() || self.systems.contains(&SystemName::Fpcache),

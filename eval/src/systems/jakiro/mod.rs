@@ -32,7 +32,7 @@ use crate::run::transport::Transport;
 use crate::run::values::ValueBytes;
 use channel::Channel;
 
-pub use server::{JakiroNodeArgs, serve};
+pub use server::{CLIENTS, JakiroNodeArgs, serve};
 
 /// The two RPCs.
 const GET: u16 = 1;

@@ -30,7 +30,7 @@ pub struct JakiroNodeArgs {
 }
 
 /// Channels of a partition, one for each thread that asks it.
-const CLIENTS: u16 = 32;
+pub const CLIENTS: u16 = 32;
 const SHAPE: Shape = Shape { slots: 1, parts: 2, capacity: 64 << 10 };
 const BUFFERS: AreaId = AreaId(2);
 

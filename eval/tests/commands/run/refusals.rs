@@ -67,6 +67,8 @@ fn bad_options_are_refused_before_any_work() {
         ("--dataset ipv4 --plan guess", "two-stage"),
         ("--dataset ipv4 --negative 2", "0 to 1"),
         ("--dataset ipv4 --threads 0", "1..=1024"),
+        ("--dataset ipv4 --threads 33 --system jakiro", "32 threads"),
+        ("--dataset ipv4 --threads 33 --system jakiro-reply", "32 threads"),
         ("--dataset ipv4 --cache 0", "8MiB"),
         ("--dataset ipv4 --cache lots", "8MiB"),
         ("--dataset ipv4 --policy lru", "--cache"),
