@@ -161,13 +161,14 @@ impl Made {
 
     fn fpcache(&mut self, arguments: &PeersArgs, records: &Records<'_>) -> anyhow::Result<()> {
         let (run, Records { set, values, bar }) = (arguments.run()?, records);
+        let config = arguments.client_config()?;
         let lengths = crate::data::DataSet::lengths(*set);
         let capacity = run.region_bytes::<ByteKeys>(&lengths, set.len() as u64);
         let ways = [Transport::Shm, Transport::Unix, Transport::Tcp];
         let node = Node::start_over::<ByteKeys>(&ways, run.node(capacity, 0))?;
         let mut load = None;
         for (way, url) in ways.iter().zip(node.urls()) {
-            let connect = || Ok(ByteClient::connect_with(url, run.client_config())?);
+            let connect = || Ok(ByteClient::connect_with(url, config)?);
             if load.is_none() {
                 load = Some(fpcache::load(&connect()?, set, *values, run.table(&lengths), bar)?);
             }
@@ -175,7 +176,7 @@ impl Made {
         }
         self._node = Some(node);
         let nodes = Divided::start::<ByteKeys>(&run, (DIVIDED_AMONG, Transport::Tcp), set, 0)?;
-        let connect = || nodes.connect::<ByteKeys>(run.client_config());
+        let connect = || nodes.connect::<ByteKeys>(config);
         let load = fpcache::load(&connect()?, set, *values, run.table(&lengths), bar)?;
         let way = format!("{}, {DIVIDED_AMONG} nodes", Transport::Tcp.as_str());
         self.ask_fpcache(arguments, &way, &nodes.process_ids(), Some(load), connect)?;
@@ -192,7 +193,7 @@ impl Made {
         load: Option<Duration>,
         connect: impl Fn() -> anyhow::Result<ByteClient>,
     ) -> anyhow::Result<()> {
-        let (config, together) = (arguments.run()?.client_config(), u64::from(arguments.together));
+        let (config, together) = (arguments.client_config()?, u64::from(arguments.together));
         let system = FpCache::open(connect()?, "fpcache", &config, load)?;
         let at = self.add(Box::new(system.served_by(memory_nodes.to_vec())));
         let tasks = self.add(Box::new(Tasks::of(connect()?, memory_nodes.to_vec())?));

@@ -1,9 +1,11 @@
 //! Options of `peers`.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
+use fpcache_client::ClientConfig;
 use serde::Serialize;
 
 use crate::counts::positive_count;
@@ -90,10 +92,10 @@ pub enum PeerName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitingName {
-    /// As each system does by default: FPCache spins for up to 50 µs and then sleeps, the others
-    /// sleep
+    /// As each system does by default: FPCache's clients and memory nodes spin for up to 50 µs and
+    /// then sleep, those of others sleep
     Own,
-    /// All clients spin
+    /// All clients spin; all servers sleep until there are requests
     Awake,
     /// All clients and servers sleep at once
     Asleep,
@@ -104,8 +106,27 @@ impl WaitingName {
     pub(super) fn explained(self) -> &'static str {
         match self {
             Self::Own => "each waiting in its own way",
-            Self::Awake => "all clients looking again and again",
+            Self::Awake => "all clients looking again and again, all servers sleeping as they wait",
             Self::Asleep => "all sleeping as they wait",
+        }
+    }
+
+    /// How long FPCache's memory nodes look at sockets before they sleep, if not as long as the
+    /// daemon's. Redis and memcached sleep at once, whatever their clients do.
+    fn spin_of_nodes(self) -> Option<Duration> {
+        match self {
+            Self::Own => None,
+            Self::Awake | Self::Asleep => Some(Duration::ZERO),
+        }
+    }
+
+    /// How long FPCache's clients do, if not as long as others.
+    fn spin_of_clients(self) -> Option<Duration> {
+        match self {
+            Self::Own => None,
+            // Longer than an answer takes: they never sleep.
+            Self::Awake => Some(Duration::from_secs(1)),
+            Self::Asleep => Some(Duration::ZERO),
         }
     }
 }
@@ -122,7 +143,17 @@ impl PeersArgs {
         all.filter(|name| self.systems.is_empty() || self.systems.contains(name)).collect()
     }
 
-    /// The experiment that FPCache's part is.
+    /// The settings of FPCache's clients.
+    ///
+    /// # Errors
+    /// If the options are invalid.
+    pub fn client_config(&self) -> anyhow::Result<ClientConfig> {
+        let config = RunArgs { spin: self.waiting.spin_of_clients(), ..self.run()? }.client_config();
+        Ok(config)
+    }
+
+    /// The experiment that FPCache's part is, with memory nodes that wait as they should; its
+    /// clients have [`client_config`](Self::client_config).
     ///
     /// # Errors
     /// If the options are invalid.
@@ -133,10 +164,35 @@ impl PeersArgs {
             format!("--value-bytes={}", self.value_bytes),
             format!("--seed={}", self.seed),
         ];
-        let spin = (self.waiting == WaitingName::Asleep).then(|| "--spin=0s".to_owned());
-        let run = RunArgs::of(words.into_iter().chain(spin)).context("the options of FPCache's part")?;
+        let run = RunArgs::of(words).context("the options of FPCache's part")?;
+        let run = RunArgs { spin: self.waiting.spin_of_nodes(), ..run };
         run.validate()?;
         ensure!(run.dataset.key_kind() == fpcache_datasets::KeyKind::Bytes, "ycsb has integer keys now");
         Ok(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::{Cli, Command};
+
+    #[test]
+    fn clients_and_memory_nodes_wait_as_those_of_other_systems_do() {
+        let usual = ClientConfig::default().spin;
+        let second = Duration::from_secs(1);
+        for (waiting, of_client, of_node) in [
+            ("own", usual, None),
+            ("awake", second, Some(Duration::ZERO)),
+            ("asleep", Duration::ZERO, Some(Duration::ZERO)),
+        ] {
+            let words = ["fpcache-eval", "peers", "--waiting", waiting];
+            let Some(Command::Peers(arguments)) = Cli::of(words).expect("options").command else {
+                panic!("no `peers`")
+            };
+            let config = arguments.client_config().expect("options");
+            let run = arguments.run().expect("options");
+            assert_eq!((config.spin, run.node(1 << 20, 0).spin), (of_client, of_node), "{waiting}");
+        }
     }
 }
