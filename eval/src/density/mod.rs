@@ -20,7 +20,8 @@ use fpcache_datasets::{Dataset, OpenOptions};
 pub use options::{DensityArgs, EXAMPLES};
 
 use crate::progress::Bar;
-use crate::run::report::{check_json, deliver};
+use crate::run::collected::Collected;
+use crate::run::report::check_file;
 use crate::verdict::Verdict;
 use measure::{Setting, measure};
 use row::DensityRow;
@@ -31,10 +32,26 @@ use row::DensityRow;
 /// If the options make no sense, a data set cannot be had, or a memory node fails.
 pub fn density(arguments: &DensityArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
-    check_json(arguments.json.as_deref())?;
-    check_plot(arguments.plot.as_deref())?;
+    arguments.plot.as_deref().map_or(Ok(()), |path| check_file("--plot", path))?;
+    let mut rows = Collected::new(arguments.json.as_deref())?;
+    let measured = measure_all(arguments, &mut rows);
+    let drawn = match arguments.plot.as_deref().filter(|_| !rows.rows().is_empty()) {
+        Some(path) => write_plot(path, rows.rows()),
+        None => Ok(()),
+    };
+    rows.deliver(row::table, measured.and(drawn))?;
+    Ok(Verdict::of(rows.rows().iter().map(|row| row.misplaced).sum()))
+}
+
+fn write_plot(path: &Path, rows: &[DensityRow]) -> anyhow::Result<()> {
+    let wrote = fs::write(path, plot::draw(rows)?);
+    wrote.with_context(|| format!("writing the plot to {}", path.display()))?;
+    eprintln!("plot: {}", path.display());
+    Ok(())
+}
+
+fn measure_all(arguments: &DensityArgs, rows: &mut Collected<DensityRow>) -> anyhow::Result<()> {
     let bar = Bar::default();
-    let mut rows = Vec::new();
     for spec in &arguments.datasets {
         let options = OpenOptions {
             seed: arguments.seed,
@@ -47,32 +64,17 @@ pub fn density(arguments: &DensityArgs) -> anyhow::Result<Verdict> {
             for form in arguments.forms() {
                 let setting = arguments.setting(form, *epsilon);
                 match form.built() {
-                    Some(_) => rows.extend(in_memory_nodes(arguments, &setting, &dataset, &bar)?),
+                    Some(_) => in_memory_nodes(arguments, &setting, &dataset, &bar, rows)?,
                     None => {
                         let phase = format!("{spec}, {}, epsilon {epsilon}", form.name());
                         let figures = bar.during(&phase, 1, || measure(dataset.keys(), &setting))?;
-                        rows.push(DensityRow::new(&dataset, &setting, &figures));
+                        rows.add([DensityRow::new(&dataset, &setting, &figures)])?;
                     }
                 }
             }
         }
     }
-    deliver(&row::table(&rows), &rows, arguments.json.as_deref())?;
-    if let Some(path) = &arguments.plot {
-        let wrote = fs::write(path, plot::draw(&rows)?);
-        wrote.with_context(|| format!("writing the plot to {}", path.display()))?;
-        eprintln!("plot: {}", path.display());
-    }
-    Ok(Verdict::of(rows.iter().map(|row| row.misplaced).sum()))
-}
-
-/// Finds out now whether the plot can be written; what is there stays until it is replaced.
-fn check_plot(path: Option<&Path>) -> anyhow::Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    let open = fs::OpenOptions::new().append(true).create(true).open(path);
-    open.map(drop).with_context(|| {
-        format!("--plot {}: the file cannot be written; name one in a folder that is there", path.display())
-    })
+    Ok(())
 }
 
 /// A row for each share of inserts.
@@ -81,13 +83,13 @@ fn in_memory_nodes(
     setting: &Setting,
     dataset: &Dataset,
     bar: &Bar,
-) -> anyhow::Result<Vec<DensityRow>> {
+    rows: &mut Collected<DensityRow>,
+) -> anyhow::Result<()> {
     let parameters = node::parameters(setting).context("slots of which memory nodes have groups")?;
     let build_ns = node::grouping_ns(dataset.keys(), parameters, bar)?;
-    let row = |inserted: &f64| {
+    arguments.inserted.iter().try_for_each(|inserted| {
         eprintln!("{}, epsilon {}, {} % inserted", dataset.name(), setting.epsilon, 100.0 * inserted);
         let figures = node::measure(dataset, parameters, *inserted, arguments.lookups, setting.seed, bar)?;
-        Ok(DensityRow::of_node(dataset, setting, &figures, build_ns))
-    };
-    arguments.inserted.iter().map(row).collect()
+        rows.add([DensityRow::of_node(dataset, setting, &figures, build_ns)])
+    })
 }

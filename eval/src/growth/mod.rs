@@ -15,9 +15,10 @@ use fpcache_datasets::{KeyKind, KeySet};
 use crate::data::{DataKeys, DataSet, announce};
 use crate::machine::{Calibration, calibrate};
 use crate::progress::Bar;
+use crate::run::collected::Collected;
 use crate::run::host::Host;
 use crate::run::options::RunArgs;
-use crate::run::report::{check_json, deliver};
+use crate::run::report::check_json;
 use crate::verdict::Verdict;
 use crate::ycsb::bench::{Bench, with_room};
 use crate::ycsb::node_counts::{NodeCounts, Reading};
@@ -31,8 +32,7 @@ use row::{GrowthRow, Measured};
 /// If the options make no sense, or a memory node fails.
 pub fn growth(arguments: &GrowthArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
-    let json = arguments.run.json.as_deref();
-    check_json(json)?;
+    check_json(arguments.run.json.as_deref())?;
     let bar = Bar::default();
     let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
     match arguments.run.dataset.key_kind() {
@@ -47,12 +47,12 @@ pub fn growth(arguments: &GrowthArgs) -> anyhow::Result<Verdict> {
     if arguments.direct {
         let dataset = U64Keys::open(&arguments.run.dataset, &arguments.run.open_options(&bar))?;
         announce(dataset.notes());
-        let mut rows = Vec::with_capacity(arguments.orders.len());
-        for &order in &arguments.orders {
+        let mut rows = Collected::new(arguments.run.json.as_deref())?;
+        let measured = arguments.orders.iter().try_for_each(|&order| {
             let growth = split::<U64Keys>(arguments, &dataset, order)?;
-            rows.push(direct::measure(arguments, &dataset, order, &growth, calibration, &bar)?);
-        }
-        deliver(&direct::table(&rows), &rows, json)?;
+            rows.add([direct::measure(arguments, &dataset, order, &growth, calibration, &bar)?])
+        });
+        rows.deliver(direct::table, measured)?;
         return Ok(Verdict::AllRight);
     }
     grow_all::<U64Keys>(arguments, calibration, &bar)
@@ -65,13 +65,13 @@ fn grow_all<K: DataKeys>(
 ) -> anyhow::Result<Verdict> {
     let dataset = K::open(&arguments.run.dataset, &arguments.run.open_options(bar))?;
     announce(dataset.notes());
-    let mut rows = Vec::with_capacity(arguments.orders.len());
-    for (at, &order) in arguments.orders.iter().enumerate() {
+    let mut rows = Collected::new(arguments.run.json.as_deref())?;
+    let measured = arguments.orders.iter().enumerate().try_for_each(|(at, &order)| {
         eprintln!("order {} of {}: {order}", at + 1, arguments.orders.len());
-        rows.push(grow::<K>(arguments, &dataset, order, 2 * at as u32, calibration, bar)?);
-    }
-    deliver(&row::table(&rows), &rows, arguments.run.json.as_deref())?;
-    Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
+        rows.add([grow::<K>(arguments, &dataset, order, 2 * at as u32, calibration, bar)?])
+    });
+    rows.deliver(row::table, measured)?;
+    Ok(Verdict::of(rows.rows().iter().map(|row| row.mismatches).sum()))
 }
 
 fn split<K: DataKeys>(

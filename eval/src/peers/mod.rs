@@ -1,13 +1,12 @@
 //! `peers`: FPCache and the alternatives, with the same records and the same lookups, in one run.
 
+mod measure;
 mod options;
 mod row;
 
-use std::ops::Range;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use anyhow::Context;
 use fpcache_client::{ByteClient, ByteKeys};
 use fpcache_datasets::count::human;
 
@@ -31,21 +30,15 @@ use crate::systems::server::{Server, version_of};
 use crate::systems::socket::{Address, SocketStore, Waiting};
 use crate::systems::tasks::Tasks;
 use crate::verdict::Verdict;
+use measure::{Peer, measure};
 
 /// Memory nodes that a table is divided among, beside one that has all of it.
 const DIVIDED_AMONG: u32 = 3;
 /// Lookups that are drawn, and the most of a pass.
 const LOOKUPS: u64 = 4_000_000;
-/// Answers that are compared, of each way to ask, or as many as there are keys.
-const COMPARED: usize = 50_000;
-/// Lookups from which the length of a pass is found.
-const TRIED: usize = 2_000;
 
-/// A system, ready, and one way to ask it.
-struct Peer<'a> {
-    system: &'a dyn Measurable<ByteKeys>,
-    row: PeerRow,
-}
+/// Why a row lacks figures where this command ended early.
+const FAILED: &str = "this or an earlier one failed: see the error";
 
 /// A store over a socket, for rows that ask it in several ways.
 struct Reached {
@@ -100,8 +93,16 @@ pub fn peers(arguments: &PeersArgs) -> anyhow::Result<Verdict> {
         warm_up: None,
         cold: false,
     };
-    let rows = measure(arguments, &made, &workload, &bar)?;
-    report(arguments, &rows)
+    let mut figures = Vec::new();
+    let measured = measure(arguments, &made.peers(), &workload, &bar, &mut figures);
+    let nothing = figures.is_empty();
+    let rows = made.with_figures(figures);
+    match measured {
+        Ok(()) => report(arguments, &rows),
+        // What was measured is worth having also where a later one failed.
+        Err(error) if nothing => Err(error),
+        Err(error) => report(arguments, &rows).and(Err(error)),
+    }
 }
 
 /// Systems that were made, and the ways to ask them.
@@ -151,6 +152,25 @@ impl Made {
             figures: None,
         };
         self.rows.push((None, row));
+    }
+
+    /// The ways to ask what is here.
+    fn peers(&self) -> Vec<Peer<'_>> {
+        let peer = |(at, row): &(Option<usize>, PeerRow)| {
+            Some(Peer { system: &**self.systems.get((*at)?)?, keys_per_call: row.keys_per_call as usize })
+        };
+        self.rows.iter().filter_map(peer).collect()
+    }
+
+    /// All rows, with the figures that were found of the first ones that are here.
+    fn with_figures(&self, figures: Vec<Figures>) -> Vec<PeerRow> {
+        let mut figures = figures.into_iter();
+        let with_figures = |(at, row): &(Option<usize>, PeerRow)| match at.map(|_| figures.next()) {
+            None => row.clone(),
+            Some(Some(figures)) => PeerRow { figures: Some(figures), ..row.clone() },
+            Some(None) => PeerRow { not_measured: Some(FAILED.to_owned()), ..row.clone() },
+        };
+        self.rows.iter().map(with_figures).collect()
     }
 
     /// A map of this process.
@@ -296,93 +316,6 @@ impl Made {
     }
 }
 
-/// Runs the passes of all, in turns.
-fn measure<'a, 'k>(
-    arguments: &PeersArgs,
-    made: &Made,
-    workload: &Workload<'a, 'k, ByteKeys>,
-    bar: &Bar,
-) -> anyhow::Result<Vec<PeerRow>> {
-    let all = workload.lookups;
-    let peers: Vec<Peer<'_>> = made
-        .rows
-        .iter()
-        .filter_map(|(at, row)| Some(Peer { system: &**made.systems.get((*at)?)?, row: row.clone() }))
-        .collect();
-    let of = |peer: &Peer<'_>, count: usize, round: usize| Workload {
-        lookups: {
-            let part = part_of(round, count, all.len());
-            Lookups { keys: &all.keys[part.clone()], expected: &all.expected[part] }
-        },
-        batch: peer.row.keys_per_call as usize,
-        warm_up: Some(&all.keys[..(count / 10).clamp(1, all.len())]),
-        ..*workload
-    };
-    let (mut mismatches, mut counts) = (Vec::new(), Vec::new());
-    let [compared, tried] = [COMPARED, TRIED].map(|most| most.min(workload.dataset.len()).max(1));
-    for peer in &peers {
-        mismatches.push(peer.system.verify(&of(peer, compared, 0), bar)?.mismatches);
-        counts.push(count_for(tried, arguments.seconds, |count| {
-            let begun = Instant::now();
-            peer.system.throughput(&of(peer, count, 0))?;
-            Ok(begun.elapsed())
-        })?);
-    }
-    let rounds = arguments.rounds as usize;
-    let mut passes = vec![Vec::new(); peers.len()];
-    bar.during("measuring, in turns", (rounds * peers.len()) as u64, || -> anyhow::Result<()> {
-        for round in 0..rounds {
-            for turn in 0..peers.len() {
-                let which = (round + turn) % peers.len();
-                let workload = of(&peers[which], counts[which], round);
-                passes[which].push(peers[which].system.throughput(&workload)?);
-                fpcache_datasets::Progress::advance(bar, (round * peers.len() + turn + 1) as u64);
-            }
-        }
-        Ok(())
-    })?;
-    let mut figures = Vec::new();
-    for (at, peer) in peers.iter().enumerate() {
-        let latency =
-            bar.during("measuring latency", 1, || peer.system.latency(&of(peer, counts[at], rounds)))?;
-        let lookups = counts[at].min(all.len());
-        figures
-            .push(Figures::new(lookups, &passes[at], &latency, mismatches[at]).context("no pass was run")?);
-    }
-    let mut figures = figures.into_iter();
-    let with_figures = |(at, row): &(Option<usize>, PeerRow)| PeerRow {
-        figures: at.and_then(|_| figures.next()),
-        ..row.clone()
-    };
-    Ok(made.rows.iter().map(with_figures).collect())
-}
-
-/// Where in a stream of so many lookups those of a pass stand: one after the other, from the beginning again where they end, so that
-/// systems with shorter passes meet other keys in each.
-fn part_of(round: usize, count: usize, all: usize) -> Range<usize> {
-    let count = count.min(all);
-    let begin = round.wrapping_mul(count) % (all - count + 1);
-    begin..begin + count
-}
-
-/// Lookups that take about so many seconds, but no fewer than are `tried` first.
-fn count_for(
-    tried: usize,
-    seconds: f64,
-    mut time: impl FnMut(usize) -> anyhow::Result<Duration>,
-) -> anyhow::Result<usize> {
-    let mut count = tried;
-    loop {
-        let took = time(count)?.as_secs_f64();
-        // A short try says little: a longer one follows.
-        if took > seconds / 8.0 || count >= LOOKUPS as usize {
-            let wanted = count as f64 * seconds / took.max(1e-9);
-            return Ok((wanted as usize).clamp(tried, LOOKUPS as usize));
-        }
-        count *= 4;
-    }
-}
-
 fn report(arguments: &PeersArgs, rows: &[PeerRow]) -> anyhow::Result<Verdict> {
     let reference = rows.iter().find(|row| row.is_reference());
     let mut text = format!(
@@ -431,14 +364,22 @@ fn report(arguments: &PeersArgs, rows: &[PeerRow]) -> anyhow::Result<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::measure::{Pass, new_histogram};
 
     #[test]
-    fn passes_that_are_shorter_than_the_stream_meet_other_lookups_each() {
-        assert_eq!([0, 1, 2].map(|round| part_of(round, 100, 1_000)), [0..100, 100..200, 200..300]);
-        assert_eq!([0, 1].map(|round| part_of(round, 2_000, 1_000)), [0..1_000, 0..1_000]);
-        for (round, count) in (0..50).flat_map(|round| [(round, 1), (round, 30), (round, 99), (round, 100)]) {
-            let part = part_of(round, count, 100);
-            assert!(part.len() == count && part.end <= 100, "{round}: {part:?}");
+    fn rows_that_were_measured_keep_their_figures_when_a_later_one_failed() {
+        let mut made = Made::default();
+        made.lacks("redis", "not installed".to_owned());
+        for at in 0..2 {
+            made.ask(at, "hashmap", (None, None), ("get".to_owned(), 1));
         }
+        let found = Figures::new(1, &[Pass::default()], &new_histogram().unwrap(), 0).unwrap();
+        let rows = made.with_figures(vec![found]);
+        let has = |row: &PeerRow| (row.figures.is_some(), row.not_measured.as_deref().map(str::to_owned));
+        let expected = [(false, Some("not installed")), (true, None), (false, Some(FAILED))];
+        assert_eq!(
+            rows.iter().map(has).collect::<Vec<_>>(),
+            expected.map(|(has, why)| (has, why.map(str::to_owned)))
+        );
     }
 }

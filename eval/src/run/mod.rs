@@ -1,6 +1,7 @@
 //! `run`: one experiment over a data set, a stream of lookups, and systems.
 
 pub mod cache;
+pub mod collected;
 pub mod host;
 pub mod measure;
 pub mod model;

@@ -41,13 +41,20 @@ pub fn write_recorded<T: Serialize>(rows: &[Recorded<T>], path: &Path) -> anyhow
 }
 
 /// Finds out now, rather than after minutes of work, whether the figures can be written; what is
-/// there stays until they replace it.
+/// there stays until they replace it, and nothing stays where nothing was.
 pub fn check_json(path: Option<&Path>) -> anyhow::Result<()> {
-    if let Some(path) = path.filter(|path| *path != Path::new("-")) {
-        let open = fs::OpenOptions::new().append(true).create(true).open(path);
-        open.with_context(|| format!("--json {}: the file cannot be written", path.display()))?;
-    }
-    Ok(())
+    path.filter(|path| *path != Path::new("-")).map_or(Ok(()), |path| check_file("--json", path))
+}
+
+/// As [`check_json`], of any file.
+pub fn check_file(option: &str, path: &Path) -> anyhow::Result<()> {
+    let told = || {
+        format!("{option} {}: the file cannot be written; name one in a folder that is there", path.display())
+    };
+    let was_there = fs::symlink_metadata(path).is_ok();
+    fs::OpenOptions::new().append(true).create(true).open(path).with_context(told)?;
+    // An empty file would be no figures, and in the way of a reader of the folder.
+    if was_there { Ok(()) } else { fs::remove_file(path).with_context(told) }
 }
 
 /// Hands figures over: the table to people, the rows to programs. With rows on standard output the

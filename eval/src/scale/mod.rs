@@ -2,7 +2,7 @@
 //! lookup waits for memory, and in larger ones for page tables too, so each point is compared with
 //! a chain of reads over a buffer as large as the table.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::Args;
@@ -16,10 +16,11 @@ use crate::machine::{Calibration, calibrate};
 use crate::plot::lines;
 use crate::plot::series::Figures;
 use crate::progress::Bar;
+use crate::run::collected::Collected;
 use crate::run::host::Host;
 use crate::run::measure;
 use crate::run::options::RunArgs;
-use crate::run::report::{check_json, deliver, new_table, ratio_of};
+use crate::run::report::{check_file, new_table, ratio_of};
 use crate::run::row::Row;
 use crate::systems::SystemName;
 use crate::verdict::Verdict;
@@ -85,22 +86,32 @@ impl ScaleArgs {
 /// If the options make no sense, or a point fails.
 pub fn scale(arguments: &ScaleArgs) -> anyhow::Result<Verdict> {
     let points = arguments.points()?;
-    check_json(arguments.run.json.as_deref())?;
+    let path = arguments.plot();
+    check_file("--plot", &path)?;
+    let mut rows = Collected::new(arguments.run.json.as_deref())?;
+    let measured = measure_all(&points, &mut rows);
+    let drawn = if rows.rows().is_empty() { Ok(()) } else { write_plot(&path, rows.rows()) };
+    rows.deliver(table, measured.and(drawn))?;
+    Ok(Verdict::of(rows.rows().iter().map(|row| row.mismatches).sum()))
+}
+
+fn measure_all(points: &[RunArgs], rows: &mut Collected<Row>) -> anyhow::Result<()> {
     let bar = Bar::default();
-    let mut rows = Vec::new();
     for (at, run) in points.iter().enumerate() {
         eprintln!("point {} of {}: {}", at + 1, points.len(), run.dataset);
-        rows.extend(match run.dataset.key_kind() {
+        rows.add(match run.dataset.key_kind() {
             KeyKind::U64 => point::<U64Keys>(run, at as u32, &bar)?,
             KeyKind::Bytes => point::<ByteKeys>(run, at as u32, &bar)?,
-        });
+        })?;
     }
-    deliver(&table(&rows), &rows, arguments.run.json.as_deref())?;
-    let path = arguments.plot();
-    let wrote = std::fs::write(&path, plot(&rows)?);
+    Ok(())
+}
+
+fn write_plot(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
+    let wrote = std::fs::write(path, plot(rows)?);
     wrote.with_context(|| format!("writing the plot to {}", path.display()))?;
     eprintln!("plot: {}", path.display());
-    Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
+    Ok(())
 }
 
 /// One number of keys: lookups, and then, when the memory is free again, the reads they are held

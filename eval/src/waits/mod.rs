@@ -16,7 +16,7 @@ pub use options::{EXAMPLES, WaitsArgs};
 use crate::machine::{Calibration, calibrate};
 use crate::node::Node;
 use crate::progress::Bar;
-use crate::run::report::{check_json, deliver};
+use crate::run::collected::Collected;
 use crate::run::store::StoreArgs;
 use crate::verdict::Verdict;
 use loads::{Burden, LoadName};
@@ -29,18 +29,17 @@ use row::WaitsRow;
 /// If a memory node fails, or refuses what a load needs.
 pub fn waits(arguments: &WaitsArgs) -> anyhow::Result<Verdict> {
     const CALIBRATION_BYTES: u64 = 64 << 20;
-    check_json(arguments.json.as_deref())?;
+    let mut rows = Collected::new(arguments.json.as_deref())?;
     let bar = Bar::default();
     let calibration = bar.during("measuring this machine", 1, || calibrate(CALIBRATION_BYTES));
     let all = LoadName::all();
     let loads = if arguments.loads.is_empty() { &all } else { &arguments.loads };
-    let mut rows = Vec::with_capacity(loads.len());
-    for (ordinal, load) in loads.iter().enumerate() {
+    let measured = loads.iter().enumerate().try_for_each(|(ordinal, load)| {
         let phase = format!("{load}, with {} keys", count::human(arguments.keys));
         let row = bar.during(&phase, 1, || measure(arguments, *load, ordinal as u32, calibration));
-        rows.push(row.with_context(|| format!("--load {load}"))?);
-    }
-    deliver(&row::table(&rows), &rows, arguments.json.as_deref())?;
+        rows.add([row.with_context(|| format!("--load {load}"))?])
+    });
+    rows.deliver(row::table, measured)?;
     Ok(Verdict::AllRight)
 }
 

@@ -33,6 +33,41 @@ fn scale_measures_every_size_and_draws_them() {
 }
 
 #[test]
+fn points_that_were_measured_are_there_when_a_later_one_fails() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let [plot, json] = ["scale.svg", "scale.json"].map(|name| folder.path().join(name));
+    // A region for the first point, in which the second has no room.
+    let output = run(&format!(
+        "scale --dataset uniform --keys 2K,2M --lookups 1K --rounds 1 --capacity 4MiB --plot {} --json {}",
+        plot.display(),
+        json.display()
+    ));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--capacity"), "{}", stderr(&output));
+    let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(&json).expect("figures")).expect("JSON");
+    let keys: Vec<u64> = rows.iter().filter_map(|row| row["keys"].as_u64()).collect();
+    assert_eq!(keys, [2_000]);
+    assert!(stdout(&output).contains("2.00 K") && plot.exists(), "{}", stdout(&output));
+}
+
+#[test]
+fn a_plot_that_cannot_be_written_is_refused_before_any_work_and_leaves_no_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("scale.json");
+    let options = "--dataset uniform --keys 1K --plot /no/such/folder/x.svg";
+    let output = run(&format!("scale {options} --json {}", json.display()));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        !stderr(&output).contains("point 1") && stderr(&output).contains("--plot"),
+        "{}",
+        stderr(&output)
+    );
+    let output = run(&format!("growth --dataset sequential:100 --order fresh --json {}", json.display()));
+    assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
+    assert!(!json.exists(), "a file without figures");
+}
+
+#[test]
 fn bad_options_end_with_their_remedy() {
     for (options, remedy) in [
         ("growth --dataset ipv4 --factor 0.5", "above 1"),
