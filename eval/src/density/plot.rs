@@ -72,10 +72,24 @@ fn bytes_axis(bytes: &[f64]) -> Axis {
 
 fn headings(rows: &[DensityRow]) -> [String; 4] {
     let Some(row) = rows.first() else { return Default::default() };
+    let mut sets: Vec<&DensityRow> = Vec::new();
+    for row in rows {
+        if !sets.iter().any(|set| (&set.dataset, &set.dataset_source) == (&row.dataset, &row.dataset_source))
+        {
+            sets.push(row);
+        }
+    }
+    let in_words =
+        |row: &&DensityRow| format!("{} ({}), {} keys", row.dataset, row.dataset_source, human(row.keys));
+    let data: Vec<String> = sets.iter().map(in_words).collect();
     let mut epsilon: Vec<u32> = rows.iter().map(|row| row.epsilon).collect();
     epsilon.sort_unstable();
     epsilon.dedup();
     let epsilon: Vec<String> = epsilon.iter().map(u32::to_string).collect();
+    let mut fill: Vec<f64> = rows.iter().map(|row| row.fill).collect();
+    fill.sort_unstable_by(f64::total_cmp);
+    fill.dedup();
+    let fill: Vec<String> = fill.iter().map(f64::to_string).collect();
     let mut place: Vec<String> = Vec::new();
     place.extend(row.machine.cpu.clone());
     place.push(format!(
@@ -85,7 +99,7 @@ fn headings(rows: &[DensityRow]) -> [String; 4] {
     ));
     [
         "Bytes of compute-node memory over lookups that one READ settles".to_owned(),
-        format!("{} ({}), {} keys; epsilon {}, fill {}", row.dataset, row.dataset_source, human(row.keys), epsilon.join(", "), row.fill),
+        format!("{}; epsilon {}, fill {}", data.join(", "), epsilon.join(", "), fill.join(", ")),
         "alone: what is built, without a memory node; groups and seeded: a memory node after so many inserts; others: as published".to_owned(),
         place.join(", "),
     ]

@@ -90,8 +90,9 @@ pub fn scale(arguments: &ScaleArgs) -> anyhow::Result<Verdict> {
     check_file("--plot", &path)?;
     let mut rows = Collected::new(arguments.run.json.as_deref())?;
     let measured = measure_all(&points, &mut rows);
-    let drawn = if rows.rows().is_empty() { Ok(()) } else { write_plot(&path, rows.rows()) };
-    rows.deliver(table, measured.and(drawn))?;
+    let name = arguments.run.dataset.to_string();
+    let drawn = if rows.rows().is_empty() { Ok(()) } else { write_plot(&path, &name, rows.rows()) };
+    rows.deliver(|rows| table(&name, rows), measured.and(drawn))?;
     Ok(Verdict::of(rows.rows().iter().map(|row| row.mismatches).sum()))
 }
 
@@ -107,8 +108,8 @@ fn measure_all(points: &[RunArgs], rows: &mut Collected<Row>) -> anyhow::Result<
     Ok(())
 }
 
-fn write_plot(path: &Path, rows: &[Row]) -> anyhow::Result<()> {
-    let wrote = std::fs::write(path, plot(rows)?);
+fn write_plot(path: &Path, name: &str, rows: &[Row]) -> anyhow::Result<()> {
+    let wrote = std::fs::write(path, plot(name, rows)?);
     wrote.with_context(|| format!("writing the plot to {}", path.display()))?;
     eprintln!("plot: {}", path.display());
     Ok(())
@@ -163,7 +164,8 @@ fn growths(rows: &[Row]) -> Vec<(f64, f64)> {
     rows.iter().map(growth).collect()
 }
 
-fn table(rows: &[Row]) -> String {
+/// The points of the data set of this name, which rows name with their numbers of keys.
+fn table(name: &str, rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let mut table = new_table(&[
         "keys",
@@ -189,8 +191,7 @@ fn table(rows: &[Row]) -> String {
         ]);
     }
     format!(
-        "{} ({}): {}, fastest of {} passes\n{table}",
-        first.dataset,
+        "{name} ({}): {}, fastest of {} passes\n{table}",
         first.dataset_source,
         first.what_was_asked(first.value_bytes_in_words(), &first.dist, first.threads),
         first.rounds
@@ -198,7 +199,7 @@ fn table(rows: &[Row]) -> String {
 }
 
 /// A line per system, and the machine's own below.
-fn plot(rows: &[Row]) -> anyhow::Result<String> {
+fn plot(name: &str, rows: &[Row]) -> anyhow::Result<String> {
     let point = |row: &Row, ns: f64, slowest: f64| Figures {
         x: row.keys as f64,
         rate: ns,
@@ -222,7 +223,7 @@ fn plot(rows: &[Row]) -> anyhow::Result<String> {
     let headings = match rows.first() {
         None => Default::default(),
         Some(row) => [
-            format!("{}: a lookup over the number of keys", row.dataset),
+            format!("{name}: a lookup over the number of keys"),
             format!(
                 "{}-byte values; lookups {}, {} at once",
                 row.value_bytes_in_words(),
@@ -272,7 +273,7 @@ mod tests {
 
     #[test]
     fn nothing_is_drawn_without_rows() {
-        assert!(plot(&[]).unwrap().contains("</svg>"));
-        assert_eq!(table(&[]), "");
+        assert!(plot("uniform", &[]).unwrap().contains("</svg>"));
+        assert_eq!(table("uniform", &[]), "");
     }
 }

@@ -30,7 +30,7 @@ pub fn draw(rows: &[Row]) -> anyhow::Result<String> {
     let height = TOP + PANEL_HEIGHT + BELOW + hits_height;
     let x_axis = || x_axis(&series, over.is_logarithmic(), |value| over.show(value));
     document(height, |area| {
-        titles(area, &of_sweep(first, over))?;
+        titles(area, &of_sweep(first, rows, over))?;
         legend(area, &series)?;
         let throughput = Panel::new(TOP, PANEL_HEIGHT, x_axis(), rate_axis(&series));
         throughput.draw(area, over.axis(), "lookups per second")?;
@@ -72,9 +72,9 @@ fn series(rows: &[Row]) -> Vec<Series> {
     series
 }
 
-fn of_sweep(row: &Row, over: Over) -> [String; 4] {
+fn of_sweep(row: &Row, rows: &[Row], over: Over) -> [String; 4] {
     let title = format!("{} ({}): lookups over {}", row.dataset, row.dataset_source, over.name());
-    [title, asked(row, over), settings(row, over), row.place()]
+    [title, asked(row, over), settings(row, rows, over), row.place()]
 }
 
 /// What was looked up, with a letter for the setting that is swept.
@@ -88,7 +88,7 @@ pub fn asked(row: &Row, over: Over) -> String {
 }
 
 /// Settings of the table and of the passes.
-fn settings(row: &Row, over: Over) -> String {
+fn settings(row: &Row, rows: &[Row], over: Over) -> String {
     let mut parts = Vec::new();
     if let Some(epsilon) = row.epsilon.filter(|_| over != Over::Epsilon) {
         parts.push(format!("epsilon {epsilon}"));
@@ -111,7 +111,9 @@ fn settings(row: &Row, over: Over) -> String {
     if let Some(budget) = row.cache_bytes_budget.filter(|_| over != Over::Cache) {
         parts.push(format!("cache {}", human_bytes(budget)));
     }
-    if let (Over::Cache, Some(models)) = (over, row.model_bytes) {
+    // Within a budget that is too small for all of them these are the pages that were kept.
+    let models = rows.iter().filter_map(|row| row.model_bytes).max();
+    if let (Over::Cache, Some(models)) = (over, models) {
         parts.push(format!("models {}", human_bytes(models)));
     }
     if row.cold == Some(true) {
@@ -127,6 +129,22 @@ fn settings(row: &Row, over: Over) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::setting::PointTag;
+
+    #[test]
+    fn models_are_those_of_the_budget_that_has_room_for_them() {
+        let row = |budget: u64, models| Row {
+            sweep: Some(PointTag { over: "cache".into(), value: budget as f64, experiment: String::new() }),
+            cache_bytes_budget: Some(budget),
+            model_bytes: Some(models),
+            ops_per_s: 1.0,
+            ops_per_s_min: 1.0,
+            ops_per_s_max: 1.0,
+            ..Row::default()
+        };
+        let text = draw(&[row(1 << 18, 17_000), row(1 << 23, 4 << 20), row(1 << 24, 4 << 20)]).unwrap();
+        assert!(text.contains("models 4.00 MiB") && !text.contains("models 16"), "{text}");
+    }
 
     #[test]
     fn nothing_is_drawn_as_an_empty_document() {

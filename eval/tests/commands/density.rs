@@ -70,9 +70,17 @@ fn the_plot_has_a_line_for_each_form_and_for_others() {
     let text = std::fs::read_to_string(&plot).expect("a plot");
     let lines =
         ["plain, alone", "groups, +0 %: present", "groups, +50 %: absent", "SMART", "CHIME", "Sherman"];
-    for part in lines.into_iter().chain(["bytes per key", "99.9 %", "uniform:2K", "epsilon 16, 32"]) {
+    for part in
+        lines.into_iter().chain(["bytes per key", "99.9 %", "uniform:2K", "epsilon 16, 32, fill 0.8, 0.85"])
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
+    let options = "--dataset uniform:2K,sequential:4K --epsilon 16 --form line";
+    rows(&format!("{options} --plot {}", plot.display()));
+    let text = std::fs::read_to_string(&plot).expect("a plot");
+    let both =
+        "uniform:2K (generated), 2.00 K keys, sequential:4K (generated), 4.00 K keys; epsilon 16, fill 0.85";
+    assert!(text.contains(both), "{text}");
 }
 
 #[test]
