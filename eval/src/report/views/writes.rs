@@ -46,6 +46,22 @@ fn kinds_of_operations(rows: &[Record]) -> Vec<String> {
     kinds
 }
 
+/// What tells experiments of several files from each other, beside [`SETTINGS`].
+const OF_PASSES: [(&str, &str); 12] = [
+    ("mix", "mix"),
+    ("arrivals", "arrivals"),
+    ("insert_order", "order of inserts"),
+    ("writes_in_flight", "writes in flight"),
+    ("duration_s", "s a pass"),
+    ("fsync", "log"),
+    ("spin_us", "us of spinning"),
+    ("version", "version"),
+    ("commit", "commit"),
+    ("machine.cpu", "processor"),
+    ("machine.cores", "cores"),
+    ("dataset_source", "source"),
+];
+
 /// Latency over the rates at which operations were due, of rows of any number of files; none unless
 /// rates differ.
 pub fn over_load(rows: &[Record]) -> Vec<Figure> {
@@ -53,7 +69,8 @@ pub fn over_load(rows: &[Record]) -> Vec<Figure> {
     if !differ(&paced, "rate") {
         return Vec::new();
     }
-    let settings = settings_but(&["rate"]);
+    let mut settings = settings_but(&["rate"]);
+    settings.extend(OF_PASSES);
     let label = |row: &Record| label_of(row, &paced, &["workload", "system"], &settings);
     let x =
         Axis::new("load: operations per second that were due", Unit::Count).ticks_at_values().by(Steps::Even);
@@ -122,4 +139,38 @@ pub fn direct(rows: &[Record]) -> Vec<Figure> {
     .into_iter()
     .flatten()
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows at two rates of each of these experiments.
+    fn rows(experiments: &[&str]) -> Vec<Record> {
+        let of = |experiment: &&str| {
+            [1_000, 2_000].map(|rate| {
+                let json = format!(
+                    r#"{{"workload": "B", "system": "fpcache", "rate": {rate}, "p50_ns": 5, {experiment}}}"#
+                );
+                Record::new(serde_json::from_str(&json).expect("a row"))
+            })
+        };
+        experiments.iter().flat_map(of).collect()
+    }
+
+    #[test]
+    fn experiments_that_differ_in_anything_have_lines_of_their_own_over_load() {
+        for (one, other) in [
+            (r#""arrivals": "poisson""#, r#""arrivals": "fixed""#),
+            (r#""insert_order": "random""#, r#""insert_order": "append""#),
+            (r#""writes_in_flight": 1"#, r#""writes_in_flight": 4"#),
+            (r#""duration_s": null"#, r#""duration_s": 30.0"#),
+            (r#""fsync": null"#, r#""fsync": "10ms""#),
+            (r#""commit": "aaaa""#, r#""commit": "bbbb""#),
+            (r#""machine": {"cpu": "one"}"#, r#""machine": {"cpu": "another"}"#),
+        ] {
+            assert_eq!(over_load(&rows(&[one, other])).len(), 2, "{one} and {other}");
+            assert_eq!(over_load(&rows(&[one, one])).len(), 1, "{one}");
+        }
+    }
 }
