@@ -26,7 +26,7 @@ use crate::systems::SystemName;
 use crate::verdict::Verdict;
 use options::{check_memory, hosts, sizes, systems};
 use row::{Row, Tag};
-use rows::Rows;
+use rows::{Place, Rows};
 
 /// Bytes a key that a compute node may keep without `--cache`: 100 MB of 60 M keys.
 const BUDGET_PER_KEY: f64 = 100.0 / 60.0;
@@ -38,7 +38,7 @@ const BUDGET_PER_KEY: f64 = 100.0 / 60.0;
 pub fn run(arguments: &RunArgs, card: &str) -> anyhow::Result<Verdict> {
     let nic = NicSpec::named(card)?;
     Modelled::new(arguments, nic, None)?.check_length("--lookups", arguments.lookups)?;
-    let mut rows = Rows::new("run", arguments, &arguments, None)?;
+    let mut rows = Rows::new("run", arguments, &arguments, Place::Replaced)?;
     let bar = Bar::default();
     for arguments in seeded(arguments) {
         let modelled = Modelled::new(&arguments, nic, None)?;

@@ -27,36 +27,64 @@ pub struct Rows {
     of: Vec<Vec<Row>>,
 }
 
+/// What may be where rows go.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// Other figures, which the first row replaces, as without a model.
+    Replaced,
+    /// None but rows of the same command, which goes on with them, or with `--fresh` starts over;
+    /// JSON and CSV are in the folder of `--out`, where there is one.
+    Kept(Option<&'a Path>, bool),
+}
+
 impl Rows {
-    /// None so far of a command with these options, which go to the file of `--json`, or with a folder of `--out` there, as JSON and CSV.
+    /// None so far of a command with these options, which go to the file of `--json`, or to a folder.
     ///
     /// # Errors
-    /// If they could not be written.
+    /// If they could not be written, or others are in their place.
     pub fn new(
         command: &str,
         arguments: &RunArgs,
         options: &impl Debug,
-        out: Option<&Path>,
+        place: Place<'_>,
     ) -> anyhow::Result<Self> {
+        let (out, fresh) = match place {
+            Place::Replaced => (None, false),
+            Place::Kept(out, fresh) => (out, fresh),
+        };
         if let Some(folder) = out {
             fs::create_dir_all(folder)
                 .with_context(|| format!("--out {}: the folder cannot be made", folder.display()))?;
         }
         let json = arguments.json.clone().or_else(|| out.map(|folder| folder.join("results.json")));
+        let csv = out.map(|folder| folder.join("results.csv"));
         check_json(json.as_deref())?;
         let journal = match json.as_deref().filter(|json| *json != Path::new("-")) {
             Some(json) => {
                 let program = journal::program().context("this program, by which finished runs are known")?;
                 let options = xxh3_128(format!("{options:?}").as_bytes());
                 let of = format!("{command}: options {options:032x}, program {program:032x}");
+                if fresh {
+                    // Those of another command go.
+                    drop(Journal::open(Journal::beside(json), "nothing")?);
+                }
                 Some(Journal::open(Journal::beside(json), &of)?)
             }
             None => None,
         };
-        if let Some(there) = journal.as_ref().map(Journal::len).filter(|there| *there > 0) {
-            eprintln!("{there} runs were there already");
+        match journal.as_ref().map_or(0, Journal::len) {
+            0 if fresh => {}
+            0 => {
+                let refused = json.iter().chain(&csv).try_for_each(|path| refuse_figures(path, place));
+                if let Err(refusal) = refused {
+                    // Of no run: it would be in the way of the next look.
+                    journal.map_or(Ok(()), Journal::finish)?;
+                    return Err(refusal);
+                }
+            }
+            there => eprintln!("{there} runs were there already"),
         }
-        Ok(Self { json, csv: out.map(|folder| folder.join("results.csv")), journal, of: Vec::new() })
+        Ok(Self { json, csv, journal, of: Vec::new() })
     }
 
     /// What a run of this name gave before an interruption, or what is made of it now.
@@ -114,5 +142,24 @@ impl Rows {
             bail!("{} of {} rows lack figures, the first: {first}", failed.len(), rows.len());
         }
         Ok(Verdict::of(self.of.iter().flatten().map(Row::wrong).sum()))
+    }
+}
+
+/// Refuses a file with figures that are to be kept, and says of others that they go.
+fn refuse_figures(path: &Path, place: Place<'_>) -> anyhow::Result<()> {
+    if path == Path::new("-") || fs::metadata(path).is_ok_and(|file| !file.is_file() || file.len() == 0) {
+        return Ok(());
+    }
+    match place {
+        _ if !path.exists() => Ok(()),
+        Place::Replaced => {
+            eprintln!("note: {} has other figures, which the first row replaces", path.display());
+            Ok(())
+        }
+        Place::Kept(..) => bail!(
+            "{} has other figures, or those of a sweep that came to its end, and is left as it is: name another place with --out or \
+             --json, or start over with --fresh",
+            path.display()
+        ),
     }
 }

@@ -5,7 +5,7 @@ use fpcache_workbench::nic::NicSpec;
 
 use super::options::systems;
 use super::row::Tag;
-use super::rows::Rows;
+use super::rows::{Place, Rows};
 use super::{Modelled, seeded};
 use crate::progress::Bar;
 use crate::run::options::RunArgs;
@@ -27,11 +27,6 @@ pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
         ("--plans", !arguments.plans.is_empty(), "FPCache has one line there: use --plan"),
         ("--variants", !arguments.variants.is_empty(), "FPCache has one line there: use --variant"),
         ("--policies", !arguments.policies.is_empty(), "the hot cache goes by heat"),
-        (
-            "--fresh",
-            arguments.fresh,
-            "points are those of --values, and made anew unless the same command was interrupted",
-        ),
     ];
     for (option, is_given, because) in others {
         ensure!(!is_given, "{option}: not in the model of network cards: {because}");
@@ -47,7 +42,7 @@ pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
     for point in &points {
         point.modelled(&point.run)?;
     }
-    let mut rows = Rows::new("sweep", &arguments.run, arguments, arguments.out.as_deref())?;
+    let mut rows = rows_of(arguments)?;
     let bar = Bar::default();
     for seeded in seeded(&arguments.run) {
         let with_seed = |point: &Point| RunArgs { seed: seeded.seed, ..point.run.clone() };
@@ -66,6 +61,12 @@ pub fn sweep(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
         }
     }
     rows.end()
+}
+
+/// The rows of this sweep so far, whether it is to start over or not.
+fn rows_of(arguments: &SweepArgs) -> anyhow::Result<Rows> {
+    let options = SweepArgs { fresh: false, ..arguments.clone() };
+    Rows::new("sweep", &arguments.run, &options, Place::Kept(arguments.out.as_deref(), arguments.fresh))
 }
 
 /// One value, as it was written.
@@ -205,7 +206,6 @@ mod tests {
             ("--over epsilon --values 8 --plans auto --transport nic:cx6-100g", "--plan"),
             ("--over fill --values 0.5,0.9 --system smart,chime --transport nic:cx6-100g", "needs fpcache"),
             ("--over fingerprint-bits --values 8 --system smart --transport nic:cx6-100g", "needs fpcache"),
-            ("--over epsilon --values 8 --fresh --transport nic:cx6-100g", "--fresh"),
             ("--over fill --values 0.5 --parameters best --transport nic:cx6-100g", "--fill is a parameter"),
         ] {
             let options = format!("--dataset uniform:10K {options}");
@@ -236,6 +236,30 @@ mod tests {
     }
 
     #[test]
+    fn figures_of_others_are_left_and_a_fresh_sweep_takes_nothing_of_an_interrupted_one() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let options = format!(
+            "--dataset uniform:20K --lookups 6K --clients 48 --system smart --transport nic:cx6-100g --over theta \
+             --values 0.5 --out {}",
+            folder.path().display()
+        );
+        for name in ["results.json", "results.csv"] {
+            let path = folder.path().join(name);
+            std::fs::write(&path, "mine").expect("written");
+            let error = format!("{:#}", crate::sweep::sweep(&parse(&options)).expect_err("not ours"));
+            assert!(error.contains(name) && error.contains("--out"), "{error}");
+            assert_eq!(std::fs::read_to_string(&path).expect("there"), "mine");
+            std::fs::remove_file(&path).expect("gone");
+        }
+        let rows = rows_of(&parse(&options)).expect("rows");
+        let name = "smart Some(\"0.5\") None seed 42";
+        rows.once(name, || Err(fpcache_workbench::BuildError("as it was".into()))).expect_err("kept");
+        drop(rows);
+        let fresh = parse(&format!("{options} --fresh"));
+        assert_eq!(crate::sweep::sweep(&fresh).expect("made anew"), Verdict::AllRight);
+    }
+
+    #[test]
     fn an_interrupted_command_makes_what_it_had_made_no_second_time() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("rows.json");
@@ -245,14 +269,20 @@ mod tests {
             file.display()
         );
         let arguments = parse(&options);
-        let rows = Rows::new("sweep", &arguments.run, &arguments, None).expect("rows");
+        let rows = rows_of(&arguments).expect("rows");
         let name = "smart Some(\"0.5\") None seed 42";
         let made = rows.once(name, || Err(fpcache_workbench::BuildError("as it was".into())));
         drop(rows);
         assert!(made.is_err());
         let error = format!("{:#}", crate::sweep::sweep(&arguments).expect_err("kept"));
         assert!(error.contains("as it was"), "{error}");
-        // It is the end of that.
-        assert_eq!(crate::sweep::sweep(&arguments).expect("figures"), Verdict::AllRight);
+        // It is the end of that, and its rows are no longer those of an interruption.
+        let text = || std::fs::read_to_string(&file).expect("JSON");
+        let before = text();
+        let error = format!("{:#}", crate::sweep::sweep(&arguments).expect_err("there are others"));
+        assert!(error.contains("rows.json") && error.contains("--fresh") && text() == before, "{error}");
+        let fresh = SweepArgs { fresh: true, ..arguments };
+        assert_eq!(crate::sweep::sweep(&fresh).expect("figures"), Verdict::AllRight);
+        assert_ne!(text(), before);
     }
 }

@@ -8,7 +8,7 @@ use fpcache_workbench::bench::Operation;
 use fpcache_workbench::nic::NicSpec;
 
 use super::row::{Mixed, Tag};
-use super::rows::Rows;
+use super::rows::{Place, Rows};
 use super::{Modelled, seeded};
 use crate::progress::Bar;
 use crate::run::options::RunArgs;
@@ -32,7 +32,7 @@ pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
     }
     let nic = NicSpec::named(card)?;
     Modelled::new(run, nic, None)?.check_length("--ops", run.lookups)?;
-    let mut rows = Rows::new("ycsb", run, arguments, None)?;
+    let mut rows = Rows::new("ycsb", run, arguments, Place::Replaced)?;
     let bar = Bar::default();
     for run in seeded(run) {
         let modelled = Modelled::new(&run, nic, None)?;

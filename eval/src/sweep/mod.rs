@@ -14,6 +14,7 @@ use fpcache_datasets::{KeyKind, KeySet};
 
 use crate::data::{DataKeys, announce};
 use crate::machine::{Calibration, Machine, calibrate};
+use crate::made::Made;
 use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::Measurable;
@@ -58,6 +59,7 @@ fn sweep_over<K: DataKeys>(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
     if left.is_empty() {
         store.write()?;
     } else {
+        store.refuse_other_build(&Made::now())?;
         let bar = Bar::default();
         let calibration =
             bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));

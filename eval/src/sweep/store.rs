@@ -15,7 +15,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::fields::Fields;
-use crate::made::Recorded;
+use crate::machine::Machine;
+use crate::made::{Made, Recorded};
 use crate::plot::sheet::MARK;
 use crate::run::row::Row;
 use crate::run::setting::PointTag;
@@ -131,6 +132,37 @@ impl Store {
         }
     }
 
+    /// Refuses to add points of this build and machine to those of another.
+    ///
+    /// # Errors
+    /// Names in what they differ.
+    pub fn refuse_other_build(&self, ours: &Made) -> anyhow::Result<()> {
+        let of_ours = traits(&ours.machine, ours.commit.as_deref(), &ours.version, Some(&ours.build));
+        for Recorded { row, made } in &self.rows {
+            let theirs = match made {
+                Some(made) => traits(&made.machine, made.commit.as_deref(), &made.version, Some(&made.build)),
+                // Of a release that did not say more.
+                None => traits(&row.machine, row.commit.as_deref(), &row.version, None),
+            };
+            let pairs = theirs.iter().zip(&of_ours).filter(|((_, theirs), _)| theirs.is_some());
+            let differing: Vec<String> = pairs
+                .filter(|(theirs, ours)| theirs != ours)
+                .map(|((name, theirs), (_, ours))| {
+                    let said = |of: &Option<String>| of.clone().unwrap_or_else(|| "unknown".to_owned());
+                    format!("{name} {}, not {}", said(theirs), said(ours))
+                })
+                .collect();
+            ensure!(
+                differing.is_empty(),
+                "{} has points of another build or machine ({}), which do not compare with new ones: name another place \
+                 with --out, or start over with --fresh",
+                self.json.display(),
+                differing.join("; ")
+            );
+        }
+        Ok(())
+    }
+
     /// Whether a point is there.
     pub fn has(&self, value: f64) -> bool {
         self.rows.iter().any(|recorded| value_of(&recorded.row) == Some(value))
@@ -199,6 +231,25 @@ impl Store {
 
 fn value_of(row: &Row) -> Option<f64> {
     row.sweep.as_ref().map(|tag| tag.value)
+}
+
+/// What figures must have in common to be compared; `None`: nobody knows.
+fn traits(
+    machine: &Machine,
+    commit: Option<&str>,
+    version: &str,
+    build: Option<&str>,
+) -> [(&'static str, Option<String>); 7] {
+    let text = |of: Option<&str>| of.map(str::to_owned);
+    [
+        ("commit", text(Some(commit.unwrap_or("unknown")))),
+        ("version", text(Some(version))),
+        ("build", text(build)),
+        ("processor", machine.cpu.clone()),
+        ("cores", machine.cores.map(|cores| cores.to_string())),
+        ("bytes of memory", machine.memory_bytes.map(|bytes| bytes.to_string())),
+        ("kernel", machine.kernel.clone()),
+    ]
 }
 
 /// The first settings in which two experiments differ.
@@ -321,6 +372,32 @@ mod tests {
     fn differing_settings_are_named() {
         assert_eq!(differences("a=1 b=2 c=3", "a=1 b=9 c=3"), "b=2, not b=9");
         assert_eq!(differences("a=1 c=3", "a=1 b=9 c=3"), "nothing said of b, not b=9");
+    }
+
+    #[test]
+    fn points_of_another_build_or_machine_are_refused_with_both_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Store::open(folder.path(), None, "cache", "a=1".to_owned(), false).unwrap();
+        let mut store = open();
+        let row = Row { sweep: Some(store.tag(1.0)), ..Row::default() };
+        store.add(vec![row]).unwrap();
+        let now = Made::now();
+        open().refuse_other_build(&now).unwrap();
+        let machine = Machine { cpu: Some("another processor".into()), ..now.machine.clone() };
+        for (other, named) in [
+            (Made { commit: Some("0123".into()), ..now.clone() }, "not 0123"),
+            (Made { version: "9.9".into(), ..now.clone() }, "not 9.9"),
+            (Made { build: "sideways".into(), ..now.clone() }, "not sideways"),
+            (Made { machine, ..now.clone() }, "not another processor"),
+        ] {
+            let error = open().refuse_other_build(&other).unwrap_err().to_string();
+            assert!(error.contains(named) && error.contains("--fresh"), "{error}");
+        }
+        // Of a release that wrote less of itself its rows tell the commit and the machine.
+        let mut old = open();
+        let row = Row { commit: Some("0123".into()), version: now.version.clone(), ..Row::default() };
+        old.rows = vec![Recorded { row, made: None }];
+        assert!(old.refuse_other_build(&now).unwrap_err().to_string().contains("commit 0123"));
     }
 
     #[test]
