@@ -19,6 +19,7 @@ use fpcache_datasets::{Dataset, OpenOptions};
 
 pub use options::{DensityArgs, EXAMPLES};
 
+use crate::data::announce;
 use crate::progress::Bar;
 use crate::run::collected::Collected;
 use crate::run::report::check_file;
@@ -60,6 +61,7 @@ fn measure_all(arguments: &DensityArgs, rows: &mut Collected<DensityRow>) -> any
             ..OpenOptions::default()
         };
         let dataset = spec.open(&options)?;
+        announce(dataset.notes());
         for epsilon in &arguments.epsilon {
             for form in arguments.forms() {
                 let setting = arguments.setting(form, *epsilon);

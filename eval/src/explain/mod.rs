@@ -14,6 +14,7 @@ use fpcache_datasets::OpenOptions;
 
 pub use options::{EXAMPLES, ExplainArgs};
 
+use crate::data::announce;
 use crate::density::measure::{Setting, measure};
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
@@ -35,6 +36,7 @@ pub fn explain(arguments: &ExplainArgs) -> anyhow::Result<Verdict> {
         ..OpenOptions::default()
     };
     let dataset = arguments.dataset.open(&options)?;
+    announce(dataset.notes());
     let (asked, slot_bytes) = (arguments.asked(), arguments.slot_bytes());
     let mut rows = Vec::new();
     for form in arguments.forms() {
@@ -90,7 +92,9 @@ mod tests {
 
     #[test]
     fn a_run_chooses_groups_where_round_trips_are_dear_and_there_is_room() {
-        assert_eq!(chosen(&rows("--dataset fb:20K --epsilon 64,128")), ["seeded"]);
+        let rows = rows("--dataset fb:20K --epsilon 64,128");
+        assert_eq!(chosen(&rows), ["seeded"]);
+        assert!(rows.iter().all(|row| row["dataset_source"] == "stand-in"), "{rows:?}");
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::run::report::new_table;
 pub struct ExplainRow {
     /// The data set.
     pub dataset: String,
+    /// published, stand-in, shipped, file or generated.
+    pub dataset_source: String,
     /// Its keys.
     pub keys: u64,
     /// Bytes of every value.
@@ -96,6 +98,7 @@ impl ExplainRow {
         let worth = FingerprintWorth::of(candidate, &asked);
         Self {
             dataset: dataset.name().to_owned(),
+            dataset_source: dataset.source().to_owned(),
             keys: candidate.keys as u64,
             value_bytes: arguments.value_bytes,
             slot_bytes: setting.slot_bytes,

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use self::journal::Journal;
 use crate::counts::positive_count;
+use crate::data::announce;
 use crate::machine::{COMMIT, Machine, free_memory};
 use crate::progress::Bar;
 use crate::run::report::{check_json, deliver, new_table, none};
@@ -59,6 +60,10 @@ pub struct PaperArgs {
     /// Seeds keys and requests
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
+
+    /// Folder with published data sets
+    #[arg(long = "datasets-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
+    pub data_dir: Option<PathBuf>,
 
     /// Also write the figures as JSON, to a file or, with -, to standard output
     #[arg(long, value_name = "FILE")]
@@ -109,8 +114,11 @@ impl PaperArgs {
         let Some(json) = self.json.as_deref().filter(|json| *json != Path::new("-")) else { return Ok(None) };
         let program = journal::program().context("this program, by which finished runs are known")?;
         let of = format!(
-            "paper: {} keys, {}, seed {}, program {program:032x}",
-            self.scale, self.nic.name, self.seed
+            "paper: {} keys, {}, seed {}, data of {}, program {program:032x}",
+            self.scale,
+            self.nic.name,
+            self.seed,
+            self.data_dir.as_deref().map_or("no folder".into(), |folder| format!("{folder:?}"))
         );
         let journal = Journal::open(Journal::beside(json), &of)?;
         if journal.len() > 0 {
@@ -144,8 +152,10 @@ pub fn paper(arguments: &PaperArgs) -> anyhow::Result<Verdict> {
     let journal = arguments.journal()?;
     let bar = Bar::default();
     let mut bench = Bench::new(scale, threads, Some(&bar))
+        .with_data_dir(arguments.data_dir.clone())
         .with_journal(journal.as_ref().map(|journal| journal as &dyn fpcache_workbench::paper::Journal));
     let has = |other| figure.is_none_or(|figure| figure == other);
+    announce(&bench.open(&claims)?);
     let rows = bench.measure(&claims)?;
     let entries = if has(Figure::Table(2)) { entries().context("Table 2")? } else { Vec::new() };
     let filters = if has(Figure::Figure(17)) { filters() } else { Vec::new() };
@@ -274,6 +284,7 @@ fn table_of_filters(rows: &[Filtered]) -> String {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
+    use fpcache_workbench::paper::{Claim, Keys};
 
     fn parse(options: &str) -> Result<PaperArgs, String> {
         let words = ["fpcache-eval", "paper"].into_iter().chain(options.split_whitespace());
@@ -339,6 +350,47 @@ mod tests {
         std::fs::write(&runs, cut(&marked)).expect("written");
         let with_mark = figures();
         assert!(format!("{with_mark:?}").contains("kept, ") && with_mark != whole && !runs.exists());
+    }
+
+    #[test]
+    fn published_data_sets_are_taken_from_their_folder_and_rows_say_where_keys_come_from() {
+        let scale = Scale { keys: 20_000, nic: NicSpec::CX6_100G, seed: 1 };
+        let of_fb = |claim: &Claim| claim.this.1.keys == Keys::Fb;
+        let claims: Vec<Claim> =
+            of(Some(Figure::Figure(8))).expect("figure 8").into_iter().filter(of_fb).take(1).collect();
+        let measured = |folder: Option<&Path>| {
+            let mut bench = Bench::new(scale, 2, None).with_data_dir(folder.map(Into::into));
+            let notes = bench.open(&claims).expect("keys").join("; ");
+            (notes, bench.measure(&claims).expect("rows").swap_remove(0).dataset_source)
+        };
+        let (notes, source) = measured(None);
+        assert!(
+            notes.contains("a stand-in for fb_200M_uint64") && source.contains("stand-in"),
+            "{notes}: {source}"
+        );
+        let folder = tempfile::tempdir().expect("a folder");
+        let words = [scale.keys].into_iter().chain((1..=scale.keys).map(|key| key * 7));
+        let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        std::fs::write(folder.path().join("fb_200M_uint64"), bytes).expect("written");
+        let (notes, source) = measured(Some(folder.path()));
+        assert!(
+            notes.contains("the published one 200000000") && source.contains("file"),
+            "{notes}: {source}"
+        );
+    }
+
+    #[test]
+    fn runs_over_the_data_of_another_folder_are_made_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("figures");
+        let of =
+            |data: &str| parse(&format!("--json {} --datasets-dir {data}", file.display())).expect("options");
+        let journal = |data: &str| of(data).journal().expect("a file").expect("there is one");
+        let kept = journal("/data/one");
+        fpcache_workbench::paper::Journal::keep(&kept, "a run", &[]);
+        drop(kept);
+        assert_eq!(journal("/data/one").len(), 1);
+        assert_eq!(journal("/data/other").len(), 0);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Runs of systems in settings, and what they say of statements.
 
+use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -44,13 +45,22 @@ pub trait Journal: Sync {
     fn keep(&self, name: &str, runs: &[Result<Run, BuildError>]);
 }
 
+/// A data set that was opened.
+struct Set {
+    of: Keys,
+    keys: Arc<Vec<u64>>,
+    /// published, stand-in, file or generated.
+    source: String,
+}
+
 /// Measures statements; runs that several share are made once.
 pub struct Bench<'p> {
     pub(super) scale: Scale,
     pub(super) threads: usize,
     progress: Option<&'p dyn Progress>,
     journal: Option<&'p dyn Journal>,
-    sets: Vec<(Keys, Arc<Vec<u64>>)>,
+    data_dir: Option<PathBuf>,
+    sets: Vec<Set>,
     runs: Vec<(SystemName, Setting, Both)>,
 }
 
@@ -59,13 +69,31 @@ impl<'p> Bench<'p> {
     /// they give.
     pub fn new(scale: Scale, threads: usize, progress: Option<&'p dyn Progress>) -> Self {
         let (sets, runs) = (Vec::new(), Vec::new());
-        Self { scale, threads: threads.max(1), progress, journal: None, sets, runs }
+        Self { scale, threads: threads.max(1), progress, journal: None, data_dir: None, sets, runs }
     }
 
     /// The same with runs that were made before: they are not made again.
     #[must_use]
     pub fn with_journal(self, journal: Option<&'p dyn Journal>) -> Self {
         Self { journal, ..self }
+    }
+
+    /// The same with published data sets from a folder, where that has them.
+    #[must_use]
+    pub fn with_data_dir(self, data_dir: Option<PathBuf>) -> Self {
+        Self { data_dir, ..self }
+    }
+
+    /// Opens the data sets of statements, which are measured later: what there is to say of them.
+    ///
+    /// # Errors
+    /// If one cannot be had.
+    pub fn open(&mut self, claims: &[Claim]) -> Result<Vec<String>, PaperError> {
+        let mut notes = Vec::new();
+        for (_, setting) in claims.iter().flat_map(|claim| [claim.this, claim.that]) {
+            self.set(setting.keys, &mut notes)?;
+        }
+        Ok(notes)
     }
 
     /// What a journal has of a run, or what is made of it now.
@@ -96,7 +124,14 @@ impl<'p> Bench<'p> {
     /// What the runs, which have been made, say of a statement.
     fn row(&self, claim: &Claim) -> Option<ClaimRow> {
         let ([this, this_best], [that, that_best]) = (self.both(claim.this)?, self.both(claim.that)?);
-        Some(ClaimRow::new(claim, [this, that], [this_best, that_best]))
+        let mut sources: Vec<&str> = Vec::new();
+        for set in &self.sets {
+            let is_of = [claim.this.1.keys, claim.that.1.keys].contains(&set.of);
+            if is_of && !sources.contains(&&*set.source) {
+                sources.push(&set.source);
+            }
+        }
+        Some(ClaimRow::new(claim, [this, that], [this_best, that_best], sources.join(", ")))
     }
 
     fn both(&self, (system, setting): (SystemName, Setting)) -> Option<&Both> {
@@ -132,8 +167,18 @@ impl<'p> Bench<'p> {
     }
 
     pub(super) fn keys(&mut self, keys: Keys) -> Result<Arc<Vec<u64>>, PaperError> {
-        if let Some((_, set)) = self.sets.iter().find(|(of, _)| *of == keys) {
-            return Ok(Arc::clone(set));
+        Ok(Arc::clone(&self.set(keys, &mut Vec::new())?.keys))
+    }
+
+    /// Where a data set that was opened comes from.
+    pub(super) fn source(&self, keys: Keys) -> String {
+        self.sets.iter().find(|set| set.of == keys).map(|set| set.source.clone()).unwrap_or_default()
+    }
+
+    /// A data set; what there is to say of it is added to `notes` when it is opened.
+    fn set(&mut self, keys: Keys, notes: &mut Vec<String>) -> Result<&Set, PaperError> {
+        if let Some(at) = self.sets.iter().position(|set| set.of == keys) {
+            return Ok(&self.sets[at]);
         }
         let name = match keys {
             Keys::Ycsb => "uniform",
@@ -141,11 +186,17 @@ impl<'p> Bench<'p> {
             Keys::Wiki => "wiki",
         };
         let spec: Spec = format!("{name}:{}", self.scale.keys).parse()?;
-        let options =
-            OpenOptions { seed: self.scale.seed, progress: self.progress, ..OpenOptions::default() };
-        let set = Arc::new(spec.open(&options)?.into_keys());
-        self.sets.push((keys, Arc::clone(&set)));
-        Ok(set)
+        let options = OpenOptions {
+            seed: self.scale.seed,
+            data_dir: self.data_dir.clone(),
+            progress: self.progress,
+            ..OpenOptions::default()
+        };
+        let set = spec.open(&options)?;
+        notes.extend_from_slice(set.notes());
+        let source = set.source().to_owned();
+        self.sets.push(Set { of: keys, keys: Arc::new(set.into_keys()), source });
+        Ok(&self.sets[self.sets.len() - 1])
     }
 
     fn run_both(&self, system: SystemName, setting: &Setting, keys: &Arc<Vec<u64>>) -> Both {

@@ -31,6 +31,8 @@ pub struct Hotspots {
     pub published_recovers_in: Option<f64>,
     /// Throughput of each second, of a table of 60 M keys, as a share of that before the change: from the change on.
     pub seconds: Vec<f64>,
+    /// Where the keys come from: published, stand-in, file or generated.
+    pub dataset_source: String,
     /// Answers that were wrong.
     pub wrong: u64,
 }
@@ -56,7 +58,7 @@ impl Bench<'_> {
     /// If the keys cannot be had.
     pub fn hotspots(&mut self) -> Result<Vec<Result<Hotspots, BuildError>>, PaperError> {
         use SystemName::{Chime, DmTree, FpCache, Rolex, Smart};
-        let keys = self.keys(C.keys)?;
+        let (keys, source) = (self.keys(C.keys)?, self.source(C.keys));
         let few = self.few(&C, &keys);
         let keys = fewer(&keys, MOST_KEYS as usize / 2).unwrap_or(keys);
         let window = ((keys.len() as f64 * WINDOW) as usize).max(1_000);
@@ -80,7 +82,7 @@ impl Bench<'_> {
                 vec![Experiment { window: Some(window as u64), ..experiment }.run(system, parameters)]
             });
             let run = runs.pop().unwrap_or_else(|| Err(BuildError("the journal has no run".into())))?;
-            Ok(judge(system, parameters, &run))
+            Ok(Hotspots { dataset_source: source.clone(), ..judge(system, parameters, &run) })
         };
         let published = [FpCache, Smart, Chime, DmTree, Rolex].map(|system| (system, Parameters::Published));
         let all: Vec<_> = published.into_iter().chain([(FpCache, Parameters::Best)]).collect();
@@ -115,6 +117,7 @@ fn judge(system: SystemName, parameters: Parameters, run: &Run) -> Hotspots {
             .map(|windows| after[..windows].iter().map(lasts).fold(0.0, |sum, lasts| sum + lasts)),
         published_recovers_in: is_published.then_some(6.0),
         seconds,
+        dataset_source: String::new(),
         wrong: measured.wrong,
     }
 }

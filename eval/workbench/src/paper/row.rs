@@ -24,6 +24,9 @@ pub struct ClaimRow {
     pub ours: Option<f64>,
     /// Ours with every system at its best.
     pub ours_best: Option<f64>,
+    /// Where the keys come from: published, stand-in, file or generated; both, where the sides
+    /// differ.
+    pub dataset_source: String,
     /// Where they differ, what binds here.
     pub note: String,
     /// Runs of both with published parameters.
@@ -38,6 +41,7 @@ impl ClaimRow {
         claim: &Claim,
         published: [&Result<Run, BuildError>; 2],
         best: [&Result<Run, BuildError>; 2],
+        dataset_source: String,
     ) -> Self {
         let (ours, ours_best) = (ratio(claim.measure, published), ratio(claim.measure, best));
         let name = |(system, setting): (SystemName, Setting)| format!("{} ({})", system.name(), setting.name);
@@ -51,6 +55,7 @@ impl ClaimRow {
             says: claim.says,
             ours,
             ours_best,
+            dataset_source,
             note: note(claim, ours, published),
             runs: runs(published),
             best_runs: runs(best),
