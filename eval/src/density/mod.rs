@@ -92,6 +92,6 @@ fn in_memory_nodes(
     arguments.inserted.iter().try_for_each(|inserted| {
         eprintln!("{}, epsilon {}, {} % inserted", dataset.name(), setting.epsilon, 100.0 * inserted);
         let figures = node::measure(dataset, parameters, *inserted, arguments.lookups, setting.seed, bar)?;
-        rows.add([DensityRow::of_node(dataset, setting, &figures, build_ns)])
+        rows.add([DensityRow::of_node(dataset, setting, arguments.lookups, &figures, build_ns)])
     })
 }

@@ -24,6 +24,13 @@ pub struct DensityRow {
     pub epsilon: u32,
     /// Share of slots that was asked for.
     pub fill: f64,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+    /// Keys that were looked up, and as many that are absent; null without a memory node, where all
+    /// are.
+    pub lookups: Option<u64>,
+    /// Seed of generated keys, inserts and absent keys.
+    pub seed: u64,
     /// Share of slots that hold keys; null of a memory node.
     pub fill_reached: Option<f64>,
     /// Keys inserted after the load, as a share of those loaded.
@@ -79,6 +86,9 @@ impl DensityRow {
             form: setting.form.name(),
             epsilon: setting.epsilon,
             fill: setting.fill,
+            slot_bytes: setting.slot_bytes,
+            lookups: None,
+            seed: setting.seed,
             fill_reached: Some(counts.keys as f64 / counts.slots.max(1) as f64),
             inserted: 0.0,
             inserted_keys: 0,
@@ -104,7 +114,13 @@ impl DensityRow {
     }
 
     /// Of a memory node and its client.
-    pub fn of_node(dataset: &Dataset, setting: &Setting, figures: &node::Figures, build_ns: f64) -> Self {
+    pub fn of_node(
+        dataset: &Dataset,
+        setting: &Setting,
+        lookups: u64,
+        figures: &node::Figures,
+        build_ns: f64,
+    ) -> Self {
         let per_key = |count: u64| count as f64 / figures.keys.max(1) as f64;
         let (parts, inserted) = (&figures.parts, figures.inserted);
         Self {
@@ -114,6 +130,9 @@ impl DensityRow {
             form: setting.form.name(),
             epsilon: setting.epsilon,
             fill: setting.fill,
+            slot_bytes: setting.slot_bytes,
+            lookups: Some(lookups),
+            seed: setting.seed,
             fill_reached: None,
             inserted: figures.share,
             inserted_keys: inserted,

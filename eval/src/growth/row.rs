@@ -65,6 +65,29 @@ pub struct GrowthRow {
     pub lookups: u64,
     /// Keys per lookup call.
     pub batch: u32,
+    /// Passes of lookups each time.
+    pub rounds: u32,
+    /// Where the memory node is.
+    pub transport: String,
+    /// How many memory nodes have the table together.
+    pub memory_nodes: u32,
+    /// Microseconds for which clients and memory nodes look at sockets before they sleep; null
+    /// where there are none.
+    pub spin_us: Option<f64>,
+    /// When writes reached the memory node's disk; null if it kept nothing.
+    pub fsync: Option<String>,
+    /// The form of groups that records are stored in; null without groups.
+    pub groups: Option<String>,
+    /// Bits of a fingerprint.
+    pub fingerprint_bits: u32,
+    /// The plan asked for.
+    pub plan: &'static str,
+    /// Budget of everything kept on the compute node; null without one.
+    pub cache_bytes_budget: Option<u64>,
+    /// What decides which entries stay; null without a budget.
+    pub policy: Option<&'static str>,
+    /// What an entry holds.
+    pub variant: Option<&'static str>,
     /// Share of slots that hold a record after a load.
     pub fill: f64,
     /// Half-width of windows, in slots.
@@ -137,6 +160,7 @@ impl GrowthRow {
         calibration: Calibration,
     ) -> Self {
         let run = &arguments.run;
+        let (table, cache) = (run.table(&dataset.lengths()), run.cache.config());
         let Measured { before, inserts, counts, after, fresh, nodes, .. } = measured;
         let [node, grown, loaded] = nodes;
         let per_key = |bytes: u64, keys: u64| bytes as f64 / keys.max(1) as f64;
@@ -156,6 +180,17 @@ impl GrowthRow {
             dist: run.distribution.to_string(),
             lookups: run.lookups,
             batch: run.batch,
+            rounds: run.rounds,
+            transport: run.transport_in_words(),
+            memory_nodes: run.nodes,
+            spin_us: run.spins().map(|spin| spin.as_secs_f64() * 1e6),
+            fsync: run.store.reported(),
+            groups: table.groups.map(|grouping| grouping.name().to_string()),
+            fingerprint_bits: table.fingerprint_bits(),
+            plan: run.plan.name(),
+            cache_bytes_budget: cache.map(|cache| cache.budget),
+            policy: cache.map(|cache| cache.policy.name()),
+            variant: cache.map(|cache| cache.variant.name()),
             fill: run.fill(),
             epsilon: run.epsilon,
             inserts_per_s: inserts.ops_per_s,

@@ -260,6 +260,8 @@ impl RunArgs {
             seed: self.seed,
             transport: self.transport_in_words(),
             memory_nodes: self.url.is_none().then_some(self.nodes),
+            spin: self.spins(),
+            inline_bytes: self.value_bytes.fixed().is_none().then(|| self.inline_bytes()),
             fsync: self.store.reported(),
             machine: machine.clone(),
             calibration,
@@ -276,6 +278,12 @@ impl RunArgs {
             None => self.transport.as_str(),
         }
         .to_owned()
+    }
+
+    /// How long clients look at sockets before they sleep, if they use any.
+    pub fn spins(&self) -> Option<Duration> {
+        let is_mapped = matches!(&*self.transport_in_words(), "shm" | "local");
+        (!is_mapped).then(|| self.client_config().spin)
     }
 
     /// The passes over a stream that was made by [`request_options`](Self::request_options) with as

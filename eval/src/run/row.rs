@@ -53,6 +53,9 @@ pub struct Row {
     /// Bytes of the longest value there may be.
     #[serde(default)]
     pub value_bytes_max: u64,
+    /// Bytes of the longest values that are stored in slots; null where all have one length.
+    #[serde(default)]
+    pub inline_bytes: Option<u32>,
     /// Bytes a slot takes, its word and padding included.
     #[serde(default)]
     pub slot_bytes: Option<u64>,
@@ -69,6 +72,10 @@ pub struct Row {
     /// How many memory nodes had the table together; null with `--url`, which names one of them.
     #[serde(default)]
     pub memory_nodes: Option<u32>,
+    /// Microseconds for which clients look at sockets before they sleep, and memory nodes that were
+    /// started for the run; null where there are no sockets.
+    #[serde(default)]
+    pub spin_us: Option<f64>,
     /// When writes reached the memory node's disk; null if it kept nothing.
     #[serde(default)]
     pub fsync: Option<String>,
@@ -251,10 +258,13 @@ impl Row {
 
     /// The memory node's table, if there is one, and how long it took to get ready.
     fn add_table(&mut self, setting: &Setting, facts: &Facts) {
+        self.transport = facts.transport.map(str::to_owned);
         if let Some(table) = facts.table {
             self.slot_bytes = Some(table.geometry().slot_bytes as u64);
             self.transport = Some(setting.transport.clone());
             self.memory_nodes = setting.memory_nodes;
+            self.spin_us = setting.spin.map(|spin| spin.as_secs_f64() * 1e6);
+            self.inline_bytes = setting.inline_bytes;
             self.fsync.clone_from(&setting.fsync);
             self.epsilon = Some(table.epsilon);
             self.fingerprint_bits = Some(table.fingerprint_bits());

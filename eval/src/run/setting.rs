@@ -1,5 +1,7 @@
 //! What the rows of an experiment have in common.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Calibration, Machine};
@@ -19,6 +21,10 @@ pub struct Setting {
     pub transport: String,
     /// How many memory nodes had the table together; `None` where they were somebody else's.
     pub memory_nodes: Option<u32>,
+    /// How long clients look at sockets before they sleep; `None`: they use none.
+    pub spin: Option<Duration>,
+    /// Bytes of the longest values that are stored in slots, where lengths vary.
+    pub inline_bytes: Option<u32>,
     /// When writes reached the memory node's disk; `None`: nothing was kept.
     pub fsync: Option<String>,
     /// The machine.

@@ -133,6 +133,7 @@ impl<K: DataKeys> FpCache<K> {
         let facts = Facts {
             load,
             build,
+            transport: None,
             table: Some(table.record.parameters),
             plan: Some(config.plan),
             cache: config.cache,

@@ -156,6 +156,8 @@ pub struct Facts {
     pub load: Option<Duration>,
     /// Time until this process could look up: building a map, or fetching directory and models.
     pub build: Duration,
+    /// How a server of its own is reached, if it is not a memory node's table.
+    pub transport: Option<&'static str>,
     /// Choices of the table in the memory node.
     pub table: Option<TableParameters>,
     /// How keys are read.

@@ -27,6 +27,8 @@ fn every_form_has_a_row_and_a_memory_node_one_for_each_share_of_inserts() {
         let fill = if row["form"] == "line" || row["form"] == "plain" { 0.85 } else { 0.8 };
         assert_eq!((number(row, "epsilon"), number(row, "fill")), (32.0, fill), "{row}");
         assert_eq!(number(row, "misplaced"), 0.0, "{row}");
+        assert_eq!((number(row, "slot_bytes"), number(row, "seed")), (24.0, 42.0), "{row}");
+        assert_eq!(row["lookups"].as_u64(), if fill == 0.8 { Some(4_000) } else { None }, "{row}");
         for share in ["present_one_read", "absent_one_read"] {
             assert!((0.0..=1.0).contains(&number(row, share)), "{share}: {row}");
         }

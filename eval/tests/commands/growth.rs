@@ -100,6 +100,31 @@ fn every_order_doubles_the_store_and_ends_right() {
 }
 
 #[test]
+fn rows_of_growth_have_all_that_decides_them() {
+    let rows = rows(
+        "growth --dataset uniform:4K --transport tcp --spin 20us --groups=plain --cache 1MiB --variant full \
+         --fingerprint-bits 32",
+    );
+    let row = &rows[0];
+    for (field, value) in [
+        ("transport", Value::from("tcp")),
+        ("memory_nodes", 1.into()),
+        ("spin_us", 20.0.into()),
+        ("fsync", Value::Null),
+        ("groups", "plain".into()),
+        ("fingerprint_bits", 32.into()),
+        ("rounds", 2.into()),
+        ("cache_bytes_budget", (1 << 20).into()),
+        ("variant", "full".into()),
+    ] {
+        assert_eq!(row.get(field), Some(&value), "{field}: {row}");
+    }
+    for field in ["hit_rate_before", "hit_rate_after", "hit_rate_fresh"] {
+        assert!(row[field].as_f64().is_some_and(|rate| (0.0..=1.0).contains(&rate)), "{field}: {row}");
+    }
+}
+
+#[test]
 fn a_memory_node_without_clients_takes_updates_and_inserts() {
     let rows = rows("growth --direct --dataset uniform:20K --order random,append");
     for row in &rows {

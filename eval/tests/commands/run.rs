@@ -1,6 +1,7 @@
 //! `run` measures what it is asked for, checks every answer and writes every figure.
 
 mod refusals;
+mod sockets;
 
 use crate::support::{run, stderr, stdout};
 #[allow(dead_code)]
@@ -22,6 +23,7 @@ const FIELDS: &[&str] = &[
     "key_bytes_mean",
     "value_bytes",
     "value_bytes_max",
+    "inline_bytes",
     "slot_bytes",
     "lookups",
     "batch",
@@ -29,6 +31,7 @@ const FIELDS: &[&str] = &[
     "rounds",
     "transport",
     "memory_nodes",
+    "spin_us",
     "fsync",
     "seed",
     "epsilon",
@@ -88,6 +91,8 @@ const FIELDS: &[&str] = &[
 /// sweep is asked for.
 const FIELDS_ON_DEMAND: &[&str] = &[
     "shift_every",
+    "inline_bytes",
+    "spin_us",
     "fsync",
     "groups",
     "cache_bytes_budget",
@@ -196,29 +201,6 @@ fn both_transports_plans_and_batches_give_right_answers_at_the_known_costs() {
             }
         }
     }
-}
-
-#[test]
-fn jakiro_answers_by_fetched_results_and_by_server_reply() {
-    for (data, options) in [
-        ("uniform:4K", "--transport shm"),
-        ("uniform:4K", "--transport unix --batch 32"),
-        ("words:4K", "--transport shm --batch 8 --value-bytes vary:5000 --negative 0.3"),
-    ] {
-        let rows = rows_of(data, &format!("--system jakiro,jakiro-reply --lookups 1K {options}"));
-        let systems: Vec<&str> = rows.iter().filter_map(|row| row["system"].as_str()).collect();
-        assert_eq!(systems, ["jakiro", "jakiro-reply"]);
-        for row in &rows {
-            assert_eq!(
-                (&row["mismatches"], &row["lookups"]),
-                (&Value::from(0), &Value::from(1_000)),
-                "{row}"
-            );
-            assert!(number(row, "load_s") > 0.0);
-        }
-    }
-    let output = run("run --data uniform:4K --system jakiro --transport local");
-    assert!(!output.status.success() && stderr(&output).contains("--transport"), "{}", stderr(&output));
 }
 
 #[test]

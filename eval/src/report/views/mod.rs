@@ -111,10 +111,11 @@ fn label_of(row: &Record, rows: &[Record], of: &[&str], settings: &[(&str, &str)
 }
 
 /// Settings of lookups that may tell rows of one system from each other.
-const SETTINGS: [(&str, &str); 19] = [
+const SETTINGS: [(&str, &str); 21] = [
     ("dataset", ""),
     ("keys", "keys"),
     ("value_bytes", "B values"),
+    ("inline_bytes", "B of them in slots"),
     ("dist", ""),
     ("negative", "absent"),
     ("batch", "keys per call"),
@@ -122,6 +123,7 @@ const SETTINGS: [(&str, &str); 19] = [
     ("rate", "operations/s due"),
     ("transport", "transport"),
     ("memory_nodes", "memory nodes"),
+    ("spin_us", "us of spinning"),
     ("plan", "plan"),
     ("variant", "variant"),
     ("policy", "policy"),

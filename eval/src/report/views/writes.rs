@@ -47,14 +47,13 @@ fn kinds_of_operations(rows: &[Record]) -> Vec<String> {
 }
 
 /// What tells experiments of several files from each other, beside [`SETTINGS`].
-const OF_PASSES: [(&str, &str); 12] = [
+const OF_PASSES: [(&str, &str); 11] = [
     ("mix", "mix"),
     ("arrivals", "arrivals"),
     ("insert_order", "order of inserts"),
     ("writes_in_flight", "writes in flight"),
     ("duration_s", "s a pass"),
     ("fsync", "log"),
-    ("spin_us", "us of spinning"),
     ("version", "version"),
     ("commit", "commit"),
     ("machine.cpu", "processor"),

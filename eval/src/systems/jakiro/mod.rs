@@ -73,7 +73,8 @@ impl<K: DataKeys> Jakiro<K> {
         let begun = Instant::now();
         let buckets = buckets_for::<K>(dataset, partitions)?;
         let (server, addresses) = start(partitions, buckets, over)?;
-        let (name, facts) = (SystemName::Jakiro, Facts::default());
+        let facts = Facts { transport: Some(over.as_str()), ..Facts::default() };
+        let name = SystemName::Jakiro;
         let mut system = Self { name, server: Arc::new(server), addresses, facts, _keys: PhantomData };
         let count = dataset.len() as u64;
         bar.during("loading jakiro", count, || system.store(dataset, values, bar))?;
