@@ -1,5 +1,6 @@
 //! The machine of an experiment, and its speed during it.
 
+use crate::pages::MemoryPages;
 use std::fs;
 use std::hint::black_box;
 use std::time::Instant;
@@ -60,11 +61,12 @@ pub struct Calibration {
 
 const LINE_WORDS: usize = 8;
 
-/// Measures with a private buffer of `bytes`, rounded to whole cache lines; 256 MiB take about a
-/// second.
-pub fn calibrate(bytes: u64) -> Calibration {
+/// Measures with a private buffer of `bytes` in such pages, rounded to whole cache lines; 256 MiB
+/// take about a second.
+pub fn calibrate(bytes: u64, pages: MemoryPages) -> Calibration {
     let lines = usize::try_from(bytes / (8 * LINE_WORDS as u64)).unwrap_or(usize::MAX).max(2);
     let mut buffer = one_cycle(lines);
+    pages.apply();
     let random_read_ns = chase(&buffer, lines.min(1 << 21));
     let copy_gb_s = copy_rate(&mut buffer);
     Calibration {
@@ -169,7 +171,7 @@ mod tests {
     #[test]
     fn calibration_gives_positive_figures_whatever_the_buffer() {
         for bytes in [0, 1 << 20] {
-            let c = calibrate(bytes);
+            let c = calibrate(bytes, MemoryPages::Huge);
             assert!(c.random_read_ns > 0.0 && c.copy_gb_s > 0.0 && c.clock_read_ns > 0.0, "{c:?}");
         }
     }

@@ -45,6 +45,7 @@ mod made;
 #[cfg(feature = "workbench")]
 mod modelled;
 mod node;
+mod pages;
 #[cfg(feature = "workbench")]
 mod paper;
 mod peers;

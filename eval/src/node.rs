@@ -12,10 +12,12 @@ use clap::{Args, ValueEnum};
 use fpcache_client::{BuildKeys, KeyKind, TableParameters};
 use fpcache_datasets::count::human_bytes;
 use fpcache_datasets::time;
+use fpcache_fabric::HugePages;
 use fpcache_memserver::daemon::raise_descriptor_limit;
 use fpcache_memserver::{Daemon, DaemonConfig, ListenAddress};
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::pages::MemoryPages;
 use crate::run::store::{StoreArgs, TemporaryFolder};
 use crate::run::transport::Transport;
 use crate::systems::server::free_port;
@@ -44,6 +46,8 @@ pub struct NodeOptions<'a> {
     pub store: &'a StoreArgs,
     /// How long its threads look at sockets before they sleep, if not as long as the daemon's.
     pub spin: Option<Duration>,
+    /// The pages of its region.
+    pub pages: MemoryPages,
 }
 
 impl Node {
@@ -54,12 +58,15 @@ impl Node {
     /// To be called by the main thread: the operating system ends the memory node with the thread
     /// that started it.
     pub fn start<K: BuildKeys>(capacity: u64, ordinal: u32, store: &StoreArgs) -> anyhow::Result<Self> {
-        Self::start_over::<K>(&[Transport::Shm], NodeOptions { capacity, ordinal, store, spin: None })
+        Self::start_over::<K>(
+            &[Transport::Shm],
+            NodeOptions { capacity, ordinal, store, spin: None, pages: MemoryPages::Huge },
+        )
     }
 
     /// As [`start`](Self::start), reached in each of these ways.
     pub fn start_over<K: BuildKeys>(ways: &[Transport], options: NodeOptions<'_>) -> anyhow::Result<Self> {
-        let NodeOptions { capacity, ordinal, store, spin } = options;
+        let NodeOptions { capacity, ordinal, store, spin, pages } = options;
         let (program, pid) =
             (std::env::current_exe().context("finding this program's own file")?, std::process::id());
         let urls = ways.iter().map(|way| address(*way, ordinal)).collect::<anyhow::Result<Vec<_>>>()?;
@@ -68,7 +75,7 @@ impl Node {
         let mut command = Command::new(program);
         command.args(["memory-node", "--capacity", &capacity.to_string()]);
         urls.iter().for_each(|url| _ = command.args(["--listen", url]));
-        command.args(["--keys", K::NAME]);
+        command.args(["--keys", K::NAME, "--pages", pages.as_str()]);
         if let Some(spin) = spin {
             command.arg("--spin").arg(format!("{}us", spin.as_micros()));
         }
@@ -188,6 +195,9 @@ pub struct MemoryNodeArgs {
     /// How long threads spin on sockets before they sleep
     #[arg(long, value_name = "TIME", value_parser = time::parse)]
     pub spin: Option<Duration>,
+    /// Pages of the region
+    #[arg(long, value_enum, default_value_t)]
+    pub pages: MemoryPages,
 }
 
 /// A kind of keys.
@@ -211,6 +221,9 @@ pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
         durable: arguments.store.durable(arguments.region_dir.clone()),
         ..DaemonConfig::at_all(arguments.listen.iter().cloned())?.with_keys(keys)
     };
+    if arguments.pages == MemoryPages::Ordinary {
+        config.huge_pages = HugePages::No;
+    }
     config.serving.spin = arguments.spin.unwrap_or(config.serving.spin);
     raise_descriptor_limit();
     let daemon = Daemon::open(&config)?;

@@ -23,6 +23,7 @@ mod guarded;
 mod huge;
 mod kinds;
 mod mapping;
+mod own;
 mod registrations;
 mod words;
 
@@ -39,6 +40,7 @@ pub use guarded::CHANGED;
 pub use huge::advise_huge_pages;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
 pub(crate) use mapping::{reopen_read_only, reopen_writable};
+pub use own::{OwnPages, merge_own_memory};
 #[cfg(feature = "rdma")]
 pub(crate) use registrations::Registered;
 pub(crate) use registrations::Registrations;

@@ -34,7 +34,9 @@ pub fn growth(arguments: &GrowthArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
     check_json(arguments.run.json.as_deref())?;
     let bar = Bar::default();
-    let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
+    let calibration = bar.during("measuring this machine", 1, || {
+        calibrate(arguments.run.calibration_buffer, arguments.run.pages)
+    });
     match arguments.run.dataset.key_kind() {
         KeyKind::U64 => {}
         KeyKind::Bytes if arguments.direct => {

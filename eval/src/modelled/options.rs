@@ -10,6 +10,7 @@ use fpcache_workbench::experiment;
 use fpcache_workbench::nic::{Hosts, NicSpec};
 
 use crate::machine::free_memory;
+use crate::pages::MemoryPages;
 use crate::run::cache::Budget;
 use crate::run::options::RunArgs;
 use crate::sweep::points::Over;
@@ -87,6 +88,7 @@ pub fn sizes(arguments: &RunArgs) -> anyhow::Result<Sizes> {
         ("--url", arguments.url.is_some(), "the memory node is modelled"),
         ("--store-dir", arguments.store.store_dir.is_some(), "the memory node is modelled"),
         ("--spin", arguments.spin.is_some(), "threads pay for completions as the card says"),
+        ("--pages", arguments.pages != MemoryPages::default(), "the memory node is modelled"),
         ("--capacity", arguments.capacity.is_some(), "regions are as large as their tables"),
         (
             "--rounds",

@@ -7,6 +7,7 @@ use anyhow::Context;
 use fpcache_client::ByteKeys;
 
 use super::{Figures, LOOKUPS, PeersArgs};
+use crate::pages::MemoryPages;
 use crate::progress::Bar;
 use crate::run::measure::Measurable;
 use crate::run::workload::{Lookups, Workload};
@@ -35,6 +36,7 @@ pub fn measure<'a, 'k>(
     bar: &Bar,
     figures: &mut Vec<Figures>,
 ) -> anyhow::Result<()> {
+    MemoryPages::default().apply();
     let all = workload.lookups;
     let of = |peer: &Peer<'_>, count: usize, round: usize| Workload {
         lookups: {

@@ -19,6 +19,7 @@ use crate::data::{DataKeys, Stream, announce};
 use crate::machine::calibrate;
 use crate::made::Recorded;
 use crate::node::{Node, capacity_for};
+use crate::pages::MemoryPages;
 use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::{Measurable, median, rounds};
@@ -167,7 +168,7 @@ impl Tour<'_> {
             }
         };
         let arguments = self.sweep(dataset.name(), models)?;
-        let calibration = calibrate(CALIBRATION_BUFFER);
+        let calibration = calibrate(CALIBRATION_BUFFER, MemoryPages::Huge);
         let mut sweep = Sweep::<U64Keys>::new(&arguments, dataset, &self.bar, calibration);
         let mut host = Host::at(url, TableParameters::default(), VALUES);
         let mut points = arguments.points()?;

@@ -60,7 +60,8 @@ fn run_over<K: DataKeys>(arguments: &RunArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
     report::check_json(arguments.json.as_deref())?;
     let bar = Bar::default();
-    let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.calibration_buffer));
+    let calibration =
+        bar.during("measuring this machine", 1, || calibrate(arguments.calibration_buffer, arguments.pages));
     let dataset = K::open(&arguments.dataset, &arguments.open_options(&bar))?;
     announce(dataset.notes());
 

@@ -19,6 +19,7 @@ use crate::counts::positive_count;
 use crate::data::{DataKeys, KeyLengths, Stream};
 use crate::machine::{Calibration, Machine};
 use crate::node::{NodeOptions, capacity_for};
+use crate::pages::MemoryPages;
 use crate::progress::Bar;
 use crate::run::cache::CacheArgs;
 use crate::run::model::ModelArgs;
@@ -148,6 +149,10 @@ pub struct RunArgs {
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=24_576))]
     pub clients: Option<u32>,
 
+    /// Pages of memory, for all systems alike
+    #[arg(long, value_enum, default_value_t)]
+    pub pages: MemoryPages,
+
     /// Seed of generators, samples and lookups
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
@@ -248,7 +253,7 @@ impl RunArgs {
 
     /// The options of a memory node of this experiment.
     pub fn node(&self, capacity: u64, ordinal: u32) -> NodeOptions<'_> {
-        NodeOptions { capacity, ordinal, store: &self.store, spin: self.spin }
+        NodeOptions { capacity, ordinal, store: &self.store, spin: self.spin, pages: self.pages }
     }
 
     /// What all systems of an experiment share.
@@ -262,6 +267,7 @@ impl RunArgs {
             memory_nodes: self.url.is_none().then_some(self.nodes),
             spin: self.spins(),
             inline_bytes: self.value_bytes.fixed().is_none().then(|| self.inline_bytes()),
+            pages: self.pages,
             fsync: self.store.reported(),
             machine: machine.clone(),
             calibration,

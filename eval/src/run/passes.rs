@@ -82,6 +82,8 @@ impl<'a, 'k, K: DataKeys> Passes<'a, 'k, K> {
         setting: &Setting,
         bar: &Bar,
     ) -> anyhow::Result<Vec<Row>> {
+        // Everything that is looked up in is there.
+        bar.during("merging pages", 1, || setting.pages.apply());
         let mut verified = Vec::with_capacity(systems.len());
         for system in systems {
             verified.push(self.verify(*system, bar)?);

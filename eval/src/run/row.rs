@@ -76,6 +76,9 @@ pub struct Row {
     /// started for the run; null where there are no sockets.
     #[serde(default)]
     pub spin_us: Option<f64>,
+    /// The pages of all systems' memory: huge or ordinary.
+    #[serde(default)]
+    pub pages: Option<String>,
     /// When writes reached the memory node's disk; null if it kept nothing.
     #[serde(default)]
     pub fsync: Option<String>,
@@ -203,7 +206,8 @@ impl Row {
         facts: &Facts,
         measured: &Measured,
     ) -> Self {
-        let mut row = Self { system: name.to_owned(), ..Self::of_experiment(setting) };
+        let pages = Some(setting.pages.as_str().to_owned());
+        let mut row = Self { system: name.to_owned(), pages, ..Self::of_experiment(setting) };
         row.add_workload(workload);
         row.add_table(setting, facts);
         row.add_costs(&measured.verified);

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::{Calibration, Machine};
+use crate::pages::MemoryPages;
 
 /// What all systems of an experiment share.
 #[derive(Clone, Debug)]
@@ -25,6 +26,8 @@ pub struct Setting {
     pub spin: Option<Duration>,
     /// Bytes of the longest values that are stored in slots, where lengths vary.
     pub inline_bytes: Option<u32>,
+    /// The pages of all systems' memory.
+    pub pages: MemoryPages,
     /// When writes reached the memory node's disk; `None`: nothing was kept.
     pub fsync: Option<String>,
     /// The machine.

@@ -133,7 +133,7 @@ fn point<K: DataKeys>(run: &RunArgs, ordinal: u32, bar: &Bar) -> anyhow::Result<
     };
     let bytes = rows.iter().map(footprint).max().unwrap_or(0);
     let phase = format!("reading {} at random", human_bytes(bytes));
-    let calibration = bar.during(&phase, 1, || calibrate(bytes));
+    let calibration = bar.during(&phase, 1, || calibrate(bytes, run.pages));
     rows.iter_mut().for_each(|row| row.calibration = calibration);
     Ok(rows)
 }

@@ -61,8 +61,9 @@ fn sweep_over<K: DataKeys>(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
     } else {
         store.refuse_other_build(&Made::now())?;
         let bar = Bar::default();
-        let calibration =
-            bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
+        let calibration = bar.during("measuring this machine", 1, || {
+            calibrate(arguments.run.calibration_buffer, arguments.run.pages)
+        });
         let dataset = K::open(&arguments.run.dataset, &arguments.run.open_options(&bar))?;
         announce(dataset.notes());
         store.refuse_other_source(dataset.source())?;

@@ -227,6 +227,7 @@ impl SweepArgs {
             ("fsync", optional(run.store.reported())),
             ("url", optional(run.url.as_ref())),
             ("threads", run.threads.to_string()),
+            ("pages", run.pages.as_str().to_owned()),
             ("seed", run.seed.to_string()),
             ("cache", optional(run.cache.budget())),
             ("variant", variants),

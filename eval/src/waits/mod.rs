@@ -15,6 +15,7 @@ pub use options::{EXAMPLES, WaitsArgs};
 
 use crate::machine::{Calibration, calibrate};
 use crate::node::Node;
+use crate::pages::MemoryPages;
 use crate::progress::Bar;
 use crate::run::collected::Collected;
 use crate::run::store::StoreArgs;
@@ -31,7 +32,8 @@ pub fn waits(arguments: &WaitsArgs) -> anyhow::Result<Verdict> {
     const CALIBRATION_BYTES: u64 = 64 << 20;
     let mut rows = Collected::new(arguments.json.as_deref())?;
     let bar = Bar::default();
-    let calibration = bar.during("measuring this machine", 1, || calibrate(CALIBRATION_BYTES));
+    let calibration =
+        bar.during("measuring this machine", 1, || calibrate(CALIBRATION_BYTES, MemoryPages::Huge));
     let all = LoadName::all();
     let loads = if arguments.loads.is_empty() { &all } else { &arguments.loads };
     let measured = loads.iter().enumerate().try_for_each(|(ordinal, load)| {

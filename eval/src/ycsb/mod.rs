@@ -50,7 +50,9 @@ fn ycsb_over<K: DataKeys>(arguments: &YcsbArgs) -> anyhow::Result<Verdict> {
     arguments.validate()?;
     check_json(arguments.run.json.as_deref())?;
     let bar = Bar::default();
-    let calibration = bar.during("measuring this machine", 1, || calibrate(arguments.run.calibration_buffer));
+    let calibration = bar.during("measuring this machine", 1, || {
+        calibrate(arguments.run.calibration_buffer, arguments.run.pages)
+    });
     let dataset = K::open(&arguments.run.dataset, &arguments.run.open_options(&bar))?;
     announce(dataset.notes());
     let workloads = arguments.workloads();

@@ -32,6 +32,7 @@ const FIELDS: &[&str] = &[
     "transport",
     "memory_nodes",
     "spin_us",
+    "pages",
     "fsync",
     "seed",
     "epsilon",
@@ -179,6 +180,7 @@ fn every_field_is_there_and_applies_where_it_should() {
         assert!(number(&row["calibration"], "random_read_ns") > 0.0);
         assert!(number(&row["machine"], "cores") >= 1.0);
     }
+    assert!(rows.iter().all(|row| row["pages"] == "huge"));
     // A map cannot hold 16-byte pairs in less.
     assert!(rows[1..].iter().all(|row| number(row, "process_bytes_per_key") >= 16.0));
 }
