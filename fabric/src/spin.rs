@@ -33,7 +33,7 @@ impl Spin {
     #[inline]
     #[must_use]
     pub fn budget(&self) -> Duration {
-        if self.in_vain < PATIENCE || self.in_vain.is_multiple_of(PROBE) { self.longest } else { BRIEF }
+        if self.in_vain < PATIENCE || self.in_vain.is_multiple_of(PROBE) { self.longest } else { BRIEF.min(self.longest) }
     }
 
     /// What was waited for came while spinning.
@@ -66,5 +66,14 @@ mod tests {
         assert_eq!(budgets[PROBE as usize..], [long, BRIEF]);
         spin.paid_off();
         assert_eq!(spin.budget(), long);
+    }
+
+    #[test]
+    fn whoever_is_not_to_spin_never_does() {
+        let mut spin = Spin::new(Duration::ZERO);
+        for _ in 0..2 * PROBE {
+            assert_eq!(spin.budget(), Duration::ZERO);
+            spin.was_in_vain();
+        }
     }
 }
