@@ -20,7 +20,6 @@
 //! | [`rf_rpc`] | calls whose results are fetched by READs |
 //! | [`meter`] | round trips, requests and bytes |
 //! | `sim` (feature) | a world of simulated nodes, deterministic from one seed, with faults |
-//! | `conformance` (feature) | the suite every backend passes |
 //!
 //! The crate knows nothing of keys. It runs on Linux, on little-endian 64-bit machines.
 //!
@@ -50,8 +49,6 @@ compile_error!("fpcache-fabric needs Linux on a little-endian 64-bit machine");
 mod answers;
 mod bell;
 pub mod clock;
-#[cfg(feature = "conformance")]
-pub mod conformance;
 pub mod connection;
 pub mod descriptors;
 pub mod endpoint;

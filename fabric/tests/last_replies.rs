@@ -1,17 +1,21 @@
 //! What a memory node has answered before it hung up reaches whoever asked.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+#[path = "conformance/suite/service.rs"]
+mod service;
+
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::conformance::TestService;
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::shm::{self, ShmAddress};
 use fpcache_fabric::tcp::{self, TcpAddress};
 use fpcache_fabric::{
     Connection, Deadline, Export, FabricError, HugePages, OneRegion, RegionName, Serving, SharedMemory,
 };
+
+use service::TestService;
 
 const ROUNDS: u8 = 10;
 

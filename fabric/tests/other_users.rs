@@ -2,6 +2,9 @@
 //! lead to whom they name.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "conformance/suite/service.rs"]
+mod service;
+
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -10,11 +13,12 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::conformance::TestService;
 use fpcache_fabric::shm::{ConnectOptions, ListenError, ListenOptions, Listener, ShmAddress, connect};
 use fpcache_fabric::{
     Connection, Deadline, Export, FabricError, HugePages, OneRegion, RegionName, Serving, SharedMemory,
 };
+
+use service::TestService;
 
 const PART: &str = "FPCACHE_USERS_TEST_PART";
 const ADDRESS: &str = "FPCACHE_USERS_TEST_ADDRESS";

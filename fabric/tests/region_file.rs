@@ -1,18 +1,22 @@
 //! Memory in files: creation, locks, rights, and what a killed writer leaves.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "conformance/suite/service.rs"]
+mod service;
+
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::conformance::TestService;
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress, connect};
 use fpcache_fabric::{
     Access, Batch, Connection, Endpoint, Export, HugePages, MemoryError, NodeMemory, OneRegion, Pages,
     RegionName, RemoteAddr, SharedMemory,
 };
+
+use service::TestService;
 
 /// The file that a re-executed test binary writes.
 const FILE: &str = "FPCACHE_FABRIC_TEST_FILE";

@@ -1,6 +1,9 @@
 //! Two processes: death in the middle of a request, stale and live sockets, versions, rights, and idleness.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
+#[path = "conformance/suite/service.rs"]
+mod service;
+
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
@@ -9,7 +12,6 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::conformance::TestService;
 use fpcache_fabric::shm::{
     ConnectOptions, ListenError, ListenOptions, Listener, PROTOCOL_VERSION, ShmAddress, connect,
 };
@@ -17,6 +19,8 @@ use fpcache_fabric::{
     Batch, ClientId, Connection, Deadline, Endpoint, ErrorKind, Export, FabricError, Handled, HugePages,
     OneRegion, RINGS, RegionName, RemoteAddr, Service, Serving, SharedMemory, StopHandle,
 };
+
+use service::TestService;
 
 /// Which part a re-executed test binary plays, and at which socket.
 const PART: &str = "FPCACHE_FABRIC_TEST_PART";

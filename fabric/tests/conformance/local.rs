@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fpcache_fabric::conformance::{self, Fixture, TestService};
+use crate::suite::{self, Fixture, TestService};
 use fpcache_fabric::local::{Hub, LocalConnection, LocalOptions};
 use fpcache_fabric::ring::BODIES;
 use fpcache_fabric::{AreaId, RINGS, Serving, SharedMemory};
@@ -43,5 +43,5 @@ impl Fixture for Local {
 
 #[test]
 fn the_local_backend_conforms() {
-    conformance::run_all::<Local>();
+    suite::run_all::<Local>();
 }

@@ -9,6 +9,7 @@ mod rdma_calls;
 mod rf_rpc;
 mod shm;
 mod sim;
+mod suite;
 mod tcp;
 mod tcp_cost;
 mod tcp_peers;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::conformance::{self, Fixture, TestService};
+use crate::suite::{self, Fixture, TestService};
 use fpcache_fabric::rdma::{self, CardCounts};
 use fpcache_fabric::tcp::{ConnectOptions, ListenOptions, Listener, TcpAddress, TcpConnection, connect};
 use fpcache_fabric::{
@@ -92,7 +92,7 @@ fn word(endpoint: &mut TcpEndpoint, at: u64) -> u64 {
 #[test]
 #[ignore = "needs an RDMA device"]
 fn reading_by_network_cards_conforms() {
-    conformance::run_all::<Node>();
+    suite::run_all::<Node>();
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fpcache_fabric::conformance::{self, Fixture, TestService};
+use crate::suite::{self, Fixture, TestService};
 use fpcache_fabric::ring::BODIES;
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress, ShmConnection, connect};
 use fpcache_fabric::{AreaId, Export, HugePages, OneRegion, RINGS, RegionName, Serving, SharedMemory};
@@ -49,5 +49,5 @@ impl Fixture for Shm {
 
 #[test]
 fn the_shm_backend_conforms() {
-    conformance::run_all::<Shm>();
+    suite::run_all::<Shm>();
 }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::conformance::{self, Fixture, TestService};
+use crate::suite::{self, Fixture, TestService};
 use fpcache_fabric::sim::{MemoryOptions, NodeId, NodeOptions, SimConnection, SimOptions, World};
 use fpcache_fabric::{Access, AreaId, Deadline, SharedMemory};
 
@@ -52,15 +52,15 @@ impl Fixture for Simulated {
 
 #[test]
 fn the_simulated_backend_conforms() {
-    conformance::reads_and_writes_move_bytes(&Simulated::start());
-    conformance::batches_of_every_shape(&Simulated::start());
-    conformance::words_are_read_as_by_a_batch(&Simulated::start());
-    conformance::changes_take_posting_order(&Simulated::start());
-    conformance::bad_requests_are_refused(&Simulated::start());
-    conformance::atomics_agree_under_contention(&Simulated::start());
-    conformance::many_in_flight(&Simulated::start());
-    conformance::landings_stay_put(&Simulated::start());
-    conformance::the_meter_counts(&Simulated::start());
-    conformance::calls_carry_every_size(&Simulated::start());
-    conformance::the_end_of_the_memory_node_is_noticed(Simulated::start());
+    suite::reads_and_writes_move_bytes(&Simulated::start());
+    suite::batches_of_every_shape(&Simulated::start());
+    suite::words_are_read_as_by_a_batch(&Simulated::start());
+    suite::changes_take_posting_order(&Simulated::start());
+    suite::bad_requests_are_refused(&Simulated::start());
+    suite::atomics_agree_under_contention(&Simulated::start());
+    suite::many_in_flight(&Simulated::start());
+    suite::landings_stay_put(&Simulated::start());
+    suite::the_meter_counts(&Simulated::start());
+    suite::calls_carry_every_size(&Simulated::start());
+    suite::the_end_of_the_memory_node_is_noticed(Simulated::start());
 }

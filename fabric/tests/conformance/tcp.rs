@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fpcache_fabric::conformance::{self, Fixture, TestService};
+use crate::suite::{self, Fixture, TestService};
 use fpcache_fabric::tcp::{
     ConnectOptions, ListenOptions, Listener, TcpAddress, TcpConnection, TlsServing, connect,
 };
@@ -69,16 +69,16 @@ fixture!(Tls, |_| "tcps://127.0.0.1:0".parse().unwrap(), Some(crate::tcp_tls::se
 
 #[test]
 fn the_tcp_backend_conforms() {
-    conformance::run_all::<Tcp>();
+    suite::run_all::<Tcp>();
 }
 
 #[test]
 fn the_tcp_backend_conforms_over_unix_sockets() {
-    conformance::run_all::<Unix>();
+    suite::run_all::<Unix>();
 }
 
 #[cfg(feature = "tls")]
 #[test]
 fn the_tcp_backend_conforms_beneath_tls() {
-    conformance::run_all::<Tls>();
+    suite::run_all::<Tls>();
 }

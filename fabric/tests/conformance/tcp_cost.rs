@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::conformance::TestService;
+use crate::suite::TestService;
 use fpcache_fabric::shm::PROTOCOL_VERSION;
 use fpcache_fabric::tcp::{ListenOptions, Listener};
 use fpcache_fabric::{Export, HugePages, OneRegion, RegionName, Serving, SharedMemory};

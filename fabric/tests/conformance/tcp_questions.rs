@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use fpcache_fabric::conformance::TestService;
+use crate::suite::TestService;
 use fpcache_fabric::shm::PROTOCOL_VERSION;
 use fpcache_fabric::tcp::{ConnectOptions, ListenOptions, Listener, TcpConnection, connect};
 use fpcache_fabric::{

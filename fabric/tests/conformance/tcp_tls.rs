@@ -40,7 +40,7 @@ mod with_tls {
     use std::sync::{Arc, Mutex};
     use std::time::{Duration, Instant};
 
-    use fpcache_fabric::conformance::TestService;
+    use crate::suite::TestService;
     use fpcache_fabric::shm::ListenError;
     use fpcache_fabric::tcp::{
         AccessKeeper, ConnectOptions, ListenOptions, Listener, Rights, TcpAddress, TcpConnection, TlsError,

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::conformance::TestService;
+use crate::suite::TestService;
 use fpcache_fabric::shm::{ListenError, PROTOCOL_VERSION};
 use fpcache_fabric::tcp::{
     AccessKeeper, ConnectOptions, HangUp, ListenOptions, Listener, Rights, SocketCounters, TcpAddress,

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::conformance::TestService;
+use crate::suite::TestService;
 use fpcache_fabric::shm::PROTOCOL_VERSION;
 use fpcache_fabric::tcp::{
     ConnectOptions, HangUp, ListenOptions, Listener, SocketCounters, TcpAddress, connect,

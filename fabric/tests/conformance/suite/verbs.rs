@@ -3,13 +3,12 @@
 use std::sync::Barrier;
 use std::time::Duration;
 
+use fpcache_fabric::{
+    Access, AreaId, Batch, Connection, Deadline, Endpoint, ErrorKind, FabricError, REGION, RemoteAddr,
+    Request, WordRead, verbs::MAX_REQUEST_BYTES,
+};
+
 use super::Fixture;
-use crate::clock::Deadline;
-use crate::connection::Connection;
-use crate::endpoint::{Endpoint, WordRead};
-use crate::error::{ErrorKind, FabricError};
-use crate::memory::Access;
-use crate::verbs::{AreaId, Batch, MAX_REQUEST_BYTES, REGION, RemoteAddr, Request};
 
 pub(super) fn scratch<F: Fixture>(fixture: &F) -> impl Fn(u64) -> RemoteAddr + use<F> {
     let (area, start) = fixture.scratch();

@@ -2,15 +2,6 @@
 //!
 //! A backend provides a [`Fixture`] and calls [`run_all`], or the parts one by one. Nothing here looks after the
 //! traits, so a backend over TCP, RDMA or a simulator is held to the same behaviour.
-//!
-//! # Panics
-//! Every function panics when the backend does not conform.
-
-#![allow(
-    clippy::missing_panics_doc,
-    clippy::unwrap_used,
-    reason = "a failed check is a panic, as in any test"
-)]
 
 mod fixture;
 mod later;
@@ -36,10 +27,7 @@ pub use verbs::{
     changes_take_posting_order, many_in_flight, reads_and_writes_move_bytes, words_are_read_as_by_a_batch,
 };
 
-use crate::clock::Deadline;
-use crate::connection::Connection;
-use crate::error::{ErrorKind, FabricError};
-use crate::verbs::{Batch, REGION, RemoteAddr};
+use fpcache_fabric::{Batch, Connection, Deadline, Endpoint, ErrorKind, FabricError, REGION, RemoteAddr};
 
 /// Runs the whole suite, each part on a fresh memory node.
 pub fn run_all<F: Fixture>()
@@ -72,7 +60,6 @@ where
 
 /// After the memory node's end everything says `Disconnected`, and waiting calls return.
 pub fn the_end_of_the_memory_node_is_noticed<F: Fixture>(mut fixture: F) {
-    use crate::endpoint::Endpoint;
     let mut endpoint = fixture.connection().endpoint();
     let mut batch = Batch::new();
     batch.read(RemoteAddr::region(0), 8);

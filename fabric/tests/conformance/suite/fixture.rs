@@ -1,8 +1,6 @@
 //! What a backend provides for the suite.
 
-use crate::connection::Connection;
-use crate::memory::SharedMemory;
-use crate::verbs::AreaId;
+use fpcache_fabric::{AreaId, Connection, SharedMemory};
 
 /// A memory node that serves a [`TestService`](super::TestService), and one client of it.
 ///

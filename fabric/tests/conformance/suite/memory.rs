@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use fpcache_fabric::{
+    AreaId, Batch, Connection, Deadline, Endpoint, ErrorKind, FabricError, RemoteAddr, WordRead,
+};
+
 use super::Fixture;
 use super::verbs::{pattern, scratch};
-use crate::clock::Deadline;
-use crate::connection::Connection;
-use crate::endpoint::{Endpoint, WordRead};
-use crate::error::{ErrorKind, FabricError};
-use crate::verbs::{AreaId, Batch, RemoteAddr};
 
 /// What is loaded after a READ is at least as new as what the READ brought, however it was read; it costs what the fixture says.
 pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::service::{ClientId, Handled, Service, Waker, Work};
+use fpcache_fabric::{ClientId, Handled, Service, Waker, Work};
 
 /// Replies to give now.
 type Ready = VecDeque<(ClientId, Vec<u8>)>;
@@ -85,8 +85,8 @@ impl Service for TestService {
             }
             [Self::START, steps, ..] => self.steps = u64::from(*steps),
             [Self::LEFT, ..] => reply.extend_from_slice(&self.steps.to_le_bytes()),
-            [] => {}
-            [_, rest @ ..] => reply.extend_from_slice(rest),
+            [Self::ECHO, rest @ ..] => reply.extend_from_slice(rest),
+            _ => {}
         }
         Handled::Now
     }

@@ -2,12 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use fpcache_fabric::{Batch, Connection, Deadline, Endpoint, ErrorKind, FabricError, Posted, RemoteAddr};
+
 use super::{Fixture, TestService};
-use crate::clock::Deadline;
-use crate::connection::{Connection, Posted};
-use crate::endpoint::Endpoint;
-use crate::error::{ErrorKind, FabricError};
-use crate::verbs::{Batch, RemoteAddr};
 
 fn limit() -> Deadline {
     Deadline::after(Duration::from_secs(10))

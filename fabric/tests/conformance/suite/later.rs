@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use fpcache_fabric::{Connection, Deadline, ErrorKind, FabricError};
+
 use super::{Fixture, TestService};
-use crate::clock::Deadline;
-use crate::connection::Connection;
-use crate::error::{ErrorKind, FabricError};
 
 fn limit() -> Deadline {
     Deadline::after(Duration::from_secs(10))
