@@ -64,7 +64,7 @@ pub fn bench<C: Connection>(
 ) -> anyhow::Result<Bench<C>> {
     let open = |fixed, connection| {
         // A batch of the largest kind of row fits the first READ.
-        let options = ClientOptions { retries, fixed, fetch_bytes: 256, ..ClientOptions::default() };
+        let options = ClientOptions { retries, fixed, fetch_bytes: 256 };
         Client::open(connection, options, Arc::clone(&clock), Deadline::after_on(&*clock, PATIENCE))
     };
     let fetching = open(None, connect()?).context("opening a channel")?;

@@ -37,13 +37,11 @@ pub struct ClientOptions {
     pub fetch_bytes: usize,
     /// The only mode, if there is to be only one.
     pub fixed: Option<Mode>,
-    /// The batch size told to the server.
-    pub batch_size: u16,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
-        Self { retries: 5, fetch_bytes: 256, fixed: None, batch_size: 1 }
+        Self { retries: 5, fetch_bytes: 256, fixed: None }
     }
 }
 
@@ -68,19 +66,6 @@ pub struct Counts {
 pub struct Sent {
     slot: u16,
     sequence: u32,
-}
-
-/// Memory for a message, of the client's.
-#[derive(Debug)]
-pub struct Buffer {
-    bytes: Vec<u8>,
-}
-
-impl Buffer {
-    /// The bytes: to be filled, or filled.
-    pub fn bytes(&mut self) -> &mut Vec<u8> {
-        &mut self.bytes
-    }
 }
 
 #[derive(Debug)]
@@ -119,7 +104,6 @@ pub struct Client<C: Connection> {
     payload: Vec<u8>,
     message: Vec<u8>,
     reply: Vec<u8>,
-    free: Vec<Vec<u8>>,
     /// How long it fetches again and again before others have their turn between two fetches.
     spin: Spin,
     /// What a fetch takes, a moving average.
@@ -186,7 +170,6 @@ impl<C: Connection> Client<C> {
             payload: Vec::new(),
             message,
             reply,
-            free: Vec::new(),
             spin: Spin::new(SPIN),
             fetch_time: Duration::ZERO,
             counts: Counts::default(),
@@ -200,12 +183,6 @@ impl<C: Connection> Client<C> {
     /// The connection.
     pub fn connection(&self) -> &C {
         &self.connection
-    }
-
-    /// Batches that can be in flight at once.
-    #[must_use]
-    pub fn depth(&self) -> u16 {
-        self.shape.slots
     }
 
     /// How results of an RPC come at present.
@@ -224,27 +201,6 @@ impl<C: Connection> Client<C> {
     #[must_use]
     pub fn meter(&self) -> MeterSnapshot {
         self.endpoint.meter().snapshot() + self.connection.call_meter()
-    }
-
-    /// The batch size told to the server from now on.
-    pub fn set_batch_size(&mut self, size: u16) {
-        self.options.batch_size = size;
-    }
-
-    /// Memory for a message of up to `size` bytes: `malloc_buf`. Endpoints own what they have registered with their card and
-    /// copy into it, so this is memory like any other, kept for its next use.
-    pub fn malloc_buf(&mut self, size: usize) -> Buffer {
-        let mut bytes = self.free.pop().unwrap_or_default();
-        bytes.clear();
-        bytes.reserve(size);
-        Buffer { bytes }
-    }
-
-    /// Gives memory back: `free_buf`.
-    pub fn free_buf(&mut self, buffer: Buffer) {
-        if self.free.len() < usize::from(self.shape.slots) * 2 && buffer.bytes.capacity() <= 1 << 20 {
-            self.free.push(buffer.bytes);
-        }
     }
 
     /// Calls an RPC with one request and waits for its result, which replaces the contents of `result`.
@@ -300,7 +256,7 @@ impl<C: Connection> Client<C> {
         let head = Head {
             bytes: total as u32,
             sequence: slot.sequence,
-            auxiliary: self.options.batch_size,
+            auxiliary: 0,
             entries: slot.entries,
             number: rpc,
             kind: u8::from(mode == Mode::Reply),
@@ -363,16 +319,6 @@ impl<C: Connection> Client<C> {
             Ok(())
         } else {
             Err(RfError::Malformed("its number of results"))
-        }
-    }
-
-    /// Gives a batch up: it may have been executed or may yet be. Its slot is free.
-    pub fn give_up(&mut self, sent: Sent) {
-        if let Some(slot) =
-            self.slots.get_mut(usize::from(sent.slot)).filter(|slot| slot.sequence == sent.sequence)
-            && let Way::Posted(posted) = std::mem::replace(&mut slot.way, Way::Free)
-        {
-            self.connection.give_up(posted);
         }
     }
 }

@@ -88,7 +88,7 @@ impl Shape {
 pub(crate) struct Head {
     pub(crate) bytes: u32,
     pub(crate) sequence: u32,
-    /// Of a request its client's batch size, of a result the response time.
+    /// Of a result the response time.
     pub(crate) auxiliary: u16,
     pub(crate) entries: u16,
     /// Of a request its RPC, of a result which of the call's batches it is.

@@ -10,7 +10,7 @@
 //! |---|---|
 //! | `client_send`, `client_recv` | [`Client::send`], [`Client::recv`] |
 //! | `server_send`, `server_recv` | [`Server::send`], [`Server::recv`] |
-//! | `malloc_buf`, `free_buf` | [`Client::malloc_buf`], [`Client::free_buf`] |
+//! | `malloc_buf`, `free_buf` | none: endpoints own what they have registered with their card, and copy into it |
 //!
 //! # Bytes
 //!
@@ -26,7 +26,7 @@
 //! head of a batch
 //! 0   4  status: bit 31 is 1; payload bytes in bits 0 to 30
 //! 4   4  sequence of the request batch, from 1, wrapping, zero skipped
-//! 8   2  request: the client's batch size; result: response time in units of 256 ns, saturating
+//! 8   2  request: zero; result: response time in units of 256 ns, saturating
 //! 10  2  entries
 //! 12  2  request: number of the RPC; result: which of the call's result batches, from 0
 //! 14  1  request: mode, 0 fetched, 1 server reply; result: bits 0 to 6 outcome, bit 7 the call's last batch
@@ -65,21 +65,15 @@
 //! checksum is looked at. The channels of a memory node lie in one area, so clients are trusted not to write into each other's; one that
 //! does can break the other's calls and nothing else, except by guessing its key.
 
-mod batcher;
 mod client;
 mod layout;
 mod messages;
 mod mode;
-mod select;
 mod server;
 mod service;
-mod tune;
 
-pub use batcher::{Answer, Batcher, BatcherOptions};
-pub use client::{Buffer, Client, ClientOptions, Counts, Results, RfError, Sent};
+pub use client::{Client, ClientOptions, Counts, Results, RfError, Sent};
 pub use layout::{ENTRY_MAX, Shape, VERSION};
 pub use mode::{Mode, Modes};
-pub use select::{Measured, Selection, result_rate, select};
 pub use server::{CallId, Received, Server, ServerOptions};
 pub use service::{Procedures, RfService};
-pub use tune::Tuner;

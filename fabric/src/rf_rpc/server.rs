@@ -125,12 +125,6 @@ impl<M: NodeMemory> Server<M> {
         self.called.retain(|received| received.client != client);
     }
 
-    /// Whether a reply waits to be [taken](Self::next_reply).
-    #[must_use]
-    pub fn has_reply(&self) -> bool {
-        !self.replies.is_empty()
-    }
-
     /// A reply to a message that was to be answered later, for [`Service::next_reply`](crate::Service::next_reply).
     pub fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
         let (client, bytes) = self.replies.pop_front()?;
@@ -220,8 +214,8 @@ impl<M: NodeMemory> Server<M> {
                     return kept(state, head.sequence, reply).ok_or(FORGOTTEN);
                 }
                 let id = CallId { channel: index, opened, slot, sequence: head.sequence };
-                let (rpc, batch_size, payload) = (head.number, head.auxiliary, payload.to_vec());
-                let received = Received { id, client, rpc, batch_size, mode: Mode::Reply, payload };
+                let (rpc, payload) = (head.number, payload.to_vec());
+                let received = Received { id, client, rpc, mode: Mode::Reply, payload };
                 if state.in_hand.is_some() {
                     state.next = Some(received);
                 } else {
@@ -315,8 +309,7 @@ impl<M: NodeMemory> Server<M> {
         let mode = if head.kind == 0 { Mode::Fetch } else { Mode::Reply };
         slot.begin(sequence, mode, false);
         let id = CallId { channel, opened: *opened, slot: number, sequence };
-        let (rpc, batch_size) = (head.number, head.auxiliary);
-        Some(Received { id, client: *client, rpc, batch_size, mode, payload })
+        Some(Received { id, client: *client, rpc: head.number, mode, payload })
     }
 
     /// The results of a batch, in the order of its requests: `server_send`. They are left for the client to fetch, split over as many result

@@ -23,8 +23,6 @@ pub struct Received {
     pub client: ClientId,
     /// Which RPC it calls.
     pub rpc: u16,
-    /// The batch size that its client has been tuned to.
-    pub batch_size: u16,
     /// Whether its client waits for a server reply.
     pub mode: Mode,
     pub(super) payload: Vec<u8>,

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::rf_rpc::{
-    Batcher, BatcherOptions, Client, ClientOptions, Counts, Measured, Mode, Procedures, Received, Results,
-    RfError, RfService, Server, ServerOptions, Shape, Tuner, select,
+    Client, ClientOptions, Counts, Mode, Procedures, Received, Results, RfError, RfService, Server,
+    ServerOptions, Shape,
 };
 use fpcache_fabric::sim::{
     Faults, MemoryOptions, NodeId, NodeOptions, NodeStart, Process, SimClock, SimConnection, SimMemory,

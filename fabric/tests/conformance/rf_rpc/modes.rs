@@ -192,26 +192,41 @@ fn rate(seed: u64, process: Duration, retries: u32, fixed: Option<Mode>) -> (f64
     (calls as f64 / took.as_secs_f64(), failed.load(Ordering::Relaxed) as u32)
 }
 
+/// Of clients that only fetch and of those that are only replied to, at one process time: calls per second, and the most
+/// failed fetches of a call.
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    process: Duration,
+    fetched: f64,
+    replied: f64,
+    failed: u32,
+}
+
+/// R by enumeration (RF-RPC, section 3.2): of those up to the failed fetches that calls have where fetching wins by 3 %, the
+/// smallest whose rates over all process times have the largest sum.
+fn most_rewarding(curve: &[Measured]) -> u32 {
+    let pays = curve.iter().filter(|at| at.fetched > at.replied * 1.03);
+    let most = pays.map(|at| at.failed).max().unwrap_or(1).max(1);
+    // Calls that are past R go at the rate of server reply.
+    let rate = |retries| -> f64 {
+        curve.iter().map(|at| if at.failed > retries { at.replied } else { at.fetched }).sum()
+    };
+    // By more than the rounding of the sums.
+    (1..=most).fold(1, |best, retries| if rate(retries) > rate(best) * (1.0 + 1e-9) { retries } else { best })
+}
+
 #[test]
 fn the_switch_is_as_good_as_the_better_mode() {
-    for seed in [5] {
-        let curve: Vec<Measured> = [200, 500, 1000, 2000, 4000, 8000, 16_000, 32_000]
-            .map(Duration::from_nanos)
-            .map(|process| {
-                let (fetched, failed) = rate(seed, process, u32::MAX - 1, Some(Mode::Fetch));
-                let (replied, _) = rate(seed, process, 1, Some(Mode::Reply));
-                Measured { process, fetched, replied, failed }
-            })
-            .to_vec();
-        let selection = select(&curve, &[(256, 1e6)], &[32], 0.03).unwrap();
-        for at in &curve {
-            let (hybrid, _) = rate(seed, at.process, selection.retries, None);
-            let best = at.fetched.max(at.replied);
-            assert!(
-                hybrid >= 0.95 * best,
-                "seed {seed}, {:?}: {hybrid:.0} a second, {at:?}, {selection:?}",
-                at.process
-            );
-        }
+    const SEED: u64 = 5;
+    let curve = [200, 500, 1000, 2000, 4000, 8000, 16_000, 32_000].map(Duration::from_nanos).map(|process| {
+        let (fetched, failed) = rate(SEED, process, u32::MAX - 1, Some(Mode::Fetch));
+        let (replied, _) = rate(SEED, process, 1, Some(Mode::Reply));
+        Measured { process, fetched, replied, failed }
+    });
+    let retries = most_rewarding(&curve);
+    for at in curve {
+        let (hybrid, _) = rate(SEED, at.process, retries, None);
+        let best = at.fetched.max(at.replied);
+        assert!(hybrid >= 0.95 * best, "{hybrid:.0} a second with R = {retries}, {at:?}");
     }
 }
