@@ -373,7 +373,7 @@ fn scans_and_counts_over_sockets_take_longer_than_the_deadline_as_long_as_they_g
     let node = Node::start();
     node.make::<U64Keys>("t");
     let config = ClientConfig::default().with_table("t".parse().unwrap());
-    let loader = TableClient::<U64Keys>::connect_with(node.url(), config.clone()).unwrap();
+    let loader = TableClient::<U64Keys>::connect_with(node.url(), config).unwrap();
     let parameters = <U64Keys as TestKeys>::parameters_of(Some(64));
     let keys = 20_000;
     load(&loader, parameters, 0..keys, 1).unwrap();
