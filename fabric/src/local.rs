@@ -17,7 +17,7 @@ use crate::error::FabricError;
 use crate::mapped::{Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
 use crate::region::RegionName;
-use crate::ring::{RingLayout, RingOptions};
+use crate::ring::RingLayout;
 use crate::server::{self, Acceptor, Session};
 use crate::service::{ClientId, Service};
 use crate::serving::{Serving, StopHandle};
@@ -27,8 +27,6 @@ use crate::serving::{Serving, StopHandle};
 pub struct LocalOptions {
     /// What clients may do with the region. Default: read only, as across processes.
     pub region_access: Access,
-    /// The size of each client's request ring.
-    pub ring: RingOptions,
     /// Which life of the memory node this is.
     pub incarnation: u64,
     /// Which of the regions that have had its name this is. Default 0.
@@ -43,7 +41,6 @@ impl Default for LocalOptions {
     fn default() -> Self {
         Self {
             region_access: Access::ReadOnly,
-            ring: RingOptions::default(),
             incarnation: 1,
             creation: 0,
             clock: Arc::new(SystemClock),
@@ -64,7 +61,6 @@ pub struct Hub {
 struct HubInner {
     region: Arc<SharedMemory>,
     options: LocalOptions,
-    layout: RingLayout,
     link: Arc<Link>,
     wake: OwnedFd,
     waiting: Mutex<Vec<Session>>,
@@ -82,15 +78,14 @@ impl Hub {
     /// A hub over `region`, which the memory node goes on writing through its own handle.
     ///
     /// # Errors
-    /// If a ring size is impossible or the process has no descriptor left.
+    /// If the process has no descriptor left.
     pub fn new(region: Arc<SharedMemory>, options: LocalOptions) -> Result<Self, FabricError> {
-        let layout = RingLayout::new(options.ring)?;
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(FabricError::io("creating an event descriptor"))?;
         let link = Arc::new(Link::new(&options.name)?);
         let (waiting, next_client) = (Mutex::new(Vec::new()), AtomicU64::new(1));
         let served = AtomicBool::new(false);
-        let inner = HubInner { region, options, layout, link, wake, waiting, next_client, served };
+        let inner = HubInner { region, options, link, wake, waiting, next_client, served };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -108,10 +103,11 @@ impl Hub {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(FabricError::io("creating a socket pair"))?;
+        let layout = RingLayout::OURS;
         // Client and memory node each own a mapping of the ring, so that either may go first.
         let (ring, ring_fd) =
-            SharedMemory::create_memfd("fpcache-ring", hub.layout.len(), crate::memory::HugePages::No)?;
-        let node_ring = SharedMemory::map(&ring_fd, hub.layout.len(), Access::ReadWrite)?;
+            SharedMemory::create_memfd("fpcache-ring", layout.len(), crate::memory::HugePages::No)?;
+        let node_ring = SharedMemory::map(&ring_fd, layout.len(), Access::ReadWrite)?;
         let id = ClientId(hub.next_client.fetch_add(1, Ordering::Relaxed));
         let areas: Arc<[Area]> = [
             Area::new(Arc::clone(&hub.region), hub.options.region_access),
@@ -123,7 +119,7 @@ impl Hub {
             if !hub.link.is_alive() {
                 return Err(hub.link.disconnected());
             }
-            waiting.push(Session::new(id, node_ring, hub.layout, Bell::new(theirs)));
+            waiting.push(Session::new(id, node_ring, layout, Bell::new(theirs)));
         }
         // A full counter is readable, which is all that matters.
         let _ = rustix::io::write(&hub.wake, &1u64.to_le_bytes());
@@ -131,7 +127,7 @@ impl Hub {
             areas,
             link: Arc::clone(&hub.link),
             clock: Arc::clone(&hub.options.clock),
-            layout: hub.layout,
+            layout,
             bell: Bell::new(ours),
             incarnation: hub.options.incarnation,
             creation: hub.options.creation,

@@ -53,22 +53,7 @@ pub(crate) const SERVED: u64 = 0;
 pub(crate) const DAMAGED: u64 = 1;
 pub(crate) const REPLY_TOO_LONG: u64 = 2;
 
-/// How large a client's ring is. The memory node decides.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct RingOptions {
-    /// Longest request in bytes; rounded up to a multiple of 64. Default 1 MiB.
-    pub request_bytes: usize,
-    /// Longest reply in bytes; rounded up to a multiple of 64. Default 1 MiB.
-    pub reply_bytes: usize,
-}
-
-impl Default for RingOptions {
-    fn default() -> Self {
-        Self { request_bytes: 1 << 20, reply_bytes: 1 << 20 }
-    }
-}
-
-/// Where things lie in a ring of given capacities.
+/// Where things lie in a ring of given capacities. The memory node decides how large they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RingLayout {
     request_capacity: usize,
@@ -76,15 +61,19 @@ pub(crate) struct RingLayout {
 }
 
 impl RingLayout {
+    /// That of every ring that a memory node makes: requests and replies of up to 1 MiB.
+    pub(crate) const OURS: Self = Self { request_capacity: 1 << 20, reply_capacity: 1 << 20 };
+
+    /// That of a memory node with such capacities, each rounded up to a multiple of 64.
+    ///
     /// # Errors
     /// If a capacity is zero or above 1 GiB.
-    pub(crate) fn new(options: RingOptions) -> Result<Self, FabricError> {
+    pub(crate) fn new(request_bytes: usize, reply_bytes: usize) -> Result<Self, FabricError> {
         let round = |bytes: usize| match bytes {
             1..=MAX_REQUEST_BYTES => Ok(bytes.next_multiple_of(64)),
             _ => Err(FabricError::from(MemoryError::BadLength { len: bytes })),
         };
-        let (request_capacity, reply_capacity) = (round(options.request_bytes)?, round(options.reply_bytes)?);
-        Ok(Self { request_capacity, reply_capacity })
+        Ok(Self { request_capacity: round(request_bytes)?, reply_capacity: round(reply_bytes)? })
     }
 
     pub(crate) fn request_capacity(self) -> usize {
@@ -139,10 +128,10 @@ mod tests {
 
     #[test]
     fn capacities_are_checked_and_rounded() {
-        let layout = RingLayout::new(RingOptions { request_bytes: 1, reply_bytes: 65 }).unwrap();
+        let layout = RingLayout::new(1, 65).unwrap();
         assert_eq!((layout.request_capacity(), layout.reply_capacity()), (64, 128));
         assert_eq!(layout.len(), 0x1000 + 192);
-        assert!(RingLayout::new(RingOptions { request_bytes: 0, reply_bytes: 1 }).is_err());
-        assert!(RingLayout::new(RingOptions { request_bytes: 1, reply_bytes: usize::MAX }).is_err());
+        assert!(RingLayout::new(0, 1).is_err());
+        assert!(RingLayout::new(1, usize::MAX).is_err());
     }
 }

@@ -391,11 +391,10 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::mapped::{Area, MappedEndpoint};
     use crate::memory::{Access, HugePages, SharedMemory};
-    use crate::ring::RingOptions;
 
     /// A caller that is woken by this, and the ring that its memory node has too.
     fn caller(bell: Bell) -> (Caller<MappedEndpoint>, Arc<SharedMemory>) {
-        let layout = RingLayout::new(RingOptions::default()).expect("a size");
+        let layout = RingLayout::OURS;
         let (ring, _) = SharedMemory::create_memfd("ring", layout.len(), HugePages::No).expect("memory");
         let ring = Arc::new(ring);
         let areas: Arc<[Area]> = [

@@ -21,7 +21,7 @@ use crate::error::FabricError;
 use crate::mapped::{Anchor, Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
 use crate::region::RegionName;
-use crate::ring::{RingLayout, RingOptions};
+use crate::ring::RingLayout;
 use crate::watch::Watch;
 
 /// How to connect.
@@ -221,9 +221,7 @@ fn establish(
         return Err(protocol(address, "it sent no descriptors"));
     };
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
-    let request_bytes = size(welcome.request_capacity.get());
-    let reply_bytes = size(welcome.reply_capacity.get());
-    let layout = RingLayout::new(RingOptions { request_bytes, reply_bytes })?;
+    let layout = RingLayout::new(size(welcome.request_capacity.get()), size(welcome.reply_capacity.get()))?;
     let region = SharedMemory::map(region, size(welcome.region_len.get()), Access::ReadOnly)?;
     let ring = SharedMemory::map(ring, layout.len(), Access::ReadWrite)?;
     let mut areas =

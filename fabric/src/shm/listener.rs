@@ -27,7 +27,7 @@ use crate::descriptors::{Descriptors, Taken};
 use crate::error::FabricError;
 use crate::memory::{Access, HugePages, SharedMemory};
 use crate::region::{Export, RegionName};
-use crate::ring::{RingLayout, RingOptions};
+use crate::ring::RingLayout;
 use crate::server::{self, Acceptor, Session};
 use crate::service::{ClientId, Service};
 use crate::serving::{Serving, StopHandle};
@@ -48,8 +48,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 pub struct ListenOptions {
     /// Numeric ids of users that get in beside the owner of this process. Default: none; root is not implied.
     pub allowed_users: Vec<u32>,
-    /// The size of each client's request ring.
-    pub ring: RingOptions,
     /// Clients served at once. Default 1024.
     pub max_clients: usize,
     /// Where each client takes the descriptor of its socket; when none is left no more clients are let in. Default: nobody
@@ -78,7 +76,6 @@ impl Default for ListenOptions {
     fn default() -> Self {
         Self {
             allowed_users: Vec::new(),
-            ring: RingOptions::default(),
             max_clients: 1024,
             descriptors: Descriptors::unlimited(),
             scratch: None,
@@ -93,7 +90,6 @@ pub struct Listener {
     path: PathBuf,
     socket: OwnedFd,
     _locks: Vec<PathLock>,
-    layout: RingLayout,
     options: ListenOptions,
     next_client: u64,
     greeting: Vec<Greeting>,
@@ -117,7 +113,6 @@ impl Listener {
     /// # Errors
     /// See [`ListenError`]; nothing is left behind.
     pub fn bind(address: &ShmAddress, options: ListenOptions) -> Result<Self, ListenError> {
-        let layout = RingLayout::new(options.ring).map_err(|_| ListenError::RingSize(options.ring))?;
         let user = rustix::process::geteuid().as_raw();
         if let Some(owner) = address.owner().filter(|owner| *owner != user) {
             return Err(ListenError::OthersName { address: address.to_string(), owner, user });
@@ -129,7 +124,6 @@ impl Listener {
             path,
             socket,
             _locks: locks,
-            layout,
             options,
             next_client: 1,
             greeting: Vec::new(),
@@ -309,14 +303,15 @@ impl Listener {
         export: &Export,
         descriptor: Taken,
     ) -> Result<Session, FabricError> {
-        let (ring, ring_fd) = SharedMemory::create_memfd("fpcache-ring", self.layout.len(), HugePages::No)?;
+        let layout = RingLayout::OURS;
+        let (ring, ring_fd) = SharedMemory::create_memfd("fpcache-ring", layout.len(), HugePages::No)?;
         debug_assert_eq!(ring.access(), Access::ReadWrite);
         let client = ClientId(self.next_client);
         self.next_client += 1;
         let mut welcome = Welcome::refusal(PROTOCOL_VERSION, ADMITTED, 0);
         welcome.region_len = U64::new(export.region_bytes());
-        welcome.request_capacity = U64::new(self.layout.request_capacity() as u64);
-        welcome.reply_capacity = U64::new(self.layout.reply_capacity() as u64);
+        welcome.request_capacity = U64::new(layout.request_capacity() as u64);
+        welcome.reply_capacity = U64::new(layout.reply_capacity() as u64);
         welcome.incarnation = U64::new(export.incarnation());
         welcome.creation = U64::new(export.creation());
         welcome.client = U64::new(client.0);
@@ -326,7 +321,7 @@ impl Listener {
             fds.push(fd.as_fd());
         }
         send_with_fds(&socket, welcome.as_bytes(), &fds).map_err(FabricError::io("welcoming a client"))?;
-        Ok(Session::new(client, ring, self.layout, Bell::new(socket)).counted(descriptor))
+        Ok(Session::new(client, ring, layout, Bell::new(socket)).counted(descriptor))
     }
 }
 

@@ -13,7 +13,6 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use super::AddressError;
 use crate::memory::MemoryError;
 use crate::process::{Wait, lock_holder};
-use crate::ring::RingOptions;
 
 /// Why a memory node cannot listen.
 #[derive(Debug, thiserror::Error)]
@@ -93,9 +92,6 @@ pub enum ListenError {
     /// The memory cannot be handed out.
     #[error(transparent)]
     Memory(#[from] MemoryError),
-    /// A ring size is impossible.
-    #[error("ring sizes {0:?} are impossible; each must lie between 1 byte and 1 GiB")]
-    RingSize(RingOptions),
     /// The operating system refused something else.
     #[error("{doing} {path} failed: {source}")]
     Io {

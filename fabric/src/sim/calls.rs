@@ -14,6 +14,9 @@ use crate::error::FabricError;
 use crate::meter::Meter;
 use crate::verbs::Tally;
 
+/// The longest request and reply in bytes.
+pub(super) const MAX_MESSAGE: usize = 1 << 20;
+
 /// How often a connecting process looks whether the memory node is there.
 const KNOCK: u64 = 20_000;
 
@@ -102,9 +105,9 @@ impl Shared {
     ) -> Result<Posted, FabricError> {
         let until = until(&self.time, deadline);
         let Some(state) = self.begin() else { return Err(self.lock().links[connection].disconnected()) };
-        let max = state.links[connection].max_request;
-        if request.len() > max {
-            return Err(FabricError::RequestTooLong { len: request.len() as u64, max: max as u64 });
+        let (len, max) = (request.len() as u64, MAX_MESSAGE as u64);
+        if len > max {
+            return Err(FabricError::RequestTooLong { len, max });
         }
         drop(state);
         let turn = self.take_turn(connection, until)?;
@@ -207,7 +210,7 @@ impl Shared {
             let link = &mut state.links[connection];
             let Some(calling) = &mut link.calling else { return Err(link.disconnected()) };
             if let Some(bytes) = calling.reply.take() {
-                let (len, max) = (bytes.len() as u64, link.max_reply as u64);
+                let (len, max) = (bytes.len() as u64, MAX_MESSAGE as u64);
                 if len > max {
                     return Err(FabricError::ReplyTooLong { len, max });
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::anchor::Anchor;
-use super::calls::Patience;
+use super::calls::{MAX_MESSAGE, Patience};
 use super::endpoint::SimEndpoint;
 use crate::clock::Deadline;
 use crate::connection::{Connection, Posted};
@@ -17,8 +17,6 @@ pub struct SimConnection {
     anchor: Arc<Anchor>,
     alive: Arc<AtomicBool>,
     incarnation: u64,
-    max_request: usize,
-    max_reply: usize,
     call_meter: Meter,
 }
 
@@ -33,10 +31,10 @@ impl SimConnection {
         let state = anchor.shared.lock();
         let link = &state.links[anchor.connection];
         let alive = Arc::clone(&link.alive);
-        let (incarnation, max_request, max_reply) = (link.life + 1, link.max_request, link.max_reply);
+        let incarnation = link.life + 1;
         drop(state);
         let (anchor, call_meter) = (Arc::new(anchor), Meter::new());
-        Self { anchor, alive, incarnation, max_request, max_reply, call_meter }
+        Self { anchor, alive, incarnation, call_meter }
     }
 }
 
@@ -75,11 +73,11 @@ impl Connection for SimConnection {
     }
 
     fn max_request(&self) -> usize {
-        self.max_request
+        MAX_MESSAGE
     }
 
     fn max_reply(&self) -> usize {
-        self.max_reply
+        MAX_MESSAGE
     }
 
     fn is_alive(&self) -> bool {

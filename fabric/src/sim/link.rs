@@ -19,8 +19,6 @@ pub(super) struct Link {
     pub(super) areas: Arc<[SimArea]>,
     pub(super) alive: Arc<AtomicBool>,
     pub(super) peer: Arc<str>,
-    pub(super) max_request: usize,
-    pub(super) max_reply: usize,
     /// The call that was to be answered later.
     pub(super) in_hand: Option<u64>,
     /// Requests that came while one was in hand.

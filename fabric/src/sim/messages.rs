@@ -40,8 +40,6 @@ impl State {
             areas: Arc::clone(&of.areas),
             alive: Arc::new(AtomicBool::new(true)),
             peer: Arc::clone(&of.name),
-            max_request: of.options.max_request,
-            max_reply: of.options.max_reply,
             in_hand: None,
             held: VecDeque::new(),
             opener,

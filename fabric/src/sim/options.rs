@@ -202,10 +202,6 @@ pub struct NodeOptions {
     pub name: String,
     /// Its memories; the first is the region, [`REGION`](crate::REGION). At most 256.
     pub memories: Vec<MemoryOptions>,
-    /// Longest request in bytes.
-    pub max_request: usize,
-    /// Longest reply in bytes.
-    pub max_reply: usize,
     /// The word of its region that it leases to those who READ, and for how long ([`Export::with_lease`](crate::Export::with_lease)).
     pub lease: Option<(u64, Duration)>,
     /// The longest it stays down after a death.
@@ -213,17 +209,10 @@ pub struct NodeOptions {
 }
 
 impl NodeOptions {
-    /// A memory node with these memories, requests and replies of up to 1 MiB, and at most 200 µs between two lives.
+    /// A memory node with these memories, and at most 200 µs between two lives.
     #[must_use]
     pub fn new(memories: Vec<MemoryOptions>) -> Self {
-        Self {
-            name: "sim".to_owned(),
-            memories,
-            max_request: 1 << 20,
-            max_reply: 1 << 20,
-            lease: None,
-            down_time: Duration::from_micros(200),
-        }
+        Self { name: "sim".to_owned(), memories, lease: None, down_time: Duration::from_micros(200) }
     }
 }
 

@@ -11,6 +11,7 @@ use super::counters::HangUp;
 use super::frame::Limits;
 use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, TOKEN_UNKNOWN, Welcome};
 use super::node::{Client, End, Entry, PeerKey, Shared, ToDesk, ToThread};
+use super::options::LIMITS;
 use super::socket::Origin;
 use super::token::Rights;
 use crate::error::FabricError;
@@ -49,14 +50,13 @@ pub(crate) struct Desk {
     shared: Arc<Shared>,
     seats: HashMap<ClientId, Seat>,
     next_client: u64,
-    limits: Limits,
     /// Long requests for which the service has no room, in the order in which they came.
     waiting: VecDeque<Waiting>,
 }
 
 impl Desk {
-    pub(super) fn new(shared: Arc<Shared>, limits: Limits) -> Self {
-        Self { shared, seats: HashMap::new(), next_client: FIRST_CLIENT, limits, waiting: VecDeque::new() }
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, seats: HashMap::new(), next_client: FIRST_CLIENT, waiting: VecDeque::new() }
     }
 
     /// Handles what has come: of each client at most one request. Whether there was something.
@@ -143,7 +143,7 @@ impl Desk {
     fn send(&self, client: ClientId, mut bytes: Vec<u8>) {
         let Some(Seat { peer, .. }) = self.seats.get(&client) else { return };
         let len = bytes.len();
-        if len > self.limits.call_reply as usize {
+        if len > LIMITS.call_reply as usize {
             bytes = Vec::new();
         }
         self.shared.threads[peer.thread].post(ToThread::Reply { key: peer.key, len, bytes });
@@ -194,11 +194,9 @@ impl Desk {
         let membership = Membership { client: self.next_client, secret: [random_bits()?, random_bits()?] };
         self.next_client += 1;
         let limits = match entry.rights {
-            Rights::Write => self.limits,
+            Rights::Write => LIMITS,
             // What only reads is short. So no request of a reader takes memory for long ones, nor waits for the service's room.
-            Rights::Read => {
-                Limits { call_request: self.limits.call_request.min(SHORT_BODY as u32), ..self.limits }
-            }
+            Rights::Read => Limits { call_request: LIMITS.call_request.min(SHORT_BODY as u32), ..LIMITS },
         };
         let welcome = Welcome {
             version: PROTOCOL_VERSION,

@@ -17,9 +17,10 @@ use rustix::io::Errno;
 
 use super::areas::Output;
 use super::counters::{HangUp, WaitCounts};
-use super::frame::{HEAD_BYTES, Limits};
+use super::frame::HEAD_BYTES;
 use super::mailbox::Mailbox;
 use super::node::{End, Listening, Shared, ToDesk, ToThread};
+use super::options::LIMITS;
 use super::peer::{Peer, Pumped, Tools};
 use crate::answers::ThreadMemory;
 use crate::bell::timespec;
@@ -75,7 +76,6 @@ impl IoThread {
         index: usize,
         shared: Arc<Shared>,
         listening: Arc<[Listening]>,
-        limits: &Limits,
     ) -> Result<Self, FabricError> {
         let epoll =
             epoll::create(CreateFlags::CLOEXEC).map_err(FabricError::io("creating an epoll descriptor"))?;
@@ -87,7 +87,7 @@ impl IoThread {
         for (data, listening) in (LISTENING..).zip(listening.iter()) {
             watch(rustix::fd::AsFd::as_fd(&listening.socket), data)?;
         }
-        let input = vec![0; HEAD_BYTES + limits.batch_bytes as usize + RECEIVE].into_boxed_slice();
+        let input = vec![0; HEAD_BYTES + LIMITS.batch_bytes as usize + RECEIVE].into_boxed_slice();
         let spin = Spin::new(shared.options.spin);
         Ok(Self {
             index,

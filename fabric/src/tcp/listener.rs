@@ -12,7 +12,6 @@ use rustix::net::sockopt;
 
 use super::address::{Target, TcpAddress};
 use super::desk::Desk;
-use super::frame::Limits;
 use super::io_thread::IoThread;
 use super::newcomers::Newcomers;
 use super::node::{Listening, Shared};
@@ -40,7 +39,6 @@ pub struct Listener {
     listening: Arc<[Listening]>,
     _files: Vec<SocketFile>,
     shared: Arc<Shared>,
-    limits: Limits,
 }
 
 /// A socket file, removed when this is dropped, and the right to it.
@@ -119,16 +117,9 @@ impl Listener {
             listening.push(Listening { socket: socket.0, target: at, is_tls, needs_token });
             bound.push(name);
         }
-        let limits = options.limits();
         let shared =
             Shared::new(options, card, tls).map_err(|error| ListenError::Threads(error.to_string()))?;
-        Ok(Self {
-            addresses: bound,
-            listening: listening.into(),
-            _files: files,
-            shared: Arc::new(shared),
-            limits,
-        })
+        Ok(Self { addresses: bound, listening: listening.into(), _files: files, shared: Arc::new(shared) })
     }
 
     /// Where it listens.
@@ -171,13 +162,13 @@ impl Listener {
     /// Starts the threads that serve sockets. One that ends before it was to stops the memory node, which could not be reached
     /// by all of its clients any more.
     pub(crate) fn start(&mut self, stop: &StopHandle) -> Result<Threads, FabricError> {
-        let desk = Desk::new(Arc::clone(&self.shared), self.limits);
+        let desk = Desk::new(Arc::clone(&self.shared));
         let mut threads = Threads { desk, shared: Arc::clone(&self.shared), handles: Vec::new() };
         for index in 0..self.shared.threads.len() {
             // One accepts for all.
             let listening = if index == 0 { Arc::clone(&self.listening) } else { Arc::from([]) };
             let stop = stop.clone();
-            let thread = IoThread::new(index, Arc::clone(&self.shared), listening, &self.limits)?;
+            let thread = IoThread::new(index, Arc::clone(&self.shared), listening)?;
             let handle = std::thread::Builder::new()
                 .name(format!("fpcache-io-{index}"))
                 .spawn(move || {

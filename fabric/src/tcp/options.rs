@@ -9,10 +9,9 @@ use super::token::TokenSet;
 use crate::descriptors::Descriptors;
 use crate::memory::SharedMemory;
 
-/// Bytes of a batch after its head: 4096 READs.
-const BATCH_BYTES: u32 = 64 << 10;
-/// Bytes of the reply to a batch.
-const REPLY_BYTES: u32 = 256 << 10;
+/// What frames are held to: batches of 4096 READs, and as long requests and answers of the service as a ring has.
+pub(super) const LIMITS: Limits =
+    Limits { batch_bytes: 64 << 10, reply_bytes: 256 << 10, call_request: 1 << 20, call_reply: 1 << 20 };
 
 /// How a memory node serves sockets, and what it bears of its clients.
 #[derive(Clone, Debug)]
@@ -25,10 +24,6 @@ pub struct ListenOptions {
     /// Connections at once that were let in: a client has one, and one more for each of its threads. Default 1024. Those that
     /// have not greeted or not proven their token do not count; there are a few of them at most.
     pub max_connections: usize,
-    /// Longest request to the service in bytes. Default 1 MiB, at most 1 GiB.
-    pub request_bytes: u32,
-    /// Longest answer of the service in bytes. Default 1 MiB, at most 1 GiB.
-    pub reply_bytes: u32,
     /// Bytes of requests to the service that may be under way, of all clients together, before the service has
     /// room for them; others wait. Those to one region leave some to others. Default 16 MiB.
     pub request_memory: usize,
@@ -63,8 +58,6 @@ impl Default for ListenOptions {
             io_threads: cores.saturating_sub(1).max(1),
             spin: Duration::from_micros(50),
             max_connections: 1024,
-            request_bytes: 1 << 20,
-            reply_bytes: 1 << 20,
             request_memory: 16 << 20,
             greeting_time: Duration::from_secs(2),
             frame_time: Duration::from_secs(10),
@@ -76,19 +69,6 @@ impl Default for ListenOptions {
             tls: None,
             scratch: None,
             descriptors: Descriptors::unlimited(),
-        }
-    }
-}
-
-impl ListenOptions {
-    /// What frames are held to.
-    pub(super) fn limits(&self) -> Limits {
-        let most = crate::verbs::MAX_REQUEST_BYTES as u32;
-        Limits {
-            batch_bytes: BATCH_BYTES,
-            reply_bytes: REPLY_BYTES,
-            call_request: self.request_bytes.min(most),
-            call_reply: self.reply_bytes.min(most),
         }
     }
 }
