@@ -211,15 +211,15 @@ pub enum KeysArg {
 
 /// The memory node's side: serves until it is told to end or its parent is gone.
 pub fn serve(arguments: &MemoryNodeArgs) -> anyhow::Result<()> {
-    let keys = match arguments.keys {
-        KeysArg::U64 => KeyKind::U64,
-        KeysArg::Bytes => KeyKind::Bytes,
-    };
     let mut config = DaemonConfig {
         capacity: arguments.capacity,
         exit_with_parent: true,
         durable: arguments.store.durable(arguments.region_dir.clone()),
-        ..DaemonConfig::at_all(arguments.listen.iter().cloned())?.with_keys(keys)
+        ..DaemonConfig::at_all(arguments.listen.iter().cloned())?
+    };
+    config.first.keys = match arguments.keys {
+        KeysArg::U64 => KeyKind::U64,
+        KeysArg::Bytes => KeyKind::Bytes,
     };
     if arguments.pages == MemoryPages::Ordinary {
         config.huge_pages = HugePages::No;

@@ -86,12 +86,6 @@ impl Serving {
         self.thread.take()
     }
 
-    /// The handle that ends it.
-    #[must_use]
-    pub fn stop_handle(&self) -> &StopHandle {
-        &self.stop
-    }
-
     /// Ends the loop and says how it ended.
     ///
     /// # Errors

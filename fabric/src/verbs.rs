@@ -356,18 +356,6 @@ impl Batch {
         })
     }
 
-    /// The landing bytes of request `index`, for backends: what a READ fetched or an atomic's old value goes there.
-    /// Empty for a WRITE.
-    ///
-    /// # Panics
-    /// If there is no such request.
-    pub fn landing_mut(&mut self, index: usize) -> &mut [u8] {
-        let posted = self.requests[index];
-        let start = posted.word as usize * 8;
-        let len = if posted.verb == Verb::Write { 0 } else { posted.len as usize };
-        &mut self.buffer.as_mut_bytes()[start..start + len]
-    }
-
     /// The size that makes this batch impossible, for backends, which must fail it with
     /// [`TooLong`](crate::FabricError::TooLong).
     #[must_use]

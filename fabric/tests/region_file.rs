@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress, connect};
 use fpcache_fabric::{
-    Access, Batch, Connection, Endpoint, Export, HugePages, MemoryError, NodeMemory, OneRegion, Pages,
-    RegionName, RemoteAddr, SharedMemory,
+    Access, Batch, Connection, Endpoint, Export, FileAt, HugePages, MemoryError, NodeMemory, OneRegion,
+    Pages, RegionName, RemoteAddr, SharedMemory,
 };
 
 use service::TestService;
@@ -279,7 +279,8 @@ fn a_sparse_file_takes_space_a_stretch_at_a_time_and_gives_it_back() {
     const LEN: u64 = 64 << 20;
     for directory in directories() {
         let path = file_in(&directory);
-        let (memory, _fd) = SharedMemory::create_sparse_file(&path, LEN as usize, HugePages::No).unwrap();
+        let place = FileAt::path(&path);
+        let (memory, _fd) = SharedMemory::create_sparse_file_at(place, LEN as usize, HugePages::No).unwrap();
         assert!(memory.len() as u64 == LEN && set_aside(&path) <= 64 << 10, "a page at most");
         memory.reserve(0, 1 << 20).unwrap();
         assert!((1 << 20..2 << 20).contains(&set_aside(&path)), "{}", set_aside(&path));

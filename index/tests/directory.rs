@@ -44,7 +44,10 @@ fn locate<N: Numbering>(tree: &Tree<N>, key: u32) -> Option<(u32, Option<u32>, u
 fn assert_same<N: Numbering>(tree: &Tree<N>, map: &Map) {
     assert_eq!((tree.len(), tree.is_empty()), (map.len(), map.is_empty()));
     assert!(tree.iter().map(|(separator, entry)| (N::number(separator.borrow()), *entry)).eq(map.clone()));
-    let back = tree.iter_back().map(|(separator, entry)| (N::number(separator.borrow()), *entry));
+    let greatest = N::separator(map.last_key_value().map_or(0, |(&last, _)| last));
+    let back = tree
+        .range_back_from(greatest.borrow())
+        .map(|(separator, entry)| (N::number(separator.borrow()), *entry));
     assert!(back.eq(map.clone().into_iter().rev()));
 }
 

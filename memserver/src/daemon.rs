@@ -142,12 +142,6 @@ impl DaemonConfig {
         Ok(Self::of(listen, sockets))
     }
 
-    /// The same, whose first table has these keys.
-    #[must_use]
-    pub fn with_keys(self, keys: KeyKind) -> Self {
-        Self { first: FirstTable { keys, ..self.first }, ..self }
-    }
-
     /// The lease that readers have, if any of them read by network cards.
     fn lease(&self) -> Duration {
         let has_cards = self.sockets.iter().any(|address| address.card().is_some());

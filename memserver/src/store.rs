@@ -1,6 +1,6 @@
 //! A durable memory node: the places of its files, and how it starts.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -330,10 +330,5 @@ impl Folders {
     /// The recovery area's file.
     pub fn notes_file(&self) -> PathBuf {
         self.data.join(RECOVERY_AREA_FILE)
-    }
-
-    /// Log and snapshots.
-    pub fn disk_folder(&self) -> &Path {
-        &self.data
     }
 }

@@ -243,7 +243,7 @@ const PART: &str = "played_by_another_process";
 pub fn be_a_memory_node() {
     let Ok(address) = std::env::var(ADDRESS) else { return };
     let capacity = std::env::var(CAPACITY).expect("is set with the address");
-    let config = DaemonConfig {
+    let mut config = DaemonConfig {
         capacity: capacity.parse().expect("a number"),
         exit_with_parent: true,
         sockets: std::env::var(SOCKET)
@@ -253,11 +253,11 @@ pub fn be_a_memory_node() {
             .collect(),
         ..DaemonConfig::at(address.parse().expect("an address"))
     };
-    let keys = match std::env::var(KEYS).expect("is set with the address").as_str() {
+    config.first.keys = match std::env::var(KEYS).expect("is set with the address").as_str() {
         U64Keys::NAME => KeyKind::U64,
         _ => KeyKind::Bytes,
     };
-    Daemon::open(&config.with_keys(keys)).expect("starts").serve().expect("serves");
+    Daemon::open(&config).expect("starts").serve().expect("serves");
 }
 
 /// A memory node in a process of its own, killed when dropped.

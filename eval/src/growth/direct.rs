@@ -277,7 +277,7 @@ impl Direct {
 /// A memory node with region, notes and log in files, as the daemon has them.
 fn with_log(durable: &DurableConfig, capacity: usize) -> anyhow::Result<MemoryNode<U64Keys>> {
     let folders = &durable.folders;
-    let disk = FileDisk::open(folders.disk_folder())?;
+    let disk = FileDisk::open(&folders.data)?;
     let recovery_area = usize::try_from(store::recovery_area_bytes(store::RING_BYTES))?;
     let memories = Memories::new(
         Arc::new(SharedMemory::create_file(folders.region_file(), capacity, HugePages::No)?.0),

@@ -140,7 +140,7 @@ impl Place {
             now: Instant::now(),
         };
         store::can_resume(&memories, &startup).unwrap();
-        let disk = FileDisk::open(folders.disk_folder()).unwrap();
+        let disk = FileDisk::open(&folders.data).unwrap();
         let begun = store::resume::<K, _, _>(memories, disk, &startup, Background::Inline);
         let (node, recovery) = begun.unwrap();
         let audit = node.audit().unwrap();

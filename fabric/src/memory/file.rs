@@ -92,24 +92,12 @@ impl SharedMemory {
         outcome
     }
 
-    /// As [`create_file`](Self::create_file), without setting space aside: [`reserve`](Self::reserve) does that for a
+    /// As [`create_file_at`](Self::create_file_at), without setting space aside: [`reserve`](Self::reserve) does that for a
     /// stretch, which must come before the first store to it. A file in reserved huge pages is set aside whole, as
     /// mapping it does.
     ///
     /// # Errors
     /// As for [`create_file`](Self::create_file).
-    pub fn create_sparse_file(
-        path: impl AsRef<Path>,
-        len: usize,
-        huge: HugePages,
-    ) -> Result<(Self, OwnedFd), MemoryError> {
-        Self::create_sparse_file_at(FileAt::path(path.as_ref()), len, huge)
-    }
-
-    /// As [`create_sparse_file`](Self::create_sparse_file).
-    ///
-    /// # Errors
-    /// As there.
     pub fn create_sparse_file_at(
         place: FileAt<'_>,
         len: usize,

@@ -31,10 +31,6 @@ impl<'a, K: DirectoryKey + ?Sized, T> Place<'a, K, T> {
         Self::new(top, 0, 0)
     }
 
-    fn last(top: &'a Top<K, T>) -> Option<Self> {
-        Self::last_of(top, top.groups().checked_sub(1)?)
-    }
-
     fn last_of(top: &'a Top<K, T>, group: usize) -> Option<Self> {
         let place = Self::new(top, group, 0)?;
         Some(Self { leaf: place.leaves.len().checked_sub(1)?, ..place })
@@ -117,12 +113,6 @@ pub struct RangeBackIter<'a, K: DirectoryKey + ?Sized, T> {
 }
 
 impl<'a, K: DirectoryKey + ?Sized, T> RangeBackIter<'a, K, T> {
-    pub(super) fn all(top: &'a Top<K, T>) -> Self {
-        let place = Place::last(top);
-        let left = place.as_ref().and_then(Place::leaf).map_or(0, |leaf| leaf.entries.len());
-        Self { place, left, cursor: K::Cursor::default() }
-    }
-
     pub(super) fn from_key(top: &'a Top<K, T>, key: &K) -> Self {
         let [group, leaf, at] = top.position(key);
         Self { place: Place::new(top, group, leaf), left: at + 1, cursor: K::Cursor::default() }

@@ -252,11 +252,6 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
         RangeIter::all(&self.top)
     }
 
-    /// All entries, the last first.
-    pub fn iter_back(&self) -> RangeBackIter<'_, K, T> {
-        RangeBackIter::all(&self.top)
-    }
-
     /// Bytes of the directory: itself, its pages, separators and reference counts, whether shared with clones or not.
     /// Without what entries own on the heap, and without the allocator's own. O(number of pages).
     pub fn size_in_bytes(&self) -> usize {

@@ -98,11 +98,6 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         Self { wanted, ..self }
     }
 
-    /// The buffers, with the answers of a lookup that is done.
-    pub fn into_scratch(self) -> &'a mut LookupScratch<K> {
-        self.scratch
-    }
-
     /// Has the reuse sequence looked at before going on.
     fn check_first(&mut self, then: Then) -> Step {
         self.doubt = Doubt::default();
