@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::in_place::InPlace;
 use crate::memory::Access;
 use crate::meter::Meter;
-use crate::verbs::{AreaId, Batch, Landing, RemoteAddr};
+use crate::verbs::{AreaId, Batch, RemoteAddr};
 
 /// Names a posted batch until its completion has been polled.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -31,26 +30,6 @@ pub struct Completion {
     pub batch: Batch,
     /// Whether it ran. If not, no landing may be looked at.
     pub result: Result<(), FabricError>,
-}
-
-/// One READ of whole words and where it lands.
-#[derive(Debug)]
-pub struct WordRead<'a> {
-    /// Where the words lie.
-    pub from: RemoteAddr,
-    /// Where they go.
-    pub out: &'a mut [u64],
-    /// Whether they are one record with its guard; see [`Batch::read_records`].
-    pub guarded: bool,
-}
-
-impl WordRead<'_> {
-    /// Asks for it in a batch.
-    #[inline]
-    pub fn ask(&self, batch: &mut Batch) -> Landing {
-        let len = size_of_val(self.out);
-        if self.guarded { batch.read_records(self.from, len, len) } else { batch.read(self.from, len) }
-    }
 }
 
 /// What an endpoint may do with an area.
@@ -133,21 +112,6 @@ pub trait Endpoint {
         None
     }
 
-    /// Posts several READs of whole words with one doorbell and waits for them: one dependent round trip. As for the READs
-    /// of a batch, none is ordered before another. The shortest way to a few short stretches.
-    ///
-    /// # Errors
-    /// As for [`run`](Self::run); the destinations may then hold anything.
-    fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
-        let mut batch = Batch::new();
-        let landings = reads.each_ref().map(|read| read.ask(&mut batch));
-        self.run(&mut batch)?;
-        for (read, landing) in reads.into_iter().zip(landings) {
-            read.out.copy_from_slice(batch.words(landing));
-        }
-        Ok(())
-    }
-
     /// Loads the 8-aligned word at `at` after every READ this endpoint has completed: whether what was read may still be
     /// believed. No round trip: memory that is mapped is looked at in place; where it is not, the word that the memory node
     /// [watches](crate::Export::with_watched) comes with every batch over a socket, or by its [lease](crate::Export::with_lease) with READs by
@@ -155,8 +119,7 @@ pub trait Endpoint {
     ///
     /// *What it rests on.* The memory node stores the word, then a release fence ([`NodeMemory::release`]), then what the
     /// word warns of. Every way of READing ends in an acquire fence before its data can be looked at ([`run`](Self::run),
-    /// [`read_words`](Self::read_words), [`read_all_words`](Self::read_all_words), and of a posted batch the
-    /// [`poll`](Self::poll) or the later call that completes it), and this load stands after that fence. If a READ saw any
+    /// [`read_words`](Self::read_words), and of a posted batch the [`poll`](Self::poll) or the later call that completes it), and this load stands after that fence. If a READ saw any
     /// word stored after the release fence, the two fences synchronise (C11, 7.17.4), on machines of every memory order, and
     /// the load brings the value stored before it or a newer one. The same pair of fences makes what one reader has seen
     /// visible to another that it tells: READs of one word never go back in time along a chain of such messages. Copies by
@@ -186,14 +149,6 @@ pub trait Endpoint {
 
     /// The oldest completion that has not been polled, if one is ready. Completions come in posting order.
     fn poll(&mut self) -> Option<Completion>;
-
-    /// Waits until the 8-aligned word at `at` differs from `seen`, and returns its value: spins briefly, then parks.
-    /// One round trip on the meter, however often it looked.
-    ///
-    /// # Errors
-    /// [`DeadlinePassed`](FabricError::DeadlinePassed), [`Disconnected`](FabricError::Disconnected), or a bad address
-    /// as for [`run`](Self::run).
-    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError>;
 
     /// Length and rights of an area, if the memory node offers it to this endpoint.
     fn area(&self, area: AreaId) -> Option<AreaInfo>;

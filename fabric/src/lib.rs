@@ -87,7 +87,7 @@ pub use answers::{Answered, Answers, ThreadMemory};
 pub use clock::{Clock, Deadline, SystemClock};
 pub use connection::{Connection, Posted};
 pub use descriptors::Descriptors;
-pub use endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
+pub use endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket};
 pub use error::{ErrorKind, FabricError};
 pub use in_place::{InPlace, NotMapped};
 pub use mapped::{MappedConnection, MappedEndpoint, MappedInPlace};

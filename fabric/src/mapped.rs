@@ -9,7 +9,7 @@ mod link;
 pub(crate) use areas::Area;
 pub use connection::MappedConnection;
 pub(crate) use connection::Parts;
+pub(crate) use endpoint::Anchor;
 pub use endpoint::MappedEndpoint;
-pub(crate) use endpoint::{Anchor, SPIN};
 pub use in_place::MappedInPlace;
 pub(crate) use link::Link;

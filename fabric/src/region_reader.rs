@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::clock::{Deadline, SystemClock};
 use crate::endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket};
 use crate::error::FabricError;
 use crate::in_place::InPlace;
@@ -35,7 +34,7 @@ impl Export {
         let memory: Arc<SharedMemory> = self.map()?;
         let areas: Arc<[Area]> = [Area::new(memory, Access::ReadOnly)].into();
         let link = Arc::new(Link::new("in this process")?);
-        let inner = MappedEndpoint::new(areas, link, Arc::new(SystemClock), None);
+        let inner = MappedEndpoint::new(areas, link, None);
         Ok(RegionReader { inner, backed_end: self.backed_end(), allowed: u64::MAX })
     }
 }
@@ -208,11 +207,6 @@ impl<E: Endpoint> Endpoint for RegionReader<E> {
 
     fn poll(&mut self) -> Option<Completion> {
         self.inner.poll()
-    }
-
-    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError> {
-        check(&self.backed_end, at.offset, 8)?;
-        self.inner.wait_changed(at, seen, deadline)
     }
 
     fn area(&self, area: AreaId) -> Option<AreaInfo> {

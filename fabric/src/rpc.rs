@@ -8,9 +8,9 @@ use zerocopy::IntoBytes;
 use crate::bell::{Bell, Woken};
 use crate::clock::{Clock, Deadline};
 use crate::connection::Posted;
-use crate::endpoint::{Endpoint, WordRead};
+use crate::endpoint::Endpoint;
 use crate::error::FabricError;
-use crate::mapped::{self, Link};
+use crate::mapped::{Link, MappedEndpoint};
 use crate::ring::{
     BODIES, CLIENT_SLEEPS, DAMAGED, REPLY_CHECKSUM, REPLY_TAG, REPLY_TOO_LONG, REQUEST_CHECKSUM, REQUEST_TAG,
     RingLayout, SERVED, SERVER_SLEEPS, at, checksum, len_of, sequence_of, tag,
@@ -18,9 +18,8 @@ use crate::ring::{
 use crate::spin::Spin;
 use crate::verbs::Batch;
 
-/// How long a caller spins for its reply before it sleeps, while that pays off: a quick service answers within. No longer than
-/// `wait_changed` spins, whose naps take several times what they are asked for.
-const SPIN: Duration = mapped::SPIN;
+/// How long a caller spins for its reply before it sleeps, while that pays off: a quick service answers within.
+const SPIN: Duration = Duration::from_micros(20);
 
 /// A request of more bytes takes the server longer than anybody spins: its caller sleeps at once, and leaves the processor to
 /// others.
@@ -42,30 +41,29 @@ pub(crate) trait Calls {
 /// Sends requests through one ring, one at a time. Its endpoint reads the ring of a memory node that has hung up, which may have
 /// answered before.
 #[derive(Debug)]
-pub(crate) struct Caller<E> {
-    endpoint: E,
+pub(crate) struct Caller {
+    endpoint: MappedEndpoint,
     bell: Bell,
     link: Arc<Link>,
     layout: RingLayout,
     clock: Arc<dyn Clock>,
     batch: Batch,
     sequence: u32,
-    seen: u64,
     spin: Spin,
     /// Whether the last request is a long one.
     is_long: bool,
 }
 
-impl<E: Endpoint> Caller<E> {
+impl Caller {
     pub(crate) fn new(
-        endpoint: E,
+        endpoint: MappedEndpoint,
         bell: Bell,
         link: Arc<Link>,
         layout: RingLayout,
         clock: Arc<dyn Clock>,
     ) -> Self {
         let (batch, spin) = (Batch::new(), Spin::new(SPIN));
-        Self { endpoint, bell, link, layout, clock, batch, sequence: 0, seen: 0, spin, is_long: false }
+        Self { endpoint, bell, link, layout, clock, batch, sequence: 0, spin, is_long: false }
     }
 
     fn send(&mut self, request: &[u8]) -> Result<(), FabricError> {
@@ -104,27 +102,24 @@ impl<E: Endpoint> Caller<E> {
     }
 
     fn spin_for_reply(&mut self, until: Deadline) -> Result<Option<u64>, FabricError> {
+        // One READ, however often it looks.
+        self.endpoint.meter().record_read(8);
         loop {
-            match self.endpoint.wait_changed(at(REPLY_TAG), self.seen, until) {
-                Ok(tag) => {
-                    self.seen = tag;
-                    if sequence_of(tag) == self.sequence {
-                        self.spin.paid_off();
-                        return Ok(Some(tag));
-                    }
-                    // A word that changes for ever ends no wait.
-                    if until.has_passed(self.clock.now()) {
-                        self.spin.was_in_vain();
-                        return Ok(None);
-                    }
+            for _ in 0..16 {
+                let tag = self.endpoint.look(at(REPLY_TAG))?;
+                if sequence_of(tag) == self.sequence {
+                    self.spin.paid_off();
+                    return Ok(Some(tag));
                 }
-                Err(FabricError::DeadlinePassed { .. }) => {
-                    self.spin.was_in_vain();
-                    return Ok(None);
-                }
+                std::hint::spin_loop();
+            }
+            if !self.link.is_alive() {
                 // Perhaps after it has answered: whoever sleeps looks once more.
-                Err(FabricError::Disconnected { .. }) => return Ok(None),
-                Err(error) => return Err(error),
+                return Ok(None);
+            }
+            if until.has_passed(self.clock.now()) {
+                self.spin.was_in_vain();
+                return Ok(None);
             }
         }
     }
@@ -137,7 +132,6 @@ impl<E: Endpoint> Caller<E> {
             let landing = self.batch.read(at(REPLY_TAG), 8);
             self.endpoint.run(&mut self.batch)?;
             let tag = self.batch.u64(landing);
-            self.seen = tag;
             if sequence_of(tag) == self.sequence {
                 return Ok(tag);
             }
@@ -191,7 +185,7 @@ impl<E: Endpoint> Caller<E> {
     }
 }
 
-impl<E: Endpoint> Calls for Caller<E> {
+impl Calls for Caller {
     fn post(&mut self, request: &[u8]) -> Result<u32, FabricError> {
         if request.len() > self.layout.request_capacity() {
             let (len, max) = (request.len() as u64, self.layout.request_capacity() as u64);
@@ -219,13 +213,8 @@ impl<E: Endpoint> Calls for Caller<E> {
         reply.clear();
         let has_ended = self.link.has_ended();
         let (mut head, mut body) = ([0; 3], [0; SHORT / 8]);
-        let reads = [
-            WordRead { from: at(REPLY_TAG), out: &mut head, guarded: false },
-            WordRead { from: at(self.layout.reply_body()), out: &mut body, guarded: false },
-        ];
-        self.endpoint.read_all_words(reads)?;
+        self.endpoint.read_both((at(REPLY_TAG), &mut head), (at(self.layout.reply_body()), &mut body))?;
         let [tag, sum, status] = head;
-        self.seen = tag;
         if sequence_of(tag) != self.sequence {
             return if has_ended { Err(self.link.disconnected()) } else { Ok(false) };
         }
@@ -389,11 +378,11 @@ mod tests {
 
     use super::*;
     use crate::clock::SystemClock;
-    use crate::mapped::{Area, MappedEndpoint};
+    use crate::mapped::Area;
     use crate::memory::{Access, HugePages, SharedMemory};
 
     /// A caller that is woken by this, and the ring that its memory node has too.
-    fn caller(bell: Bell) -> (Caller<MappedEndpoint>, Arc<SharedMemory>) {
+    fn caller(bell: Bell) -> (Caller, Arc<SharedMemory>) {
         let layout = RingLayout::OURS;
         let (ring, _) = SharedMemory::create_memfd("ring", layout.len(), HugePages::No).expect("memory");
         let ring = Arc::new(ring);
@@ -403,12 +392,12 @@ mod tests {
         ]
         .into();
         let (link, clock) = (Arc::new(Link::new("a test").expect("a process")), Arc::new(SystemClock));
-        let endpoint = MappedEndpoint::new(areas, Arc::clone(&link), clock.clone(), None);
+        let endpoint = MappedEndpoint::new(areas, Arc::clone(&link), None);
         (Caller::new(endpoint, bell, link, layout, clock), ring)
     }
 
     /// Makes a call that nobody answers.
-    fn call_in_vain(caller: &mut Caller<MappedEndpoint>) {
+    fn call_in_vain(caller: &mut Caller) {
         caller.post(&[1]).expect("posted");
         let began = Instant::now();
         let outcome = caller.wait(&mut Vec::new(), Deadline::after(Duration::from_millis(100)));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use fpcache_fabric::local::{Hub, LocalOptions};
-use fpcache_fabric::{Batch, CHANGED, Connection, Endpoint, REGION, RemoteAddr, SharedMemory, WordRead};
+use fpcache_fabric::{Batch, CHANGED, Connection, Endpoint, REGION, RemoteAddr, SharedMemory};
 
 /// Where the records begin: not at a line, so that they lie on two.
 const FIRST: u64 = 4096 + 40;
@@ -82,9 +82,6 @@ fn read(stride: usize, records: usize, guarded: bool) -> Seen {
                     false => endpoint.read_words(from, &mut out).unwrap(),
                 }
                 seen.take(&out, stride);
-                let one = &mut out[..stride];
-                endpoint.read_all_words([WordRead { from, out: &mut *one, guarded }]).unwrap();
-                seen.take(one, stride);
             }
         }
         stops.store(true, Ordering::Relaxed);

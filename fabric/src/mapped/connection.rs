@@ -37,13 +37,12 @@ pub(crate) struct Parts {
 pub struct MappedConnection {
     areas: Arc<[Area]>,
     link: Arc<Link>,
-    clock: Arc<dyn Clock>,
     layout: RingLayout,
     incarnation: u64,
     creation: u64,
     node_process: Option<u32>,
     anchor: Option<Arc<dyn Send + Sync + Anchor>>,
-    caller: SharedCaller<Caller<MappedEndpoint>>,
+    caller: SharedCaller<Caller>,
     bell: Bell,
     call_meter: Arc<Meter>,
 }
@@ -61,24 +60,11 @@ impl MappedConnection {
     pub(crate) fn new(parts: Parts) -> Self {
         let Parts { areas, link, clock, layout, bell, incarnation, creation, node_process, anchor } = parts;
         // The caller's endpoint lives inside the connection, which holds the anchor itself.
-        let endpoint =
-            MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), Arc::clone(&clock), None).outliving();
+        let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), None).outliving();
         let call_meter = endpoint.shared_meter();
-        let caller = Caller::new(endpoint, bell.clone(), Arc::clone(&link), layout, Arc::clone(&clock));
+        let caller = Caller::new(endpoint, bell.clone(), Arc::clone(&link), layout, clock);
         let caller = SharedCaller::new(caller);
-        Self {
-            areas,
-            link,
-            clock,
-            layout,
-            incarnation,
-            creation,
-            node_process,
-            anchor,
-            caller,
-            bell,
-            call_meter,
-        }
+        Self { areas, link, layout, incarnation, creation, node_process, anchor, caller, bell, call_meter }
     }
 
     /// The memory node's process id, where it is another process and the operating system tells.
@@ -98,12 +84,7 @@ impl Connection for MappedConnection {
     type Endpoint = MappedEndpoint;
 
     fn endpoint(&self) -> MappedEndpoint {
-        MappedEndpoint::new(
-            Arc::clone(&self.areas),
-            Arc::clone(&self.link),
-            Arc::clone(&self.clock),
-            self.anchor.clone(),
-        )
+        MappedEndpoint::new(Arc::clone(&self.areas), Arc::clone(&self.link), self.anchor.clone())
     }
 
     fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {

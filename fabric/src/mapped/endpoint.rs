@@ -3,25 +3,19 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
-use std::time::Duration;
 
 use super::areas::{
     Area, Outcome, PREFETCH_PER_READ, Reach, area, execute_many, fault, no_such_area, prefetch, read,
 };
 use super::in_place::MappedInPlace;
 use super::link::Link;
-use crate::clock::{Clock, Deadline};
-use crate::endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
+use crate::endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket};
 use crate::error::FabricError;
 use crate::meter::Meter;
-use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, RemoteAddr, Tally, Verb};
+use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, RemoteAddr, Verb};
 
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
-/// How long `wait_changed` spins before it naps.
-pub(crate) const SPIN: Duration = Duration::from_micros(20);
-/// The longest nap: how late `wait_changed` may be when nothing happened for long.
-const LONGEST_NAP: Duration = Duration::from_millis(1);
 
 /// A queue pair over mapped areas: verbs are loads and stores of this processor.
 ///
@@ -32,7 +26,6 @@ pub struct MappedEndpoint {
     reach: Reach,
     /// Whether memory is read and written that a memory node which is gone has left.
     outlives: bool,
-    clock: Arc<dyn Clock>,
     /// What else must live as long as this endpoint: the connection's socket and watcher.
     _anchor: Option<Arc<dyn Send + Sync + Anchor>>,
     next_ticket: u64,
@@ -48,12 +41,11 @@ impl MappedEndpoint {
     pub(crate) fn new(
         areas: Arc<[Area]>,
         link: Arc<Link>,
-        clock: Arc<dyn Clock>,
         anchor: Option<Arc<dyn Send + Sync + Anchor>>,
     ) -> Self {
         let reach = Reach { areas, link, meter: Arc::new(Meter::new()) };
         let (pending, done) = (VecDeque::new(), VecDeque::new());
-        Self { reach, outlives: false, clock, _anchor: anchor, next_ticket: 0, pending, done }
+        Self { reach, outlives: false, _anchor: anchor, next_ticket: 0, pending, done }
     }
 
     /// The same, which reads and writes the areas of a memory node that is gone as well: they are mapped here. Not in a process
@@ -157,7 +149,26 @@ impl MappedEndpoint {
         }
     }
 
-    fn look(&self, at: RemoteAddr) -> Result<u64, FabricError> {
+    /// READs words from two places with one doorbell, neither before the other.
+    #[inline(always)]
+    pub(crate) fn read_both(
+        &mut self,
+        (from, out): (RemoteAddr, &mut [u64]),
+        (other_from, other): (RemoteAddr, &mut [u64]),
+    ) -> Result<(), FabricError> {
+        self.before_words()?;
+        // The first is about to be copied; the other's memory may be waited for at the same time.
+        if let Some(area) = self.reach.areas.get(usize::from(other_from.area.0)) {
+            area.memory.prefetch(other_from.offset, size_of_val(other).min(PREFETCH_PER_READ));
+        }
+        let bytes = self.copy_words(from, out)? + self.copy_words(other_from, other)?;
+        fence(Ordering::Acquire);
+        self.reach.meter.record_reads(1, 2, bytes);
+        Ok(())
+    }
+
+    /// Loads a word, without counting it.
+    pub(crate) fn look(&self, at: RemoteAddr) -> Result<u64, FabricError> {
         let look = |area: &Area| area.memory.load_acquire(at.offset).map_err(|error| fault(at.area, error));
         area(&self.reach.areas, at.area).and_then(look).map_err(|error| *error)
     }
@@ -165,13 +176,7 @@ impl MappedEndpoint {
 
 impl Another for MappedEndpoint {
     fn another(&self) -> Self {
-        let anchor = self._anchor.clone();
-        Self::new(
-            Arc::clone(&self.reach.areas),
-            Arc::clone(&self.reach.link),
-            Arc::clone(&self.clock),
-            anchor,
-        )
+        Self::new(Arc::clone(&self.reach.areas), Arc::clone(&self.reach.link), self._anchor.clone())
     }
 }
 
@@ -211,27 +216,6 @@ impl Endpoint for MappedEndpoint {
         true
     }
 
-    #[inline(always)]
-    fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
-        self.before_words()?;
-        // The first is about to be copied; the others' memory may be waited for at the same time.
-        for read in reads.iter().skip(1) {
-            if let Some(area) = self.reach.areas.get(usize::from(read.from.area.0)) {
-                area.memory.prefetch(read.from.offset, size_of_val(read.out).min(PREFETCH_PER_READ));
-            }
-        }
-        let mut bytes_from = 0;
-        for read in reads {
-            bytes_from += match read.guarded {
-                true => self.copy_records(read.from, read.out, read.out.len())?,
-                false => self.copy_words(read.from, read.out)?,
-            };
-        }
-        fence(Ordering::Acquire);
-        self.reach.meter.record(&Tally { reads: N as u32, bytes_from, ..Tally::default() });
-        Ok(())
-    }
-
     #[inline]
     fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
         // Every READ before ended in an acquire fence; this load stands after it.
@@ -269,35 +253,6 @@ impl Endpoint for MappedEndpoint {
         let (ticket, mut batch) = self.pending.pop_front()?;
         let result = self.execute(&mut batch);
         Some(Completion { ticket, batch, result })
-    }
-
-    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError> {
-        self.settle();
-        self.reach.meter.record(&Tally { reads: 1, bytes_from: 8, ..Tally::default() });
-        let started = self.clock.now();
-        let mut nap = Duration::from_micros(50);
-        loop {
-            for _ in 0..16 {
-                let value = self.look(at)?;
-                if value != seen {
-                    return Ok(value);
-                }
-                std::hint::spin_loop();
-            }
-            if !self.reach.link.is_alive() {
-                return Err(self.reach.link.disconnected());
-            }
-            let now = self.clock.now();
-            if deadline.has_passed(now) {
-                return Err(FabricError::DeadlinePassed {
-                    waiting_for: "a word of the memory node to change",
-                });
-            }
-            if now.saturating_duration_since(started) >= SPIN {
-                self.clock.sleep(deadline.remaining(now).map_or(nap, |left| nap.min(left)));
-                nap = (nap * 2).min(LONGEST_NAP);
-            }
-        }
     }
 
     fn area(&self, area: AreaId) -> Option<AreaInfo> {

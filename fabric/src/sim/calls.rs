@@ -21,7 +21,7 @@ pub(super) const MAX_MESSAGE: usize = 1 << 20;
 const KNOCK: u64 = 20_000;
 
 /// Until when, in virtual time.
-pub(super) fn until(time: &Time, deadline: Deadline) -> Option<u64> {
+fn until(time: &Time, deadline: Deadline) -> Option<u64> {
     deadline.instant().map(|instant| time.nanos(instant))
 }
 
@@ -232,7 +232,7 @@ impl Shared {
             match outcome {
                 Outcome::Done => {}
                 Outcome::TimedOut => return Err(late),
-                Outcome::Cut | Outcome::Word(_) | Outcome::Killed => {
+                Outcome::Cut | Outcome::Killed => {
                     return Err(state.links[connection].disconnected());
                 }
             }

@@ -60,7 +60,6 @@ impl State {
         drop(held);
         self.trace.hash = mix(self.trace.hash, hash);
         self.note(What::Visible, index, applied, queued as u64);
-        self.check_watches(index);
         for reply in replies {
             self.send_reply(reply);
         }

@@ -22,11 +22,6 @@ pub(super) enum Event {
         endpoint: usize,
         ticket: u64,
     },
-    /// Somebody who waits for a word looks at it.
-    Look {
-        waiter: Waiter,
-        endpoint: usize,
-    },
     /// Stores become visible.
     Drain {
         node: usize,

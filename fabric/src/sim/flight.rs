@@ -92,7 +92,7 @@ impl State {
         let Some(flight) = pair.flights.front_mut().filter(|flight| flight.ticket == ticket) else { return };
         let Flight { batch, pieces, next, .. } = flight;
         let instant = pieces.get(*next).map_or(0, |piece| piece.instant);
-        let (mut seen, mut changed, first) = (0, false, *next);
+        let (mut seen, first) = (0, *next);
         while let Some(piece) = pieces.get(*next).filter(|piece| piece.instant == instant) {
             let request = batch.requests[piece.request as usize];
             let area = &areas[usize::from(request.area.0)];
@@ -100,7 +100,6 @@ impl State {
                 seen = mix(seen, read(area, &request, piece, &mut batch.buffer));
             } else {
                 change(area, &request, &mut batch.buffer);
-                changed = true;
             }
             *next += 1;
         }
@@ -117,9 +116,6 @@ impl State {
                 let back = self.way_of(self.pairs[endpoint].connection);
                 self.schedule(back, Event::Land { endpoint, ticket });
             }
-        }
-        if changed {
-            self.check_watches(self.links[self.pairs[endpoint].connection].node);
         }
     }
 
@@ -164,18 +160,6 @@ impl State {
                 self.complete(endpoint, Some(self.links[connection].disconnected()));
             }
         }
-    }
-
-    /// Has everybody who waits for a word of `node` look whether it changed.
-    pub(super) fn check_watches(&mut self, node: usize) {
-        for index in 0..self.watches.len() {
-            let watch = self.watches[index];
-            if watch.node == node {
-                let after = self.way();
-                self.schedule(after, Event::Look { waiter: watch.waiter, endpoint: watch.endpoint });
-            }
-        }
-        self.watches.retain(|watch| watch.node != node);
     }
 }
 

@@ -93,14 +93,6 @@ impl State {
         let mut waiting: Vec<Waiter> = link.turns.drain(..).collect();
         waiting.extend(link.calling.take().and_then(|calling| calling.waiter));
         waiting.extend(link.opener.take());
-        let pairs = &self.pairs;
-        self.watches.retain(|watch| {
-            let stays = pairs[watch.endpoint].connection != connection;
-            if !stays {
-                waiting.push(watch.waiter);
-            }
-            stays
-        });
         self.note(What::Cut, connection, 0, 0);
         for waiter in waiting {
             self.wake(waiter, Outcome::Cut);

@@ -23,8 +23,6 @@ pub(super) enum Wait {
     Batch { endpoint: usize, ticket: u64 },
     #[error("time to pass")]
     Sleep,
-    #[error("the word at {offset} of area {area} of node {node} to change from {seen:#x}")]
-    Word { node: usize, area: u16, offset: u64, seen: u64 },
     #[error("other calls of connection {connection}")]
     Turn { connection: usize },
     #[error("the reply to call {call} of connection {connection}")]
@@ -37,7 +35,6 @@ pub(super) enum Wait {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Outcome {
     Done,
-    Word(u64),
     TimedOut,
     Cut,
     Killed,
@@ -84,14 +81,6 @@ impl Slot {
             epoch: 0,
         }
     }
-}
-
-/// Somebody who waits for a word to change.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Watch {
-    pub(super) waiter: Waiter,
-    pub(super) endpoint: usize,
-    pub(super) node: usize,
 }
 
 /// Why a world stopped.

@@ -9,7 +9,7 @@ use super::node::Node;
 use super::options::{Faults, Pace, SimOptions};
 use super::queue_pair::QueuePair;
 use super::random::Random;
-use super::slot::{OUTSIDE, Outcome, Slot, Status, Stop, Wait, Waiter, Watch};
+use super::slot::{OUTSIDE, Outcome, Slot, Status, Stop, Wait, Waiter};
 use super::time::Time;
 use super::trace::{Trace, What};
 
@@ -26,7 +26,6 @@ pub(super) struct State {
     pub(super) nodes: Vec<Node>,
     pub(super) links: Vec<Link>,
     pub(super) pairs: Vec<QueuePair>,
-    pub(super) watches: Vec<Watch>,
     pub(super) events: u64,
     pub(super) switches: u64,
     pub(super) stop: Option<Stop>,
@@ -58,7 +57,6 @@ impl State {
             nodes: Vec::new(),
             links: Vec::new(),
             pairs: Vec::new(),
-            watches: Vec::new(),
             events: 0,
             switches: 0,
             stop: None,

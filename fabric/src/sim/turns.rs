@@ -32,13 +32,9 @@ impl State {
     pub(super) fn happen(&mut self) -> bool {
         while let Some(Scheduled { at, event, .. }) = self.heap.pop() {
             // An event that has become void must not move time: most deadlines never pass.
-            let is_void = match event {
-                Event::Timeout(waiter) | Event::Wake(waiter) | Event::Look { waiter, .. } => {
-                    !self.is_waiting(waiter)
-                }
-                _ => false,
-            };
-            if is_void {
+            if let Event::Timeout(waiter) | Event::Wake(waiter) = event
+                && !self.is_waiting(waiter)
+            {
                 continue;
             }
             self.time.reach(at);
@@ -61,7 +57,6 @@ impl State {
             Event::Wake(waiter) => self.wake(waiter, Outcome::Done),
             Event::Fetch { endpoint, ticket } => self.fetch(endpoint, ticket),
             Event::Land { endpoint, ticket } => self.land(endpoint, ticket),
-            Event::Look { waiter, endpoint } => self.look(waiter, endpoint),
             Event::Drain { node, life } => self.drain(node, life),
             Event::Turn { node, life } => self.turn(node, life),
             Event::Work { node, life } => self.work_is_due(node, life),

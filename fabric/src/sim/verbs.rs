@@ -1,48 +1,36 @@
 //! What a simulated endpoint can do.
 
-use super::calls::until;
 use super::endpoint::SimEndpoint;
-use super::event::Event;
 use super::in_place::SimInPlace;
-use super::slot::{Outcome, Wait, Waiter, Watch};
-use super::state::State;
-use crate::clock::Deadline;
-use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
+use super::slot::Wait;
+use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket};
 use crate::error::FabricError;
 use crate::meter::Meter;
-use crate::verbs::{AreaId, Batch, Landing, RemoteAddr, Tally};
+use crate::verbs::{AreaId, Batch, RemoteAddr};
 
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
 
 impl SimEndpoint {
-    /// READs words through the batch that is kept for it.
-    fn read_landings<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
+    /// READs words through the batch that is kept for it, or records of so many words.
+    fn read_kept(
+        &mut self,
+        from: RemoteAddr,
+        out: &mut [u64],
+        stride: Option<usize>,
+    ) -> Result<(), FabricError> {
         let mut batch = std::mem::take(&mut self.words);
         batch.clear();
-        let landings: [Landing; N] = reads.each_ref().map(|read| read.ask(&mut batch));
+        let landing = match stride {
+            Some(stride) => batch.read_records(from, size_of_val(out), stride * 8),
+            None => batch.read(from, size_of_val(out)),
+        };
         let outcome = self.run(&mut batch);
         if outcome.is_ok() {
-            for (read, landing) in reads.into_iter().zip(landings) {
-                read.out.copy_from_slice(batch.words(landing));
-            }
+            out.copy_from_slice(batch.words(landing));
         }
         self.words = batch;
         outcome
-    }
-}
-
-impl State {
-    /// Somebody who was told that a word changed looks at it, and waits on if it has changed back.
-    pub(super) fn look(&mut self, waiter: Waiter, endpoint: usize) {
-        let Wait::Word { node, area, offset, seen } = self.slots[waiter.slot].wait else { return };
-        let areas = &self.links[self.pairs[endpoint].connection].areas;
-        // The word was looked at when the wait began: area and offset are good.
-        let value = areas.get(usize::from(area)).and_then(|area| area.visible.load_acquire(offset).ok());
-        match value {
-            Some(value) if value != seen => self.wake(waiter, Outcome::Word(value)),
-            _ => self.watches.push(Watch { waiter, endpoint, node }),
-        }
     }
 }
 
@@ -71,19 +59,11 @@ impl Endpoint for SimEndpoint {
     }
 
     fn read_words(&mut self, from: RemoteAddr, out: &mut [u64]) -> Result<(), FabricError> {
-        self.read_landings([WordRead { from, out, guarded: false }])
+        self.read_kept(from, out, None)
     }
 
     fn read_records(&mut self, from: RemoteAddr, out: &mut [u64], stride: usize) -> Result<(), FabricError> {
-        let mut batch = std::mem::take(&mut self.words);
-        batch.clear();
-        let landing = batch.read_records(from, size_of_val(out), stride * 8);
-        let outcome = self.run(&mut batch);
-        if outcome.is_ok() {
-            out.copy_from_slice(batch.words(landing));
-        }
-        self.words = batch;
-        outcome
+        self.read_kept(from, out, Some(stride))
     }
 
     fn guards(&self) -> bool {
@@ -92,10 +72,6 @@ impl Endpoint for SimEndpoint {
 
     fn answers(&self) -> bool {
         self.shared().lock().links[self.connection()].answers
-    }
-
-    fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
-        self.read_landings(reads)
     }
 
     fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
@@ -135,26 +111,6 @@ impl Endpoint for SimEndpoint {
             state = self.shared().sleep_in(state, after);
         }
         state.pairs[self.number].done.pop_front()
-    }
-
-    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError> {
-        let mut state = self.begin()?;
-        state.pairs[self.number].meter().record(&Tally { reads: 1, bytes_from: 8, ..Tally::default() });
-        self.word(&state, at)?;
-        let waiter = state.waiter();
-        let after = state.way();
-        state.schedule(after, Event::Look { waiter, endpoint: self.number });
-        let node = state.links[self.connection()].node;
-        let wait = Wait::Word { node, area: at.area.0, offset: at.offset, seen };
-        let until = until(&self.shared().time, deadline);
-        let (state, outcome) = self.shared().wait(state, wait, until);
-        match outcome {
-            Outcome::Word(value) => Ok(value),
-            Outcome::TimedOut => {
-                Err(FabricError::DeadlinePassed { waiting_for: "a word of the memory node to change" })
-            }
-            _ => Err(state.links[self.connection()].disconnected()),
-        }
     }
 
     fn area(&self, area: AreaId) -> Option<AreaInfo> {

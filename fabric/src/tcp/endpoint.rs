@@ -14,7 +14,7 @@ use super::channel::{Channel, Landed};
 use super::client::session::Session;
 use super::socket::{Ready, wait};
 use crate::clock::Deadline;
-use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket, WordRead};
+use crate::endpoint::{AreaInfo, Completion, Endpoint, Rejected, Ticket};
 use crate::error::FabricError;
 use crate::in_place::NotMapped;
 use crate::memory::Access;
@@ -24,9 +24,6 @@ use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, REGION, Re
 
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
-/// How long `wait_changed` looks without a pause, and its longest pause.
-const LOOK: Duration = Duration::from_micros(100);
-const LONGEST_PAUSE: Duration = Duration::from_millis(4);
 
 /// A queue pair to a memory node over a socket of its own, which it takes when it is first used and leaves to the next endpoint of
 /// its connection.
@@ -247,19 +244,11 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn read_words(&mut self, from: RemoteAddr, out: &mut [u64]) -> Result<(), FabricError> {
-        self.read_kept([WordRead { from, out, guarded: false }], true)
+        self.read_kept(from, out, None, true)
     }
 
     fn read_records(&mut self, from: RemoteAddr, out: &mut [u64], stride: usize) -> Result<(), FabricError> {
-        let mut batch = std::mem::take(&mut *self.words);
-        batch.clear();
-        let landing = batch.read_records(from, size_of_val(out), stride * 8);
-        let outcome = self.run(&mut batch);
-        if outcome.is_ok() {
-            out.copy_from_slice(batch.words(landing));
-        }
-        *self.words = batch;
-        outcome
+        self.read_kept(from, out, Some(stride), true)
     }
 
     fn answers(&self) -> bool {
@@ -278,10 +267,6 @@ impl Endpoint for TcpEndpoint {
 
     fn set_patience(&mut self, patience: Duration) {
         self.until = Instant::now().checked_add(patience);
-    }
-
-    fn read_all_words<const N: usize>(&mut self, reads: [WordRead<'_>; N]) -> Result<(), FabricError> {
-        self.read_kept(reads, true)
     }
 
     /// The watched word comes with every batch over the socket: of it the newest reply tells. Where a network card reads, it is
@@ -344,29 +329,6 @@ impl Endpoint for TcpEndpoint {
             }
         }
         self.done.pop_front()
-    }
-
-    /// By READs, with pauses that grow to 4 ms: the memory node keeps nothing for those who wait.
-    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError> {
-        self.meter.record(&Tally { reads: 1, bytes_from: 8, ..Tally::default() });
-        let clock = Arc::clone(&self.session.clock);
-        let (began, mut pause) = (clock.now(), Duration::from_micros(50));
-        loop {
-            let value = self.look(at)?;
-            if value != seen {
-                return Ok(value);
-            }
-            let now = clock.now();
-            if deadline.has_passed(now) {
-                return Err(FabricError::DeadlinePassed {
-                    waiting_for: "a word of the memory node to change",
-                });
-            }
-            if now.saturating_duration_since(began) >= LOOK {
-                clock.sleep(deadline.remaining(now).map_or(pause, |left| pause.min(left)));
-                pause = (pause * 2).min(LONGEST_PAUSE);
-            }
-        }
     }
 
     fn area(&self, area: AreaId) -> Option<AreaInfo> {

@@ -38,6 +38,15 @@ impl Service for Counter {
     }
 }
 
+/// Answers nobody.
+pub(super) struct Silent;
+
+impl Service for Silent {
+    fn handle(&mut self, _: ClientId, _: &[u8], _: &mut Vec<u8>) -> Handled {
+        Handled::Later
+    }
+}
+
 /// Counts sixteen words up, for ever.
 pub(super) struct Lines(pub(super) Arc<SimMemory>, pub(super) u64);
 

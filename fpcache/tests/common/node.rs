@@ -12,8 +12,8 @@ use fpcache::layout::{
 };
 use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::{
-    AreaId, AreaInfo, Batch, Completion, Connection, Deadline, Endpoint, FabricError, InPlace,
-    MappedEndpoint, MappedInPlace, Meter, Rejected, RemoteAddr, SharedMemory, Ticket, Words,
+    AreaId, AreaInfo, Batch, Completion, Connection, Endpoint, FabricError, InPlace, MappedEndpoint,
+    MappedInPlace, Meter, Rejected, RemoteAddr, SharedMemory, Ticket, Words,
 };
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -359,10 +359,6 @@ impl Endpoint for Interrupted<'_> {
 
     fn poll(&mut self) -> Option<Completion> {
         self.inner.poll()
-    }
-
-    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError> {
-        self.inner.wait_changed(at, seen, deadline)
     }
 
     fn area(&self, area: AreaId) -> Option<AreaInfo> {

@@ -1,8 +1,8 @@
 //! What opening a table and bringing it up to date READ, so that it can be posted in the model.
 
 use fpcache_fabric::{
-    AreaId, AreaInfo, Batch, Completion, Deadline, Endpoint, FabricError, MappedEndpoint, Meter, NotMapped,
-    Rejected, RemoteAddr, Request as Posted, Ticket,
+    AreaId, AreaInfo, Batch, Completion, Endpoint, FabricError, MappedEndpoint, Meter, NotMapped, Rejected,
+    RemoteAddr, Request as Posted, Ticket,
 };
 
 /// An endpoint that notes the bytes of each READ of each doorbell.
@@ -48,10 +48,6 @@ impl Endpoint for Recorded<'_> {
 
     fn poll(&mut self) -> Option<Completion> {
         self.inner.poll()
-    }
-
-    fn wait_changed(&mut self, at: RemoteAddr, seen: u64, deadline: Deadline) -> Result<u64, FabricError> {
-        self.inner.wait_changed(at, seen, deadline)
     }
 
     fn area(&self, area: AreaId) -> Option<AreaInfo> {

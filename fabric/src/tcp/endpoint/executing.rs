@@ -2,10 +2,10 @@
 
 use super::checks::is_short;
 use super::{TcpEndpoint, answers_too_late, left};
-use crate::endpoint::{Endpoint, WordRead};
+use crate::endpoint::Endpoint;
 use crate::error::FabricError;
 use crate::tcp::by_card::ByCard;
-use crate::verbs::{Batch, Landing, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, RemoteAddr};
+use crate::verbs::{Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, RemoteAddr};
 
 impl TcpEndpoint {
     /// Runs a batch without counting it.
@@ -64,20 +64,23 @@ impl TcpEndpoint {
         }
     }
 
-    /// READs words through the batch that is kept for it.
-    pub(super) fn read_kept<const N: usize>(
+    /// READs words through the batch that is kept for it, or records of so many words.
+    pub(super) fn read_kept(
         &mut self,
-        reads: [WordRead<'_>; N],
+        from: RemoteAddr,
+        out: &mut [u64],
+        stride: Option<usize>,
         is_counted: bool,
     ) -> Result<(), FabricError> {
         let mut batch = std::mem::take(&mut *self.words);
         batch.clear();
-        let landings: [Landing; N] = reads.each_ref().map(|read| read.ask(&mut batch));
+        let landing = match stride {
+            Some(stride) => batch.read_records(from, size_of_val(out), stride * 8),
+            None => batch.read(from, size_of_val(out)),
+        };
         let outcome = if is_counted { self.run(&mut batch) } else { self.execute(&mut batch) };
         if outcome.is_ok() {
-            for (read, landing) in reads.into_iter().zip(landings) {
-                read.out.copy_from_slice(batch.words(landing));
-            }
+            out.copy_from_slice(batch.words(landing));
         }
         *self.words = batch;
         outcome
@@ -87,7 +90,7 @@ impl TcpEndpoint {
     pub(super) fn look(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
         self.session.check_word(at)?;
         let mut word = [0];
-        self.read_kept([WordRead { from: at, out: &mut word, guarded: false }], false)?;
+        self.read_kept(at, &mut word, None, false)?;
         Ok(word[0])
     }
 }

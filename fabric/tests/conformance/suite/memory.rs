@@ -1,10 +1,6 @@
-//! What endpoints say of memory: loads after READs, landings, changes that are waited for, and what is counted.
+//! What endpoints say of memory: loads after READs, landings, and what is counted.
 
-use std::time::Duration;
-
-use fpcache_fabric::{
-    AreaId, Batch, Connection, Deadline, Endpoint, ErrorKind, FabricError, RemoteAddr, WordRead,
-};
+use fpcache_fabric::{AreaId, Batch, Connection, Endpoint, FabricError, RemoteAddr};
 
 use super::Fixture;
 use super::verbs::{pattern, scratch};
@@ -13,7 +9,7 @@ use super::verbs::{pattern, scratch};
 pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
     const ROUNDS: u64 = 20_000;
     let (watched, data) = (RemoteAddr::region(0), RemoteAddr::region(4096));
-    let (mut one, mut other) = ([0u64; 1], [0u64; 8]);
+    let mut one = [0u64; 1];
     std::thread::scope(|scope| {
         let region = fixture.region();
         scope.spawn(move || {
@@ -40,13 +36,11 @@ pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
                     one[0]
                 }
                 2 => {
-                    let beside = RemoteAddr::region(8192);
-                    let reads = [
-                        WordRead { from: data, out: &mut one, guarded: false },
-                        WordRead { from: beside, out: &mut other, guarded: false },
-                    ];
-                    endpoint.read_all_words(reads).unwrap();
-                    one[0]
+                    batch.clear();
+                    let landing = batch.read(data, 8);
+                    batch.read(RemoteAddr::region(8192), 64);
+                    endpoint.run(&mut batch).unwrap();
+                    batch.u64(landing)
                 }
                 _ => {
                     let mut posted = Batch::new();
@@ -94,30 +88,6 @@ pub fn landings_stay_put<F: Fixture>(fixture: &F) {
     batch.clear();
     let again = batch.read(RemoteAddr::region(0), 520);
     assert_eq!(batch.bytes(again).as_ptr(), place, "a cleared batch reuses its buffer");
-}
-
-/// `wait_changed` returns at a change, at once if it has happened, and at the deadline.
-pub fn waiting_for_a_change<F: Fixture>(fixture: &F) {
-    let mut endpoint = fixture.connection().endpoint();
-    let word = RemoteAddr::region(64);
-    let soon = || Deadline::after(Duration::from_millis(30));
-    let error = endpoint.wait_changed(word, 0, soon()).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Deadline);
-    assert!(matches!(
-        endpoint.wait_changed(RemoteAddr::region(65), 0, soon()),
-        Err(FabricError::Misaligned { .. })
-    ));
-    fixture.region().store_release(64, 7).unwrap();
-    assert_eq!(endpoint.wait_changed(word, 0, soon()).unwrap(), 7);
-    std::thread::scope(|scope| {
-        let region = fixture.region();
-        scope.spawn(move || {
-            std::thread::sleep(Duration::from_millis(20));
-            region.store_release(64, 8).unwrap();
-        });
-        let limit = Deadline::after(Duration::from_secs(5));
-        assert_eq!(endpoint.wait_changed(word, 7, limit).unwrap(), 8);
-    });
 }
 
 /// One doorbell is one round trip; requests and payload bytes are counted as documented.

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 pub use fixture::Fixture;
 pub use later::{a_waker_wakes_the_memory_node, replies_may_come_later, work_goes_on_between_requests};
-pub use memory::{landings_stay_put, loads_behind_follow_reads, the_meter_counts, waiting_for_a_change};
+pub use memory::{landings_stay_put, loads_behind_follow_reads, the_meter_counts};
 pub use posted::{
     a_request_that_is_not_posted_keeps_no_others_from_their_turn, posted_requests_leave_time_for_reads,
     requests_that_are_too_long_are_not_posted, the_turn_of_a_posted_request_ends_with_its_reply,
@@ -43,7 +43,6 @@ where
     many_in_flight(&F::start());
     loads_behind_follow_reads(&F::start());
     landings_stay_put(&F::start());
-    waiting_for_a_change(&F::start());
     the_meter_counts(&F::start());
     calls_carry_every_size(&F::start());
     calls_from_many_threads_keep_apart(&F::start());
@@ -80,7 +79,6 @@ pub fn the_end_of_the_memory_node_is_noticed<F: Fixture>(mut fixture: F) {
     };
     is_gone(endpoint.run(&mut batch).unwrap_err());
     is_gone(endpoint.post(batch).unwrap_err().error);
-    is_gone(endpoint.wait_changed(RemoteAddr::region(0), 0, Deadline::NONE).unwrap_err());
     is_gone(connection.call(&[TestService::ECHO], &mut Vec::new(), Deadline::NONE).unwrap_err());
     assert!(endpoint.area(REGION).is_some());
 }

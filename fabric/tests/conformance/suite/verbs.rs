@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fpcache_fabric::{
     Access, AreaId, Batch, Connection, Deadline, Endpoint, ErrorKind, FabricError, REGION, RemoteAddr,
-    Request, WordRead, verbs::MAX_REQUEST_BYTES,
+    Request, verbs::MAX_REQUEST_BYTES,
 };
 
 use super::Fixture;
@@ -79,32 +79,11 @@ pub fn words_are_read_as_by_a_batch<F: Fixture>(fixture: &F) {
             by_batch.run(&mut batch).unwrap();
             assert_eq!(batch.words(landing), other, "records at rest");
         }
-
-        let expected = (one.to_vec(), other.to_vec());
-        one.fill(0);
-        other.fill(0);
-        let reads = [
-            WordRead { from, out: &mut *one, guarded: false },
-            WordRead { from: to, out: &mut *other, guarded: false },
-        ];
-        by_words.read_all_words(reads).unwrap();
-        assert_eq!((one.to_vec(), other.to_vec()), expected, "of one doorbell");
-        batch.clear();
-        batch.read(from, size_of_val(one));
-        batch.read(to, size_of_val(other));
-        by_batch.run(&mut batch).unwrap();
         assert_eq!(by_words.meter().snapshot(), by_batch.meter().snapshot());
     }
 
     let beyond = RemoteAddr::region(fixture.region().len() as u64 - 8);
-    let (mut good, mut bad) = ([0; 1], [0; 2]);
-    let refused = by_words.read_words(beyond, &mut bad);
-    assert!(matches!(refused, Err(FabricError::OutOfBounds { .. })), "{refused:?}");
-    let reads = [
-        WordRead { from: RemoteAddr::region(0), out: &mut good, guarded: false },
-        WordRead { from: beyond, out: &mut bad, guarded: false },
-    ];
-    let refused = by_words.read_all_words(reads);
+    let refused = by_words.read_words(beyond, &mut [0; 2]);
     assert!(matches!(refused, Err(FabricError::OutOfBounds { .. })), "{refused:?}");
 }
 
