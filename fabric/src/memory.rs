@@ -273,15 +273,6 @@ impl SharedMemory {
         Ok(old)
     }
 
-    /// Adds to the word, wrapping, and returns the value before. Sequentially consistent.
-    ///
-    /// # Errors
-    /// If the word lies past the end, is not aligned or the mapping is read-only.
-    #[inline]
-    pub fn fetch_add(&self, offset: u64, delta: u64) -> Result<u64, AccessError> {
-        Ok(self.word_mut(offset)?.fetch_add(delta, Ordering::SeqCst))
-    }
-
     /// Hints that `len` bytes at `offset` will be read soon, all their cache lines. Out of bounds is ignored.
     #[inline]
     pub fn prefetch(&self, offset: u64, len: usize) {

@@ -9,8 +9,8 @@ use crate::verbs::Tally;
 ///
 /// The endpoint's owner is the only writer and pays plain loads and stores, no read-modify-write; any thread may take
 /// a [`snapshot`](Meter::snapshot). Payload bytes are counted, not headers: a READ of n bytes is n from the memory
-/// node, a WRITE n to it, a compare-and-swap 16 to it and 8 from it, a fetch-and-add 8 each way. A batch counts when
-/// it is executed, also when one of its requests fails.
+/// node, a WRITE n to it, a compare-and-swap 16 to it and 8 from it. A batch counts when it is executed,
+/// also when one of its requests fails.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Meter {
@@ -18,7 +18,6 @@ pub struct Meter {
     reads: AtomicU64,
     writes: AtomicU64,
     compare_swaps: AtomicU64,
-    fetch_adds: AtomicU64,
     bytes_to: AtomicU64,
     bytes_from: AtomicU64,
 }
@@ -39,7 +38,6 @@ impl Meter {
         if tally.bytes_to != 0 || tally.changes() != 0 {
             bump(&self.writes, u64::from(tally.writes));
             bump(&self.compare_swaps, u64::from(tally.compare_swaps));
-            bump(&self.fetch_adds, u64::from(tally.fetch_adds));
             bump(&self.bytes_to, tally.bytes_to);
         }
     }
@@ -68,7 +66,6 @@ impl Meter {
             reads: self.reads.load(Relaxed),
             writes: self.writes.load(Relaxed),
             compare_swaps: self.compare_swaps.load(Relaxed),
-            fetch_adds: self.fetch_adds.load(Relaxed),
             bytes_to: self.bytes_to.load(Relaxed),
             bytes_from: self.bytes_from.load(Relaxed),
         }
@@ -91,8 +88,6 @@ pub struct MeterSnapshot {
     pub writes: u64,
     /// Compare-and-swap requests.
     pub compare_swaps: u64,
-    /// Fetch-and-add requests.
-    pub fetch_adds: u64,
     /// Payload bytes to the memory node.
     pub bytes_to: u64,
     /// Payload bytes from the memory node.
@@ -103,7 +98,7 @@ impl MeterSnapshot {
     /// Requests of all verbs.
     #[must_use]
     pub fn requests(&self) -> u64 {
-        self.reads + self.writes + self.compare_swaps + self.fetch_adds
+        self.reads + self.writes + self.compare_swaps
     }
 
     fn zip(self, other: Self, f: impl Fn(u64, u64) -> u64) -> Self {
@@ -112,7 +107,6 @@ impl MeterSnapshot {
             reads: f(self.reads, other.reads),
             writes: f(self.writes, other.writes),
             compare_swaps: f(self.compare_swaps, other.compare_swaps),
-            fetch_adds: f(self.fetch_adds, other.fetch_adds),
             bytes_to: f(self.bytes_to, other.bytes_to),
             bytes_from: f(self.bytes_from, other.bytes_from),
         }

@@ -71,7 +71,6 @@ pub(crate) enum Verb {
     Read,
     Write,
     CompareSwap,
-    FetchAdd,
 }
 
 /// One posted request, as small as it gets: a batch of thousands stays in the cache.
@@ -115,13 +114,6 @@ pub enum Request<'a> {
         /// Value stored if equal.
         new: u64,
     },
-    /// Add to the word, wrapping; the old value lands.
-    FetchAdd {
-        /// The 8-aligned word.
-        at: RemoteAddr,
-        /// Value added.
-        delta: u64,
-    },
 }
 
 /// What a batch asks for, counted as it is filled.
@@ -133,8 +125,6 @@ pub struct Tally {
     pub writes: u32,
     /// Compare-and-swap requests.
     pub compare_swaps: u32,
-    /// Fetch-and-add requests.
-    pub fetch_adds: u32,
     /// Payload bytes to the memory node.
     pub bytes_to: u64,
     /// Payload bytes from the memory node.
@@ -145,7 +135,7 @@ impl Tally {
     /// Requests that may change memory.
     #[must_use]
     pub const fn changes(&self) -> u32 {
-        self.writes + self.compare_swaps + self.fetch_adds
+        self.writes + self.compare_swaps
     }
 }
 
@@ -289,18 +279,6 @@ impl Batch {
         landing
     }
 
-    /// Adds `delta` (wrapping) to the 8-aligned word at `at`; the old value lands.
-    pub fn fetch_add(&mut self, at: RemoteAddr, delta: u64) -> Landing {
-        let Some(word) = self.reserve(8, 2) else { return Landing { word: 0, len: 0 } };
-        self.buffer[word as usize + 1] = delta;
-        self.tally.fetch_adds += 1;
-        self.tally.bytes_to += 8;
-        self.tally.bytes_from += 8;
-        let landing = Landing { word, len: 8 };
-        self.push(at, landing, Verb::FetchAdd);
-        landing
-    }
-
     /// The bytes that landed. Meaningful only after the batch has run without error.
     ///
     /// # Panics
@@ -351,7 +329,6 @@ impl Batch {
                     let (expected, new) = (self.buffer[word + 1], self.buffer[word + 2]);
                     Request::CompareSwap { at, expected, new }
                 }
-                Verb::FetchAdd => Request::FetchAdd { at, delta: self.buffer[word + 1] },
             }
         })
     }

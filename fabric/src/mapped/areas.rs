@@ -124,7 +124,6 @@ fn change(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outcome {
         Verb::CompareSwap => {
             memory.compare_exchange(offset, buffer[word + 1], buffer[word + 2]).map(|old| buffer[word] = old)
         }
-        Verb::FetchAdd => memory.fetch_add(offset, buffer[word + 1]).map(|old| buffer[word] = old),
     };
     outcome.map_err(|error| fault(request.area, error))
 }

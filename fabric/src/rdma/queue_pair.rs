@@ -34,7 +34,6 @@ pub(super) enum Work {
     Read,
     Write,
     CompareSwap { expected: u64, new: u64 },
-    FetchAdd { delta: u64 },
 }
 
 /// A work request.
@@ -258,12 +257,6 @@ impl QueuePair {
             set |= flags::IBV_SEND_INLINE;
         }
         encoded.send_flags = set.0;
-        let atomic = |compare_add, swap| ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
-            remote_addr: remote,
-            compare_add,
-            swap,
-            rkey,
-        };
         let plain = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: remote, rkey };
         match work {
             Work::Read => {
@@ -276,11 +269,12 @@ impl QueuePair {
             }
             Work::CompareSwap { expected, new } => {
                 encoded.opcode = opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
-                encoded.wr.atomic = atomic(expected, new);
-            }
-            Work::FetchAdd { delta } => {
-                encoded.opcode = opcode::IBV_WR_ATOMIC_FETCH_AND_ADD;
-                encoded.wr.atomic = atomic(delta, 0);
+                encoded.wr.atomic = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
+                    remote_addr: remote,
+                    compare_add: expected,
+                    swap: new,
+                    rkey,
+                };
             }
         }
         encoded

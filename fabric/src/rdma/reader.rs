@@ -240,7 +240,6 @@ impl Reader {
                 Verb::CompareSwap => {
                     Work::CompareSwap { expected: batch.buffer[word + 1], new: batch.buffer[word + 2] }
                 }
-                Verb::FetchAdd => Work::FetchAdd { delta: batch.buffer[word + 1] },
             };
             if work == Work::Write {
                 let from = word * 8 + at;
@@ -252,11 +251,8 @@ impl Reader {
             }
             // READs and WRITEs may pass an atomic that is under way; changes take effect in order all the same.
             let is_change = work != Work::Read;
-            let is_fenced = is_change
-                && self
-                    .list
-                    .iter()
-                    .any(|before| matches!(before.work, Work::CompareSwap { .. } | Work::FetchAdd { .. }));
+            let is_fenced =
+                is_change && self.list.iter().any(|before| matches!(before.work, Work::CompareSwap { .. }));
             let local = self.arena.address() + self.used as u64;
             self.list.push(WorkRequest { work, local, len: part as u32, remote, rkey, is_fenced });
             self.used += part.next_multiple_of(8);

@@ -35,8 +35,7 @@ pub(super) enum Patience {
 }
 
 /// A look at one word.
-const LOOK: Tally =
-    Tally { reads: 1, writes: 0, compare_swaps: 0, fetch_adds: 0, bytes_to: 0, bytes_from: 8 };
+const LOOK: Tally = Tally { reads: 1, writes: 0, compare_swaps: 0, bytes_to: 0, bytes_from: 8 };
 
 /// A thread's turn to call; ends when dropped, also when its process dies.
 struct Turn<'s> {

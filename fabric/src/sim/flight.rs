@@ -170,12 +170,11 @@ pub(super) fn refusal(areas: &[SimArea], request: &Posted) -> Option<FabricError
     let Some((area, access)) = area.and_then(|area| Some((area, area.access?))) else {
         return Some(FabricError::NoSuchArea { area: id });
     };
-    let is_atomic = matches!(request.verb, Verb::CompareSwap | Verb::FetchAdd);
     let (len, area_len) = (u64::from(request.len), area.visible.len() as u64);
     if request.verb != Verb::Read && access == Access::ReadOnly {
         return Some(FabricError::AccessDenied { area: id });
     }
-    if is_atomic && !request.offset.is_multiple_of(8) {
+    if request.verb == Verb::CompareSwap && !request.offset.is_multiple_of(8) {
         return Some(FabricError::Misaligned { area: id, offset: request.offset });
     }
     if request.offset > area_len || len > area_len - request.offset {
@@ -273,12 +272,6 @@ fn change(area: &SimArea, request: &Posted, buffer: &mut [u64]) {
                 if old == buffer[word + 1] {
                     let _ = area.private.store_relaxed(offset, buffer[word + 2]);
                 }
-                buffer[word] = old;
-            }
-        }
-        Verb::FetchAdd => {
-            if let Ok(old) = area.visible.fetch_add(offset, buffer[word + 1]) {
-                let _ = area.private.store_relaxed(offset, old.wrapping_add(buffer[word + 1]));
                 buffer[word] = old;
             }
         }

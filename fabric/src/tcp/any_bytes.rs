@@ -67,16 +67,17 @@ impl Peer {
 
     fn change(&mut self, out: &mut Vec<u8>) {
         let entry = self.entry();
-        match self.below(4) {
-            0 => Change::Read(entry).encode(out),
-            1 => {
+        match self.below(16) {
+            0..5 => Change::Read(entry).encode(out),
+            5..10 => {
                 let data = vec![9; self.below(64) as usize];
                 // One in some lies about its length.
                 let len = if self.below(8) == 0 { entry.len } else { data.len() as u32 };
                 Change::Write(ReadEntry { len, ..entry }, &data).encode(out);
             }
-            2 => Change::CompareSwap(entry, 1, 2).encode(out),
-            _ => Change::FetchAdd(entry, 3).encode(out),
+            10..15 => Change::CompareSwap(entry, 1, 2).encode(out),
+            // A verb that there is not.
+            _ => out.extend([&entry.encode()[..], &3u64.to_le_bytes()].concat()),
         }
     }
 

@@ -290,9 +290,6 @@ impl Areas {
                 Change::CompareSwap(entry, expected, new) => {
                     out[0] = self.changeable(&entry)?.compare_exchange(entry.offset, expected, new)?;
                 }
-                Change::FetchAdd(entry, delta) => {
-                    out[0] = self.changeable(&entry)?.fetch_add(entry.offset, delta)?;
-                }
             }
             landing = rest;
         }
@@ -422,8 +419,8 @@ mod tests {
         let areas = Areas { scratch: Some(Arc::clone(&scratch)), ..areas() };
         let entry = |area| ReadEntry { offset: 8, len: 8, area, stride: 0 };
         let mut body = Vec::new();
-        Change::FetchAdd(entry(SCRATCH), 7).encode(&mut body);
-        Change::FetchAdd(entry(0), 7).encode(&mut body);
+        Change::CompareSwap(entry(SCRATCH), 0, 7).encode(&mut body);
+        Change::CompareSwap(entry(0), 1, 7).encode(&mut body);
         let head = RequestHead { bytes: body.len() as u32, entries: 2, tag: 3, kind: Kind::Changes };
         let mut out = Output::default();
         assert_eq!(areas.change(&head, &body, 256, &mut out), Err(FrameError::Access));

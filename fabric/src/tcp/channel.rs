@@ -338,7 +338,7 @@ impl Flight {
             let count = match posted.verb {
                 Verb::Read => (posted.len as usize).div_ceil(8),
                 Verb::Write => 0,
-                Verb::CompareSwap | Verb::FetchAdd => 1,
+                Verb::CompareSwap => 1,
             };
             let start = posted.word as usize;
             for (out, word) in buffer[start..start + count].iter_mut().zip(&mut words) {

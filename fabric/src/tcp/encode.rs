@@ -135,9 +135,7 @@ impl Encoder {
             Verb::Write if left + padding(left) <= body_room => Some(left),
             Verb::Write if is_new => Some((body_room / 8 * 8).max(8).min(left)),
             Verb::Write => None,
-            Verb::CompareSwap | Verb::FetchAdd => {
-                (is_new || body_room >= 16 && reply_room >= 8).then_some(left)
-            }
+            Verb::CompareSwap => (is_new || body_room >= 16 && reply_room >= 8).then_some(left),
         }
     }
 }
@@ -160,7 +158,6 @@ fn append(frame: &mut Frame<'_>, batch: &Batch, posted: &Posted, done: usize, le
             Change::Write(entry, &batch.buffer.as_bytes()[start..start + len])
         }
         Verb::CompareSwap => Change::CompareSwap(entry, batch.buffer[word + 1], batch.buffer[word + 2]),
-        Verb::FetchAdd => Change::FetchAdd(entry, batch.buffer[word + 1]),
     };
     change.encode(frame.out);
     frame.reply += change.reply_bytes();

@@ -10,9 +10,9 @@
 //!
 //! READs, kind 1: entries of 16 bytes         changes, kind 2: entries of 24 bytes, each with its data
 //! 0  8  offset                               0  16 as of a READ
-//! 8  4  bytes                                16 8  verb: 0 READ, 1 WRITE, 2 compare-and-swap, 3 fetch-and-add
+//! 8  4  bytes                                16 8  verb: 0 READ, 1 WRITE, 2 compare-and-swap
 //! 12 4  low 8 bits: area; high 24 bits:      24    of a WRITE its bytes, padded to 8; of a compare-and-swap the word
-//!       words of a guarded record, or 0            expected and the new one; of a fetch-and-add what is added
+//!       words of a guarded record, or 0            expected and the new one
 //!
 //! question, kind 5: 8 bytes XXH3-64 of the question's bytes, then these; the head's entries are the words that the
 //!       reply has at most
@@ -272,8 +272,6 @@ pub enum Change<'a> {
     Write(ReadEntry, &'a [u8]),
     /// The word expected, and the new one.
     CompareSwap(ReadEntry, u64, u64),
-    /// What is added.
-    FetchAdd(ReadEntry, u64),
 }
 
 impl Change<'_> {
@@ -283,7 +281,6 @@ impl Change<'_> {
             Self::Read(entry) => (entry, 0u64),
             Self::Write(entry, _) => (entry, 1),
             Self::CompareSwap(entry, ..) => (entry, 2),
-            Self::FetchAdd(entry, _) => (entry, 3),
         };
         out.extend_from_slice(&entry.encode());
         out.extend_from_slice(&verb.to_le_bytes());
@@ -297,7 +294,6 @@ impl Change<'_> {
                 out.extend_from_slice(&expected.to_le_bytes());
                 out.extend_from_slice(&new.to_le_bytes());
             }
-            Self::FetchAdd(_, delta) => out.extend_from_slice(&delta.to_le_bytes()),
         }
     }
 
@@ -307,7 +303,7 @@ impl Change<'_> {
         match self {
             Self::Read(entry) => entry.words() * 8,
             Self::Write(..) => 0,
-            Self::CompareSwap(..) | Self::FetchAdd(..) => 8,
+            Self::CompareSwap(..) => 8,
         }
     }
 }
@@ -348,10 +344,6 @@ impl<'a> Changes<'a> {
             2 => {
                 let (words, rest) = rest.split_first_chunk::<16>().ok_or(FrameError::Entries)?;
                 (Change::CompareSwap(entry, u64_at(words, 0), u64_at(words, 8)), rest)
-            }
-            3 => {
-                let (word, rest) = rest.split_first_chunk::<8>().ok_or(FrameError::Entries)?;
-                (Change::FetchAdd(entry, u64::from_le_bytes(*word)), rest)
             }
             _ => return Err(FrameError::Kind),
         };

@@ -107,9 +107,9 @@ fn reads(connection: &TcpConnection) -> Result<(), FabricError> {
     Ok(())
 }
 
-fn adds(connection: &TcpConnection) -> Result<(), FabricError> {
+fn changes(connection: &TcpConnection) -> Result<(), FabricError> {
     let mut batch = Batch::new();
-    batch.fetch_add(RemoteAddr { area: AreaId(2), offset: 0 }, 1);
+    batch.compare_swap(RemoteAddr { area: AreaId(2), offset: 0 }, 0, 1);
     connection.endpoint().run(&mut batch)
 }
 
@@ -121,12 +121,12 @@ fn a_token_lets_in_with_its_rights() {
     for token in [write, also_write] {
         let writer = node.connect(Some(token)).unwrap();
         reads(&writer).unwrap();
-        adds(&writer).unwrap();
+        changes(&writer).unwrap();
     }
     assert!(node.readers.lock().unwrap().is_empty());
     let reader = node.connect(Some(read)).unwrap();
     reads(&reader).unwrap();
-    assert!(adds(&reader).is_err(), "a reader changes nothing");
+    assert!(changes(&reader).is_err(), "a reader changes nothing");
     assert_eq!(node.readers.lock().unwrap().len(), 1, "the service is told");
     reads(&reader).unwrap();
     // What only reads is short; longer requests of a reader take no memory and no room from writers.
@@ -165,10 +165,10 @@ fn nobody_gets_in_without_a_token_or_with_another_and_learns_why() {
 fn over_the_loopback_interface_a_token_is_needed_only_if_told() {
     let read = token();
     let node = Node::start(TokenSet::default().with(read, Rights::Read), false);
-    adds(&node.connect(None).unwrap()).unwrap();
+    changes(&node.connect(None).unwrap()).unwrap();
     let reader = node.connect(Some(read)).unwrap();
     reads(&reader).unwrap();
-    assert!(adds(&reader).is_err());
+    assert!(changes(&reader).is_err());
 }
 
 /// A service that does not look at who may only read.

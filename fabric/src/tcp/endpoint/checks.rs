@@ -54,7 +54,7 @@ impl Session {
         if verb != Verb::Read && area == REGION {
             return Err(FabricError::AccessDenied { area });
         }
-        if matches!(verb, Verb::CompareSwap | Verb::FetchAdd) && !offset.is_multiple_of(8) {
+        if verb == Verb::CompareSwap && !offset.is_multiple_of(8) {
             return Err(FabricError::Misaligned { area, offset });
         }
         if offset > area_len || u64::from(len) > area_len - offset {

@@ -100,11 +100,11 @@ pub fn the_meter_counts<F: Fixture>(fixture: &F) {
     batch.read(RemoteAddr::region(1024), 24);
     batch.write(at(0), &[1; 10]);
     batch.compare_swap(at(64), 0, 1);
-    batch.fetch_add(at(64), 1);
+    batch.compare_swap(at(64), 1, 2);
     endpoint.run(&mut batch).unwrap();
     let cost = endpoint.meter().snapshot() - before;
     assert_eq!((cost.round_trips, cost.requests(), cost.reads, cost.writes), (1, 5, 2, 1));
-    assert_eq!((cost.bytes_from, cost.bytes_to), (520 + 24 + 8 + 8, 10 + 16 + 8));
+    assert_eq!((cost.bytes_from, cost.bytes_to), (520 + 24 + 8 + 8, 10 + 16 + 16));
     batch.clear();
     endpoint.run(&mut batch).unwrap();
     assert_eq!((endpoint.meter().snapshot() - before).round_trips, 2);

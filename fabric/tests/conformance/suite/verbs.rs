@@ -107,18 +107,18 @@ pub fn batches_of_every_shape<F: Fixture>(fixture: &F) {
 
     batch.clear();
     batch.write(at(0), &5u64.to_le_bytes());
-    let added = batch.fetch_add(at(0), 2);
+    let first = batch.compare_swap(at(0), 5, 7);
     let swapped = batch.compare_swap(at(0), 7, 100);
     let refused = batch.compare_swap(at(0), 7, 200);
     let region = batch.read(RemoteAddr::region(512), 8);
     let seen: Vec<_> = batch.requests().collect();
-    assert_eq!(seen[1], Request::FetchAdd { at: at(0), delta: 2 });
+    assert_eq!(seen[1], Request::CompareSwap { at: at(0), expected: 5, new: 7 });
     assert_eq!(seen[3], Request::CompareSwap { at: at(0), expected: 7, new: 200 });
     endpoint.run(&mut batch).unwrap();
-    assert_eq!([added, swapped, refused, region].map(|l| batch.u64(l)), [5, 7, 100, 1 ^ 0xABCD]);
+    assert_eq!([first, swapped, refused, region].map(|l| batch.u64(l)), [5, 7, 100, 1 ^ 0xABCD]);
     // A batch may be run again as it is.
     endpoint.run(&mut batch).unwrap();
-    assert_eq!([added, swapped, refused].map(|l| batch.u64(l)), [5, 7, 100]);
+    assert_eq!([first, swapped, refused].map(|l| batch.u64(l)), [5, 7, 100]);
 }
 
 /// WRITEs and atomics of a batch take effect in posting order, also as another thread sees them.
@@ -136,7 +136,7 @@ pub fn changes_take_posting_order<F: Fixture>(fixture: &F) {
                     batch.clear();
                     // The body first, in two places; the word that announces it last.
                     batch.write(at(1024), &round.to_le_bytes());
-                    batch.fetch_add(at(2048), 1);
+                    batch.compare_swap(at(2048), round - 1, round);
                     batch.write(at(0), &round.to_le_bytes());
                     writer.run(&mut batch).unwrap();
                 }
@@ -198,24 +198,14 @@ pub fn bad_requests_are_refused<F: Fixture>(fixture: &F) {
     }
     for skew in [1, 4, 7] {
         let (error, ran) = failing(&|batch| {
-            batch.fetch_add(at(16 + skew), 1);
-        });
-        assert!(matches!(error, FabricError::Misaligned { .. }), "{error}");
-        assert_eq!(ran, (1, 0));
-        let (error, _) = failing(&|batch| {
             batch.compare_swap(at(16 + skew), 0, 1);
         });
         assert!(matches!(error, FabricError::Misaligned { .. }), "{error}");
+        assert_eq!(ran, (1, 0));
     }
-    let changes: [&dyn Fn(&mut Batch); 3] = [
-        &|batch| batch.write(RemoteAddr::region(0), &[1]),
-        &|batch| {
-            batch.compare_swap(RemoteAddr::region(0), 0, 1);
-        },
-        &|batch| {
-            batch.fetch_add(RemoteAddr::region(0), 1);
-        },
-    ];
+    let changes: [&dyn Fn(&mut Batch); 2] = [&|batch| batch.write(RemoteAddr::region(0), &[1]), &|batch| {
+        batch.compare_swap(RemoteAddr::region(0), 0, 1);
+    }];
     for change in changes {
         let (error, ran) = failing(change);
         assert!(matches!(error, FabricError::AccessDenied { area: REGION }), "{error}");
@@ -237,7 +227,7 @@ fn too_long_requests_are_refused(endpoint: &mut impl Endpoint) {
     endpoint.run(&mut batch).unwrap();
 }
 
-/// Fetch-and-adds of several threads sum up; of several compare-and-swaps exactly one wins.
+/// Of several threads' compare-and-swaps exactly one wins.
 pub fn atomics_agree_under_contention<F: Fixture>(fixture: &F) {
     const THREADS: u64 = 4;
     const ROUNDS: u64 = 500;
@@ -245,7 +235,7 @@ pub fn atomics_agree_under_contention<F: Fixture>(fixture: &F) {
     let barrier = Barrier::new(THREADS as usize);
     let wins: u64 = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..THREADS)
-            .map(|thread| {
+            .map(|_| {
                 let (at, barrier) = (&at, &barrier);
                 let mut endpoint = fixture.connection().endpoint();
                 scope.spawn(move || {
@@ -253,7 +243,6 @@ pub fn atomics_agree_under_contention<F: Fixture>(fixture: &F) {
                     let (mut batch, mut wins) = (Batch::new(), 0);
                     for round in 0..ROUNDS {
                         batch.clear();
-                        batch.fetch_add(at(0), thread + 1);
                         let swap = batch.compare_swap(at(64), round, round + 1);
                         endpoint.run(&mut batch).unwrap();
                         wins += u64::from(batch.u64(swap) == round);
@@ -269,9 +258,8 @@ pub fn atomics_agree_under_contention<F: Fixture>(fixture: &F) {
     assert_eq!(wins, ROUNDS);
     let mut endpoint = fixture.connection().endpoint();
     let mut batch = Batch::new();
-    let (sum, rounds) = (batch.read(at(0), 8), batch.read(at(64), 8));
+    let rounds = batch.read(at(64), 8);
     endpoint.run(&mut batch).unwrap();
-    assert_eq!(batch.u64(sum), ROUNDS * (1..=THREADS).sum::<u64>());
     assert_eq!(batch.u64(rounds), ROUNDS);
 }
 
@@ -287,7 +275,7 @@ pub fn many_in_flight<F: Fixture>(fixture: &F) {
     for word in 0..64u64 {
         let mut batch = Batch::new();
         let landing = if word % 3 == 0 {
-            batch.fetch_add(at(0), 1)
+            batch.compare_swap(at(0), word / 3, word / 3 + 1)
         } else {
             batch.read(RemoteAddr::region(word * 4096), 8)
         };
