@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Directory, PATIENCE, TestKeys, value_in};
+use fpcache::message::PROTOCOL_VERSION;
 use fpcache_client::{
     ByteKeys, Changes, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape,
     RefusalCode, TableClient, TableName, TableParameters, Tables, U64Keys,
@@ -179,15 +180,17 @@ fn what_is_refused_is_refused_with_cause_and_remedy() {
         let text = String::from_utf8(reply[8..].to_vec()).unwrap();
         assert!(parts.iter().all(|part| text.contains(part)), "{parts:?} in {text}");
     };
-    let head = |operation: u8| [operation, 0, 7, 0, 0, 0, 0, 0];
+    let [low, high] = PROTOCOL_VERSION.to_le_bytes();
+    let own = format!("version {PROTOCOL_VERSION}");
+    let head = |operation: u8| [operation, 0, low, high, 0, 0, 0, 0];
     says(
         &[&head(10)[..], &[7, 0, 0, 0, 0, 0, 0, 0], b"../data"].concat(),
         &["`../data` is no name of a table", "dot"],
     );
     says(&[&head(8)[..], &[1, 0, 0, 0, 3, 0, 0, 0], &[0; 8], b"a b"].concat(), &["`a b`", "1 to 64"]);
     says(&[&head(8)[..], &[9, 0, 0, 0, 1, 0, 0, 0], &[0; 8], b"a"].concat(), &["kind 9"]);
-    says(&[8, 0, 3, 0, 0, 0, 0, 0], &["version 3", "version 7"]);
-    says(&[1, 0, 3, 0, 0, 0, 0, 0], &["version 3", "version 7"]);
+    says(&[8, 0, 3, 0, 0, 0, 0, 0], &["version 3", &own]);
+    says(&[1, 0, 3, 0, 0, 0, 0, 0], &["version 3", &own]);
     says(&[head(4), [0; 8]].concat(), &["leads to no table"]);
     assert_eq!(tables.list().unwrap().tables.len(), 2, "nothing was made or dropped");
 }
