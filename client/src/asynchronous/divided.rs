@@ -150,7 +150,7 @@ impl<K: BuildKeys> Divided<K> {
         if is_connected || !self.pool.goes_by(&ways.ranges) {
             return Ok(None);
         }
-        if let Some(found) = turn.found_since(since) {
+        if let Some(found) = turn.found_since(since, until) {
             return found.map(|()| None);
         }
         let (to, answered) = oneshot::channel();
@@ -164,7 +164,7 @@ impl<K: BuildKeys> Divided<K> {
             let within = until.saturating_duration_since(begun);
             let looked = pool.at_range(&ranges, index, within, |core, left| group.read_at(core, left));
             // Not when the call is given up: the next one would take another thread.
-            turn.end::<K>(begun, &looked);
+            turn.end::<K>((begun, until), &looked);
             looked
         };
         match threads.run(read).await?? {

@@ -1,13 +1,15 @@
 //! Whose turn it is to look for a range on a thread, and what the one before has found.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
+use fpcache::table_view::OpenError;
+use fpcache_fabric::ErrorKind as FabricErrorKind;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::{ClientError, ErrorKind};
-use crate::pool::Pool;
+use crate::pool::{Pool, is_much_more};
 
 /// The turns to look for a range. There are few threads for that: of all who want keys of a memory
 /// node that is gone or says nothing, one has a turn.
@@ -19,6 +21,8 @@ pub(super) struct Turn(OwnedMutexGuard<Option<Found>>);
 /// What came of a turn, as far as it is true of the range and not of one call alone.
 struct Found {
     begun: Instant,
+    /// How much time there was.
+    had: Duration,
     what: Result<(), ClientError>,
 }
 
@@ -35,23 +39,87 @@ impl Turns {
 
 impl Turn {
     /// What the turn before this one has found, if it was begun no earlier than that: who has waited
-    /// since then need not look once more.
-    pub(super) fn found_since(&self, since: Instant) -> Option<Result<(), ClientError>> {
-        self.0.as_ref().filter(|found| found.begun >= since).map(|found| found.what.clone())
+    /// since then need not look once more. But one who can wait much longer for memory nodes than
+    /// the look did may find what it has not.
+    pub(super) fn found_since(&self, since: Instant, until: Instant) -> Option<Result<(), ClientError>> {
+        let Found { had, what, .. } = self.0.as_ref().filter(|found| found.begun >= since)?;
+        let has = until.saturating_duration_since(Instant::now());
+        let was_hasty = what.is_err() && is_much_more(has, *had);
+        (!was_hasty).then(|| what.clone())
     }
 
-    /// Ends a turn, with what was found by a look that began at that time: whether the range is where
-    /// the map has it.
-    pub(super) fn end<K: BuildKeys>(mut self, begun: Instant, looked: &Result<bool, ClientError>) {
+    /// Ends a turn, with what was found by a look that began at one time and could last until
+    /// another: whether the range is where the map has it.
+    pub(super) fn end<K: BuildKeys>(
+        mut self,
+        (begun, until): (Instant, Instant),
+        looked: &Result<bool, ClientError>,
+    ) {
         let what = match looked {
             Ok(true) => Some(Ok(())),
-            // A range that is gone for one is so for all, and what is wrong with the setup too. Time
-            // that is over is one call's.
-            Err(error) if error.kind() == ErrorKind::Setup || Pool::<K>::is_gone(error) => {
-                Some(Err(error.clone()))
-            }
+            // Where the time was over no newer map was looked for.
+            Err(error) if Instant::now() < until && is_of_range::<K>(error) => Some(Err(error.clone())),
             Ok(false) | Err(_) => None,
         };
-        *self.0 = what.map(|what| Found { begun, what });
+        let had = until.saturating_duration_since(begun);
+        *self.0 = what.map(|what| Found { begun, had, what });
+    }
+}
+
+/// Whether an error is true of the range for all: it is gone, or something is wrong with the setup.
+/// What this process lacked may be there for the next call.
+fn is_of_range<K: BuildKeys>(error: &ClientError) -> bool {
+    let is_own = match error {
+        ClientError::Open(OpenError::Memory(_)) => true,
+        ClientError::Open(OpenError::Fabric(error))
+        | ClientError::Fabric(error)
+        | ClientError::NodeAway { source: error, .. } => error.kind() == FabricErrorKind::Resources,
+        _ => false,
+    };
+    !is_own && (error.kind() == ErrorKind::Setup || Pool::<K>::is_gone(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use fpcache::key_space::U64Keys;
+    use fpcache_fabric::FabricError;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// What those are told who have waited since before a look, and wait for another so long.
+    async fn told(lasts: Duration, looked: Result<bool, ClientError>, has: Duration) -> Option<bool> {
+        let (turns, since) = (Turns::new(), Instant::now());
+        turns.take().await.end::<U64Keys>((since, since + lasts), &looked);
+        let found = turns.take().await.found_since(since, Instant::now() + has);
+        found.map(|found| found.is_ok())
+    }
+
+    #[tokio::test]
+    async fn errors_are_told_to_those_who_have_not_much_more_time() {
+        let gone = || Err(ClientError::NoSuchTable { why: String::new() });
+        assert_eq!(told(SECOND, gone(), SECOND).await, Some(false));
+        assert_eq!(told(SECOND, gone(), 5 * SECOND).await, None);
+        assert_eq!(told(SECOND, Ok(true), 5 * SECOND).await, Some(true));
+        // Nobody has looked for a newer map.
+        assert_eq!(told(Duration::ZERO, gone(), Duration::ZERO).await, None);
+    }
+
+    #[tokio::test]
+    async fn what_one_call_lacked_is_not_told_to_others() {
+        let lacking = || FabricError::os("opening a socket", io::Error::from_raw_os_error(24));
+        for error in [
+            ClientError::Fabric(lacking()),
+            ClientError::NodeAway { node: String::new(), source: lacking() },
+            ClientError::Open(OpenError::Fabric(lacking())),
+            ClientError::Fabric(FabricError::DeadlinePassed { waiting_for: "a turn" }),
+        ] {
+            assert_eq!(told(SECOND, Err(error), SECOND).await, None);
+        }
+        let denied = FabricError::UserRefused { user: 1, address: String::new(), remedy: "" };
+        assert_eq!(told(SECOND, Err(denied.into()), SECOND).await, Some(false));
     }
 }

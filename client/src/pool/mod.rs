@@ -54,6 +54,8 @@ use followed::follow;
 use maps::{Answered, Chosen, choose, fetch_all};
 use range::{Connected, DirectHeld, Range, with_core_of};
 pub(crate) use range::{Direct, Ranges};
+#[cfg(feature = "tokio")]
+pub(crate) use tries::is_much_more;
 use tries::{ENOUGH_FOR_A_MAP, Fruitless, Tries};
 
 /// What all handles of a client of a table over several memory nodes share.

@@ -65,7 +65,7 @@ impl<K: BuildKeys> Pool<K> {
         }
         let last = self.fruitless().clone().filter(|last| last.number == seen.number);
         if let Some(last) = last {
-            if last.begun >= failed {
+            if last.begun >= failed && last.is_enough_for(tries.left()) {
                 return Ok(Renewed::Not(last.found));
             }
             // Those who wait for the turn have what is found after this.
@@ -99,7 +99,8 @@ impl<K: BuildKeys> Pool<K> {
                 let same = |map: &RangeMap| map.creation == seen.map.creation && map.state == MapState::Whole;
                 let with_it = found.into_iter().filter(|(_, map)| same(map)).map(|(node, _)| node).collect();
                 let found = NoNewer { with_it, silent };
-                *self.fruitless() = Some(Fruitless { number: seen.number, begun, found: found.clone() });
+                *self.fruitless() =
+                    Some(Fruitless { number: seen.number, begun, had: within, found: found.clone() });
                 return Ok(Renewed::Not(found));
             }
         };

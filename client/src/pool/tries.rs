@@ -47,7 +47,23 @@ pub(super) struct Fruitless {
     /// The number of the map that was in use, and when its memory nodes began to be asked.
     pub(super) number: u64,
     pub(super) begun: Instant,
+    /// How much time there was for that.
+    pub(super) had: Duration,
     pub(super) found: NoNewer,
+}
+
+impl Fruitless {
+    /// Whether a call that has so much time left need not look once more: who was silent may answer
+    /// one that waits much longer.
+    pub(super) fn is_enough_for(&self, left: Duration) -> bool {
+        self.found.silent.is_none() || !is_much_more(left, self.had)
+    }
+}
+
+/// Whether a call with so much time may be answered by a memory node that was silent for one that
+/// had less.
+pub(crate) fn is_much_more(has: Duration, had: Duration) -> bool {
+    has > had.saturating_mul(2)
 }
 
 /// What memory nodes said of a table of which there was no newer map.

@@ -56,9 +56,19 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, look: impl Fn(&[u8]) -> bool)
 
 /// The address of a memory node to which everything takes so long, and back again.
 pub fn slow(url: &str, delay: Duration) -> String {
+    slow_while(url, delay, &Arc::new(AtomicBool::new(true)))
+}
+
+/// The address of a memory node to which everything takes so long, and back again, while it is told
+/// to.
+pub fn slow_while(url: &str, delay: Duration, is_slow: &Arc<AtomicBool>) -> String {
+    let is_slow = Arc::clone(is_slow);
     stand_before(url, move || {
+        let is_slow = Arc::clone(&is_slow);
         move |_, _: &[u8]| {
-            thread::sleep(delay);
+            if is_slow.load(Ordering::SeqCst) {
+                thread::sleep(delay);
+            }
             true
         }
     })
