@@ -36,7 +36,8 @@ impl<K: BuildKeys> Inserting<K> {
             return Err(refusal.into());
         }
         let theirs = client.table()?.record.parameters;
-        if theirs != *asked {
+        // Theirs have been stored and read again, which rounds them.
+        if theirs != asked.as_stored() {
             return Err(ClientError::OtherParameters { theirs: theirs.into(), asked: (*asked).into() });
         }
         let (changes, keys, replies) = (Changes::default(), Vec::new(), Vec::new());

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use crate::common::{Directory, PATIENCE, TestKeys, value_in};
 use fpcache::message::PROTOCOL_VERSION;
 use fpcache_client::{
-    ByteKeys, Changes, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape,
-    RefusalCode, TableClient, TableName, TableParameters, Tables, U64Keys,
+    ByteKeys, Changes, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FingerprintWidth,
+    KeyKind, RecordShape, RefusalCode, TableClient, TableName, TableParameters, Tables, U64Keys,
 };
 use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, connect};
 use fpcache_fabric::{Connection, Deadline, Serving};

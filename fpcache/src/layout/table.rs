@@ -98,7 +98,8 @@ impl TableParameters {
         if self.epsilon > Self::MAX_EPSILON {
             return Err(ParameterError::Epsilon(self.epsilon));
         }
-        if !(self.fill > 0.01 && self.fill <= 1.0) {
+        // What is stored counts, or the memory node would refuse what its client has let pass.
+        if !(self.as_stored().fill > 0.01 && self.fill <= 1.0) {
             return Err(ParameterError::Fill(self.fill));
         }
         self.validate_shape::<K>()?;
@@ -128,6 +129,15 @@ impl TableParameters {
             return Err(ParameterError::Room(room));
         }
         Ok(())
+    }
+
+    /// The same as [`decode`](Self::decode) reads them from what [`encode`](Self::encode) writes:
+    /// the fill in whole millionths, and of fingerprints that are not stored no width of their own.
+    /// To be compared with a table's.
+    #[must_use]
+    pub fn as_stored(self) -> Self {
+        let width = if self.stores_fingerprints { self.width } else { WidthChoice::None.of(0, 0) };
+        Self { width, fill: f64::from(in_millionths(self.fill)) / MILLION, ..self }
     }
 
     /// The same with fingerprints of the width that is chosen for its windows and slots, or without any.
@@ -213,7 +223,7 @@ impl TableParameters {
         put(b, 12, self.shape.value_bytes.unwrap_or(VARIES).to_le_bytes());
         put(b, 16, (self.geometry().slot_bytes as u32).to_le_bytes());
         put(b, 20, self.epsilon.to_le_bytes());
-        put(b, 24, ((self.fill * MILLION).round() as u32).to_le_bytes());
+        put(b, 24, in_millionths(self.fill).to_le_bytes());
         put(b, 28, self.max_slots.to_le_bytes());
         put(b, 30, self.groups.map_or([0; 2], |groups| [groups.stride, groups.reach]));
         put(b, 32, self.shape.room.to_le_bytes());
@@ -269,6 +279,10 @@ impl TableParameters {
     }
 }
 
+fn in_millionths(fill: f64) -> u32 {
+    (fill * MILLION).round() as u32
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -297,6 +311,23 @@ mod tests {
             00400d0102d007000050000000ffffffffffffffffa0860100104a0f0008010000c4090000";
         assert_eq!(hex, golden);
         assert_eq!(TableParameters::decode::<U64Keys>(&bytes), Ok(parameters));
+    }
+
+    #[test]
+    fn parameters_as_they_are_stored_are_those_that_are_read() {
+        let ok = TableParameters::default();
+        let without = TableParameters { stores_fingerprints: false, ..ok };
+        for asked in [
+            ok,
+            TableParameters { fill: 1.0 / 3.0, ..ok },
+            TableParameters { fill: 0.999_999_9, ..ok },
+            without,
+            TableParameters { width: FingerprintWidth::Bits8, ..without },
+        ] {
+            let mut bytes = [0; TableParameters::ENCODED_BYTES];
+            asked.encode::<U64Keys>(&mut bytes);
+            assert_eq!(TableParameters::decode::<U64Keys>(&bytes), Ok(asked.as_stored()));
+        }
     }
 
     #[test]
@@ -338,6 +369,8 @@ mod tests {
             TableParameters { fill: 0.0, ..ok },
             TableParameters { fill: f64::NAN, ..ok },
             TableParameters { fill: 1.01, ..ok },
+            // Stored as 0.01.
+            TableParameters { fill: 0.010_000_4, ..ok },
             TableParameters { max_slots: 0, ..ok },
             shape(Some(8), Some(1 << 20), 8),
             shape(Some(7), Some(8), 15),

@@ -74,6 +74,29 @@ fn an_empty_table_is_of_use<K: TestKeys>() {
     assert!(error.to_string().contains("ascending"), "{error}");
 }
 
+/// They were compared before they were rounded as they are stored, and taken for others.
+#[test]
+fn parameters_that_are_rounded_when_stored_are_those_of_the_table_that_has_them() {
+    let node = Node::start(64 << 20);
+    let of = TableParameters::default();
+    let narrow = FingerprintWidth::Bits8;
+    for (at, parameters) in [
+        TableParameters { fill: 1.0 / 3.0, ..of },
+        TableParameters { width: narrow, stores_fingerprints: false, ..of },
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let table = format!("t{at}");
+        node.tables().create(&name(&table), kind::<U64Keys>(), ANY).unwrap();
+        let client = node.client::<U64Keys>(&table);
+        client.create(parameters).unwrap();
+        client.create(parameters).unwrap();
+        let loaded = crate::common::load(&client, parameters, 0..500, 1).unwrap();
+        assert_eq!((loaded.keys, client.count_from(0).unwrap()), (500, 500));
+    }
+}
+
 #[test]
 fn an_empty_table_of_integers_can_be_read_written_and_loaded_into() {
     an_empty_table_is_of_use::<U64Keys>();
