@@ -24,19 +24,25 @@ impl GotOn {
 }
 
 /// Runs an operation that may take longer than its call's deadline as long as it gets on: each
-/// round trip has all of the time.
+/// round trip has all of the time, but those that read the same again, where it is `stuck_at` one
+/// place, share it.
 pub(super) fn drive_as_it_gets_on<E: Endpoint, O: Operation>(
     endpoint: &mut E,
     operation: &mut O,
+    stuck_at: impl Fn(&O) -> Option<usize>,
     within: Duration,
 ) -> Result<(), ReadError> {
-    loop {
-        endpoint.set_patience(within);
-        if !advance(endpoint, operation)? {
-            return Ok(());
+    let mut before = None;
+    endpoint.set_patience(within);
+    while advance(endpoint, operation)? {
+        let now = stuck_at(operation);
+        if now.is_none() || now != before {
+            endpoint.set_patience(within);
         }
+        before = now;
         endpoint.run(operation.batch())?;
     }
+    Ok(())
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {

@@ -97,7 +97,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             while let Some(to) = next.take() {
                 let bound = to.as_ref().map(Borrow::borrow);
                 let mut scan = ScanBack::new(table.view(), &mut buffers.scan, bound, from, left);
-                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, within);
+                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, ScanBack::stuck_at, within);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 (next, left) = (scan.uncovered(), left - scan.records().len());
                 got_on.note(next.as_ref() != Some(&to));
@@ -120,7 +120,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let counted = self.by_parts(held, within, |buffers, table, got_on| {
             while let Some(next) = from.take() {
                 let mut scan = scan_of_keys(table, &mut buffers.scan, (next.borrow(), end));
-                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, within);
+                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, Scan::stuck_at, within);
                 count += scan.records().len() as u64;
                 from = next_to_count(&scan);
                 got_on.note(from.as_ref() != Some(&next));

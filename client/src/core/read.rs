@@ -146,7 +146,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 if let Some(end) = end {
                     scan = scan.until(end);
                 }
-                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, within);
+                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, Scan::stuck_at, within);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 (from, left) = (scan.uncovered().map(ToOwned::to_owned), left - scan.records().len());
                 got_on.note(from.as_ref() != Some(&next));

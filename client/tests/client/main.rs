@@ -15,6 +15,7 @@ mod bad_input;
 mod byte_tables;
 mod changes;
 mod cut_ways;
+mod damaged;
 mod drop_and_create;
 mod loads;
 mod long_values;

@@ -141,6 +141,12 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         Self { wants_values: false, ..self }
     }
 
+    /// How many records had been found when one was met that is being written, while its slot is
+    /// read again; `None` while the scan gets on.
+    pub fn stuck_at(&self) -> Option<usize> {
+        self.progress.stuck_at()
+    }
+
     /// What the scan has cost so far.
     pub fn cost(&self) -> Cost {
         self.progress.cost

@@ -33,6 +33,12 @@ pub(in crate::read) struct Progress {
 }
 
 impl Progress {
+    /// How many records are whole while what could not be told is read again; `None` while nothing
+    /// is.
+    pub(in crate::read) fn stuck_at(&self) -> Option<usize> {
+        (self.attempts > 0).then_some(self.whole)
+    }
+
     /// Counts another attempt at what could not be told.
     pub(in crate::read) fn try_again(&mut self) -> Result<(), ReadError> {
         self.attempts += 1;
