@@ -201,21 +201,61 @@ impl<K: BuildKeys> Divided<K> {
         }
     }
 
-    /// The records nearest to keys, in the order of these.
+    /// The records nearest to keys, in the order of these: in their own ranges, of which all are
+    /// asked at once, or in the next ones that have any.
     pub(super) async fn all_nearest(
         &self,
         threads: &Threads,
         (side, keys): (Side, Vec<K::Owned>),
         until: Instant,
     ) -> Result<Vec<Option<Record<K>>>, ClientError> {
-        let own = (Kind::Nearest(side), keys.clone());
-        let mut nearest = self.ask_all(threads, own, until, Answer::AllNearest).await?;
-        for (nearest, key) in nearest.iter_mut().zip(keys) {
-            if nearest.is_none() {
-                *nearest = self.nearest(threads, (side, key), until).await?;
+        let mut nearest: Vec<Option<Record<K>>> = keys.iter().map(|_| None).collect();
+        loop {
+            let ways = self.ways();
+            let left: Vec<usize> = (0..keys.len()).filter(|at| nearest[*at].is_none()).collect();
+            let own = left.iter().map(|at| keys[*at].clone()).collect();
+            let own = (Kind::Nearest(side), own);
+            let found = self.ask_all(threads, own, until, Answer::AllNearest).await?;
+            left.iter().zip(found).for_each(|(at, found)| nearest[*at] = found);
+            // With a newer map, other ranges may have been the keys' own.
+            let own_are_asked = self.pool.goes_by(&ways.ranges);
+            if own_are_asked && self.ask_beyond(threads, (&ways, side), (&keys, &mut nearest), until).await? {
+                return Ok(nearest);
             }
         }
-        Ok(nearest)
+    }
+
+    /// Finds the records nearest to those keys that have none in their own ranges. Each range is
+    /// asked once for all that have found nothing before it. `false` if that is to be begun again.
+    async fn ask_beyond(
+        &self,
+        threads: &Threads,
+        (ways, side): (&Ways<K>, Side),
+        (keys, nearest): (&[K::Owned], &mut [Option<Record<K>>]),
+        until: Instant,
+    ) -> Result<bool, ClientError> {
+        let mut own: Vec<Vec<usize>> = ways.ways.iter().map(|_| Vec::new()).collect();
+        for at in (0..keys.len()).filter(|at| nearest[*at].is_none()) {
+            own[ways.ranges.index_of(keys[at].borrow())].push(at);
+        }
+        let mut beyond: Vec<usize> = Vec::new();
+        for step in 0..own.len() {
+            // All records of a range are on the side that is asked for by keys beyond it.
+            let (index, edge) = match side {
+                Side::Floor => (own.len() - 1 - step, K::highest().to_owned()),
+                Side::Ceiling => (step, K::lowest().to_owned()),
+            };
+            if !beyond.is_empty() {
+                let asked = (Kind::Nearest(side), || Keys::One(edge.clone()));
+                match self.ask_range(threads, (ways, index), asked, until, &Answer::Nearest).await? {
+                    Some(None) => {}
+                    Some(found) => beyond.drain(..).for_each(|at| nearest[at].clone_from(&found)),
+                    None => return Ok(false),
+                }
+            }
+            beyond.append(&mut own[index]);
+        }
+        Ok(true)
     }
 
     /// The first part of a scan, which ends with the range of its start at the latest.

@@ -3,9 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "tokio")]
+use fpcache_client::{AsyncClient, AsyncTableClient};
 use fpcache_client::{Changes, Client, ClientError, CreateOptions, Nodes, TableClient, U64Keys};
 use fpcache_fabric::FabricError;
 
+#[cfg(feature = "tokio")]
+use crate::asynchronous::one_thread;
 use crate::common::{PATIENCE, TestKeys, value_in};
 use crate::over_nodes::{Node, config, make, name};
 use crate::proxies::slow;
@@ -16,6 +20,10 @@ fn nearest_records_of_a_group_are_those_of_a_map_whichever_ranges_are_empty<K: T
     let nodes = [Node::tcp(), Node::shm(), Node::tcp(), Node::tcp()];
     make::<K>(&nodes, &[100, 200, 300], Some(8));
     let client = TableClient::<K>::connect_with(&nodes[0].url, config()).unwrap();
+    #[cfg(feature = "tokio")]
+    let runtime = one_thread();
+    #[cfg(feature = "tokio")]
+    let tasks = runtime.block_on(async { AsyncTableClient::of(client.clone()) });
     let keys: Vec<K::Owned> = (0..41).rev().chain([3, 17, 17]).map(|at| K::key(at * 10 + 5)).collect();
     // The ranges that have records, by their bits.
     for filled in 0..16u64 {
@@ -31,9 +39,14 @@ fn nearest_records_of_a_group_are_those_of_a_map_whichever_ranges_are_empty<K: T
         }
         let own = |(key, value): (&K::Owned, &Vec<u8>)| (key.clone(), value.clone());
         let floors = keys.iter().map(|key| map.iter().rev().find(|(own, _)| *own <= key).map(own));
-        assert!(floors.eq(client.multi_floor(&keys).unwrap()), "{filled:04b}");
+        assert!(floors.clone().eq(client.multi_floor(&keys).unwrap()), "{filled:04b}");
         let ceilings = keys.iter().map(|key| map.iter().find(|(own, _)| *own >= key).map(own));
-        assert!(ceilings.eq(client.multi_ceiling(&keys).unwrap()), "{filled:04b}");
+        assert!(ceilings.clone().eq(client.multi_ceiling(&keys).unwrap()), "{filled:04b}");
+        #[cfg(feature = "tokio")]
+        runtime.block_on(async {
+            assert!(floors.eq(tasks.multi_floor(&keys).await.unwrap()), "{filled:04b}");
+            assert!(ceilings.eq(tasks.multi_ceiling(&keys).await.unwrap()), "{filled:04b}");
+        });
     }
     assert_eq!(client.multi_floor(&keys[..0]).unwrap(), []);
 }
@@ -78,4 +91,37 @@ fn a_group_whose_time_is_over_says_so_of_no_memory_node() {
     let is_deadline = matches!(error, ClientError::Fabric(FabricError::DeadlinePassed { .. }));
     assert!(is_deadline && error.is_retryable() && !error.to_string().contains("://"), "{error}");
     assert_eq!(client.multi_ceiling(&[0, 150]).unwrap().len(), 2);
+}
+
+/// They were searched one after the other, each in its own range once more.
+#[cfg(feature = "tokio")]
+#[test]
+fn keys_of_tasks_that_lie_in_an_empty_range_share_the_round_trips_to_the_next_one() {
+    const DELAY: Duration = Duration::from_millis(5);
+    let nodes = [(); 3].map(|()| Node::tcp());
+    let addresses: Vec<String> = nodes.iter().map(|node| slow(&node.url, DELAY)).collect();
+    let all = Nodes::at(&addresses.join(",")).unwrap();
+    all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1_000, 2_000], CreateOptions::default()).unwrap();
+    let client = Client::connect_with(&addresses[0], config().with_deadline(PATIENCE)).unwrap();
+    for key in [10, 2_010] {
+        client.put(key, &[7; 8]).unwrap();
+    }
+    let keys: Vec<u64> = (1_000..1_500).chain([5, 3_000]).collect();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(client);
+        // Connects all ranges.
+        assert_eq!(client.multi_floor(&[20, 1_000, 2_020]).await.unwrap().len(), 3);
+        for (side, nearest) in [("floor", 10), ("ceiling", 2_010)] {
+            let (before, begun) = (client.async_counters().doorbells, Instant::now());
+            let (found, edges) = match side {
+                "floor" => (client.multi_floor(&keys).await.unwrap(), [None, Some(2_010)]),
+                _ => (client.multi_ceiling(&keys).await.unwrap(), [Some(10), None]),
+            };
+            let expected = keys.iter().take(500).map(|_| Some(nearest)).chain(edges);
+            assert!(found.into_iter().map(|found| found.map(|(key, _)| key)).eq(expected), "{side}");
+            assert!(begun.elapsed() < DELAY * 100, "{side}: {:?}", begun.elapsed());
+            let doorbells = client.async_counters().doorbells - before;
+            assert!(doorbells < 20, "{side}: {doorbells}");
+        }
+    });
 }
