@@ -231,6 +231,7 @@ impl Endpoint for TcpEndpoint {
     type InPlace<'a> = NotMapped;
 
     fn run(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
+        self.begin_in_time()?;
         let mut tally = *batch.tally();
         let outcome = self.execute(batch);
         if batch.question.is_some() {
@@ -282,6 +283,7 @@ impl Endpoint for TcpEndpoint {
             return Ok(word);
         }
         if self.by_card.is_some() {
+            self.begin_in_time()?;
             self.meter.record(&Tally { reads: 1, bytes_from: 8, ..Tally::default() });
         }
         self.look(at)

@@ -8,12 +8,14 @@ use crate::tcp::by_card::ByCard;
 use crate::verbs::{Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, RemoteAddr};
 
 impl TcpEndpoint {
+    /// Fails if the time is over: before anything is counted, as nothing is sent then, and the
+    /// socket stays.
+    pub(super) fn begin_in_time(&self) -> Result<(), FabricError> {
+        if self.is_late() { Err(answers_too_late()) } else { Ok(()) }
+    }
+
     /// Runs a batch without counting it.
     pub(super) fn execute(&mut self, batch: &mut Batch) -> Result<(), FabricError> {
-        if self.is_late() {
-            // Nothing is under way for this call: the socket stays.
-            return Err(answers_too_late());
-        }
         if let Some(outcome) = self.execute_by_card(batch) {
             return outcome;
         }
@@ -89,6 +91,7 @@ impl TcpEndpoint {
     /// Looks at a word, without counting it.
     pub(super) fn look(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
         self.session.check_word(at)?;
+        self.begin_in_time()?;
         let mut word = [0];
         self.read_kept(at, &mut word, None, false)?;
         Ok(word[0])

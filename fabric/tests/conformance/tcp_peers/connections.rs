@@ -127,8 +127,16 @@ fn what_begins_too_late_is_not_sent_and_costs_no_socket() {
     let (mut endpoint, mut words) = (connection.endpoint(), [0; 8]);
     endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap();
     endpoint.set_patience(Duration::ZERO);
-    let error = endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap_err();
-    assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+    let before = endpoint.meter().snapshot();
+    let errors = [
+        endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap_err(),
+        endpoint.load_after_reads(RemoteAddr::region(64)).unwrap_err(),
+        endpoint.wait_changed(RemoteAddr::region(64), 0, Deadline::NONE).unwrap_err(),
+    ];
+    for error in errors {
+        assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+    }
+    assert_eq!(endpoint.meter().snapshot(), before, "nothing was sent");
     assert!(endpoint.socket().is_some(), "the socket was left");
     endpoint.set_patience(Duration::from_secs(5));
     endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap();
