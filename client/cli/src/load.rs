@@ -85,6 +85,12 @@ impl<K: Keys> Records<K> for Valued<K> {
 
     fn check(&mut self, shape: &RecordShape) -> anyhow::Result<()> {
         let (value_bytes, mut buffer) = (self.value_bytes as usize, Vec::new());
+        let KeyLengths { every, longest, .. } = K::lengths(&self.set);
+        let have_length = shape.key_bytes.is_none_or(|bytes| every == Some(bytes));
+        if have_length && shape.fits(longest as usize, value_bytes) {
+            // So do the others: that spares decoding every key once more.
+            return Ok(());
+        }
         for i in 0..self.set.len() {
             let key = K::at(&self.set, i, &mut buffer);
             check_room(K::encoded_len(key), value_bytes, shape).map_err(|error| {
