@@ -33,7 +33,11 @@ impl Spin {
     #[inline]
     #[must_use]
     pub fn budget(&self) -> Duration {
-        if self.in_vain < PATIENCE || self.in_vain.is_multiple_of(PROBE) { self.longest } else { BRIEF.min(self.longest) }
+        if self.in_vain < PATIENCE || self.in_vain.is_multiple_of(PROBE) {
+            self.longest
+        } else {
+            BRIEF.min(self.longest)
+        }
     }
 
     /// What was waited for came while spinning.
