@@ -31,6 +31,9 @@ pub struct RebuildOptions {
     /// that crowd later: at 1 uniform keys cost 6.3 copies and fb 10.3; at 0.75, 4.8 and 4.9; at
     /// 0.55, 4.2 and 4.5, but a fifth more segments.
     pub fit: f64,
+    /// Most keys of one coordinate in a segment, as a multiple of ε, of the 2ε + 1 that a window
+    /// holds: at [`Self::fit`] lines have room for other differences, and windows for keys to come.
+    pub equal: f64,
     /// Share of a rebuilt segment's slots that hold keys. At 0.65 uniform keys cost 4.2 copies and
     /// 1.38 slots, at 0.75 they cost 5.9 and 1.19.
     pub fill: f64,
@@ -67,6 +70,24 @@ impl RebuildOptions {
     pub fn cut_epsilon(&self) -> u32 {
         Limits::new(self).cut
     }
+
+    /// The same for fewer segments, whose windows are fuller: first as a load makes them, then with
+    /// as many equal keys as windows hold. `None` if there are no fewer.
+    #[must_use]
+    pub fn fewer_segments(self) -> Option<Self> {
+        let equal = [1.0, Self::MOST_EQUAL].into_iter().find(|equal| self.equal < *equal)?;
+        Some(Self { fit: self.fit.max(1.0), equal, ..self })
+    }
+
+    /// A window then has a slot beside those of equal keys.
+    const MOST_EQUAL: f64 = 2.0;
+
+    /// Most keys of one coordinate in a segment.
+    pub fn most_equal(&self) -> u32 {
+        let epsilon = self.epsilon.min(u32::from(u16::MAX));
+        // Casts saturate and take NaN to 0.
+        (f64::from(epsilon) * self.equal.min(Self::MOST_EQUAL)) as u32
+    }
 }
 
 impl Default for RebuildOptions {
@@ -76,6 +97,7 @@ impl Default for RebuildOptions {
         Self {
             epsilon: 32,
             fit: 0.625,
+            equal: 0.625,
             fill: 0.70,
             settled_fill: 0.85,
             max_slots: 2048,

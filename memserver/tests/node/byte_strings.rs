@@ -122,6 +122,20 @@ fn more_keys_of_one_coordinate_than_a_window_holds_are_told_apart() {
 }
 
 #[test]
+fn a_segment_of_many_groups_of_equal_keys_is_replaced_in_a_short_log() {
+    // A load has them in one segment. A rebuild would give each group one of its own, as many keys
+    // are to be equal in none, and the separators of all these are longer than the change log.
+    let key = |group: u8, rest: [u8; 2]| [&[3 + 6 * group][..], &[b'x'; 3999], &rest].concat();
+    let loaded: Vec<Vec<u8>> =
+        (0..37).flat_map(|group| (0..6).map(move |i| key(group, [b'k', 20 * i]))).collect();
+    let mut table = Checked::new(8 << 20, parameters(4002, 8), KeyEncoders::default(), &loaded);
+    for i in 0..60 {
+        table.insert(&key(17, [b'k' + i % 2, 2 * i + 1]));
+    }
+    table.check();
+}
+
+#[test]
 fn every_key_may_be_a_prefix_of_the_next() {
     for byte in [0, b'a', 255] {
         for order in 0..3 {

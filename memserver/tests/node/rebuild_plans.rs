@@ -114,6 +114,7 @@ proptest! {
         let options = RebuildOptions {
             epsilon: if zero { 0 } else { u32::MAX },
             fit,
+            equal: fit,
             fill,
             settled_fill: -fill,
             max_slots: if zero { 0 } else { u16::MAX },

@@ -175,6 +175,13 @@ impl<K: BuildKeys> Rebuilder<K> {
         };
         loop {
             let new = self.plan_for(segments, old, &options, making);
+            if log_records(old, &new) as u64 > room.record.log_records
+                && let Some(fewer) = options.fewer_segments()
+            {
+                // Many keys that share kibibytes: each segment's separator takes as much of the log.
+                options = fewer;
+                continue;
+            }
             room.room_in_log(superblock, segments, log_records(old, &new))?;
             match self.writer().write_all(superblock, segments, room, &new, old.behind.as_ref()) {
                 Err(TableError::NoRoom { .. }) if shorten(room, segments, &mut options, &new) => {}
@@ -202,7 +209,7 @@ impl<K: BuildKeys> Rebuilder<K> {
             ages.extend(records.iter().map(age_of));
         }
         let keys: Vec<&K::Key> = records.iter().map(|record| K::kept(&record.key, arena)).collect();
-        let divisions = K::divide(&keys, old.lo.borrow(), &segments.encoders, options.cut_epsilon());
+        let divisions = K::divide(&keys, old.lo.borrow(), &segments.encoders, options.most_equal());
         let mut new: Vec<New<K>> = Vec::with_capacity(2);
         let mut divisions = divisions.into_iter().peekable();
         while let Some(division) = divisions.next() {
