@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use fpcache_fabric::Endpoint;
 
-use self::budget::{COUNTS_BYTES, FEW_SEGMENTS, budget_for_models, for_models, group_tables, hot_cache};
-pub(crate) use self::budget::{MODELS_GROW, for_group_tables};
+use self::budget::{COUNTS_BYTES, FEW_SEGMENTS, group_tables, hot_cache};
+pub(crate) use self::budget::{MODELS_GROW, beside_models, budget_for_models, for_group_tables, for_models};
 use crate::cache::{CacheConfig, CacheStats, HotCache};
 use crate::changes::Refresh;
 use crate::fingerprint::FingerprintWidth;

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use crate::cache::{CacheConfig, HotCache, NoCache, Shape};
 use crate::group_tables::GroupTables;
-use crate::key_space::KeySpace;
+use crate::key_space::{ByteKeys, KeySpace, U64Keys};
+use crate::matching::SlotStride;
 use crate::plan::Planner;
+use crate::table::Table;
 use crate::table_view::{OpenError, TableView};
 
 /// Tables of groups have room for those of so many segments at first, each of so many slots.
@@ -113,13 +115,19 @@ pub(crate) const fn for_group_tables(left: u64, all: u64) -> u64 {
     }
 }
 
+/// Bytes that a table of slots of so many bytes takes beside its models, tables of groups and hot cache, whatever its keys are.
+pub(crate) fn beside_models(slot_bytes: usize) -> u64 {
+    let stride = SlotStride::new(slot_bytes / 8).heap_bytes();
+    Table::<U64Keys>::beside_models(stride).max(Table::<ByteKeys>::beside_models(stride))
+}
+
 /// The models' share of a budget: seven eighths of what is left `beside` them.
-pub(super) const fn for_models(budget: u64, beside: u64) -> u64 {
+pub(crate) const fn for_models(budget: u64, beside: u64) -> u64 {
     (budget.saturating_sub(beside) as u128 * 7 / 8) as u64
 }
 
 /// The least budget whose share for models is `bytes`.
-pub(super) const fn budget_for_models(bytes: u64, beside: u64) -> u64 {
+pub(crate) const fn budget_for_models(bytes: u64, beside: u64) -> u64 {
     bytes.saturating_mul(8).div_ceil(7).saturating_add(beside)
 }
 

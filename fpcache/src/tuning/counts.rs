@@ -31,7 +31,7 @@ pub struct Counts {
     pub segments: u64,
     /// Bytes of the tables, 0 if there are none.
     pub table_bytes: u64,
-    /// Bytes of the directory with its models.
+    /// Bytes of the directory with its models, and of what its segments share.
     pub directory_bytes: u64,
 }
 

@@ -88,12 +88,12 @@ pub enum TuneError {
     },
     /// No models have room.
     #[error(
-        "the budget of {budget} bytes is too small for the models, which take {least} with epsilon {epsilon}: give it more, or force no epsilon"
+        "the budget of {budget} bytes is too small to keep all models, for which it takes {least} with epsilon {epsilon}: give it more, or force no epsilon"
     )]
     Budget {
         /// The budget.
         budget: u64,
-        /// What the smallest models take.
+        /// The least one with which the smallest models are all kept.
         least: u64,
         /// And with which ε.
         epsilon: u32,
@@ -220,7 +220,7 @@ pub fn tune<K: BuildKeys>(
     let least = considered.iter().min_by(|a, b| a.candidate.model_bytes.total_cmp(&b.candidate.model_bytes));
     Err(TuneError::Budget {
         budget: lookups.budget.unwrap_or_default(),
-        least: least.map_or(0, |one| one.candidate.model_bytes as u64),
+        least: least.map_or(0, |one| one.candidate.least_budget()),
         epsilon: least.map_or(0, |one| one.parameters.epsilon),
     })
 }

@@ -99,7 +99,8 @@ impl<K: BuildKeys> KeySample<K> {
         let pages = pages(&descriptors) as f64 * factor;
         let counts = counts.times(factor);
         let directory = Models::<K>::resident_bytes_at_most(counts.segments.max(1), pages.ceil() as u64);
-        Ok(Counts { directory_bytes: directory, ..counts })
+        let shared = K::encoders_bytes(encoders) as u64;
+        Ok(Counts { directory_bytes: directory.saturating_add(shared), ..counts })
     }
 }
 

@@ -20,3 +20,4 @@ mod nearest;
 mod real_keys;
 mod refresh;
 mod slot_states;
+mod tuned_budgets;
