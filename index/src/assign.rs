@@ -35,7 +35,7 @@ pub(crate) fn assign_slots(predictions: &[u16], model: &SegmentModel) -> Option<
                 slots[next] = slot - 1;
                 free_before = false;
             } else if second {
-                queue.push(next, slot + model.epsilon);
+                queue.push(next, slot.saturating_add(model.epsilon));
             }
             next += 1;
         }
@@ -43,7 +43,7 @@ pub(crate) fn assign_slots(predictions: &[u16], model: &SegmentModel) -> Option<
             home
         } else {
             if next > home {
-                queue.push(home, slot + model.epsilon);
+                queue.push(home, slot.saturating_add(model.epsilon));
             }
             match queue.pop() {
                 Some(key) => key,
@@ -189,6 +189,13 @@ mod tests {
     fn a_displaced_key_does_not_displace_others() {
         assert_eq!(assign(&[4, 4, 5, 6], 9, 3), Some(vec![4, 3, 5, 6]), "the slot before is free");
         assert_eq!(assign(&[3, 4, 4, 5, 6], 9, 3), Some(vec![3, 4, 7, 5, 6]), "the next free one behind");
+    }
+
+    #[test]
+    fn windows_may_reach_past_the_last_slot_there_can_be() {
+        let [first, second] = [64_000, 65_534];
+        assert_eq!(assign(&[first; 3], u16::MAX, 4096), Some(vec![first, first - 1, first + 1]));
+        assert_eq!(assign(&[second; 3], u16::MAX, 4096).map(|slots| slots.len()), Some(3));
     }
 
     #[test]
