@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fpcache_index::strings::{KeyEncoder, common_prefix};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::KeySpace;
+use super::{FrontCoded, KeySpace};
 
 /// Byte strings in lexicographic order; the encoded form is the string itself.
 ///
@@ -85,6 +85,7 @@ impl KeySpace for ByteKeys {
     type View<'a> = &'a [u8];
     type Kept = (usize, usize);
     type Tail = ByteTail;
+    type Separators = FrontCoded;
     type Encoders = KeyEncoders;
 
     const ID: u32 = 2;

@@ -3,6 +3,7 @@
 mod build;
 mod byte_keys;
 mod kind;
+mod separators;
 mod u64_keys;
 
 use std::borrow::Borrow;
@@ -16,6 +17,7 @@ pub use build::{
 };
 pub use byte_keys::{ByteKeys, ByteTail, KeyEncoders};
 pub use kind::KeyKind;
+pub use separators::{FrontCoded, PageSeparators};
 pub use u64_keys::U64Keys;
 
 /// The kind of keys a table holds: their order, the number a model sees, the bytes that are hashed, and their encoding
@@ -44,6 +46,8 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     type Kept: Copy + Debug + Send + Sync + 'static;
     /// What a segment's descriptor says about coordinates beside the model.
     type Tail: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'static;
+    /// The separators of a page of the directory.
+    type Separators: PageSeparators<Self::Key>;
     /// What the segments of a table share to compute coordinates.
     type Encoders: Clone + Debug + Default + Send + Sync + 'static;
 

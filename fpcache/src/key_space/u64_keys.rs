@@ -12,6 +12,7 @@ impl KeySpace for U64Keys {
     type View<'a> = u64;
     type Kept = u64;
     type Tail = ();
+    type Separators = Box<[u64]>;
     type Encoders = ();
 
     const ID: u32 = 1;

@@ -66,10 +66,9 @@ impl<K: KeySpace> Shard<K> {
     /// Bytes of one shard with room for one full page.
     pub(super) const LEAST_BYTES: usize = Self::FIXED_BYTES + table_bytes(2) + Self::FULL_BYTES;
 
-    /// Bytes of a full page. What separators have on the heap is more than in the page, where they lack what they share;
-    /// so much is enough unless they share more than a hundred bytes.
+    /// Bytes that no page exceeds: byte strings lack what they share with one another, as they do where the page lies.
     const FULL_BYTES: usize = {
-        let separators = if K::FIXED_BYTES.is_some() { 0 } else { 2 * K::PAGE_BYTES };
+        let separators = if K::FIXED_BYTES.is_some() { 0 } else { K::PAGE_BYTES };
         Self::entry_bytes(DirectoryPage::most_descriptors::<K>()) + separators
     };
 

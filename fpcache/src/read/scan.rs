@@ -189,7 +189,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         loop {
             let Some(page) = self.hold(models, number) else { return };
             let range_end = models.first_after(number);
-            let segments = page.range_from(from).map(|(lo, segment)| (lo.clone(), *segment));
+            let segments = page.range_from(from).map(|(lo, segment)| (lo, *segment));
             let enough = self.ask_for_segments(segments, from, range_end, &mut budget);
             if enough || range_end.is_none() {
                 return;

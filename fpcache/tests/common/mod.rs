@@ -107,13 +107,18 @@ impl<K: Firsts> Region<K> {
 
     /// One for values of so many bytes.
     pub fn with_values(counts: &[usize], value_bytes: u32) -> Self {
+        Self::with_firsts(counts, value_bytes, first_key::<K>)
+    }
+
+    /// One whose segments begin with these keys.
+    pub fn with_firsts(counts: &[usize], value_bytes: u32, first: impl Fn(u64) -> K::Owned) -> Self {
         const PAGES: u64 = 8192;
         let bytes = PAGES as usize + counts.len() * (K::PAGE_BYTES + 100) + 2 * K::PAGE_BYTES;
         // Room for the one segment that all of them are.
         let bytes = (bytes + 20 * (value_bytes as usize + 164)).next_multiple_of(4096);
         let memory = Arc::new(SharedMemory::anonymous(bytes).expect("memory"));
         let segment = |i: u64| Descriptor::<K> {
-            lo: first_key::<K>(i),
+            lo: first(i),
             tail: K::tail(i),
             model: SegmentModel { origin: i * 10 + 5, line: Line::from_bits(1), cap: 20, epsilon: 2 },
             address: SegmentAddress::new(0, 4096).expect("a small offset"),
@@ -126,7 +131,7 @@ impl<K: Firsts> Region<K> {
             let (encoded, held) = DirectoryPage::encode(&descriptors, 0);
             assert_eq!(held, *count, "they fit a page");
             memory.write_bytes(page, &encoded).expect("inside");
-            root.push(RootEntry::<K> { lo: first_key::<K>(next), page });
+            root.push(RootEntry::<K> { lo: first(next), page });
             next += *count as u64;
         }
         let root_bytes = encode_root(&root);

@@ -21,8 +21,8 @@ pub(super) struct Place<K: KeySpace> {
 }
 
 impl<K: KeySpace> Place<K> {
-    fn of((lo, segment): (&K::Owned, &Segment<K>)) -> Self {
-        Self { lo: lo.clone(), segment: *segment }
+    fn of((lo, segment): (K::Owned, &Segment<K>)) -> Self {
+        Self { lo, segment: *segment }
     }
 
     /// The slots that `key`, one of its range, can have.
@@ -68,7 +68,7 @@ pub(super) enum Found<K: KeySpace> {
 }
 
 impl<K: KeySpace> Found<K> {
-    fn of(found: Option<(&K::Owned, &Segment<K>)>) -> Self {
+    fn of(found: Option<(K::Owned, &Segment<K>)>) -> Self {
         found.map_or(Self::Nowhere, |found| Self::Here(Place::of(found)))
     }
 }
@@ -158,7 +158,7 @@ impl<K: KeySpace> Pages<K> {
             Models::Paged(models) => {
                 let number = models.page_of(key);
                 let Some(page) = self.page(models, number) else { return Found::InPage(number) };
-                Found::of(page.range_from(key).next())
+                Found::of(page.locate(key))
             }
         }
     }
@@ -172,7 +172,7 @@ impl<K: KeySpace> Pages<K> {
             Models::Paged(models) => {
                 let number = models.page_of(lo);
                 let Some(page) = self.page(models, number) else { return Found::InPage(number) };
-                if let Some(found) = page.range_back_from(lo).nth(1) {
+                if let Some(found) = page.before(lo) {
                     return Found::Here(Place::of(found));
                 }
                 let Some(number) = number.checked_sub(1) else { return Found::Nowhere };
@@ -192,12 +192,12 @@ impl<K: KeySpace> Pages<K> {
             Models::Paged(models) => {
                 let number = models.page_of(lo);
                 let Some(page) = self.page(models, number) else { return Found::InPage(number) };
-                if let Some(found) = page.range_from(lo).nth(1) {
+                if let Some(found) = page.after(lo) {
                     return Found::Here(Place::of(found));
                 }
                 let Some(first) = models.first_after(number) else { return Found::Nowhere };
                 let Some(page) = self.page(models, number + 1) else { return Found::InPage(number + 1) };
-                Found::of(page.range_from(first.borrow()).next())
+                Found::of(page.locate(first.borrow()))
             }
         }
     }
