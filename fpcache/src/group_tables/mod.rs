@@ -46,8 +46,8 @@ pub struct GroupTables {
     log: Log,
     /// Words that were ever appended to the log, those that are being written included.
     head: AtomicU64,
-    /// Held by who adds one, with the words of it.
-    adding: Mutex<Vec<u32>>,
+    /// Held by who adds one.
+    adding: Mutex<()>,
     /// Of tables that are not here one in so many is asked for once the log is full.
     one_in: u32,
     /// Those that were not here since then.
@@ -272,11 +272,16 @@ impl GroupTables {
     /// Keeps a table in the place of the oldest ones: its bytes, as they lie in the region, are checked here. One that is not whole
     /// is kept as none, or it would be READ for every key.
     pub fn keep(&self, segment: &SegmentName, bytes: &[u8]) {
-        let mut packed = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         if self.position(segment).is_some() {
             return;
         }
-        let bits = self.pack(segment, bytes, &mut packed);
+        // Given back when it is kept: what stays counts against a budget.
+        let (bits, packed) = self.pack(segment, bytes);
+        let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.position(segment).is_some() {
+            // Another thread had fetched it, too.
+            return;
+        }
         let len = 1 + packed.len();
         let before = self.head.load(Ordering::Relaxed);
         // A table is whole: what is left at the end of the log stays unused if it is too short.
@@ -295,35 +300,31 @@ impl GroupTables {
             }
         };
         store(at, segment.head() | u32::from(bits));
-        (at + 1..).zip(&*packed).for_each(|(at, word)| store(at, *word));
+        (at + 1..).zip(&packed).for_each(|(at, word)| store(at, *word));
         self.enter(segment.generation, start);
     }
 
     /// Packs what a table says, seeds or pilots and then separators, and gives the bits of these; those of none, and no words, if it is not whole or
     /// would not fit.
-    fn pack(&self, segment: &SegmentName, bytes: &[u8], packed: &mut Vec<u32>) -> u8 {
-        packed.clear();
-        let Some((bits, rest)) = decode_groups(segment.generation, bytes) else { return NONE };
+    fn pack(&self, segment: &SegmentName, bytes: &[u8]) -> (u8, Vec<u32>) {
+        let Some((bits, rest)) = decode_groups(segment.generation, bytes) else { return (NONE, Vec::new()) };
         // What fills a table up to words of the region means nothing.
         let count = usize::from(self.grouping.count(segment.cap));
         let distance = |of: &[u8]| i16::from_le_bytes([of[0], of[1]]);
         let (separators, names) = rest.split_at_checked(2 * count).unwrap_or_default();
         let distances: Vec<i16> = separators.chunks_exact(2).map(distance).collect();
         let names = names.get(..count * usize::from(self.grouping.names)).unwrap_or_default();
-        packed.extend(
-            names
-                .chunks(4)
-                .map(|some| (0..).zip(some).fold(0, |word, (at, name)| word | u32::from(*name) << (8 * at))),
-        );
+        let word =
+            |some: &[u8]| (0..).zip(some).fold(0, |word, (at, name)| word | u32::from(*name) << (8 * at));
+        let mut packed: Vec<u32> = names.chunks(4).map(word).collect();
         let is_whole =
             distances.len() == count && packed.len() == self.name_words(self.grouping.count(segment.cap));
-        let is_packed = is_whole && pack(bits, self.grouping.block(), &distances, packed);
+        let is_packed = is_whole && pack(bits, self.grouping.block(), &distances, &mut packed);
         // One that does not fit counts as none, so that nobody asks for it again and again.
         if is_packed && packed.len() < self.log.len() {
-            return bits;
+            return (bits, packed);
         }
-        packed.clear();
-        NONE
+        (NONE, Vec::new())
     }
 
     /// Where the table of a segment begins, and its first word.
