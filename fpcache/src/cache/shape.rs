@@ -20,7 +20,7 @@ pub struct Shape {
     pub variant: Variant,
     /// What decides which entries stay.
     pub policy: Policy,
-    /// Largest distance between a key's slot and its prediction, in slots; above 4096, farther ones are not cached.
+    /// Largest distance between a key's slot and its prediction, in slots; above 16,383, farther ones are not cached.
     pub epsilon: u32,
     /// Segments of the table: as many counters [`Policy::Heat`] keeps, if a 64th of the bytes has room for them.
     pub segments: u64,

@@ -44,7 +44,7 @@ impl<K: KeySpace> PagedModels<K> {
         self.root.pages() as u32
     }
 
-    /// Offset in the region of a page's 4096 bytes.
+    /// Offset in the region of a page's [`KeySpace::PAGE_BYTES`].
     #[inline]
     pub fn address(&self, page: u32) -> u64 {
         self.root.address(page)

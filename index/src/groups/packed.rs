@@ -78,7 +78,7 @@ pub fn pack(bits: u8, stride: u16, distances: &[i16], out: &mut Vec<u32>) -> boo
     let begin = out.len();
     let mut set = |at: usize, value: u64| {
         let (word, shift) = (begin + at / 32, at % 32);
-        // What is set has 20 bits at most.
+        // What is set has 26 bits at most.
         out.resize(out.len().max(word + 1 + usize::from((value << shift) >> 32 != 0)), 0);
         out[word] |= (value << shift) as u32;
         if (value << shift) >> 32 != 0 {

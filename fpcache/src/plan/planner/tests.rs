@@ -11,7 +11,7 @@ const COSTS: FabricCosts = FabricCosts {
     overlap: 8.0,
     probe: 15.0,
     table: 60.0,
-    node_lookup: 400.0,
+    node_lookup: FabricCosts::TCP.node_lookup,
 };
 
 fn geometry(slot_bytes: usize, width: FingerprintWidth) -> SegmentGeometry {
@@ -79,7 +79,7 @@ fn auto_picks_the_cheapest_sum_for_every_window_and_group() {
         overlap: 4.0,
         probe: 15.0,
         table: 60.0,
-        node_lookup: 400.0,
+        node_lookup: FabricCosts::TCP.node_lookup,
     };
     for costs in [COSTS, fast] {
         for (slot, width, at_home) in [
