@@ -50,7 +50,10 @@ mod segmenter;
 pub mod strings;
 mod window;
 
-pub use directory::{Directory, DirectoryError, DirectoryKey, Located, PageRef, RangeBackIter, RangeIter};
+pub use directory::{
+    Builder as DirectoryBuilder, Directory, DirectoryError, DirectoryKey, Located, PageRef, RangeBackIter,
+    RangeIter,
+};
 pub use line::Line;
 pub use model::SegmentModel;
 pub use place::PlacedSegment;

@@ -1,7 +1,7 @@
 //! What is READ of a table to open it: superblock, directory, encoders.
 
 use fpcache_fabric::{Batch, Endpoint, FabricError, REGION, RemoteAddr};
-use fpcache_index::Directory;
+use fpcache_index::{Directory, DirectoryBuilder};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::OpenError;
@@ -135,8 +135,8 @@ fn read_pages<K: KeySpace, E: Endpoint>(
     record: &TableRecord,
     root: &Root<K>,
 ) -> Result<Directory<K::Key, Segment<K>>, OpenError> {
-    // The root has pages for as many, and whoever asked has room for them.
-    let (mut entries, mut descriptors) = (Vec::with_capacity(record.segments as usize), Vec::new());
+    // Of a page after the other: separators that share kibibytes take a hundred times as much whole.
+    let (mut directory, mut descriptors) = (DirectoryBuilder::new(), Vec::new());
     let damaged = |why: String| Corrupt::new("directory", record.root, why);
     let mut pages = root.numbers();
     loop {
@@ -154,15 +154,18 @@ fn read_pages<K: KeySpace, E: Endpoint>(
         endpoint.run(batch)?;
         for (page, landing) in landings {
             root.decode(page, batch.bytes(landing), &mut descriptors)?;
-            entries.extend(descriptors.iter().map(|d| (d.lo.clone(), Segment::from(d))));
+            for descriptor in descriptors.drain(..) {
+                let segment = Segment::from(&descriptor);
+                directory.push(descriptor.lo, segment).map_err(|e| damaged(e.to_string()))?;
+            }
         }
-        if entries.len() as u64 > record.segments {
+        if directory.len() as u64 > record.segments {
             break;
         }
     }
-    if entries.len() as u64 != record.segments {
-        let why = format!("it holds {} segments or more, not {}", entries.len(), record.segments);
+    if directory.len() as u64 != record.segments {
+        let why = format!("it holds {} segments or more, not {}", directory.len(), record.segments);
         return Err(damaged(why).into());
     }
-    Ok(Directory::from_sorted(entries).map_err(|e| damaged(e.to_string()))?)
+    Ok(directory.finish())
 }

@@ -74,7 +74,7 @@ impl<K: KeySpace> TableView<K> {
 
     /// Fetches a table, and of its models what fits `bytes`: all of them as [`open`](Self::open) does, or the directory's
     /// top level, in two round trips, and pages when they are needed. Which of them is decided before pages are fetched,
-    /// from the number of segments; while the whole directory is being built it takes twice its size.
+    /// from the number of segments; the whole directory is put together page by page, without all of its separators at hand.
     ///
     /// A directory that is read in pages is that of the memory node's last checkpoint, and has its sequence.
     ///

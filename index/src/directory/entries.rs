@@ -6,7 +6,7 @@ use super::node::{Node, counted_bytes};
 use std::alloc::Layout;
 
 /// Entries of a leaf of a new directory. The room to grow before it splits takes no memory.
-const NEW_LEAF: usize = LEAF - LEAF / 8;
+pub(super) const NEW_LEAF: usize = LEAF - LEAF / 8;
 
 /// Leaves of a new directory.
 pub(super) fn cut_new<K: DirectoryKey + ?Sized, T: Clone>(entries: Vec<(K::Owned, T)>) -> Vec<LeafOf<K, T>> {

@@ -1,5 +1,6 @@
 //! The paged directory: from a key to the segment whose range holds it.
 
+mod builder;
 mod bytes;
 mod entries;
 mod group;
@@ -13,6 +14,7 @@ mod positions;
 mod separators;
 mod top;
 
+pub use builder::Builder;
 use entries::separator;
 use iter::Place;
 pub use iter::{RangeBackIter, RangeIter};

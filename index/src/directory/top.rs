@@ -100,7 +100,13 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     where
         T: Clone,
     {
-        let leaves = entries::cut_new::<K, T>(entries);
+        Self::from_leaves(entries::cut_new::<K, T>(entries))
+    }
+
+    pub(super) fn from_leaves(leaves: Vec<LeafOf<K, T>>) -> Self
+    where
+        T: Clone,
+    {
         Self::new(chunks(leaves, PAGE).map(|leaves| Arc::new(Group::new(leaves))).collect())
     }
 
