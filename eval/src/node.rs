@@ -31,6 +31,9 @@ pub struct Node {
     child: Child,
     /// Where it listens, in the order that was asked for.
     urls: Vec<String>,
+    /// Bytes its region can have, and the pages of that.
+    capacity: u64,
+    pages: MemoryPages,
     /// Where its data lie, if it keeps them: removed after its end.
     _folder: Option<TemporaryFolder>,
 }
@@ -88,7 +91,7 @@ impl Node {
             .stdout(Stdio::piped())
             .spawn()
             .context("starting the memory node as a second process")?;
-        let mut node = Self { child, urls, _folder: folder };
+        let mut node = Self { child, urls, capacity, pages, _folder: folder };
         let mut line = String::new();
         if let Some(output) = node.child.stdout.take() {
             BufReader::new(output).read_line(&mut line).context("waiting for the memory node")?;
@@ -119,6 +122,39 @@ impl Node {
     /// Its process.
     pub fn process_id(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Waits until no more of its region's pages are merged: it does that in the background, and
+    /// lookups are slower before. A second and a half at least, for regions where it matters.
+    pub fn wait_for_pages(&self) {
+        /// Regions that are smaller take less than that, and it hardly shows.
+        const LEAST: u64 = 64 << 20;
+        const STEADY: Duration = Duration::from_millis(1500);
+        const LONGEST: Duration = Duration::from_secs(60);
+        if self.pages == MemoryPages::Ordinary || self.capacity < LEAST {
+            return;
+        }
+        let (begun, mut grown, mut huge) = (Instant::now(), Instant::now(), self.huge_bytes());
+        while grown.elapsed() < STEADY && begun.elapsed() < LONGEST {
+            thread::sleep(Duration::from_millis(100));
+            let now = self.huge_bytes();
+            if now > huge {
+                (grown, huge) = (Instant::now(), now);
+            }
+        }
+    }
+
+    /// Bytes of shared memory that its process has mapped in huge pages, as far as the operating
+    /// system tells.
+    fn huge_bytes(&self) -> u64 {
+        let maps = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", self.child.id()));
+        let maps = maps.unwrap_or_default();
+        let of_huge = maps.lines().filter_map(|line| {
+            let (name, value) = line.split_once(':')?;
+            let kib = value.trim().strip_suffix(" kB")?.parse::<u64>().ok()?;
+            matches!(name, "ShmemPmdMapped" | "FilePmdMapped").then_some(kib << 10)
+        });
+        of_huge.sum()
     }
 
     /// Adds to an error that the memory node has ended, if so.

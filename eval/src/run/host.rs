@@ -100,9 +100,18 @@ impl<K: DataKeys> Host<K> {
             Place::Node(_) | Place::Nodes(_) if self.load.is_some() => {}
             Place::Node(_) | Place::Nodes(_) | Place::Local(_) => {
                 self.load = Some(fpcache::load(&client, dataset, self.values, self.parameters, bar)?);
+                bar.during("waiting for merged pages", 1, || self.wait_for_pages());
             }
         }
         FpCache::open(client, SystemName::Fpcache.as_str(), &config, self.load)
+    }
+
+    fn wait_for_pages(&self) {
+        match &self.place {
+            Place::Node(node) => node.wait_for_pages(),
+            Place::Nodes(nodes) => nodes.0.iter().for_each(Node::wait_for_pages),
+            Place::Url(_) | Place::Local(_) => {}
+        }
     }
 
     /// Adds to an error that the memory node has ended, if so.
