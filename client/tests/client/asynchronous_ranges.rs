@@ -1,6 +1,6 @@
 //! Tasks' reads of ranges that must be looked for on a thread, and those of other ranges meanwhile.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,9 @@ use tokio::task::{JoinHandle, JoinSet};
 use crate::asynchronous::{one_thread, poll_and_drop};
 use crate::asynchronous_over_nodes::{SILENT_PATIENCE, WithSilent};
 use crate::common::{PATIENCE, TestKeys};
+use crate::over_nodes::one_slow::OneSlow;
 use crate::over_nodes::{Node, config, make, name, urls};
-use crate::proxies::{Towards, slow, slow_while, stand_before};
+use crate::proxies::{Towards, slow, stand_before};
 
 /// A client of tasks that has connected no range yet, with one memory node that has fallen silent.
 fn not_connected(nodes: &[Node; 2]) -> AsyncClient {
@@ -213,23 +214,14 @@ fn reads_that_are_given_up_before_there_is_a_thread_for_them_are_not_made() {
 /// They were told what one with little time had found: that the other memory node was silent.
 #[test]
 fn tasks_that_can_wait_are_not_told_of_a_memory_node_that_was_silent_for_hurried_ones() {
-    let nodes = [Node::tcp(), Node::tcp()];
-    let is_slow = Arc::new(AtomicBool::new(false));
-    let address = slow_while(&nodes[1].url, Duration::from_millis(200), &is_slow);
-    let both = format!("{},{address}", nodes[0].url);
-    let all = Nodes::at(&both).unwrap();
-    let make =
-        || all.create::<U64Keys>(&name(), U64Keys::parameters(), &[100], CreateOptions::default()).unwrap();
-    make();
+    let nodes = OneSlow::new();
     let config = config().with_deadline(PATIENCE);
-    let client = Client::connect_with(&both, config).unwrap();
+    let client = Client::connect_with(&nodes.urls, config).unwrap();
     let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
     runtime.block_on(async {
         let client = AsyncClient::of(client);
         assert_eq!(client.multi_get(&[0, 100]).await.unwrap(), [None, None]);
-        all.drop_table(&name()).unwrap();
-        make();
-        is_slow.store(true, Ordering::SeqCst);
+        nodes.make_anew();
         let (asked, first) = take_a_thread();
         let hurried = client.with_deadline(Duration::from_millis(100));
         let hurried = tokio::spawn(async move { hurried.get(0).await });

@@ -2,6 +2,7 @@
 //! range ends.
 
 mod failures;
+pub mod one_slow;
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -2,10 +2,7 @@
 
 use super::*;
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-
-use crate::proxies::slow_while;
+use super::one_slow::OneSlow;
 use fpcache::map::{MapState, RangeMap};
 use fpcache::message::{RangeRequest, decode_reply};
 use fpcache_fabric::tcp::{ConnectOptions, connect};
@@ -314,19 +311,10 @@ fn no_client_goes_on_with_another_table_while_one_of_its_own_tables_memory_nodes
 /// They were told what one with little time had found: that the other memory node was silent.
 #[test]
 fn calls_that_can_wait_are_not_told_of_a_memory_node_that_was_silent_for_hurried_ones() {
-    let nodes = [Node::tcp(), Node::tcp()];
-    let is_slow = Arc::new(AtomicBool::new(false));
-    let address = slow_while(&nodes[1].url, Duration::from_millis(200), &is_slow);
-    let both = format!("{},{address}", nodes[0].url);
-    let all = Nodes::at(&both).unwrap();
-    let make =
-        || all.create::<U64Keys>(&name(), U64Keys::parameters(), &[100], CreateOptions::default()).unwrap();
-    make();
-    let client = Client::connect_with(&both, config().with_deadline(PATIENCE)).unwrap();
+    let nodes = OneSlow::new();
+    let client = Client::connect_with(&nodes.urls, config().with_deadline(PATIENCE)).unwrap();
     assert_eq!(client.multi_get(&[0, 100]).unwrap(), [None, None]);
-    all.drop_table(&name()).unwrap();
-    make();
-    is_slow.store(true, Ordering::SeqCst);
+    nodes.make_anew();
     let hurried = client.with_deadline(Duration::from_millis(120));
     thread::scope(|scope| {
         let look = || (0..2).for_each(|_| _ = hurried.get(0).unwrap_err());
