@@ -5,7 +5,7 @@ use fpcache_datasets::count::human_bytes;
 use fpcache_fabric::memory::merge_own_memory;
 
 /// The pages of memory, the same for all systems of an experiment: a random read of much memory
-/// takes about half as long again in ordinary ones.
+/// takes about a third as long again in ordinary ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum MemoryPages {
     /// 2 MiB, for the memory node's regions, which it merges by itself, and for maps and buffers of
