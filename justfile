@@ -77,14 +77,14 @@ deny:
 
 # CI: the crates as they would be published.
 package:
-    cargo package --workspace --exclude fpcache-eval --exclude fpcache-workbench --no-verify --allow-dirty --locked
+    cargo package --workspace --exclude fpcache-eval --exclude fpcache-rf-rpc --exclude fpcache-workbench --no-verify --allow-dirty --locked
 
 # RDMA under Soft-RoCE in a QEMU guest: the conformance suite, and processes. fabric/README.md has the packages it needs.
 rdma:
     fabric/rdma/guest.sh check
     CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUNNER={{justfile_directory()}}/fabric/rdma/guest.sh \
-        cargo test -p fpcache-fabric --features rdma --lib --test conformance --locked -- --include-ignored rdma \
-        --test-threads 1
+        cargo test -p fpcache-fabric -p fpcache-rf-rpc --features fpcache-fabric/rdma,fpcache-rf-rpc/rdma --lib \
+        --test conformance --test calls --locked -- --include-ignored rdma --test-threads 1
     cargo build --locked -p fpcache-eval -p fpcache-memserver -p fpcache-cli \
         --features fpcache-eval/rdma,fpcache-memserver/rdma,fpcache-cli/rdma
     fabric/rdma/guest.sh run fabric/rdma/processes.sh target/debug

@@ -17,7 +17,6 @@
 //! | [`ring`] | the bytes of the request ring |
 //! | [`local`], [`shm`], [`tcp`] | the backends: in this process, across processes on one machine, across machines |
 //! | [`rdma`] | reading by network cards, beside [`tcp`] |
-//! | [`rf_rpc`] | calls whose results are fetched by READs |
 //! | [`meter`] | round trips, requests and bytes |
 //! | `sim` (feature) | a world of simulated nodes, deterministic from one seed, with faults |
 //!
@@ -68,7 +67,6 @@ mod random;
 pub mod rdma;
 pub mod region;
 mod region_reader;
-pub mod rf_rpc;
 pub mod ring;
 mod room_queue;
 mod rpc;

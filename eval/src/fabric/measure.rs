@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use fpcache_fabric::rf_rpc::{Client, ClientOptions, Mode, Results};
 use fpcache_fabric::{
     AreaId, Batch, Clock, Connection, Deadline, Endpoint, Landing, MeterSnapshot, REGION, RemoteAddr,
 };
+use fpcache_rf_rpc::{Client, ClientOptions, Mode, Results};
 use hdrhistogram::Histogram;
 
 use super::options::{Task, Verb};

@@ -4,9 +4,6 @@
 mod local;
 #[cfg(feature = "rdma")]
 mod rdma;
-#[cfg(feature = "rdma")]
-mod rdma_calls;
-mod rf_rpc;
 mod shm;
 mod sim;
 mod suite;

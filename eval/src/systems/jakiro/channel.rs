@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fpcache_fabric::rf_rpc::{Client, ClientOptions, Mode, Results, Sent};
 use fpcache_fabric::{Connection, Deadline, SystemClock, shm, tcp};
+use fpcache_rf_rpc::{Client, ClientOptions, Mode, Results, Sent};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 

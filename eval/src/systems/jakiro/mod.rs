@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use fpcache_client::Found;
 use fpcache_datasets::{KeySet, Progress};
-use fpcache_fabric::rf_rpc::{Mode, Results};
+use fpcache_rf_rpc::{Mode, Results};
 
 use super::server::{Server, cpu_time, free_port};
 use super::{Facts, Reader, System, SystemName};

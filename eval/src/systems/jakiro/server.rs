@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::Args;
-use fpcache_fabric::rf_rpc::{RfService, ServerOptions, Shape};
 use fpcache_fabric::{
     AreaId, ClientId, Export, HugePages, OneRegion, RegionName, Serving, SharedMemory, SystemClock,
     random_bits, shm, tcp,
 };
+use fpcache_rf_rpc::{RfService, ServerOptions, Shape};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::store::Partition;

@@ -1,8 +1,9 @@
 //! Batches as they lie in memory: requests that are read, results that are sealed.
 
+use fpcache_fabric::NodeMemory;
+
 use super::slot::LongResult;
-use crate::node_memory::NodeMemory;
-use crate::rf_rpc::layout::{ENTRY_MAX, HEAD, Head, Shape, push_entry, push_long};
+use crate::layout::{ENTRY_MAX, HEAD, Head, Shape, push_entry, push_long};
 
 /// A request batch as it lies there, if it is whole. `first` is its first word.
 pub(super) fn read_request<M: NodeMemory>(

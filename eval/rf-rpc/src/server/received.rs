@@ -1,8 +1,9 @@
 //! Requests as a server hands them over.
 
-use crate::rf_rpc::layout::{Entry, take_entry};
-use crate::rf_rpc::mode::Mode;
-use crate::service::ClientId;
+use fpcache_fabric::ClientId;
+
+use crate::layout::{Entry, take_entry};
+use crate::mode::Mode;
 
 /// Names a request batch that was received, for its results.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

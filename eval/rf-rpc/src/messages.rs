@@ -1,6 +1,6 @@
 //! What goes by the backend's own requests and replies.
 
-use super::layout::{Shape, VERSION};
+use crate::layout::{Shape, VERSION};
 
 pub(super) const OPEN: u8 = 1;
 pub(super) const CALL: u8 = 2;
@@ -97,7 +97,7 @@ impl Place {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; 32] = bytes.try_into().ok()?;
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let word = |at: usize| super::layout::u64_at(bytes, at);
+        let word = |at: usize| crate::layout::u64_at(bytes, at);
         let capacity = u32::try_from(word(8)?).ok()?;
         let shape = Shape { slots: half(2), parts: half(4), capacity };
         let is_possible = shape.is_possible() && half(6) == 0;

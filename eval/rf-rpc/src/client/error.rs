@@ -1,6 +1,6 @@
 //! Why calls fail.
 
-use crate::error::FabricError;
+use fpcache_fabric::FabricError;
 
 /// Why a call did not come to a result.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ pub enum RfError {
     /// The other side does not speak this version of RF-RPC, or does not speak it at all.
     #[error(
         "the memory node does not serve RF-RPC version {}; install the same version on both sides",
-        crate::rf_rpc::VERSION
+        crate::VERSION
     )]
     NotServed,
     /// The server's buffers are not where it says that they are, or cannot be written.

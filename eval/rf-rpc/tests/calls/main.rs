@@ -1,9 +1,12 @@
 //! Calls whose results are fetched: what they cost, when they switch, and that each is executed once at most, whatever happens.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod batches;
 mod mapped;
 mod modes;
 mod once;
+#[cfg(feature = "rdma")]
+mod rdma;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,10 +14,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fpcache_fabric::local::{Hub, LocalOptions};
-use fpcache_fabric::rf_rpc::{
-    Client, ClientOptions, Counts, Mode, Procedures, Received, Results, RfError, RfService, Server,
-    ServerOptions, Shape,
-};
 use fpcache_fabric::sim::{
     Faults, MemoryOptions, NodeId, NodeOptions, NodeStart, Process, SimClock, SimConnection, SimMemory,
     SimOptions, Verdict, World, explore,
@@ -23,13 +22,17 @@ use fpcache_fabric::{
     Access, AreaId, ClientId, Clock, Connection, Deadline, FabricError, Handled, REGION, Service, Serving,
     SharedMemory, SystemClock, Work,
 };
+use fpcache_rf_rpc::{
+    Client, ClientOptions, Counts, Mode, Procedures, Received, Results, RfError, RfService, Server,
+    ServerOptions, Shape,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
-pub const ECHO: u16 = 1;
-pub const MANY: u16 = 2;
+const ECHO: u16 = 1;
+const MANY: u16 = 2;
 
 /// Lengths of results, by batch of requests: of one READ, of two, of several batches, too long for any, none.
-pub const BATCHES: [&[u32]; 7] =
+const BATCHES: [&[u32]; 7] =
     [&[8], &[0], &[400], &[8192, 1, 8192, 4000, 9000, 0, 8193], &[4000; 12], &[100_000, 5, 50_000], &[]];
 
 /// How often the simulated server looks at its buffers.
@@ -92,7 +95,7 @@ impl Simulated {
     }
 }
 
-pub fn answer(rpc: u16, request: &[u8]) -> Vec<u8> {
+fn answer(rpc: u16, request: &[u8]) -> Vec<u8> {
     if rpc == MANY {
         let bytes = u32::from_le_bytes(*request.last_chunk().unwrap());
         return (0..bytes).map(|at| (at % 251) as u8).collect();

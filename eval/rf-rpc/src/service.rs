@@ -3,11 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::server::{Server, ServerOptions};
-use crate::clock::Clock;
-use crate::error::FabricError;
-use crate::node_memory::NodeMemory;
-use crate::service::{ClientId, Handled, Service, Work};
+use fpcache_fabric::{ClientId, Clock, FabricError, Handled, NodeMemory, Service, Work};
+
+use crate::server::{Server, ServerOptions};
 
 /// How long the service looks at its buffers without a break after a request has come.
 const AWAKE: Duration = Duration::from_millis(1);

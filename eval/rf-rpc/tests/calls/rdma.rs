@@ -1,16 +1,16 @@
-//! Calls of RF-RPC by network cards. `rdma/guest.sh` gives a machine a card.
+//! Calls of RF-RPC by network cards. `fabric/rdma/guest.sh` gives a machine a card.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use fpcache_fabric::rf_rpc::{Client, ClientOptions, Mode, Results, RfService, ServerOptions, Shape};
 use fpcache_fabric::tcp::{ConnectOptions, ListenOptions, Listener, TcpConnection, connect};
 use fpcache_fabric::{
     AreaId, ClientId, Deadline, Export, HugePages, OneRegion, RegionName, Serving, SharedMemory, SystemClock,
 };
+use fpcache_rf_rpc::{Client, ClientOptions, Mode, Results, RfService, ServerOptions, Shape};
 
-use crate::rf_rpc::{BATCHES, ECHO, MANY, answer};
+use super::{BATCHES, ECHO, MANY, answer};
 
 const SLOW: u16 = 3;
 const SHAPE: Shape = Shape { slots: 4, parts: 2, capacity: 10_240 };

@@ -8,17 +8,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fpcache_fabric::{AccessError, AreaId, ClientId, Clock, FabricError, Handled, MemoryError, NodeMemory};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::layout::{DAMAGED, ENTRY_MAX, Head, SERVED, Shape, TOO_LONG, first_sequence, is_newer};
-use super::messages::{FETCH, FORGOTTEN, FULL, HERE, Message, NO_SUCH_BATCH, Place, UNKNOWN};
-use super::mode::Mode;
-use crate::clock::Clock;
-use crate::error::FabricError;
-use crate::memory::{AccessError, MemoryError};
-use crate::node_memory::NodeMemory;
-use crate::service::{ClientId, Handled};
-use crate::verbs::AreaId;
+use crate::layout::{DAMAGED, ENTRY_MAX, Head, SERVED, Shape, TOO_LONG, first_sequence, is_newer};
+use crate::messages::{FETCH, FORGOTTEN, FULL, HERE, Message, NO_SUCH_BATCH, Place, UNKNOWN};
+use crate::mode::Mode;
 use batches::{Sealed, read_request};
 pub use received::{CallId, Received};
 use slot::{Slot, kept};
@@ -70,7 +65,7 @@ struct Channel {
     slots: Vec<Slot>,
 }
 
-/// The server's side of RF-RPC, for whoever serves: its [`Service`](crate::Service) hands over the messages of clients
+/// The server's side of RF-RPC, for whoever serves: its [`Service`](fpcache_fabric::Service) hands over the messages of clients
 /// ([`handle`](Self::handle)) and their ends, [receives](Self::recv) what they ask for, and [sends](Self::send) results.
 ///
 /// A server is one thread's. Several, over different stretches of memory, serve several threads.
@@ -125,7 +120,7 @@ impl<M: NodeMemory> Server<M> {
         self.called.retain(|received| received.client != client);
     }
 
-    /// A reply to a message that was to be answered later, for [`Service::next_reply`](crate::Service::next_reply).
+    /// A reply to a message that was to be answered later, for [`Service::next_reply`](fpcache_fabric::Service::next_reply).
     pub fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
         let (client, bytes) = self.replies.pop_front()?;
         reply.extend_from_slice(&bytes);

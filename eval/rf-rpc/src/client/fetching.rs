@@ -2,16 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use fpcache_fabric::{Connection, Deadline, Endpoint, FabricError, RemoteAddr};
+
 use super::{Client, Results, RfError, Way};
-use crate::clock::Deadline;
-use crate::connection::Connection;
-use crate::endpoint::Endpoint;
-use crate::error::FabricError;
-use crate::rf_rpc::layout::{DAMAGED, Entry, HEAD, Head, SERVED, TOO_LONG, take_entry, u64_at};
-use crate::rf_rpc::messages::{FETCH, FORGOTTEN, HERE, Message, NO_SUCH_BATCH, UNKNOWN};
-use crate::rf_rpc::mode::Mode;
-use crate::rf_rpc::server::TIME_UNIT;
-use crate::verbs::RemoteAddr;
+use crate::layout::{DAMAGED, Entry, HEAD, Head, SERVED, TOO_LONG, take_entry, u64_at};
+use crate::messages::{FETCH, FORGOTTEN, HERE, Message, NO_SUCH_BATCH, UNKNOWN};
+use crate::mode::Mode;
+use crate::server::TIME_UNIT;
 
 /// The longest rest between two fetches of a call that has had more than R of them.
 const LONGEST_REST: Duration = Duration::from_micros(64);

@@ -3,7 +3,7 @@
 //! After Su et al., "RFP: When RPC is Faster than Server-Bypass with RDMA" (EuroSys 2017) and its journal version, "RF-RPC:
 //! Remote Fetching RPC Paradigm for RDMA-Enabled Network" (TPDS 2018). A client WRITEs a *request batch* into buffers of its own at the
 //! server; the server's processor executes it and leaves the *result batch* in its own memory, where the client fetches it by READs. So
-//! the server's card has only in-bound operations to do. It is generic over [`Endpoint`](crate::Endpoint): shared memory, the simulated
+//! the server's card has only in-bound operations to do. It is generic over [`Endpoint`](fpcache_fabric::Endpoint): shared memory, the simulated
 //! fabric, sockets and verbs serve alike, wherever the memory node offers an area that clients may write ([`Server::new`]).
 //!
 //! | Table 2 of the paper | here |
@@ -44,7 +44,7 @@
 //! A result is believed under the same conditions, with its own head. So nothing needs to be cleared between batches,
 //! which the paper does, and a late WRITE of a client that has gone is nobody's: the key is another.
 //!
-//! *Messages.* What goes by server reply uses the backend's own requests ([`Connection::post`](crate::Connection::post)), whose replies the
+//! *Messages.* What goes by server reply uses the backend's own requests ([`Connection::post`](fpcache_fabric::Connection::post)), whose replies the
 //! memory node pushes: 4 bytes "RF", version, kind, and by kind
 //!
 //! ```text
@@ -64,6 +64,7 @@
 //! *Trust.* The server believes nothing: lengths are checked before anything is copied, everything is copied into private memory before its
 //! checksum is looked at. The channels of a memory node lie in one area, so clients are trusted not to write into each other's; one that
 //! does can break the other's calls and nothing else, except by guessing its key.
+#![forbid(unsafe_code)]
 
 mod client;
 mod layout;

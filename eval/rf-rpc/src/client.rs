@@ -8,18 +8,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::layout::{
+use fpcache_fabric::{
+    AreaId, Batch, Clock, Connection, Deadline, Endpoint, FabricError, MeterSnapshot, Posted, Spin,
+};
+
+use crate::layout::{
     ENTRY_MAX, HEAD, Head, Shape, encode_request, first_sequence, next_sequence, push_entry,
 };
-use super::messages::{FULL, HERE, Message, Place};
-use super::mode::{Mode, Modes};
-use crate::clock::{Clock, Deadline};
-use crate::connection::{Connection, Posted};
-use crate::endpoint::Endpoint;
-use crate::error::FabricError;
-use crate::meter::MeterSnapshot;
-use crate::spin::Spin;
-use crate::verbs::{AreaId, Batch};
+use crate::messages::{FULL, HERE, Message, Place};
+use crate::mode::{Mode, Modes};
 
 pub use error::RfError;
 pub use results::Results;
@@ -145,7 +142,7 @@ impl<C: Connection> Client<C> {
         let endpoint = connection.endpoint();
         let info = endpoint.area(area).ok_or(RfError::NoBuffers)?;
         let end = offset.checked_add(shape.channel_bytes());
-        if info.access != crate::memory::Access::ReadWrite
+        if info.access != fpcache_fabric::Access::ReadWrite
             || end.is_none_or(|end| end > info.len)
             || offset % 64 != 0
         {

@@ -3,13 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use fpcache_fabric::{AccessError, Handled, NodeMemory};
+
 use super::received::Received;
-use crate::memory::AccessError;
-use crate::node_memory::NodeMemory;
-use crate::rf_rpc::layout::{HEAD, Shape};
-use crate::rf_rpc::messages::HERE;
-use crate::rf_rpc::mode::Mode;
-use crate::service::Handled;
+use crate::layout::{HEAD, Shape};
+use crate::messages::HERE;
+use crate::mode::Mode;
 
 /// A request that was taken and not answered.
 #[derive(Clone, Copy, Debug)]
