@@ -144,8 +144,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// As for [`connect`](Self::connect).
     #[cfg(feature = "sim")]
     pub fn simulated(
-        sim: &fpcache_fabric::sim::Sim,
-        node: fpcache_fabric::sim::NodeId,
+        sim: &fpcache_sim::Sim,
+        node: fpcache_sim::NodeId,
         config: ClientConfig,
     ) -> Result<Self, ClientError> {
         let connector = crate::simulated::SimulatedNode::new(sim, node);

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fpcache_fabric::sim::{NodeId, Sim, SimConnection};
 use fpcache_fabric::{Clock, Deadline, FabricError};
+use fpcache_sim::{NodeId, Sim, SimConnection};
 
 use crate::core::Connector;
 

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use common::TestKeys;
 use fpcache_client::{BuildKeys, ClientConfig, TableClient};
-use fpcache_fabric::sim::{MemoryOptions, NodeOptions, NodeStart, SimOptions, Verdict, World, explore};
 use fpcache_fabric::{ClientId, Handled, NodeMemory, Service, SharedMemory};
 use fpcache_memserver::MemoryNode;
+use fpcache_sim::{MemoryOptions, NodeOptions, NodeStart, SimOptions, Verdict, World, explore};
 
 const BYTES: usize = 512 << 10;
 const KEYS: u64 = 2_000;

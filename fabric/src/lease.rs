@@ -6,9 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-/// A word under a lease, as an endpoint knows it.
+/// A word under a lease, as an endpoint knows it: good for all READs that have completed by the lease's length after its own
+/// was posted. A memory node waits as long before it stores what a change of the word warns of.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct LeasedWord {
+pub struct LeasedWord {
     length: Duration,
     /// The word, and when its READ was posted.
     known: Option<(u64, Instant)>,
@@ -16,23 +17,23 @@ pub(crate) struct LeasedWord {
 
 impl LeasedWord {
     /// A word that is not known yet. A lease of no length is none.
-    pub(crate) fn new(length: Duration) -> Self {
+    pub fn new(length: Duration) -> Self {
         Self { length, known: None }
     }
 
     /// Whether the word should come with the next READs: what is known of it will soon be too old.
-    pub(crate) fn is_due(&self, now: Instant) -> bool {
+    pub fn is_due(&self, now: Instant) -> bool {
         !self.length.is_zero() && !self.is_younger(now, self.length / 2)
     }
 
     /// The word of a READ that was posted at that instant.
-    pub(crate) fn learn(&mut self, word: u64, posted: Instant) {
+    pub fn learn(&mut self, word: u64, posted: Instant) {
         self.known = Some((word, posted));
     }
 
     /// The word, if it is good for READs that have completed by now. An eighth is left for clocks that differ in speed, and for
     /// the time that a store takes to be seen.
-    pub(crate) fn value(&self, now: Instant) -> Option<u64> {
+    pub fn value(&self, now: Instant) -> Option<u64> {
         let (word, _) = self.known?;
         self.is_younger(now, self.length / 8 * 7).then_some(word)
     }

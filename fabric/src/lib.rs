@@ -17,8 +17,8 @@
 //! | [`ring`] | the bytes of the request ring |
 //! | [`local`], [`shm`], [`tcp`] | the backends: in this process, across processes on one machine, across machines |
 //! | [`rdma`] | reading by network cards, beside [`tcp`] |
+//! | [`backend`] | what crates need that implement another backend, as `fpcache-sim` does |
 //! | [`meter`] | round trips, requests and bytes |
-//! | `sim` (feature) | a world of simulated nodes, deterministic from one seed, with faults |
 //!
 //! The crate knows nothing of keys. It runs on Linux, on little-endian 64-bit machines.
 //!
@@ -46,6 +46,7 @@
 compile_error!("fpcache-fabric needs Linux on a little-endian 64-bit machine");
 
 mod answers;
+pub mod backend;
 mod bell;
 pub mod clock;
 pub mod connection;
@@ -53,7 +54,6 @@ pub mod descriptors;
 pub mod endpoint;
 pub mod error;
 pub mod in_place;
-#[cfg(any(test, feature = "rdma", feature = "sim"))]
 mod lease;
 pub mod local;
 mod mapped;
@@ -74,8 +74,6 @@ mod server;
 pub mod service;
 pub mod serving;
 pub mod shm;
-#[cfg(feature = "sim")]
-pub mod sim;
 mod spin;
 pub mod tcp;
 pub mod verbs;

@@ -6,7 +6,7 @@ use crate::service::{ClientId, Service};
 
 /// A place among those who wait: for which room, and after whom.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) struct Ticket {
+pub struct RoomTicket {
     room: u64,
     number: u64,
 }
@@ -14,8 +14,8 @@ pub(crate) struct Ticket {
 /// Those who wait for the service to have room. Each room has an order of its own, the one in which
 /// requests for it came, however they came: who waits for one room keeps nobody from another.
 #[derive(Debug, Default)]
-pub(crate) struct RoomQueue {
-    waiting: BTreeSet<Ticket>,
+pub struct RoomQueue {
+    waiting: BTreeSet<RoomTicket>,
     issued: u64,
 }
 
@@ -27,15 +27,15 @@ impl RoomQueue {
 
     /// Whether a long request of this client is taken now. If not it waits, and `ticket` is its place
     /// until it is taken or [leaves](Self::leave).
-    pub(crate) fn admits<S: Service>(
+    pub fn admits<S: Service>(
         &mut self,
-        ticket: &mut Option<Ticket>,
+        ticket: &mut Option<RoomTicket>,
         client: ClientId,
         request_bytes: usize,
         service: &S,
     ) -> bool {
         let room = ticket.map_or_else(|| service.room_of(client), |ticket| ticket.room);
-        let all_of_room = Ticket { room, number: 0 }..=Ticket { room, number: u64::MAX };
+        let all_of_room = RoomTicket { room, number: 0 }..=RoomTicket { room, number: u64::MAX };
         let first = self.waiting.range(all_of_room).next();
         if first.is_none_or(|first| Some(*first) == *ticket) && service.has_room(client, request_bytes) {
             self.leave(ticket);
@@ -43,7 +43,7 @@ impl RoomQueue {
         }
         if ticket.is_none() {
             self.issued += 1;
-            let issued = Ticket { room, number: self.issued };
+            let issued = RoomTicket { room, number: self.issued };
             self.waiting.insert(issued);
             *ticket = Some(issued);
         }
@@ -51,7 +51,7 @@ impl RoomQueue {
     }
 
     /// A request waits no longer: it is taken, its client has given it up, or that has gone.
-    pub(crate) fn leave(&mut self, ticket: &mut Option<Ticket>) {
+    pub fn leave(&mut self, ticket: &mut Option<RoomTicket>) {
         if let Some(ticket) = ticket.take() {
             self.waiting.remove(&ticket);
         }
@@ -89,7 +89,7 @@ mod tests {
         let (mut queue, mut rooms) = (RoomQueue::default(), Rooms { with_room: HashSet::from([1]) });
         let (mut first, mut second, mut third, mut other) = (None, None, None, None);
         let long = SHORT_BODY + 1;
-        let mut asks = |ticket: &mut Option<Ticket>, client: u64, rooms: &Rooms| {
+        let mut asks = |ticket: &mut Option<RoomTicket>, client: u64, rooms: &Rooms| {
             queue.admits(ticket, ClientId(client), long, rooms)
         };
         assert!(!asks(&mut first, 5, &rooms) && !asks(&mut second, 3, &rooms));

@@ -314,23 +314,27 @@ impl Batch {
 
     /// The requests in posting order, for backends.
     pub fn requests(&self) -> impl ExactSizeIterator<Item = Request<'_>> {
-        self.requests.iter().map(|posted| {
-            let at = RemoteAddr { area: posted.area, offset: posted.offset };
-            let word = posted.word as usize;
-            match posted.verb {
-                Verb::Read => {
-                    Request::Read { from: at, len: posted.len as usize, stride: posted.stride as usize * 8 }
-                }
-                Verb::Write => {
-                    let landing = Landing { word: posted.word, len: posted.len };
-                    Request::Write { to: at, bytes: self.bytes(landing) }
-                }
-                Verb::CompareSwap => {
-                    let (expected, new) = (self.buffer[word + 1], self.buffer[word + 2]);
-                    Request::CompareSwap { at, expected, new }
-                }
+        self.requests.iter().map(|posted| self.request(posted))
+    }
+
+    /// One of its requests as a backend sees it.
+    #[inline]
+    pub(crate) fn request(&self, posted: &Posted) -> Request<'_> {
+        let at = RemoteAddr { area: posted.area, offset: posted.offset };
+        let word = posted.word as usize;
+        match posted.verb {
+            Verb::Read => {
+                Request::Read { from: at, len: posted.len as usize, stride: posted.stride as usize * 8 }
             }
-        })
+            Verb::Write => {
+                let landing = Landing { word: posted.word, len: posted.len };
+                Request::Write { to: at, bytes: self.bytes(landing) }
+            }
+            Verb::CompareSwap => {
+                let (expected, new) = (self.buffer[word + 1], self.buffer[word + 2]);
+                Request::CompareSwap { at, expected, new }
+            }
+        }
     }
 
     /// The size that makes this batch impossible, for backends, which must fail it with

@@ -4,12 +4,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use fpcache_fabric::sim::{MemoryOptions, NodeOptions, SimOptions, World};
 use fpcache_fabric::{
     Access, AreaId, ClientId, Clock, Deadline, Export, Handled, HugePages, NodeMemory, OneRegion, RegionName,
     Service, SharedMemory, SystemClock, Work, shm, tcp,
 };
 use fpcache_rf_rpc::{RfService, ServerOptions, Shape};
+use fpcache_sim::{MemoryOptions, NodeOptions, SimOptions, World};
 
 use super::measure::{REGION_BYTES, SCRATCH_BYTES, bench, word_at};
 use super::options::{FabricArgs, Way};

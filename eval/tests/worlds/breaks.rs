@@ -7,8 +7,8 @@ use std::time::Duration;
 use fpcache::layout::Grouping;
 use fpcache::sabotage::Sabotage;
 use fpcache_client::{CacheConfig, ClientConfig, Plan, PlanChoice};
-use fpcache_fabric::sim::{Faults, Found, Random, SimOptions, World, search};
 use fpcache_memserver::durability::SyncPolicy;
+use fpcache_sim::{Faults, Found, Random, SimOptions, World, search};
 
 use crate::caller::{Mix, Part, Queue};
 use crate::node::{Durability, Ending};

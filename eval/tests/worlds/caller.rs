@@ -17,7 +17,7 @@ use fpcache_client::{
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, Open, Outcome, Recorder};
-use fpcache_fabric::sim::{NodeId, Process};
+use fpcache_sim::{NodeId, Process};
 
 pub use mix::{Mix, Part, Queue};
 

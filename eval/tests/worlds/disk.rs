@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use fpcache_fabric::sim::SimMemory;
 use fpcache_memserver::durability::{Disk, DiskError, MemoryDisk};
+use fpcache_sim::SimMemory;
 
 /// A disk whose writes do not overtake the memory node's stores: each is a system call, after which
 /// they are visible.

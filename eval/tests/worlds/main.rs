@@ -25,8 +25,8 @@ use std::time::{Duration, Instant};
 
 use fpcache::layout::Grouping;
 use fpcache_client::{Plan, PlanChoice};
-use fpcache_fabric::sim::{Faults, Random, SimOptions, World, explore};
 use fpcache_memserver::durability::SyncPolicy;
+use fpcache_sim::{Faults, Random, SimOptions, World, explore};
 
 use caller::{Mix, Part, Queue};
 use node::{Durability, Ending, NodeShape};

@@ -9,13 +9,13 @@ use fpcache::layout::{Grouping, REUSE_OFFSET, SlotWord};
 use fpcache_client::{KeySpace, TableParameters, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_fabric::sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Process, Random, SimMemory, World};
 use fpcache_fabric::{ClientId, Clock, Handled, NodeMemory, Service, Work};
 use fpcache_memserver::catalogue::answering::{Follower, Following};
 use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
 use fpcache_memserver::lease::Lease;
 use fpcache_memserver::store::{Background, Memories, Startup, can_resume, restore, resume};
 use fpcache_memserver::{MemoryNode, Origin};
+use fpcache_sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Process, Random, SimMemory, World};
 
 #[cfg(not(feature = "sabotage"))]
 use fpcache_memserver::catalogue::answering::answers;

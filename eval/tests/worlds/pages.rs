@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use fpcache_client::{CacheConfig, ClientConfig};
-use fpcache_fabric::sim::{Faults, Random, SimOptions, World, explore};
+use fpcache_sim::{Faults, Random, SimOptions, World, explore};
 
 use crate::caller::{Mix, Part, Queue};
 use crate::play::{DEADLINE, Play, SMALL_BUDGET, Tally, any_way, play};

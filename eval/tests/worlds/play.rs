@@ -10,7 +10,7 @@ use fpcache_eval::history::client::every_way;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_eval::history::{Call, History, Operation, Outcome, Recorder, Whole, check, check_whole};
 use fpcache_fabric::Clock;
-use fpcache_fabric::sim::{Random, SimClock, Verdict, World};
+use fpcache_sim::{Random, SimClock, Verdict, World};
 
 use crate::caller::{Caller, Log, Mix, Part, Queue};
 use crate::node::{Lives, NodeShape, Stage, first_value};

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use fpcache_client::{ClientConfig, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_fabric::Clock;
-use fpcache_fabric::sim::{Faults, NodeId, Process, Random, SimOptions, Verdict, World, explore};
 use fpcache_memserver::durability::SyncPolicy;
+use fpcache_sim::{Faults, NodeId, Process, Random, SimOptions, Verdict, World, explore};
 
 use crate::caller::connect;
 use crate::node::{Durability, Ending, NodeShape, Stage};

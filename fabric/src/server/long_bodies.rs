@@ -3,7 +3,7 @@
 
 use crate::memory::{AccessError, SharedMemory};
 use crate::ring::{BODIES, RingLayout};
-use crate::room_queue::{RoomQueue, Ticket};
+use crate::room_queue::{RoomQueue, RoomTicket};
 use crate::service::{ClientId, SHORT_BODY, Service};
 
 /// Bytes of long bodies that stay mapped, of all rings together. Mapping them anew takes a tenth of the time of a copy.
@@ -22,7 +22,7 @@ pub(super) struct LongBodies {
 #[derive(Debug, Default)]
 pub(super) struct RingPages {
     /// Its client's place among those that wait for room, if it is one of them.
-    ticket: Option<Ticket>,
+    ticket: Option<RoomTicket>,
     /// Bytes of requests and of replies that may be mapped.
     request: usize,
     reply: usize,

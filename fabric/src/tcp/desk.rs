@@ -17,7 +17,7 @@ use super::token::Rights;
 use crate::error::FabricError;
 use crate::random::random_bits;
 use crate::region::{Export, RegionName};
-use crate::room_queue::{RoomQueue, Ticket};
+use crate::room_queue::{RoomQueue, RoomTicket};
 use crate::service::{ClientId, Handled, SHORT_BODY, Service};
 use crate::shm::PROTOCOL_VERSION;
 
@@ -39,7 +39,7 @@ struct Seat {
 struct Waiting {
     client: ClientId,
     bytes: Vec<u8>,
-    ticket: Option<Ticket>,
+    ticket: Option<RoomTicket>,
     /// Counts its bytes until it is taken or given up.
     _charge: Charge,
 }

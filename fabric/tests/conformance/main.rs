@@ -5,7 +5,6 @@ mod local;
 #[cfg(feature = "rdma")]
 mod rdma;
 mod shm;
-mod sim;
 mod suite;
 mod tcp;
 mod tcp_cost;

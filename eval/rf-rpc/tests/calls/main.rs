@@ -14,10 +14,6 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use fpcache_fabric::local::{Hub, LocalOptions};
-use fpcache_fabric::sim::{
-    Faults, MemoryOptions, NodeId, NodeOptions, NodeStart, Process, SimClock, SimConnection, SimMemory,
-    SimOptions, Verdict, World, explore,
-};
 use fpcache_fabric::{
     Access, AreaId, ClientId, Clock, Connection, Deadline, FabricError, Handled, REGION, Service, Serving,
     SharedMemory, SystemClock, Work,
@@ -25,6 +21,10 @@ use fpcache_fabric::{
 use fpcache_rf_rpc::{
     Client, ClientOptions, Counts, Mode, Procedures, Received, Results, RfError, RfService, Server,
     ServerOptions, Shape,
+};
+use fpcache_sim::{
+    Faults, MemoryOptions, NodeId, NodeOptions, NodeStart, Process, SimClock, SimConnection, SimMemory,
+    SimOptions, Verdict, World, explore,
 };
 
 const SECOND: Duration = Duration::from_secs(1);

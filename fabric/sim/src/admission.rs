@@ -1,0 +1,95 @@
+//! Whether a memory node has room for a request; those that wait do so in the order that the real loops keep, too.
+
+use std::sync::Arc;
+
+use fpcache_fabric::{ClientId, Handled, SHORT_BODY, Service};
+
+use crate::room::{Room, Waiting};
+use crate::state::State;
+use crate::trace::What;
+
+/// A service as it is asked for room.
+struct Asked<'a> {
+    service: &'a mut dyn Service,
+    is_full: bool,
+}
+
+impl Service for Asked<'_> {
+    fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
+        !self.is_full && (request_bytes <= SHORT_BODY || self.service.has_room(client, request_bytes))
+    }
+
+    fn room_of(&self, client: ClientId) -> u64 {
+        self.service.room_of(client)
+    }
+
+    fn handle(&mut self, _: ClientId, _: &[u8], _: &mut Vec<u8>) -> Handled {
+        // Nobody asks it to.
+        Handled::Later
+    }
+}
+
+impl State {
+    /// Whether the service takes a request now; else it waits, and its client's later ones after it.
+    pub(crate) fn admit(
+        &mut self,
+        node: usize,
+        service: &mut dyn Service,
+        connection: usize,
+        call: u64,
+        bytes: &Arc<[u8]>,
+    ) -> bool {
+        let is_full = self.random.happens(self.faults.no_room);
+        let client = self.links[connection].client;
+        let room = &mut self.nodes[node].room;
+        room.is_full |= is_full;
+        if bytes.len() <= SHORT_BODY && !room.is_full && !room.is_awaited() {
+            return true;
+        }
+        let (mut ticket, asked) = (None, Asked { service, is_full: room.is_full });
+        if room.queue.admits(&mut ticket, client, bytes.len(), &asked) {
+            return true;
+        }
+        room.waiting.push_back(Waiting { connection, call, bytes: Arc::clone(bytes), ticket });
+        self.links[connection].in_hand = Some(call);
+        self.waits += 1;
+        self.note(What::NoRoom, node, connection as u64, call);
+        false
+    }
+
+    /// Handles the requests that there is room for by now.
+    pub(crate) fn admit_waiting(&mut self, node: usize, service: &mut dyn Service) -> Result<(), String> {
+        if !self.nodes[node].room.is_awaited() {
+            self.nodes[node].room.is_full = false;
+            return Ok(());
+        }
+        let is_full = self.nodes[node].room.is_full && self.random.below(2) == 0;
+        self.nodes[node].room.is_full = is_full;
+        for mut request in std::mem::take(&mut self.nodes[node].room.waiting) {
+            let Waiting { connection, call, .. } = request;
+            let client = self.links[connection].client;
+            let room = &mut self.nodes[node].room;
+            let asked = Asked { service, is_full };
+            if !room.queue.admits(&mut request.ticket, client, request.bytes.len(), &asked) {
+                room.waiting.push_back(request);
+                continue;
+            }
+            self.links[connection].in_hand = None;
+            self.handle(node, service, connection, call, &request.bytes)?;
+            self.take_held(node, connection);
+        }
+        Ok(())
+    }
+
+    /// A client has gone: its requests wait no longer.
+    pub(crate) fn leave_room(&mut self, node: usize, connection: usize) {
+        let Room { queue, waiting, .. } = &mut self.nodes[node].room;
+        waiting.retain_mut(|waiting| {
+            let stays = waiting.connection != connection;
+            if !stays {
+                queue.leave(&mut waiting.ticket);
+            }
+            stays
+        });
+    }
+}

@@ -1,0 +1,30 @@
+//! Requests for which a memory node has no room.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fpcache_fabric::backend::{RoomQueue, RoomTicket};
+
+/// A request that waits for room.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) connection: usize,
+    pub(crate) call: u64,
+    pub(crate) bytes: Arc<[u8]>,
+    pub(crate) ticket: Option<RoomTicket>,
+}
+
+/// Requests that wait for room at a memory node.
+#[derive(Debug, Default)]
+pub(crate) struct Room {
+    pub(crate) queue: RoomQueue,
+    pub(crate) waiting: VecDeque<Waiting>,
+    /// Whether there is none for anybody, whatever the service says.
+    pub(crate) is_full: bool,
+}
+
+impl Room {
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+}

@@ -1,9 +1,0 @@
-//! What memory nodes and processes of a world are called.
-
-/// Names a memory node of a world.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct NodeId(pub(super) usize);
-
-/// Names a process of a world.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct ProcessId(pub(super) usize);
