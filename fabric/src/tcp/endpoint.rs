@@ -290,7 +290,7 @@ impl Endpoint for TcpEndpoint {
     }
 
     fn post(&mut self, batch: Batch) -> Result<Ticket, Rejected> {
-        if let Err(error) = self.begin() {
+        if let Err(error) = self.begin_in_time().and_then(|()| self.begin()) {
             return Err(Rejected { batch, error });
         }
         let in_flight = self.channel.as_ref().map_or(0, |channel| channel.len()) + self.done.len();

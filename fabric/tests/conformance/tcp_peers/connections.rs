@@ -131,6 +131,7 @@ fn what_begins_too_late_is_not_sent_and_costs_no_socket() {
     let errors = [
         endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap_err(),
         endpoint.load_after_reads(RemoteAddr::region(64)).unwrap_err(),
+        endpoint.post(Batch::new()).map(drop).unwrap_err().error,
     ];
     for error in errors {
         assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
