@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Operation, ReadError, advance};
+use fpcache::read::{Operation, ReadError, Scan, ScanBack, advance};
 use fpcache::table::Table;
 use fpcache_fabric::Endpoint;
 
@@ -23,25 +23,45 @@ impl GotOn {
     }
 }
 
+/// An operation that finds record after record.
+pub(super) trait FindsRecords: Operation {
+    /// How many it has found so far.
+    fn found(&self) -> usize;
+}
+
+impl<K: BuildKeys> FindsRecords for Scan<'_, K> {
+    fn found(&self) -> usize {
+        self.records().len()
+    }
+}
+
+impl<K: BuildKeys> FindsRecords for ScanBack<'_, K> {
+    fn found(&self) -> usize {
+        self.records().len()
+    }
+}
+
 /// Runs an operation that may take longer than its call's deadline as long as it gets on: each
-/// round trip has all of the time, but those that read the same again, where it is `stuck_at` one
-/// place, share it.
-pub(super) fn drive_as_it_gets_on<E: Endpoint, O: Operation>(
+/// round trip after one that got on has all of the time. The first one has what is left of the
+/// attempt's, and those that read the same again, where it is `stuck_at` one place, share theirs.
+pub(super) fn drive_as_it_gets_on<E: Endpoint, O: FindsRecords>(
     endpoint: &mut E,
     operation: &mut O,
     stuck_at: impl Fn(&O) -> Option<usize>,
     within: Duration,
 ) -> Result<(), ReadError> {
-    let mut before = None;
-    endpoint.set_patience(within);
+    let (mut found, mut is_first) = (operation.found(), true);
     while advance(endpoint, operation)? {
-        let now = stuck_at(operation);
-        if now.is_none() || now != before {
+        let now = operation.found();
+        let got_on = stuck_at(operation).is_none() || now > found;
+        if got_on && !is_first {
             endpoint.set_patience(within);
         }
-        before = now;
+        (found, is_first) = (now, false);
         endpoint.run(operation.batch())?;
     }
+    // What the attempt reads after this.
+    endpoint.set_patience(within);
     Ok(())
 }
 

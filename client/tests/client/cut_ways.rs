@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_client::{Client, ClientConfig, ClientError, TableName, U64Keys};
+use fpcache_client::{Client, ClientConfig, ClientError, TableName, TableParameters, U64Keys};
 
+use crate::common::load;
 use crate::proxies::{Towards, stand_before};
 use crate::remote::{Node, random};
 
@@ -224,6 +225,54 @@ fn the_time_before_a_way_breaks_is_the_calls() {
         let begun = Instant::now();
         let error = call(&client).unwrap_err();
         assert!(error.is_retryable(), "{i}: {error}");
+        assert!(begun.elapsed() < WITHIN * 11 / 8, "{i}: {:?}, {error}", begun.elapsed());
+    }
+}
+
+/// Bytes that a scan is answered with, and nothing else is.
+const MANY: usize = 16 << 10;
+
+/// After it had reconnected, a scan that had got no answer had all of its time once more.
+#[test]
+fn a_scan_that_is_not_answered_has_no_more_time_over_another_way() {
+    const WITHIN: Duration = Duration::from_secs(2);
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let config = ClientConfig::default().with_table("t".parse().unwrap()).with_deadline(WITHIN);
+    let calls: [Call; 3] = [
+        |client| client.scan(0, 2_000).map(drop),
+        |client| client.scan_back(u64::MAX, 2_000).map(drop),
+        |client| client.count(0, u64::MAX).map(drop),
+    ];
+    for (i, call) in calls.into_iter().enumerate() {
+        let (asked, is_late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+        let late = Arc::clone(&is_late);
+        let address = stand_before(node.url(), move || {
+            let (asked, late, answer) = (Arc::clone(&asked), Arc::clone(&late), AtomicUsize::new(0));
+            move |towards, bytes: &[u8]| {
+                if towards == Towards::Node {
+                    answer.store(0, Ordering::SeqCst);
+                    return true;
+                }
+                let len = answer.fetch_add(bytes.len(), Ordering::SeqCst) + bytes.len();
+                if len < MANY || !late.load(Ordering::SeqCst) {
+                    return true;
+                }
+                let is_first = asked.fetch_add(1, Ordering::SeqCst) == 0;
+                thread::sleep(if is_first { WITHIN * 3 / 4 } else { WITHIN * 10 });
+                false
+            }
+        });
+        let client = Client::connect_with(&address, config).unwrap();
+        if i == 0 {
+            load(&client, TableParameters::default(), 0..2_000, 1).unwrap();
+        }
+        call(&client).unwrap();
+        is_late.store(true, Ordering::SeqCst);
+        let begun = Instant::now();
+        let error = call(&client).unwrap_err();
+        assert!(error.is_retryable(), "{i}: {error}");
+        assert_eq!(client.counters().reconnects, 1, "{i}");
         assert!(begun.elapsed() < WITHIN * 11 / 8, "{i}: {:?}, {error}", begun.elapsed());
     }
 }
