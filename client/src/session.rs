@@ -72,13 +72,16 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         self.shape.get().copied().filter(|_| self.kept().is_none())
     }
 
-    /// Reads how records lie in slots, without the rest of the table.
-    pub(crate) fn read_shape(&self) -> Result<RecordShape, OpenError> {
+    /// Reads how records lie in slots, without the rest of the table, for a call that has so much
+    /// time `left`.
+    pub(crate) fn read_shape(&self, left: Duration) -> Result<RecordShape, OpenError> {
         if let Some(shape) = self.shape.get() {
             return Ok(*shape);
         }
         // A table keeps its shape for as long as it is served over this connection.
-        let shape = read_shape::<K, _>(&mut self.connection.endpoint())?;
+        let mut endpoint = self.connection.endpoint();
+        endpoint.set_patience(left);
+        let shape = read_shape::<K, _>(&mut endpoint)?;
         Ok(*self.shape.get_or_init(|| shape))
     }
 

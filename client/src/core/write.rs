@@ -230,7 +230,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         match filled {
             Err(ClientError::Open(OpenError::Budget { .. })) => {
                 let session = Arc::clone(&self.session());
-                let shape = session.read_shape().map_err(|error| self.or_dropped(error.into(), deadline))?;
+                let shape = session.read_shape(left());
+                let shape = shape.map_err(|error| self.or_dropped(error.into(), deadline))?;
                 self.has_opened.store(true, Ordering::Relaxed);
                 fill(session.connection.creation(), &shape, None)
             }

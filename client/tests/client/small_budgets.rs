@@ -1,11 +1,21 @@
 //! A budget below the directory's top level keeps nobody from writing: changes are made by the
 //! memory node.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use crate::common::{TestKeys, ThreadNode, scattered, value_in};
+use crate::common::{PATIENCE, TestKeys, ThreadNode, load, scattered, value_in};
+use crate::proxies::{Towards, stand_before};
+use crate::remote::Node;
 use fpcache::table_view::OpenError;
-use fpcache_client::{CacheConfig, Changes, ClientConfig, ClientError, CompareAndSet, TableClient};
+use fpcache_client::{
+    CacheConfig, Changes, Client, ClientConfig, ClientError, CompareAndSet, TableClient, U64Keys,
+};
+
+/// Answers, more than any call gets.
+const ALL: usize = 1 << 20;
 
 for_both_kinds_of_keys!(
     writes_go_on_where_lookups_say_that_the_budget_is_too_small,
@@ -100,7 +110,7 @@ fn scans_alone_get_a_newer_directory_where_models_are_in_pages<K: TestKeys>() {
     let rich = node.client();
     let parameters = fpcache_client::TableParameters { max_slots: 16, epsilon: 2, ..K::parameters() };
     let mut all: Vec<u64> = (0..20_000).map(|i| i * 1_000).collect();
-    crate::common::load(&rich, parameters, all.iter().copied(), 0).unwrap();
+    load(&rich, parameters, all.iter().copied(), 0).unwrap();
     let poor = with_budget(&node, 5 * K::PAGE_BYTES as u64).with_deadline(Duration::from_secs(20));
     for round in 1..8u64 {
         // So few that the log of changes is far from half used.
@@ -125,4 +135,43 @@ fn scans_alone_get_a_newer_directory_where_models_are_in_pages<K: TestKeys>() {
         }
     }
     assert!(poor.cache_stats().unwrap().unwrap().paged, "the models are too many for the budget");
+}
+
+/// It had the time after which a memory node counts as lost, and cut off everybody else's calls with its own.
+#[test]
+fn the_first_write_to_a_table_that_does_not_fit_ends_with_its_deadline() {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    // So many answers come, and none after them.
+    let left = Arc::new(AtomicUsize::new(ALL));
+    let passes = Arc::clone(&left);
+    let address = stand_before(node.url(), move || {
+        let left = Arc::clone(&passes);
+        move |towards, _: &[u8]| {
+            let take = |left: usize| left.checked_sub(1);
+            while towards == Towards::Client
+                && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err()
+            {
+                thread::sleep(Duration::from_millis(5));
+            }
+            true
+        }
+    });
+    let config = ClientConfig::default().with_table("t".parse().unwrap()).with_deadline(PATIENCE);
+    let rich = Client::connect_with(&address, config).unwrap();
+    load(&rich, U64Keys::parameters(), 0..20_000, 1).unwrap();
+    let poor = Client::connect_with(&address, config.with_cache(CacheConfig::of(1 << 10))).unwrap();
+    assert_too_small(poor.get(7));
+    left.store(ALL, Ordering::SeqCst);
+    assert_too_small(poor.get(7));
+    let answers = ALL - left.load(Ordering::SeqCst);
+    left.store(answers, Ordering::SeqCst);
+    let (begun, hurried) = (Instant::now(), poor.with_deadline(Duration::from_millis(200)));
+    let error = hurried.put(7, &[7; 8]).unwrap_err();
+    assert!(error.is_retryable() && begun.elapsed() < PATIENCE / 4, "{:?}, {error}", begun.elapsed());
+    assert_eq!(left.load(Ordering::SeqCst), 0, "it was the shape that did not come");
+    left.store(ALL, Ordering::SeqCst);
+    poor.put(7, &[7; 8]).unwrap();
+    assert_eq!(rich.get(7).unwrap(), Some(vec![7; 8]));
+    assert_eq!(poor.counters().reconnects, 0);
 }
