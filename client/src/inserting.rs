@@ -37,8 +37,9 @@ impl<K: BuildKeys> Inserting<K> {
         }
         let theirs = client.table()?.record.parameters;
         // Theirs have been stored and read again, which rounds them.
-        if theirs != asked.as_stored() {
-            return Err(ClientError::OtherParameters { theirs: theirs.into(), asked: (*asked).into() });
+        let asked = asked.as_stored();
+        if theirs != asked {
+            return Err(ClientError::OtherParameters { theirs: theirs.into(), asked: asked.into() });
         }
         let (changes, keys, replies) = (Changes::default(), Vec::new(), Vec::new());
         Ok(Self { changes, keys, bytes: 0, sent: 0, replies })

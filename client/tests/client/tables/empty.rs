@@ -97,6 +97,23 @@ fn parameters_that_are_rounded_when_stored_are_those_of_the_table_that_has_them(
     }
 }
 
+/// They were told beside those that differ.
+#[test]
+fn parameters_that_are_rounded_when_stored_are_not_told_to_differ() {
+    let node = Node::start(64 << 20);
+    node.tables().create(&name("t"), kind::<U64Keys>(), ANY).unwrap();
+    let client = node.client::<U64Keys>("t");
+    let parameters = TableParameters { fill: 1.0 / 3.0, ..TableParameters::default() };
+    client.create(parameters).unwrap();
+    let other = TableParameters { epsilon: parameters.epsilon / 2, ..parameters };
+    let refusals = [client.load(other, 0).map(drop).unwrap_err(), client.create(other).unwrap_err()];
+    for error in refusals {
+        let told = error.to_string();
+        assert!(matches!(error, ClientError::OtherParameters { .. }), "{told}");
+        assert!(told.contains("epsilon") && !told.contains("fill 0"), "{told}");
+    }
+}
+
 #[test]
 fn an_empty_table_of_integers_can_be_read_written_and_loaded_into() {
     an_empty_table_is_of_use::<U64Keys>();
