@@ -90,7 +90,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`floor`](Self::floor) for each of `keys`, in the same order. All keys share round trips: as
     /// many as the slowest key needs; in a table over several memory nodes those of each node, one
     /// node after the other. The deadline is that of all keys together. Each answer is linearizable on
-    /// its own.
+    /// its own, as that of [`floor`](Self::floor) is.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor); the group fails as a whole.
