@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::table_view::OpenError;
-use fpcache_fabric::ErrorKind as FabricErrorKind;
+use fpcache_fabric::{ErrorKind as FabricErrorKind, FabricError};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::{ClientError, ErrorKind};
@@ -66,17 +66,35 @@ impl Turn {
     }
 }
 
-/// Whether an error is true of the range for all: it is gone, or something is wrong with the setup.
-/// What this process lacked may be there for the next call.
+/// Whether an error is true of the range for all: it or its memory node is gone, or something is
+/// wrong with the setup. What this process lacked may be there for the next call.
 fn is_of_range<K: BuildKeys>(error: &ClientError) -> bool {
-    let is_own = match error {
-        ClientError::Open(OpenError::Memory(_)) => true,
+    let of_fabric = match error {
+        ClientError::Open(OpenError::Memory(_)) => return false,
         ClientError::Open(OpenError::Fabric(error))
         | ClientError::Fabric(error)
-        | ClientError::NodeAway { source: error, .. } => error.kind() == FabricErrorKind::Resources,
-        _ => false,
+        | ClientError::NodeAway { source: error, .. } => Some(error),
+        _ => None,
     };
-    !is_own && (error.kind() == ErrorKind::Setup || Pool::<K>::is_gone(error))
+    match of_fabric {
+        Some(error) if is_of_request(error) => false,
+        Some(error) if error.kind() == FabricErrorKind::Reconnect => true,
+        _ => error.kind() == ErrorKind::Setup || Pool::<K>::is_gone(error),
+    }
+}
+
+/// Whether an error of the fabric is that of one request, of its reply, or of what this process
+/// lacked for it.
+fn is_of_request(error: &FabricError) -> bool {
+    let is_of_its_bytes = matches!(
+        error,
+        FabricError::TooLong { .. }
+            | FabricError::RequestTooLong { .. }
+            | FabricError::ReplyTooLong { .. }
+            | FabricError::OutOfBounds { .. }
+            | FabricError::DamagedReply { .. }
+    );
+    is_of_its_bytes || error.kind() == FabricErrorKind::Resources
 }
 
 #[cfg(test)]
@@ -84,7 +102,7 @@ mod tests {
     use std::io;
 
     use fpcache::key_space::U64Keys;
-    use fpcache_fabric::FabricError;
+    use fpcache_fabric::REGION;
 
     use super::*;
 
@@ -108,6 +126,20 @@ mod tests {
         assert_eq!(told(Duration::ZERO, gone(), Duration::ZERO).await, None);
     }
 
+    /// Each of them looked for it by itself, one after the other.
+    #[tokio::test]
+    async fn that_a_memory_node_is_down_is_told() {
+        let down = || FabricError::NoMemoryNode { address: "tcp://x".into(), path: String::new() };
+        for error in [
+            ClientError::Fabric(down()),
+            ClientError::NodeAway { node: String::new(), source: down() },
+            ClientError::Open(OpenError::Fabric(FabricError::Disconnected { peer: "tcp://x".into() })),
+        ] {
+            assert_eq!(told(SECOND, Err(error.clone()), SECOND).await, Some(false));
+            assert_eq!(told(SECOND, Err(error), 5 * SECOND).await, None);
+        }
+    }
+
     #[tokio::test]
     async fn what_one_call_lacked_is_not_told_to_others() {
         let lacking = || FabricError::os("opening a socket", io::Error::from_raw_os_error(24));
@@ -118,6 +150,17 @@ mod tests {
             ClientError::Fabric(FabricError::DeadlinePassed { waiting_for: "a turn" }),
         ] {
             assert_eq!(told(SECOND, Err(error), SECOND).await, None);
+        }
+        let (len, max) = (1 << 30, 1 << 20);
+        let bounds = FabricError::OutOfBounds { area: REGION, offset: 0, len, area_len: max };
+        for of_its_bytes in [
+            FabricError::TooLong { len, max },
+            FabricError::RequestTooLong { len, max },
+            FabricError::ReplyTooLong { len, max },
+            bounds,
+            FabricError::DamagedReply { peer: "tcp://x".into() },
+        ] {
+            assert_eq!(told(SECOND, Err(of_its_bytes.into()), SECOND).await, None);
         }
         let denied = FabricError::UserRefused { user: 1, address: String::new(), remedy: "" };
         assert_eq!(told(SECOND, Err(denied.into()), SECOND).await, Some(false));
