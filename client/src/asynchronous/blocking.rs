@@ -45,9 +45,11 @@ impl<K: BuildKeys> Group<K> {
         held: &mut Held<K, T>,
         within: Duration,
     ) -> Result<(), ClientError> {
+        let begun = Instant::now();
         match self.kind {
             Kind::Value | Kind::Presence => {
                 let shape = self.shape(core, held, within)?;
+                let within = within.saturating_sub(begun.elapsed());
                 // An attempt that fails has answered nothing.
                 let (keys, wanted) = (self.owned_keys(), self.wanted());
                 core.lookup(held, (keys.iter().map(Borrow::borrow), wanted), within, |found| {
