@@ -14,14 +14,16 @@ use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::read::Side;
+use fpcache_fabric::FabricError;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
+use tokio::time::timeout_at;
 
 use super::config::AsyncConfig;
 use super::counters::Counts;
 use super::group::{Answer, Asked, Group, Keys, Kind, Part, To};
 use super::threads::Threads;
-use super::turns::Turns;
+use super::turns::{Turn, Turns};
 use super::unanswered::runtime_has_ended;
 use super::way::{IN_PLACE, Way};
 use super::worker::Workers;
@@ -46,6 +48,8 @@ struct Ways<K: BuildKeys> {
     ways: Box<[OnceLock<Way<K>>]>,
     /// Of each range the turn to connect it, or to find out where it is.
     turns: Box<[Turns]>,
+    /// Of each range those of the client's threads that its calls may take, once one wants any.
+    threads: Box<[OnceLock<Threads>]>,
     config: AsyncConfig,
     /// That of the workers.
     runtime: Handle,
@@ -71,6 +75,12 @@ impl<K: BuildKeys> Divided<K> {
             *current = Arc::new(Ways::to(self.pool.ranges(), self.config, &self.runtime, &self.counts));
         }
         Arc::clone(&current)
+    }
+
+    /// Those of the client's threads that calls to a key's range may take.
+    pub(super) fn threads(&self, threads: &Threads, key: &K::Key) -> Threads {
+        let ways = self.ways();
+        ways.threads(threads, ways.ranges.index_of(key)).clone()
     }
 
     /// Has one key read.
@@ -139,13 +149,13 @@ impl<K: BuildKeys> Divided<K> {
     ) -> Result<Option<R>, ClientError> {
         let way = ways.way(index);
         if let Some(way) = way {
-            match way.ask(threads, (kind, keys()), until, answer).await {
+            match way.ask(ways.threads(threads, index), (kind, keys()), until, answer).await {
                 Err(error) if Pool::<K>::is_gone(&error) => {}
                 answered => return answered.map(Some).map_err(|error| ways.ranges.named(index, error)),
             }
         }
         let since = Instant::now();
-        let turn = ways.turns[index].take().await;
+        let turn = ways.turn(index, until).await?;
         let is_connected = way.is_none() && ways.way(index).is_some();
         if is_connected || !self.pool.goes_by(&ways.ranges) {
             return Ok(None);
@@ -167,8 +177,11 @@ impl<K: BuildKeys> Divided<K> {
             turn.end::<K>((begun, until), &looked);
             looked
         };
-        match threads.run(read).await?? {
-            true => answered.await.map_err(|_| runtime_has_ended())?.map(Some),
+        match threads.run_alone(read).await?? {
+            true => {
+                let answer = answered.await.map_err(|_| runtime_has_ended())?;
+                answer.map(Some).map_err(|error| ways.ranges.named(index, error))
+            }
             false => Ok(None),
         }
     }
@@ -287,7 +300,22 @@ impl<K: BuildKeys> Ways<K> {
     fn to(ranges: Arc<Ranges<K>>, config: AsyncConfig, runtime: &Handle, counts: &Arc<Counts>) -> Self {
         let ways = (0..ranges.count()).map(|_| OnceLock::new()).collect();
         let turns = (0..ranges.count()).map(|_| Turns::new()).collect();
-        Self { ranges, ways, turns, config, runtime: runtime.clone(), counts: Arc::clone(counts) }
+        let threads = (0..ranges.count()).map(|_| OnceLock::new()).collect();
+        Self { ranges, ways, turns, threads, config, runtime: runtime.clone(), counts: Arc::clone(counts) }
+    }
+
+    /// Waits for the turn to look for a range.
+    async fn turn(&self, index: usize, until: Instant) -> Result<Turn, ClientError> {
+        let turn = timeout_at(until.into(), self.turns[index].take()).await;
+        turn.map_err(|_| {
+            let waiting_for = "another call of the client, which connects";
+            self.ranges.named(index, FabricError::DeadlinePassed { waiting_for }.into())
+        })
+    }
+
+    /// Those of the client's `threads` that a range's calls may take.
+    fn threads(&self, threads: &Threads, index: usize) -> &Threads {
+        self.threads[index].get_or_init(|| threads.for_another())
     }
 
     /// The way to a range, if it is connected.

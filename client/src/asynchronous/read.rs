@@ -152,6 +152,10 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         let mut count = 0;
         while from < end {
             let (client, until) = (self.client.clone(), self.until());
+            let threads = match &self.shared.route {
+                Route::One(_) => self.shared.threads.clone(),
+                Route::Divided(divided) => divided.threads(&self.shared.threads, from.borrow()),
+            };
             let span = (from, end.clone());
             let part = move || {
                 // Not what it had when it began to wait for the thread: nobody waits for it longer.
@@ -159,7 +163,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 let span = (span.0.borrow(), Some(span.1.borrow()));
                 with_core!(client, core => core.here(|held| core.count_part(held, span, left)))
             };
-            let (more, next) = in_time(until, pin!(async { self.shared.threads.run(part).await? })).await?;
+            let (more, next) = in_time(until, pin!(async { threads.run(part).await? })).await?;
             count += more;
             let Some(next) = next else { break };
             from = next;

@@ -10,17 +10,29 @@ use super::unanswered::runtime_has_ended;
 use crate::core::{Connector, Core};
 use crate::error::ClientError;
 
-/// Calls that take blocking threads of the runtime at a time, where no worker makes them.
-const BLOCKING: usize = 4;
+/// Calls to one memory node that take blocking threads of the runtime at a time, where no worker
+/// makes them.
+const OF_ONE: usize = 4;
+
+/// Calls to all memory nodes that do. A runtime has 512 such threads unless it is told otherwise,
+/// and others want some of them.
+const OF_ALL: usize = 64;
 
 /// Makes reads as the client for threads does, on threads that may block.
+#[derive(Clone)]
 pub(super) struct Threads {
-    turns: Arc<Semaphore>,
+    of_one: Arc<Semaphore>,
+    of_all: Arc<Semaphore>,
 }
 
 impl Threads {
     pub(super) fn new() -> Self {
-        Self { turns: Arc::new(Semaphore::new(BLOCKING)) }
+        Self { of_one: Arc::new(Semaphore::new(OF_ONE)), of_all: Arc::new(Semaphore::new(OF_ALL)) }
+    }
+
+    /// Those of the same client for another memory node: one that is silent keeps none from others.
+    pub(super) fn for_another(&self) -> Self {
+        Self { of_all: Arc::clone(&self.of_all), ..Self::new() }
     }
 
     /// Has a group of one memory node's keys read.
@@ -43,7 +55,21 @@ impl Threads {
         &self,
         run: impl FnOnce() -> R + Send + 'static,
     ) -> Result<R, ClientError> {
-        let turn = Arc::clone(&self.turns).acquire_owned().await;
+        let turn = Arc::clone(&self.of_one).acquire_owned().await;
+        self.run_alone(move || {
+            let _turn = turn;
+            run()
+        })
+        .await
+    }
+
+    /// As [`run`](Self::run), what is the only one of its kind that the memory node has at a time: it does
+    /// not wait for others.
+    pub(super) async fn run_alone<R: Send + 'static>(
+        &self,
+        run: impl FnOnce() -> R + Send + 'static,
+    ) -> Result<R, ClientError> {
+        let turn = Arc::clone(&self.of_all).acquire_owned().await;
         let ran = tokio::task::spawn_blocking(move || {
             let _turn = turn;
             run()

@@ -1,6 +1,6 @@
 //! Tasks' reads of ranges that must be looked for on a thread, and those of other ranges meanwhile.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::asynchronous_over_nodes::{SILENT_PATIENCE, WithSilent};
 use crate::common::{PATIENCE, TestKeys};
 use crate::over_nodes::one_slow::OneSlow;
 use crate::over_nodes::{Node, config, make, name, urls};
-use crate::proxies::{Towards, slow, stand_before};
+use crate::proxies::{Towards, slow, slow_while, stand_before};
 
 /// A client of tasks that has connected no range yet, with one memory node that has fallen silent.
 fn not_connected(nodes: &[Node; 2]) -> AsyncClient {
@@ -44,6 +44,57 @@ fn a_group_that_waits_for_a_silent_memory_node_keeps_nobody_from_connecting_anot
         let found = client.multi_get(&[1_500, 0, 1_501, 20]).await.unwrap();
         let expected = [Some(75u64), Some(0), None, Some(1)];
         assert_eq!(found, expected.map(|value| value.map(|value| value.to_le_bytes().to_vec())));
+    });
+}
+
+/// Each part of a count went on by its own deadline, and four of them had all threads.
+#[test]
+fn counts_that_are_given_up_keep_nobody_from_connecting_another_memory_node() {
+    let WithSilent { client: _, address: _, is_silent, _nodes: nodes } = WithSilent::new();
+    one_thread().block_on(async {
+        is_silent.store(true, Ordering::SeqCst);
+        let client = not_connected(&nodes);
+        for _ in 0..6 {
+            let given_up = tokio::time::timeout(Duration::from_millis(20), client.count(1_000, 2_000)).await;
+            assert!(given_up.is_err());
+        }
+        let begun = Instant::now();
+        assert_eq!(client.count(0, 1_000).await.unwrap(), 50);
+        assert_eq!(client.get(0).await.unwrap(), Some(vec![0; 8]));
+        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        is_silent.store(false, Ordering::SeqCst);
+        assert_eq!(client.count(0, 2_000).await.unwrap(), 100);
+    });
+}
+
+/// The looks for them had all threads; and of those who waited for one of these most were not told for whom.
+#[test]
+fn memory_nodes_that_are_silent_are_named_and_keep_nobody_from_connecting_another() {
+    const SILENT: u64 = 5;
+    let nodes: Vec<Node> = (0..=SILENT).map(|_| Node::tcp()).collect();
+    let is_silent = Arc::new(AtomicBool::new(false));
+    let before = |node: &Node| slow_while(&node.url, SILENT_PATIENCE * 3, &is_silent);
+    let silent: Vec<String> = nodes[1..].iter().map(before).collect();
+    let split_at: Vec<u64> = (1..=SILENT).map(|range| range * 100).collect();
+    let all = Nodes::at(&format!("{},{}", nodes[0].url, silent.join(","))).unwrap();
+    all.create::<U64Keys>(&name(), U64Keys::parameters(), &split_at, CreateOptions::default()).unwrap();
+    one_thread().block_on(async {
+        let config = config().with_deadline(SILENT_PATIENCE);
+        let client = AsyncClient::of(Client::connect_with(&nodes[0].url, config).unwrap());
+        is_silent.store(true, Ordering::SeqCst);
+        let mut waiting = JoinSet::new();
+        for key in (100..(SILENT + 1) * 100).step_by(10) {
+            let client = client.clone();
+            waiting.spawn(async move { (key, client.get(key).await) });
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let begun = Instant::now();
+        assert_eq!(client.get(0).await.unwrap(), None);
+        assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
+        for (key, answered) in waiting.join_all().await {
+            let (error, node) = (answered.unwrap_err(), &silent[key as usize / 100 - 1]);
+            assert!(error.is_retryable() && error.to_string().contains(node), "{key} at {node}: {error}");
+        }
     });
 }
 
