@@ -78,18 +78,16 @@ impl Filling {
         records.check(&parameters.shape)?;
         let ensured = self.new.ensure(&tables, name, Some(kind::<K>()))?;
         let client = place.client::<K>().inspect_err(|_| ensured.undo(&tables, name))?;
-        let loaded = send(&client, parameters, &mut records, &bar).map_err(|error| {
-            if may_be_loaded(&error) {
-                let rest = format!(
-                    "the load may have succeeded all the same: see `fpcache-cli --table {name} stats`"
-                );
-                return anyhow!(
-                    "{}; {rest}",
-                    during(["loading", "into"], records.name(), name, &client, error)
-                );
+        let loaded = send(&client, parameters, &mut records, &bar).map_err(|failed| {
+            let rest = failed.rest(&client);
+            if rest.is_none() {
+                ensured.undo(&tables, name);
             }
-            ensured.undo(&tables, name);
-            during(["loading", "into"], records.name(), name, &client, error)
+            let error = during(["loading", "into"], records.name(), name, &client, failed.error);
+            match rest {
+                Some(rest) => anyhow!("{error}; {rest}: see `fpcache-cli --table {name} stats`"),
+                None => error,
+            }
         })?;
         let times = Times { reading: opened, filling: started.elapsed() - opened };
         Summary { records: &records, times }.of_load(
@@ -127,7 +125,7 @@ impl Filling {
         let table = nodes.begin::<K>(name, &split, self.new.options())?;
         let loaded = match send(table.client(), parameters, &mut records, &bar) {
             Ok(loaded) => loaded,
-            Err(error) => {
+            Err(Failed { error, .. }) => {
                 table.undo();
                 return Err(during(["loading", "into"], records.name(), name, table.client(), error));
             }
@@ -211,13 +209,43 @@ fn during<K: Keys>(
     }
 }
 
-/// Whether a load that failed this way may have succeeded at the memory node, perhaps without
-/// reaching the disk. Of one whose end was not asked for none has.
-fn may_be_loaded(error: &anyhow::Error) -> bool {
-    match error.downcast_ref() {
-        Some(ClientError::OutcomeUnknown { .. }) => true,
-        Some(ClientError::Refused(refusal)) => refusal.code == RefusalCode::NotDurable,
-        _ => false,
+/// How a load failed.
+struct Failed {
+    error: anyhow::Error,
+    stage: Stage,
+}
+
+/// What a load that failed had come to.
+#[derive(Clone, Copy)]
+enum Stage {
+    /// No record had been passed on.
+    Begin,
+    Midway,
+    /// All had, and its end was asked for.
+    End,
+}
+
+impl Failed {
+    /// What may be in the table all the same, which had no records before; `None` if nothing is.
+    fn rest<K: Keys>(&self, client: &TableClient<K>) -> Option<&'static str> {
+        // Into a table that has its parameters they are inserted as they come.
+        let has_some = || client.stats().is_ok_and(|stats| stats.keys > 0);
+        match (self.stage, self.is_outcome_unknown()) {
+            (Stage::Begin, _) => None,
+            (Stage::End, true) => Some("the load may have succeeded all the same"),
+            (Stage::Midway, true) => Some("a part of the records may be there"),
+            (_, false) => has_some().then_some("a part of the records may be there"),
+        }
+    }
+
+    /// Whether what was sent last may have been done at the memory node, perhaps without reaching the
+    /// disk.
+    fn is_outcome_unknown(&self) -> bool {
+        match self.error.downcast_ref() {
+            Some(ClientError::OutcomeUnknown { .. }) => true,
+            Some(ClientError::Refused(refusal)) => refusal.code == RefusalCode::NotDurable,
+            _ => false,
+        }
     }
 }
 
@@ -226,19 +254,21 @@ fn send<K: Keys>(
     parameters: TableParameters,
     records: &mut impl Records<K>,
     bar: &Bar,
-) -> anyhow::Result<Loaded> {
+) -> Result<Loaded, Failed> {
     let (sample, known) = (records.sample(), records.known() as u64);
-    let mut load = client.load_like(parameters, known, sample.iter().map(Borrow::borrow))?;
+    let load = client.load_like(parameters, known, sample.iter().map(Borrow::borrow));
+    let mut load = load.map_err(|error| Failed { error: error.into(), stage: Stage::Begin })?;
     let (phase, mut sent) = (bar.phase("loading", known), 0);
-    records.each(&mut |key, value| {
+    let passed = records.each(&mut |key, value| {
         load.push(KeyRef::<K>(key), value)?;
         if u64::is_multiple_of(sent, STEP) {
             phase.advance(sent);
         }
         sent += 1;
         Ok(())
-    })?;
-    Ok(load.finish()?)
+    });
+    passed.map_err(|error| Failed { error, stage: Stage::Midway })?;
+    load.finish().map_err(|error| Failed { error: error.into(), stage: Stage::End })
 }
 
 /// Puts all records, a group at a time, and returns how many there are, and how many of them new.
