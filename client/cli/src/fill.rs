@@ -8,7 +8,7 @@ use anyhow::{anyhow, bail};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{
-    ClientError, KeyRef, Loaded, Nodes, RefusalCode, TableClient, TableName, TableParameters,
+    ClientError, ErrorKind, KeyRef, Loaded, Nodes, RefusalCode, TableClient, TableName, TableParameters,
 };
 
 use crate::group::Group;
@@ -170,8 +170,18 @@ impl Filling {
         let opened = started.elapsed();
         // Once the first group is sent, the table has changed.
         records.check(&shape)?;
-        let (keys, new) = add_all(client, &mut records, bar)
-            .map_err(|error| during(["adding", "to"], records.name(), name, client, error))?;
+        let (keys, new) = add_all(client, &mut records, bar).map_err(|error| {
+            let is_passing = error.downcast_ref().is_some_and(|error: &ClientError| {
+                matches!(error.kind(), ErrorKind::Retry | ErrorKind::Unknown)
+            });
+            let error = during(["adding", "to"], records.name(), name, client, error);
+            match is_passing {
+                true => anyhow!(
+                    "{error}; a part of the records may be there: once the memory node answers, the same command again adds the rest"
+                ),
+                false => error,
+            }
+        })?;
         let times = Times { reading: opened, filling: started.elapsed() - opened };
         Summary { records: &records, times }.of_records_added::<K>(output, keys, new)?;
         Ok(Outcome::Done)

@@ -168,6 +168,27 @@ fn of_a_load_that_breaks_off_midway_a_part_may_be_there() {
     assert_ne!(node.ends_with(0, "count").0, "0\n");
 }
 
+/// All that was said was to read "the record" before writing it again.
+#[test]
+fn records_that_were_being_added_are_to_be_added_again() {
+    let mut writes = 0;
+    let handle = move |catalogue: &mut Catalogue, client, request: &[u8], reply: &mut Vec<u8>| {
+        writes += usize::from(request[0] == WRITE);
+        if writes > 1 && request[0] == WRITE {
+            Handled::Later
+        } else {
+            catalogue.handle(client, request, reply)
+        }
+    };
+    let node = Node::serving::<U64Keys, _>(64 << 20, |catalogue| Otherwise { catalogue, handle });
+    node.ends_with(0, "create");
+    let (_, err) = node.ends_with(2, "load sequential:200000 --deadline 500ms");
+    assert!(
+        err.contains("a part of the records may be there") && err.contains("same command again"),
+        "{err}"
+    );
+}
+
 #[test]
 fn json_is_whole_though_a_value_cannot_be_shown() {
     let node = Node::start(8 << 20);
