@@ -265,9 +265,9 @@ Ends with 2 if there is no memory node or it does not answer in time. Of several
         #[arg(value_name = "SHELL")]
         shell: Shell,
     },
-    /// Remove a table and all its records
+    /// Remove tables and all their records
     #[command(
-        after_help = "Examples:\n  fpcache-cli drop words --yes\n  fpcache-cli drop words --yes --json"
+        after_help = "Examples:\n  fpcache-cli drop words --yes\n  fpcache-cli drop words numbers --yes --json"
     )]
     Drop(DropTable),
     /// Look up every key of a data set and count wrong answers

@@ -147,9 +147,9 @@ fn document(table: &TableInfo) -> Value {
 
 #[derive(Debug, Args)]
 pub(crate) struct DropTable {
-    /// Table to remove, with all its records
-    #[arg(value_name = "NAME")]
-    name: TableName,
+    /// Tables to remove, with all their records, one after the other
+    #[arg(value_name = "NAME", required = true)]
+    names: Vec<TableName>,
 
     /// Confirm: the records cannot be restored
     #[arg(long)]
@@ -163,7 +163,22 @@ pub(crate) struct DropTable {
 
 impl DropTable {
     pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
-        let name = &self.name;
+        for name in &self.names {
+            let dropped = self.drop_one(name, place)?;
+            match self.names.as_slice() {
+                _ if !output.is_json() => {}
+                [_] => output.document(&dropped)?,
+                _ => output.element(&dropped)?,
+            }
+        }
+        if output.is_json() && self.names.len() > 1 {
+            output.end_array()?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Removes a table, and returns what is told of that.
+    fn drop_one(&self, name: &TableName, place: &Place) -> anyhow::Result<Value> {
         let (nodes, here) = match &self.nodes {
             Some(urls) => (Nodes::at_with(urls, place.config())?, true),
             None => (place.nodes()?, false),
@@ -172,7 +187,7 @@ impl DropTable {
         let found = tables.as_ref().map(|tables| tables.find(name)).transpose()?.flatten();
         let is_over = here || (found.is_none() && nodes.find(name)?.is_some());
         let Some(tables) = tables.filter(|_| !is_over) else {
-            return self.drop_over(&nodes, here, output);
+            return self.drop_over(name, &nodes, here);
         };
         if found.is_some_and(|table| table.is_closed()) && !self.yes {
             bail!(
@@ -197,20 +212,16 @@ impl DropTable {
             }
             dropped => dropped?,
         }
-        if output.is_json() {
-            let found = found.as_ref();
-            output.document(&json!({
-                "dropped": name.as_str(),
-                "keys": found.map(|table| table.keys),
-                "used_bytes": found.map(|table| table.used_bytes),
-            }))?;
-        }
-        Ok(Outcome::Done)
+        let found = found.as_ref();
+        Ok(json!({
+            "dropped": name.as_str(),
+            "keys": found.map(|table| table.keys),
+            "used_bytes": found.map(|table| table.used_bytes),
+        }))
     }
 
     /// Removes a table over several memory nodes, or the ranges of some of them.
-    fn drop_over(&self, nodes: &Nodes, here: bool, output: &mut Output) -> anyhow::Result<Outcome> {
-        let name = &self.name;
+    fn drop_over(&self, name: &TableName, nodes: &Nodes, here: bool) -> anyhow::Result<Value> {
         // Whether memory nodes tell of their ranges or not: those that are closed do not.
         if !self.yes {
             let what =
@@ -221,9 +232,6 @@ impl DropTable {
             true => nodes.drop_here(name)?,
             false => nodes.drop_table(name)?,
         }
-        if output.is_json() {
-            output.document(&json!({ "dropped": name.as_str() }))?;
-        }
-        Ok(Outcome::Done)
+        Ok(json!({ "dropped": name.as_str() }))
     }
 }

@@ -8,7 +8,7 @@ use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::Folders;
 use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::{Node, command, text};
 
@@ -59,6 +59,13 @@ fn tables_are_made_listed_and_dropped_by_name() {
     assert_eq!(node.json(0, "tables --json")["tables"].as_array().unwrap().len(), 3, "nothing half made");
     // The name is free again, for other keys too.
     node.ends_with(0, "load words:100 --table numbers");
+    let (_, err) = node.ends_with(2, "drop numbers words");
+    assert!(err.contains("`numbers`") && err.contains("--yes"), "{err}");
+    let dropped = node.json(0, "drop numbers words --yes --json");
+    assert_eq!((&dropped[0]["dropped"], &dropped[1]["dropped"]), (&"numbers".into(), &"words".into()));
+    let told = node.json(2, "drop empty words default --yes --json");
+    assert_eq!(told, json!([{ "dropped": "empty", "keys": 0, "used_bytes": told[0]["used_bytes"] }]));
+    assert_eq!(node.json(0, "tables --json")["tables"][0]["name"], "default", "the first that fails ends it");
 }
 
 #[test]
