@@ -10,6 +10,7 @@ use fpcache_client::{KeySpace, TableClient};
 use serde_json::json;
 
 use crate::keys::{KeyFormat, Keys};
+use crate::numbers::number;
 use crate::output::{Outcome, Output};
 use crate::value::{Format, TableFormat};
 use crate::walk::{Span, walk};
@@ -32,7 +33,7 @@ pub(crate) struct Scan {
     reverse: bool,
 
     /// Maximum number of records [default: 10]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = number)]
     limit: Option<u64>,
 
     #[command(flatten)]

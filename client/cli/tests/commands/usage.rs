@@ -108,6 +108,7 @@ fn what_is_mistyped_is_told_with_what_was_meant() {
         ("scan --from 9 --to 5", &["from 9 to 5", "before it begins"]),
         ("scan 9 --to 5", &["from 9 to 5"]),
         ("count --from 9 --to 5", &["from 9 to 5"]),
+        ("scan --limit x", &["--limit", "numbers run from 0"]),
         ("tables --table nosuch", &["no table `nosuch`", "`default`"]),
         ("create --table big --value-bytes 17MiB", &["17825792"]),
     ] {
