@@ -274,10 +274,42 @@ fn print_sockets(output: &mut Output, sockets: &SocketStats) -> anyhow::Result<(
     let ended: Vec<String> = sockets
         .hang_ups()
         .filter(|(_, count)| *count > 0)
-        .map(|(reason, count)| format!("{count} {}", reason.replace('_', " ")))
+        .map(|(reason, count)| format!("{count} that {}", what_it_did(reason)))
         .collect();
     if !ended.is_empty() {
         output.row("hung up on", ended.join(", "))?;
     }
     Ok(())
+}
+
+/// What somebody did that was hung up on, or not let in, for a reason.
+fn what_it_did(reason: &str) -> String {
+    let what = match reason {
+        "bad_frame" => "sent what is no frame",
+        "no_greeting" => "did not greet in time",
+        "slow_frame" => "did not send the rest of a frame in time",
+        "unread_replies" => "did not read replies in time",
+        "idle" => "did nothing for long",
+        "other_protocol" => "spoke another protocol or version",
+        "no_right" => "had no right",
+        "too_many" => "came when there were too many",
+        "no_region" => "asked for a table that is not there",
+        "no_resources" => "came when the system had no room for more",
+        other => return format!("fell under {}", other.replace('_', " ")),
+    };
+    what.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use fpcache_client::SocketStats;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_to_hang_up_has_words() {
+        for (reason, _) in SocketStats::default().hang_ups() {
+            assert!(!what_it_did(reason).starts_with("fell under"), "{reason}");
+        }
+    }
 }
