@@ -16,24 +16,18 @@ pub(crate) fn list(output: &mut Output) -> anyhow::Result<Outcome> {
         used.as_ref().is_some_and(|used| names(used) && is(used.port, port.number) && is(used.gid, gid.index))
     };
     if output.is_json() {
-        let listed: Vec<Value> = devices
-            .iter()
-            .map(|device| {
-                let ports: Vec<Value> = device
-                    .ports
-                    .iter()
-                    .map(|port| {
-                        let gid = |gid: &rdma::GidInfo| {
-                            let is_default = is_used(device, port, gid);
-                            json!({ "index": gid.index, "gid": gid.gid.to_string(), "protocol": gid.protocol, "default": is_default })
-                        };
-                        json!({ "port": port.number, "gids": port.gids.iter().map(gid).collect::<Vec<_>>() })
-                    })
-                    .collect();
-                json!({ "device": device.name, "ports": ports, "trouble": device.trouble })
-            })
-            .collect();
-        output.document(&Value::Array(listed))?;
+        for device in &devices {
+            let port = |port: &rdma::PortInfo| {
+                let gid = |gid: &rdma::GidInfo| {
+                    let is_default = is_used(device, port, gid);
+                    json!({ "index": gid.index, "gid": gid.gid.to_string(), "protocol": gid.protocol, "default": is_default })
+                };
+                json!({ "port": port.number, "gids": port.gids.iter().map(gid).collect::<Vec<_>>() })
+            };
+            let ports: Vec<Value> = device.ports.iter().map(port).collect();
+            output.element(&json!({ "device": device.name, "ports": ports, "trouble": device.trouble }))?;
+        }
+        output.end_array()?;
         return Ok(Outcome::Done);
     }
     for device in &devices {
