@@ -5,7 +5,8 @@ use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    AsyncClient, Client, ClientError, CreateOptions, KeyKind, Nodes, TableParameters, Tables, U64Keys,
+    AsyncClient, Client, ClientError, CreateOptions, KeyKind, Nodes, Plan, PlanChoice, TableParameters,
+    Tables, U64Keys,
 };
 use tokio::runtime::Builder;
 use tokio::task::{JoinHandle, JoinSet};
@@ -15,7 +16,7 @@ use crate::asynchronous_over_nodes::{SILENT_PATIENCE, WithSilent};
 use crate::common::{PATIENCE, TestKeys};
 use crate::over_nodes::one_slow::OneSlow;
 use crate::over_nodes::{Node, config, make, name, urls};
-use crate::proxies::{Towards, slow, slow_while, stand_before};
+use crate::proxies::{ALL, Towards, slow, slow_while, so_many_answers, stand_before};
 
 /// A client of tasks that has connected no range yet, with one memory node that has fallen silent.
 fn not_connected(nodes: &[Node; 2]) -> AsyncClient {
@@ -288,5 +289,35 @@ fn tasks_that_can_wait_are_not_told_of_a_memory_node_that_was_silent_for_hurried
         second.await.unwrap();
         hurried.await.unwrap().unwrap_err();
         assert_eq!(patient.await.unwrap().unwrap(), None);
+    });
+}
+
+/// How the records lie was found out in all of the call's time, and then the record looked up in all of it once more.
+#[test]
+fn a_read_with_its_version_holds_its_thread_no_longer_than_it_may_take() {
+    const WITHIN: Duration = Duration::from_secs(1);
+    let nodes = [Node::tcp(), Node::tcp()];
+    let (address, left) = so_many_answers(&nodes[1].url, WITHIN * 3 / 4);
+    let both = Nodes::at(&format!("{},{address}", nodes[0].url)).unwrap();
+    both.create::<U64Keys>(&name(), U64Keys::parameters(), &[100], CreateOptions::default()).unwrap();
+    // However far it seems: the lookup is one READ.
+    let config = config().with_deadline(WITHIN).with_plan(PlanChoice::Fixed(Plan::Range));
+    let of_tasks = || AsyncClient::of(Client::connect_with(&nodes[0].url, config).unwrap());
+    let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build().unwrap();
+    runtime.block_on(async {
+        let client = of_tasks();
+        left.store(ALL, Ordering::SeqCst);
+        assert_eq!(client.get_versioned(107).await.unwrap(), None);
+        let answers = ALL - left.load(Ordering::SeqCst);
+        let client = of_tasks();
+        // All but that to the lookup.
+        left.store(answers - 1, Ordering::SeqCst);
+        let begun = Instant::now();
+        client.get_versioned(107).await.unwrap_err();
+        assert_eq!(left.load(Ordering::SeqCst), 0, "it did not come to the lookup");
+        // There is one thread.
+        tokio::task::spawn_blocking(|| ()).await.unwrap();
+        assert!(begun.elapsed() < WITHIN * 3 / 2, "{:?}", begun.elapsed());
+        left.store(ALL, Ordering::SeqCst);
     });
 }

@@ -74,6 +74,33 @@ pub fn slow_while(url: &str, delay: Duration, is_slow: &Arc<AtomicBool>) -> Stri
     })
 }
 
+/// Answers, more than any call gets.
+pub const ALL: usize = 1 << 20;
+
+/// The address of a memory node of which so many answers come as are left, of those the last but one
+/// late, and none after them until there are more; and how many are.
+pub fn so_many_answers(url: &str, late: Duration) -> (String, Arc<AtomicUsize>) {
+    let left = Arc::new(AtomicUsize::new(ALL));
+    let passes = Arc::clone(&left);
+    let address = stand_before(url, move || {
+        let left = Arc::clone(&passes);
+        move |towards, _: &[u8]| {
+            if towards == Towards::Node {
+                return true;
+            }
+            if left.load(Ordering::SeqCst) == 2 {
+                thread::sleep(late);
+            }
+            let take = |left: usize| left.checked_sub(1);
+            while left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err() {
+                thread::sleep(Duration::from_millis(5));
+            }
+            true
+        }
+    });
+    (address, left)
+}
+
 /// Passes on what it gets, but no reply to a message that has [`MARK`] in it, until it hangs up.
 pub struct Silent {
     pub address: String,

@@ -1,21 +1,16 @@
 //! A budget below the directory's top level keeps nobody from writing: changes are made by the
 //! memory node.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::common::{PATIENCE, TestKeys, ThreadNode, load, scattered, value_in};
-use crate::proxies::{Towards, stand_before};
+use crate::proxies::{ALL, so_many_answers};
 use crate::remote::Node;
 use fpcache::table_view::OpenError;
 use fpcache_client::{
     CacheConfig, Changes, Client, ClientConfig, ClientError, CompareAndSet, TableClient, U64Keys,
 };
-
-/// Answers, more than any call gets.
-const ALL: usize = 1 << 20;
 
 for_both_kinds_of_keys!(
     writes_go_on_where_lookups_say_that_the_budget_is_too_small,
@@ -142,21 +137,7 @@ fn scans_alone_get_a_newer_directory_where_models_are_in_pages<K: TestKeys>() {
 fn the_first_write_to_a_table_that_does_not_fit_ends_with_its_deadline() {
     let node = Node::start();
     node.make::<U64Keys>("t");
-    // So many answers come, and none after them.
-    let left = Arc::new(AtomicUsize::new(ALL));
-    let passes = Arc::clone(&left);
-    let address = stand_before(node.url(), move || {
-        let left = Arc::clone(&passes);
-        move |towards, _: &[u8]| {
-            let take = |left: usize| left.checked_sub(1);
-            while towards == Towards::Client
-                && left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, take).is_err()
-            {
-                thread::sleep(Duration::from_millis(5));
-            }
-            true
-        }
-    });
+    let (address, left) = so_many_answers(node.url(), Duration::ZERO);
     let config = ClientConfig::default().with_table("t".parse().unwrap()).with_deadline(PATIENCE);
     let rich = Client::connect_with(&address, config).unwrap();
     load(&rich, U64Keys::parameters(), 0..20_000, 1).unwrap();
