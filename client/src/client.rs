@@ -13,15 +13,13 @@ use fpcache::read::Outcome;
 
 use fpcache_fabric::Connection;
 
-use crate::core::Core;
 use crate::counters::Counters;
+use crate::direct::{Direct, with_direct};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
 use crate::lanes::{Lanes, OpenLanes};
-use crate::mapped::MappedNode;
 use crate::pool::Pool;
 use crate::pool::lanes::PoolLanes;
-use crate::remote::RemoteNode;
 use crate::session::TableStats;
 
 /// A handle to a table of a memory node. Clones are cheap and share connection and models; any
@@ -29,19 +27,18 @@ use crate::session::TableStats;
 ///
 /// [`Client`] is for tables whose keys are `u64`s, [`ByteClient`] for those whose keys are byte
 /// strings.
+#[derive(Clone)]
 pub struct TableClient<K: BuildKeys> {
     pub(crate) transport: Transport<K>,
     pub(crate) name: Arc<str>,
     pub(crate) deadline: Duration,
 }
 
-/// One [`Core`] per kind of connection, so that lookups are compiled for each.
+/// A table on one memory node, or over several.
+#[derive(Clone)]
 pub(crate) enum Transport<K: BuildKeys> {
-    Mapped(Arc<Core<K, MappedNode>>),
-    Remote(Arc<Core<K, RemoteNode>>),
+    One(Direct<K>),
     Pool(Arc<Pool<K>>),
-    #[cfg(feature = "sim")]
-    Simulated(Arc<Core<K, crate::simulated::SimulatedNode>>),
 }
 
 /// A record as scans give it: its key and its value.
@@ -53,47 +50,16 @@ pub type Client = TableClient<U64Keys>;
 /// A client of a table whose keys are byte strings.
 pub type ByteClient = TableClient<ByteKeys>;
 
-impl<K: BuildKeys> Clone for TableClient<K> {
-    fn clone(&self) -> Self {
-        let transport = match &self.transport {
-            Transport::Mapped(core) => Transport::Mapped(Arc::clone(core)),
-            Transport::Remote(core) => Transport::Remote(Arc::clone(core)),
-            Transport::Pool(pool) => Transport::Pool(Arc::clone(pool)),
-            #[cfg(feature = "sim")]
-            Transport::Simulated(core) => Transport::Simulated(Arc::clone(core)),
-        };
-        Self { transport, name: Arc::clone(&self.name), deadline: self.deadline }
-    }
-}
-
-/// Runs an expression with the core in use.
+/// Runs an expression with the core or the pool in use.
 macro_rules! with_core {
     ($client:expr, $core:ident => $body:expr) => {
         match &$client.transport {
-            $crate::client::Transport::Mapped($core) => $body,
-            $crate::client::Transport::Remote($core) => $body,
+            $crate::client::Transport::One(direct) => $crate::direct::with_direct!(direct, $core => $body),
             $crate::client::Transport::Pool($core) => $body,
-            #[cfg(feature = "sim")]
-            $crate::client::Transport::Simulated($core) => $body,
         }
     };
 }
 pub(crate) use with_core;
-
-/// Runs an expression with the core in use, or another one where the table is over several memory
-/// nodes.
-macro_rules! with_direct {
-    ($client:expr, $core:ident => $body:expr, $pool:ident => $other:expr) => {
-        match &$client.transport {
-            $crate::client::Transport::Mapped($core) => $body,
-            $crate::client::Transport::Remote($core) => $body,
-            $crate::client::Transport::Pool($pool) => $other,
-            #[cfg(feature = "sim")]
-            $crate::client::Transport::Simulated($core) => $body,
-        }
-    };
-}
-pub(crate) use with_direct;
 
 impl<K: BuildKeys> TableClient<K> {
     /// The same client with another deadline: `client.with_deadline(limit).get(key)`.
@@ -156,11 +122,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// process: milliseconds per GiB.
     pub fn huge_bytes(&self) -> Option<u64> {
         match &self.transport {
-            Transport::Mapped(core) => core.connection().region().huge_bytes(),
-            Transport::Remote(_) => None,
+            Transport::One(direct) => direct.huge_bytes(),
             Transport::Pool(pool) => pool.huge_bytes(),
-            #[cfg(feature = "sim")]
-            Transport::Simulated(_) => None,
         }
     }
 
@@ -198,7 +161,10 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// The creation number of the table that this client is connected to.
     pub(crate) fn creation(&self) -> u64 {
-        with_direct!(self, core => Connection::creation(&*core.connection()), pool => pool.creation())
+        match &self.transport {
+            Transport::One(direct) => with_direct!(direct, core => core.connection().creation()),
+            Transport::Pool(pool) => pool.creation(),
+        }
     }
 
     pub(crate) fn request<R>(
@@ -212,7 +178,10 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// A number for a load into the table of one memory node.
     pub(crate) fn next_load(&self) -> u64 {
-        with_direct!(self, core => core.next_load(), _pool => 0)
+        match &self.transport {
+            Transport::One(direct) => with_direct!(direct, core => core.next_load()),
+            Transport::Pool(_) => 0,
+        }
     }
 
     /// As [`request`](Self::request), for one that may take longer than other calls.
@@ -223,11 +192,13 @@ impl<K: BuildKeys> TableClient<K> {
         meant: Option<u64>,
         take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
-        let to_ranges = || {
-            let why = "such a request cannot be sent to a table over several memory nodes";
-            Err(Refusal::new(ErrorCode::Invalid, why).into())
-        };
-        with_direct!(self, core => core.call(request, meant, within, take), _pool => to_ranges())
+        match &self.transport {
+            Transport::One(direct) => with_direct!(direct, core => core.call(request, meant, within, take)),
+            Transport::Pool(_) => {
+                let why = "such a request cannot be sent to a table over several memory nodes";
+                Err(Refusal::new(ErrorCode::Invalid, why).into())
+            }
+        }
     }
 
     /// Makes changes and appends the outcome of each; to the table with the creation number
@@ -248,18 +219,20 @@ impl<K: BuildKeys> TableClient<K> {
         &self,
         operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
     ) -> Vec<Result<WriteReply, ClientError>> {
-        with_direct!(
-            self,
-            core => {
+        match &self.transport {
+            Transport::One(direct) => {
                 let mut replies = Vec::new();
-                let ended = core.write(operations.clone(), None, self.deadline, &mut replies);
-                let too_few = || ClientError::OutcomeUnknown { why: "the memory node has sent too few replies".to_owned() };
+                let (all, deadline) = (operations.clone(), self.deadline);
+                let ended = with_direct!(direct, core => core.write(all, None, deadline, &mut replies));
+                let too_few = || ClientError::OutcomeUnknown {
+                    why: "the memory node has sent too few replies".to_owned(),
+                };
                 let error = || ended.as_ref().err().cloned().unwrap_or_else(too_few);
                 let mut replies = replies.into_iter();
                 operations.map(|_| replies.next().ok_or_else(error)).collect()
-            },
-            pool => pool.write_each(operations, self.deadline)
-        )
+            }
+            Transport::Pool(pool) => pool.write_each(operations, self.deadline),
+        }
     }
 
     /// Makes one change.
@@ -272,11 +245,12 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Lanes for this many writes in flight.
     pub(crate) fn lanes(&self, count: usize) -> Result<Box<dyn Lanes<K>>, ClientError> {
-        with_direct!(
-            self,
-            core => Ok(Box::new(OpenLanes::open(core, count, self.deadline)?)),
-            pool => Ok(Box::new(PoolLanes::open(pool, count)))
-        )
+        Ok(match &self.transport {
+            Transport::One(direct) => {
+                with_direct!(direct, core => Box::new(OpenLanes::open(core, count, self.deadline)?))
+            }
+            Transport::Pool(pool) => Box::new(PoolLanes::open(pool, count)),
+        })
     }
 
     /// An error of changing a key, with the memory node if there are several.
@@ -293,11 +267,10 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// A record's value and token.
     pub(crate) fn read_versioned(&self, key: &K::Key) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
-        let shape = with_direct!(
-            self,
-            core => core.shape(self.deadline),
-            pool => pool.shape_at(key, self.deadline)
-        );
+        let shape = match &self.transport {
+            Transport::One(direct) => with_direct!(direct, core => core.shape(self.deadline)),
+            Transport::Pool(pool) => pool.shape_at(key, self.deadline),
+        };
         let shape = match shape {
             Err(error) if error.is_of_empty_table() => return Ok(None),
             shape => shape?,
@@ -311,7 +284,10 @@ impl<K: BuildKeys> TableClient<K> {
 
     pub(crate) fn max_request(&self) -> usize {
         // What is sent to a table over several memory nodes is sent to one of them.
-        with_direct!(self, core => core.max_request(), _pool => 0)
+        match &self.transport {
+            Transport::One(direct) => with_direct!(direct, core => core.max_request()),
+            Transport::Pool(_) => 0,
+        }
     }
 }
 

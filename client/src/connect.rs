@@ -1,9 +1,9 @@
 //! Constructors of clients: connecting, sharing a connection, embedding a memory node.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
+#[cfg(feature = "sim")]
 use fpcache::plan::FabricCosts;
 use fpcache_fabric::FabricError;
 
@@ -14,6 +14,7 @@ use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 #[cfg(feature = "sim")]
 use crate::core::Core;
+use crate::direct::Direct;
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use crate::node::Node;
@@ -47,7 +48,7 @@ impl<K: BuildKeys> TableClient<K> {
             // One that is silent leaves the others their share of the time.
             let left = config.deadline.saturating_sub(begun.elapsed());
             match Self::open_one(url, config, left / (urls.len() - at) as u32) {
-                Ok(transport) => return Ok(Self::of(transport, &names.join(","), config.deadline)),
+                Ok(direct) => return Ok(Self::of(Transport::One(direct), &names.join(","), config.deadline)),
                 Err(error) => {
                     let has_none = matches!(error, ClientError::NoSuchTable { .. });
                     let left = config.deadline.saturating_sub(begun.elapsed());
@@ -63,19 +64,12 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Connects to a table of one memory node.
-    fn open_one(url: &Url, config: &ClientConfig, within: Duration) -> Result<Transport<K>, ClientError> {
+    fn open_one(url: &Url, config: &ClientConfig, within: Duration) -> Result<Direct<K>, ClientError> {
         let config = &config.with_token(token_for(url, config.token)?);
         let now = &config.with_deadline(within);
         Ok(match url {
-            Url::Shm(address) => {
-                let node = MappedNode::at(address.clone(), config.table);
-                Transport::Mapped(node.open(now, FabricCosts::MAPPED_MEMORY)?)
-            }
-            Url::Tcp(address) => {
-                let node = RemoteNode::at(address.clone(), config);
-                let costs = node.costs();
-                Transport::Remote(node.open(now, costs)?)
-            }
+            Url::Shm(address) => Direct::Mapped(MappedNode::at(address.clone(), config.table).open(now)?),
+            Url::Tcp(address) => Direct::Remote(RemoteNode::at(address.clone(), config).open(now)?),
         })
     }
 
@@ -101,11 +95,8 @@ impl<K: BuildKeys> TableClient<K> {
     #[cfg(feature = "embedded")]
     pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
         let node = MappedNode::Here(crate::embedded::EmbeddedNode::start::<K>(capacity)?);
-        Ok(Self {
-            transport: Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?),
-            name: "embedded".into(),
-            deadline: config.deadline,
-        })
+        let transport = Transport::One(Direct::Mapped(node.open(&config)?));
+        Ok(Self::of(transport, "embedded", config.deadline))
     }
 
     /// Another client of the same memory node, with its own settings and connections, for the table
@@ -114,28 +105,20 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`connect`](Self::connect).
     pub fn beside(&self, config: ClientConfig) -> Result<Self, ClientError> {
-        let transport = match &self.transport {
-            Transport::Mapped(core) => {
-                let node = core.connector().beside(&config);
-                Transport::Mapped(node.open(&config, FabricCosts::MAPPED_MEMORY)?)
-            }
-            Transport::Remote(core) => {
-                let node = core.connector().beside(&config);
-                let costs = node.costs();
-                Transport::Remote(node.open(&config, costs)?)
-            }
+        let direct = match &self.transport {
             Transport::Pool(pool) => return Self::connect_at(pool.urls().to_vec(), &config),
+            Transport::One(direct) => direct,
+        };
+        let direct = match direct {
+            Direct::Mapped(core) => Direct::Mapped(core.connector().beside(&config).open(&config)?),
+            Direct::Remote(core) => Direct::Remote(core.connector().beside(&config).open(&config)?),
             #[cfg(feature = "sim")]
-            Transport::Simulated(core) => {
-                let connector = core.connector().clone();
-                Transport::Simulated(Core::connect(
-                    connector,
-                    config.table_options(FabricCosts::MAPPED_MEMORY),
-                    config.deadline,
-                )?)
+            Direct::Simulated(core) => {
+                let options = config.table_options(FabricCosts::MAPPED_MEMORY);
+                Direct::Simulated(Core::connect(core.connector().clone(), options, config.deadline)?)
             }
         };
-        Ok(Self { transport, name: Arc::clone(&self.name), deadline: config.deadline })
+        Ok(Self::of(Transport::One(direct), &self.name, config.deadline))
     }
 
     /// A client of a memory node in a simulated world, for one process of that world.
@@ -151,10 +134,6 @@ impl<K: BuildKeys> TableClient<K> {
         let connector = crate::simulated::SimulatedNode::new(sim, node);
         let core =
             Core::connect(connector, config.table_options(FabricCosts::MAPPED_MEMORY), config.deadline)?;
-        Ok(Self {
-            transport: Transport::Simulated(core),
-            name: "simulated".into(),
-            deadline: config.deadline,
-        })
+        Ok(Self::of(Transport::One(Direct::Simulated(core)), "simulated", config.deadline))
     }
 }

@@ -110,6 +110,7 @@ mod connect;
 mod core;
 mod counters;
 mod differences;
+mod direct;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod empty;

@@ -14,7 +14,6 @@ use crate::core::check_record;
 use crate::error::ClientError;
 use crate::inserting::Inserting;
 use crate::key::{AsKey, KeyRef};
-use crate::pool::Direct;
 
 /// Bytes that a slow disk takes in a second: the end of a load is waited for that much longer than
 /// other calls.
@@ -341,13 +340,10 @@ type RangeClient<K> = (Option<<K as KeySpace>::Owned>, TableClient<K>);
 fn clients_of_ranges<K: BuildKeys>(client: &TableClient<K>) -> Result<Vec<RangeClient<K>>, ClientError> {
     let Transport::Pool(pool) = &client.transport else { return Ok(Vec::new()) };
     let deadline = client.deadline();
-    let clients = pool.connected(deadline)?.into_iter().map(|range| {
-        let transport = match range.core {
-            Direct::Mapped(core) => Transport::Mapped(core),
-            Direct::Remote(core) => Transport::Remote(core),
-        };
-        (range.end, TableClient::of(transport, &range.node, deadline))
-    });
+    let clients = pool
+        .connected(deadline)?
+        .into_iter()
+        .map(|range| (range.end, TableClient::of(Transport::One(range.core), &range.node, deadline)));
     Ok(clients.collect())
 }
 

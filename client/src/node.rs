@@ -1,6 +1,7 @@
 //! Opening a table, over any kind of connection.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
@@ -28,15 +29,25 @@ pub(crate) trait Node: Connector + Clone {
         None
     }
 
+    /// What reading costs there.
+    fn costs(&self) -> FabricCosts {
+        FabricCosts::MAPPED_MEMORY
+    }
+
+    /// A client of the table, whichever keys it has.
+    fn reach<K: BuildKeys>(
+        &self,
+        config: &ClientConfig,
+        within: Duration,
+    ) -> Result<Arc<Core<K, Self>>, ClientError> {
+        Core::connect(self.clone(), config.table_options(self.costs()), within)
+    }
+
     /// A client of the table, whose keys must be of its kind; or the error that says which tables
     /// there are instead.
-    fn open<K: BuildKeys>(
-        self,
-        config: &ClientConfig,
-        costs: FabricCosts,
-    ) -> Result<Arc<Core<K, Self>>, ClientError> {
-        let connect = || Core::connect(self.clone(), config.table_options(costs), config.deadline);
-        let core = match (until_there(config.wait, connect), self.place()) {
+    fn open<K: BuildKeys>(self, config: &ClientConfig) -> Result<Arc<Core<K, Self>>, ClientError> {
+        let reach = || self.reach(config, config.deadline);
+        let core = match (until_there(config.wait, reach), self.place()) {
             (Err(ClientError::NoSuchTable { .. }), Some((url, table))) => {
                 return Err(not_there(&url, table.as_str(), self.token(), config.deadline));
             }

@@ -8,11 +8,12 @@ use fpcache::read::{Cost, NearestScratch, Neighbour, Side};
 
 #[cfg(doc)]
 use crate::client::Client;
-use crate::client::{ByteClient, Record, TableClient, Transport, with_core, with_direct};
+use crate::client::{ByteClient, Record, TableClient, Transport, with_core};
+use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::read::end_of_prefix;
-use crate::reader::{Reader, with_place};
+use crate::reader::{Reader, with_held};
 
 impl<K: BuildKeys> TableClient<K> {
     /// The record with the greatest key not above `key`, or `None`. If keys are the starts of
@@ -281,14 +282,17 @@ impl<K: BuildKeys> TableClient<K> {
         keys: &[impl AsKey<K>],
         mut take: impl FnMut(Option<(K::View<'_>, &[u8])>, Cost),
     ) -> Result<(), ClientError> {
-        if let Transport::Pool(pool) = &self.transport {
-            let all = keys.iter().map(AsKey::as_key);
-            let found = pool.here(|held| pool.nearest_to_each(held, side, all, self.deadline()))?;
-            for (found, cost) in &found {
-                take(found.as_ref().map(|(key, value)| (K::as_view(key.borrow()), &value[..])), *cost);
+        let all = keys.iter().map(AsKey::as_key);
+        let direct = match &self.transport {
+            Transport::One(direct) => direct,
+            Transport::Pool(pool) => {
+                let found = pool.here(|held| pool.nearest_to_each(held, side, all, self.deadline()))?;
+                for (found, cost) in &found {
+                    take(found.as_ref().map(|(key, value)| (K::as_view(key.borrow()), &value[..])), *cost);
+                }
+                return Ok(());
             }
-            return Ok(());
-        }
+        };
         let take = |scratch: &NearestScratch<K>| {
             let answers = scratch.answers();
             if answers.len() == 0 {
@@ -298,12 +302,7 @@ impl<K: BuildKeys> TableClient<K> {
                 take(record::<K>(found), cost);
             });
         };
-        let all = keys.iter().map(AsKey::as_key);
-        with_direct!(
-            self,
-            core => core.here(|held| core.nearest(held, side, all, self.deadline(), take)),
-            _pool => Ok(())
-        )
+        with_direct!(direct, core => core.here(|held| core.nearest(held, side, all, self.deadline(), take)))
     }
 }
 
@@ -374,7 +373,7 @@ impl<K: BuildKeys> Reader<K> {
     ) -> Result<(R, Cost), ClientError> {
         let within = self.deadline();
         let take = |found: Option<Neighbour<'_, K>>| take(record::<K>(found));
-        with_place!(self, (core, held) => core.nearest_to(held, (side, key), within, take))
+        with_held!(self, (core, held) => core.nearest_to(held, (side, key), within, take))
     }
 }
 

@@ -12,13 +12,11 @@ use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
 
 use crate::answers::{Answers, Found};
 use crate::client::{Record, TableClient, Transport};
-use crate::core::{Connector, Core, Held};
+use crate::direct::Place;
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::mapped::MappedNode;
 use crate::pool::{Pool, PoolHeld};
 use crate::read::end_of_prefix;
-use crate::remote::RemoteNode;
 
 /// Reads a table from one thread at a time, with its own endpoint, buffers and view of the table,
 /// so that a call takes no lock, does not look up thread-local state, and allocates only what it
@@ -61,63 +59,33 @@ pub struct Reader<K: BuildKeys = U64Keys> {
 /// A reader of a table whose keys are byte strings.
 pub type ByteReader = Reader<ByteKeys>;
 
-/// One [`Place`] per kind of connection.
+/// A table on one memory node, or over several, and what the reader holds of it.
+#[allow(clippy::large_enum_variant, reason = "the large one is the common one")]
 pub(crate) enum Places<K: BuildKeys> {
-    Mapped(Place<K, MappedNode>),
-    Remote(Place<K, RemoteNode>),
-    Pool(PoolPlace<K>),
-    #[cfg(feature = "sim")]
-    Simulated(Place<K, crate::simulated::SimulatedNode>),
+    One(Place<K>),
+    Pool(Arc<Pool<K>>, PoolHeld<K>),
 }
 
-/// A reader's client and what it holds of it.
-pub(crate) struct Place<K: BuildKeys, T: Connector> {
-    pub(crate) core: Arc<Core<K, T>>,
-    pub(crate) held: Held<K, T>,
-}
-
-/// The same of a table over several memory nodes.
-pub(crate) struct PoolPlace<K: BuildKeys> {
-    pub(crate) core: Arc<Pool<K>>,
-    pub(crate) held: PoolHeld<K>,
-}
-
-impl<K: BuildKeys> PoolPlace<K> {
-    pub(crate) fn new(core: &Arc<Pool<K>>) -> Self {
-        Self { core: Arc::clone(core), held: PoolHeld::default() }
-    }
-}
-
-impl<K: BuildKeys, T: Connector> Place<K, T> {
-    pub(crate) fn new(core: &Arc<Core<K, T>>) -> Self {
-        Self { core: Arc::clone(core), held: None }
-    }
-}
-
-/// Runs an expression with the core in use and what the reader holds.
-macro_rules! with_place {
+/// Runs an expression with the core or the pool in use and what the reader holds.
+macro_rules! with_held {
     ($reader:expr, ($core:ident, $held:ident) => $body:expr) => {
         match &mut $reader.places {
-            $crate::reader::Places::Mapped($crate::reader::Place { core: $core, held: $held }) => $body,
-            $crate::reader::Places::Remote($crate::reader::Place { core: $core, held: $held }) => $body,
-            $crate::reader::Places::Pool($crate::reader::PoolPlace { core: $core, held: $held }) => $body,
-            #[cfg(feature = "sim")]
-            $crate::reader::Places::Simulated($crate::reader::Place { core: $core, held: $held }) => $body,
+            $crate::reader::Places::One(place) => {
+                $crate::direct::with_place!(place, ($core, $held) => $body)
+            }
+            $crate::reader::Places::Pool($core, $held) => $body,
         }
     };
 }
-pub(crate) use with_place;
+pub(crate) use with_held;
 
 impl<K: BuildKeys> TableClient<K> {
     /// A reader for one thread: the same lookups and scans without the cost of finding the thread's
     /// buffers, and some more. Cheap: its resources are created by its first call.
     pub fn reader(&self) -> Reader<K> {
         let places = match &self.transport {
-            Transport::Mapped(core) => Places::Mapped(Place::new(core)),
-            Transport::Remote(core) => Places::Remote(Place::new(core)),
-            Transport::Pool(pool) => Places::Pool(PoolPlace::new(pool)),
-            #[cfg(feature = "sim")]
-            Transport::Simulated(core) => Places::Simulated(Place::new(core)),
+            Transport::One(direct) => Places::One(direct.place()),
+            Transport::Pool(pool) => Places::Pool(Arc::clone(pool), PoolHeld::default()),
         };
         Reader { places, deadline: self.deadline, _one_thread: PhantomData }
     }
@@ -154,7 +122,7 @@ impl<K: BuildKeys> Reader<K> {
             value.extend_from_slice(found.unwrap_or_default());
             Found::from(outcome)
         };
-        with_place!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
+        with_held!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
     }
 
     /// Passes the value of `key` to `take` without another copy, and returns its result; `None`,
@@ -168,7 +136,7 @@ impl<K: BuildKeys> Reader<K> {
         key: impl AsKey<K>,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, ClientError> {
-        if let Places::Mapped(Place { core, held }) = &mut self.places
+        if let Places::One(Place::Mapped(core, held)) = &mut self.places
             && let Some((answer, shape)) = core.look_up_word(held, key.as_key())
         {
             return Ok(answer.value_in(shape, |value| value.map(take)));
@@ -176,7 +144,7 @@ impl<K: BuildKeys> Reader<K> {
         // An answer is handed over once, whatever was tried before.
         let mut take = Some(take);
         let hand_over = |_: &Outcome, value: Option<&[u8]>| value.and_then(|value| Some(take.take()?(value)));
-        with_place!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, hand_over))
+        with_held!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, hand_over))
     }
 
     /// Whether `key` exists. An external value is not read.
@@ -185,7 +153,7 @@ impl<K: BuildKeys> Reader<K> {
     /// As for [`Client::get`](crate::Client::get).
     #[inline]
     pub fn contains(&mut self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        with_place!(self, (core, held) => core.contains(held, key.as_key(), self.deadline))
+        with_held!(self, (core, held) => core.contains(held, key.as_key(), self.deadline))
     }
 
     /// The values of `keys`, in the same order; see
@@ -211,7 +179,7 @@ impl<K: BuildKeys> Reader<K> {
     ) -> Result<(), ClientError> {
         let take = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers.outcomes);
         let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
-        with_place!(self, (core, held) => core.lookup(held, keys, self.deadline, take))
+        with_held!(self, (core, held) => core.lookup(held, keys, self.deadline, take))
     }
 
     /// Writes to `found`, which is as long as `keys`, whether each key exists, and returns the
@@ -227,7 +195,7 @@ impl<K: BuildKeys> Reader<K> {
         found: &mut [bool],
     ) -> Result<usize, ClientError> {
         let keys = keys.iter().map(AsKey::as_key);
-        with_place!(self, (core, held) => core.multi_contains(held, keys, found, self.deadline))
+        with_held!(self, (core, held) => core.multi_contains(held, keys, found, self.deadline))
     }
 
     /// Up to `limit` records in key order, beginning with the least key not below `start`; see
@@ -252,7 +220,7 @@ impl<K: BuildKeys> Reader<K> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        with_place!(self, (core, held) => core.scan(held, (start.as_key(), None), limit, self.deadline, take))
+        with_held!(self, (core, held) => core.scan(held, (start.as_key(), None), limit, self.deadline, take))
     }
 
     /// Passes up to `limit` records with keys from `start` to `end`, exclusive, to `take`, in key
@@ -268,7 +236,7 @@ impl<K: BuildKeys> Reader<K> {
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let range = (start.as_key(), Some(end.as_key()));
-        with_place!(self, (core, held) => core.scan(held, range, limit, self.deadline, take))
+        with_held!(self, (core, held) => core.scan(held, range, limit, self.deadline, take))
     }
 }
 
@@ -292,7 +260,7 @@ impl Reader<U64Keys> {
         found: &mut [bool],
     ) -> Result<usize, ClientError> {
         let answers = (values, found);
-        with_place!(self, (core, held) => core.multi_get_u64(held, keys, answers, self.deadline))
+        with_held!(self, (core, held) => core.multi_get_u64(held, keys, answers, self.deadline))
     }
 }
 
@@ -310,7 +278,7 @@ impl ByteReader {
         let prefix = prefix.as_ref();
         let end = end_of_prefix(prefix);
         let range = (prefix, end.as_deref());
-        with_place!(self, (core, held) => core.scan(held, range, limit, self.deadline, take))
+        with_held!(self, (core, held) => core.scan(held, range, limit, self.deadline, take))
     }
 }
 

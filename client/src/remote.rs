@@ -50,12 +50,6 @@ impl RemoteNode {
     pub(crate) fn spin(&self) -> Duration {
         self.spin
     }
-
-    /// What reading costs there, with as many lookups in flight as the client says it has.
-    pub(crate) fn costs(&self) -> FabricCosts {
-        let costs = if self.address.card().is_some() { FabricCosts::RDMA } else { FabricCosts::TCP };
-        costs.at_concurrency(self.concurrency)
-    }
 }
 
 impl Node for RemoteNode {
@@ -70,6 +64,12 @@ impl Node for RemoteNode {
 
     fn token(&self) -> Option<Token> {
         self.token
+    }
+
+    /// With as many lookups in flight as the client says it has.
+    fn costs(&self) -> FabricCosts {
+        let costs = if self.address.card().is_some() { FabricCosts::RDMA } else { FabricCosts::TCP };
+        costs.at_concurrency(self.concurrency)
     }
 }
 

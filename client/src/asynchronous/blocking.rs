@@ -8,9 +8,9 @@ use fpcache::layout::RecordShape;
 
 use super::group::{Answer, Group, Kind, Part};
 use crate::core::{Connector, Core, Held};
+use crate::direct::{Direct, with_direct};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
-use crate::pool::Direct;
 
 impl<K: BuildKeys> Group<K> {
     /// Makes the reads with what the calling thread holds of a core, and answers them.
@@ -21,10 +21,7 @@ impl<K: BuildKeys> Group<K> {
 
     /// As [`read_by`](Self::read_by), of a range of several. After an error nothing is answered.
     pub(super) fn read_at(&mut self, core: &Direct<K>, within: Duration) -> Result<(), ClientError> {
-        match core {
-            Direct::Mapped(core) => core.here(|held| self.try_to_read(&**core, held, within)),
-            Direct::Remote(core) => core.here(|held| self.try_to_read(&**core, held, within)),
-        }
+        with_direct!(core, core => core.here(|held| self.try_to_read(&**core, held, within)))
     }
 
     /// Makes the reads with what a reader holds, and answers them.

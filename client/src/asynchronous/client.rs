@@ -15,7 +15,6 @@ use super::divided::Divided;
 use super::threads::Threads;
 use super::unanswered::runtime_has_ended;
 use super::way::Way;
-use super::worker::Workers;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
@@ -121,15 +120,10 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     pub fn of_with(client: TableClient<K>, config: AsyncConfig) -> Self {
         let counts = Arc::<Counts>::default();
         let route = match &client.transport {
-            Transport::Mapped(core) => Route::One(Way::InPlace(Arc::clone(core))),
-            Transport::Remote(core) => {
-                Route::One(Way::Grouped(Workers::new(core, config, &Handle::current(), &counts)))
-            }
+            Transport::One(direct) => Route::One(Way::to(direct, config, Handle::current, &counts)),
             Transport::Pool(pool) => {
                 Route::Divided(Divided::new(Arc::clone(pool), config, Handle::current(), &counts))
             }
-            #[cfg(feature = "sim")]
-            Transport::Simulated(core) => Route::One(Way::Blocking(Arc::clone(core))),
         };
         let changes = ChangeQueue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS));
         let shared = Shared { route, counts, changes, threads: Threads::new() };

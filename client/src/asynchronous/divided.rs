@@ -26,10 +26,9 @@ use super::threads::Threads;
 use super::turns::{Turn, Turns};
 use super::unanswered::runtime_has_ended;
 use super::way::{IN_PLACE, Way};
-use super::worker::Workers;
 use crate::client::Record;
 use crate::error::ClientError;
-use crate::pool::{Direct, Pool, Ranges};
+use crate::pool::{Pool, Ranges};
 
 /// The ways to all ranges of a table, by the map in use.
 pub(super) struct Divided<K: BuildKeys> {
@@ -323,12 +322,7 @@ impl<K: BuildKeys> Ways<K> {
         let way = &self.ways[index];
         way.get().or_else(|| {
             let connected = self.ranges.connected(index)?;
-            Some(way.get_or_init(|| match connected {
-                Direct::Mapped(core) => Way::InPlace(Arc::clone(core)),
-                Direct::Remote(core) => {
-                    Way::Grouped(Workers::new(core, self.config, &self.runtime, &self.counts))
-                }
-            }))
+            Some(way.get_or_init(|| Way::to(connected, self.config, || self.runtime.clone(), &self.counts)))
         })
     }
 

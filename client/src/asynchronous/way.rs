@@ -6,14 +6,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::consume_budget;
 
+use super::config::AsyncConfig;
+use super::counters::Counts;
 use super::group::{Answer, Asked, Group, Keys, Kind, To};
 use super::threads::Threads;
 use super::unanswered::runtime_has_ended;
 use super::worker::Workers;
 use crate::core::Core;
+use crate::direct::Direct;
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 
@@ -30,6 +34,21 @@ pub(super) enum Way<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Way<K> {
+    /// The way to a table on one memory node; its workers, if there are some, are to be that runtime's.
+    pub(super) fn to(
+        direct: &Direct<K>,
+        config: AsyncConfig,
+        runtime: impl FnOnce() -> Handle,
+        counts: &Arc<Counts>,
+    ) -> Self {
+        match direct {
+            Direct::Mapped(core) => Self::InPlace(Arc::clone(core)),
+            Direct::Remote(core) => Self::Grouped(Workers::new(core, config, &runtime(), counts)),
+            #[cfg(feature = "sim")]
+            Direct::Simulated(core) => Self::Blocking(Arc::clone(core)),
+        }
+    }
+
     /// Has keys read, and waits for the answer.
     pub(super) async fn ask<R>(
         &self,

@@ -273,13 +273,15 @@ mod tests {
 
         use fpcache::key_space::ByteKeys;
 
-        use crate::client::{TableClient, with_direct};
+        use crate::client::{TableClient, Transport};
+        use crate::direct::with_direct;
 
         let client = TableClient::<ByteKeys>::embedded(4 << 20).expect("memory");
         client.put("b", b"12345678").expect("room");
         let long = vec![b'a'; 5000];
         let keys: [&[u8]; 4] = [&long, b"b", &long, b"c"];
-        with_direct!(&client, core => core.here(|held| {
+        let Transport::One(direct) = &client.transport else { panic!("it is one memory node's") };
+        with_direct!(direct, core => core.here(|held| {
             let mut retry = Retry::new(Duration::from_secs(10));
             let find = |scratch: &mut LookupScratch<ByteKeys>| {
                 scratch.outcomes().map(|(_, value)| value.map(<[u8]>::to_vec)).collect::<Vec<_>>()
@@ -289,6 +291,6 @@ mod tests {
             assert_eq!(core.counters().server_side, 2, "the keys that a table can hold");
             assert!(!core.contains_server_side(held, &long, &mut retry).expect("an answer"));
             assert_eq!(core.counters().server_side, 2);
-        }), _pool => panic!("it is one memory node's"));
+        }));
     }
 }

@@ -8,9 +8,9 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
 
 use super::Pool;
-use super::range::with_core_of;
 use super::tries::Tries;
 use crate::core::no_reply;
+use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::lanes::{Lanes, OpenLanes};
 
@@ -75,7 +75,7 @@ impl<K: BuildKeys> Lanes<K> for PoolLanes<K> {
                 Some(way) => Ok(way),
                 None => ranges.core(index, &pool.config, left).and_then(|core| {
                     let open: Box<dyn Lanes<K>> =
-                        with_core_of!(core, core => Box::new(OpenLanes::open(core, 1, left)?));
+                        with_direct!(core, core => Box::new(OpenLanes::open(core, 1, left)?));
                     // Those to tables that were dropped are of no use any more.
                     lane.ways.retain(|way| ranges.has(&way.table));
                     lane.opened += 1;

@@ -46,14 +46,15 @@ use fpcache::read::Outcomes;
 use thread_local::ThreadLocal;
 
 use crate::config::ClientConfig;
+use crate::direct::{Direct, Place, with_direct};
 use crate::error::ClientError;
 use crate::leave::{Leave, when_thread_ends};
 use crate::turn::Turn;
 use crate::url::Url;
 use followed::follow;
 use maps::{Answered, Chosen, choose, fetch_all};
-use range::{Connected, DirectHeld, Range, with_core_of};
-pub(crate) use range::{Direct, Ranges};
+pub(crate) use range::Ranges;
+use range::{Connected, Range};
 #[cfg(feature = "tokio")]
 pub(crate) use tries::is_much_more;
 use tries::{ENOUGH_FOR_A_MAP, Fruitless, Tries};
@@ -78,8 +79,8 @@ pub(crate) struct Pool<K: BuildKeys> {
 /// What one reader holds of a pool.
 pub(crate) struct PoolHeld<K: BuildKeys> {
     ranges: Option<Arc<Ranges<K>>>,
-    /// Of each range what a reader holds of its core.
-    held: Vec<DirectHeld<K>>,
+    /// Of each range the reader's place, once it has one.
+    held: Vec<Option<Place<K>>>,
     /// Of a group of keys the ranges that they are of.
     assigned: Vec<u16>,
     answers: Outcomes,
@@ -208,7 +209,7 @@ impl<K: BuildKeys> Pool<K> {
     #[cold]
     fn follow_anew(&self, held: &mut PoolHeld<K>) -> Arc<Ranges<K>> {
         let ranges = self.ranges();
-        held.held = ranges.ranges.iter().map(|_| DirectHeld::Nothing).collect();
+        held.held = ranges.ranges.iter().map(|_| None).collect();
         held.ranges = Some(Arc::clone(&ranges));
         ranges
     }
@@ -299,7 +300,7 @@ impl<K: BuildKeys> Pool<K> {
         index: usize,
         within: Duration,
     ) -> Result<RecordShape, ClientError> {
-        with_core_of!(ranges.core(index, &self.config, within)?, core => core.shape(within))
+        with_direct!(ranges.core(index, &self.config, within)?, core => core.shape(within))
     }
 
     /// What the keys of the table are.

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 
-use super::range::{Direct, Ranges, on_range};
+use super::range::{Ranges, on_range};
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
+use crate::direct::Direct;
 use crate::error::ClientError;
 
 impl<K: BuildKeys> Pool<K> {

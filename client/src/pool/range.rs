@@ -8,35 +8,19 @@ use fpcache::TableName;
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::BuildKeys;
 use fpcache::map::{RangeMap, key_of_bytes};
-use fpcache::plan::FabricCosts;
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
 use crate::access::token_for;
 use crate::config::ClientConfig;
-use crate::core::{Core, Held};
-use crate::counters::Counters;
+use crate::direct::{Direct, Place};
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
+use crate::node::Node;
 use crate::remote::RemoteNode;
 use crate::turn::Turn;
 use crate::url::Url;
 
 use super::followed::follow;
-
-/// The core of a range, one for each kind of connection.
-pub(crate) enum Direct<K: BuildKeys> {
-    Mapped(Arc<Core<K, MappedNode>>),
-    Remote(Arc<Core<K, RemoteNode>>),
-}
-
-impl<K: BuildKeys> Clone for Direct<K> {
-    fn clone(&self) -> Self {
-        match self {
-            Self::Mapped(core) => Self::Mapped(Arc::clone(core)),
-            Self::Remote(core) => Self::Remote(Arc::clone(core)),
-        }
-    }
-}
 
 /// A range that is connected.
 pub(crate) struct Connected<K: BuildKeys> {
@@ -47,37 +31,11 @@ pub(crate) struct Connected<K: BuildKeys> {
     pub(crate) core: Direct<K>,
 }
 
-/// What a reader holds of a range's core.
-pub(super) enum DirectHeld<K: BuildKeys> {
-    /// Nothing yet.
-    Nothing,
-    Mapped(Held<K, MappedNode>),
-    Remote(Held<K, RemoteNode>),
-}
-
-/// A range's core with what a reader holds of it.
-pub(super) enum Spot<'h, K: BuildKeys> {
-    Mapped(&'h Arc<Core<K, MappedNode>>, &'h mut Held<K, MappedNode>),
-    Remote(&'h Arc<Core<K, RemoteNode>>, &'h mut Held<K, RemoteNode>),
-}
-
-/// Runs an expression with the core of a range.
-macro_rules! with_core_of {
-    ($direct:expr, $core:ident => $body:expr) => {
-        match $direct {
-            $crate::pool::range::Direct::Mapped($core) => $body,
-            $crate::pool::range::Direct::Remote($core) => $body,
-        }
-    };
-}
-pub(super) use with_core_of;
-
 /// Runs an expression with the core of a range and what the reader holds of it.
 macro_rules! on_range {
     ($pool:expr, $ranges:expr, $held:expr, $index:expr, $within:expr, ($core:ident, $own:ident) => $body:expr) => {
-        match $ranges.spot(&mut $held.held[$index], $index, &$pool.config, $within) {
-            Ok($crate::pool::range::Spot::Mapped($core, $own)) => $body,
-            Ok($crate::pool::range::Spot::Remote($core, $own)) => $body,
+        match $ranges.place(&mut $held.held[$index], $index, &$pool.config, $within) {
+            Ok(place) => $crate::direct::with_place!(place, ($core, $own) => $body),
             Err(error) => Err(error),
         }
     };
@@ -145,26 +103,18 @@ impl<K: BuildKeys> Ranges<K> {
         self.ranges.partition_point(|range| range.start.borrow() <= key).saturating_sub(1)
     }
 
-    /// A range's core, and what a reader holds of it.
+    /// A reader's place at a range, which is connected now if it is not.
     #[inline]
-    pub(super) fn spot<'h>(
-        &'h self,
-        held: &'h mut DirectHeld<K>,
+    pub(super) fn place<'h>(
+        &self,
+        held: &'h mut Option<Place<K>>,
         index: usize,
         config: &ClientConfig,
         within: Duration,
-    ) -> Result<Spot<'h, K>, ClientError> {
-        let core = self.core(index, config, within)?;
-        match (core, &*held) {
-            (Direct::Mapped(_), DirectHeld::Mapped(_)) | (Direct::Remote(_), DirectHeld::Remote(_)) => {}
-            (Direct::Mapped(_), _) => *held = DirectHeld::Mapped(None),
-            (Direct::Remote(_), _) => *held = DirectHeld::Remote(None),
-        }
-        match (core, held) {
-            (Direct::Mapped(core), DirectHeld::Mapped(own)) => Ok(Spot::Mapped(core, own)),
-            (Direct::Remote(core), DirectHeld::Remote(own)) => Ok(Spot::Remote(core, own)),
-            // Just made so.
-            _ => Err(FabricError::DeadlinePassed { waiting_for: "a range's buffers" }.into()),
+    ) -> Result<&'h mut Place<K>, ClientError> {
+        match held {
+            Some(place) => Ok(place),
+            nothing => Ok(nothing.insert(self.core(index, config, within)?.place())),
         }
     }
 
@@ -204,13 +154,10 @@ impl<K: BuildKeys> Ranges<K> {
         let config = config.with_table(range.table).with_cache(config.cache.map(share)).with_token(token);
         let core = match &range.url {
             Url::Shm(address) => {
-                let node = MappedNode::at(address.clone(), range.table);
-                Direct::Mapped(Core::connect(node, config.table_options(FabricCosts::MAPPED_MEMORY), within)?)
+                Direct::Mapped(MappedNode::at(address.clone(), range.table).reach(&config, within)?)
             }
             Url::Tcp(address) => {
-                let node = RemoteNode::at(address.clone(), &config);
-                let costs = node.costs();
-                Direct::Remote(Core::connect(node, config.table_options(costs), within)?)
+                Direct::Remote(RemoteNode::at(address.clone(), &config).reach(&config, within)?)
             }
         };
         Ok(range.core.get_or_init(|| core))
@@ -237,7 +184,12 @@ impl<K: BuildKeys> Ranges<K> {
     /// A range's core, if it has been connected.
     #[cfg(feature = "tokio")]
     pub(crate) fn connected(&self, index: usize) -> Option<&Direct<K>> {
-        self.ranges[index].connected()
+        self.ranges[index].core.get()
+    }
+
+    /// The cores of all ranges that have been connected.
+    pub(super) fn cores(&self) -> impl Iterator<Item = &Direct<K>> {
+        self.ranges.iter().filter_map(|range| range.core.get())
     }
 
     /// The URL of a range's memory node.
@@ -260,27 +212,5 @@ impl<K: BuildKeys> Range<K> {
     /// The range with its core.
     pub(super) fn with(&self, core: &Direct<K>) -> Connected<K> {
         Connected { end: self.end.clone(), node: self.url.to_string(), core: core.clone() }
-    }
-
-    /// Its core, if it has been connected.
-    pub(super) fn connected(&self) -> Option<&Direct<K>> {
-        self.core.get()
-    }
-
-    pub(super) fn clear_cache(&self) {
-        if let Some(connected) = self.connected() {
-            with_core_of!(connected, core => core.clear_cache());
-        }
-    }
-
-    pub(super) fn counters(&self) -> Option<Counters> {
-        Some(with_core_of!(self.connected()?, core => core.counters()))
-    }
-
-    pub(super) fn huge_bytes(&self) -> Option<u64> {
-        match self.core.get()? {
-            Direct::Mapped(core) => core.connection().region().huge_bytes(),
-            Direct::Remote(_) => None,
-        }
     }
 }

@@ -6,10 +6,11 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted, look_up_all};
 
-use super::range::{DirectHeld, Ranges, Spot, on_range};
+use super::range::{Ranges, on_range};
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
 use crate::core::EndpointOf;
+use crate::direct::{Place, with_place};
 use crate::error::ClientError;
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
@@ -140,8 +141,8 @@ impl<K: BuildKeys> Pool<K> {
                 continue;
             }
             let left = tries.left();
-            match ranges.spot(own, index, &self.config, left) {
-                Ok(Spot::Remote(core, own)) => {
+            match ranges.place(own, index, &self.config, left) {
+                Ok(Place::Remote(core, own)) => {
                     let begun = core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
                         let Buffers { endpoint, lookup, .. } = buffers;
                         InFlight::begin(endpoint, Lookup::new(table, lookup, of(index)).of(wanted))
@@ -151,23 +152,23 @@ impl<K: BuildKeys> Pool<K> {
                         _ => but.push(index),
                     }
                 }
-                Ok(Spot::Mapped(..)) => in_place.push(index),
-                Err(_) => but.push(index),
+                Ok(Place::Mapped(..)) => in_place.push(index),
+                _ => but.push(index),
             }
         }
         let unfinished = land(&mut parts, tries.left());
         drop(parts);
         for index in unfinished {
             // A batch may still be on its way: its endpoint is not used any more.
-            held.held[index] = DirectHeld::Nothing;
+            held.held[index] = None;
             but.push(index);
         }
         // What is mapped is looked at while others' replies are read, and takes no round trip to
         // wait for.
         for index in in_place {
             let left = tries.left();
-            let looked = match ranges.spot(&mut held.held[index], index, &self.config, left) {
-                Ok(Spot::Mapped(core, own)) => {
+            let looked = match &mut held.held[index] {
+                Some(Place::Mapped(core, own)) => {
                     core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
                         let Buffers { endpoint, lookup, .. } = buffers;
                         look_up_all(endpoint, table, lookup, of(index), wanted)
@@ -192,9 +193,10 @@ impl<K: BuildKeys> Pool<K> {
             .map(|(held, odd)| -> Box<dyn Iterator<Item = (&Outcome, Option<&[u8]>)>> {
                 match (odd, held) {
                     (Some(odd), _) => Box::new(odd.iter()),
-                    (None, DirectHeld::Mapped(Some(context))) => Box::new(context.buffers.lookup.outcomes()),
-                    (None, DirectHeld::Remote(Some(context))) => Box::new(context.buffers.lookup.outcomes()),
-                    _ => Box::new(std::iter::empty()),
+                    (None, Some(place)) => with_place!(place, (_core, own) => {
+                        Box::new(own.iter().flat_map(|context| context.buffers.lookup.outcomes()))
+                    }),
+                    (None, None) => Box::new(std::iter::empty()),
                 }
             })
             .collect();

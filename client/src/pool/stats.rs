@@ -8,22 +8,22 @@ use fpcache::message::NodeStats;
 use fpcache::plan::Expected;
 
 use super::Pool;
-use super::range::with_core_of;
 use crate::counters::Counters;
+use crate::direct::{Direct, with_direct};
 use crate::error::ClientError;
 use crate::session::TableStats;
 
 impl<K: BuildKeys> Pool<K> {
     /// The memory nodes' counters, together.
     pub(crate) fn stats(&self, within: Duration) -> Result<NodeStats, ClientError> {
-        let all = self.each(within, |_, core, left| with_core_of!(core, core => core.stats(left)))?;
+        let all = self.each(within, |_, core, left| with_direct!(core, core => core.stats(left)))?;
         Ok(all.into_iter().reduce(|a, b| sum(&a, &b)).unwrap_or_default())
     }
 
     /// The table as this compute node has it.
     pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
         let all =
-            self.each(within, |_, core, left| match with_core_of!(core, core => core.table_stats(left)) {
+            self.each(within, |_, core, left| match with_direct!(core, core => core.table_stats(left)) {
                 Err(error) if error.is_of_empty_table() => Ok(None),
                 table => table.map(Some),
             })?;
@@ -45,13 +45,10 @@ impl<K: BuildKeys> Pool<K> {
     /// The expected cost of a call with this many keys of one range: that of the slowest range.
     pub(crate) fn expected(&self, keys: usize, within: Duration) -> Result<Expected, ClientError> {
         let all =
-            self.each(
-                within,
-                |_, core, left| match with_core_of!(core, core => core.expected(keys, left)) {
-                    Err(error) if error.is_of_empty_table() => Ok(None),
-                    expected => expected.map(Some),
-                },
-            )?;
+            self.each(within, |_, core, left| match with_direct!(core, core => core.expected(keys, left)) {
+                Err(error) if error.is_of_empty_table() => Ok(None),
+                expected => expected.map(Some),
+            })?;
         let longest = all.into_iter().flatten().max_by(|a, b| a.round_trip.total_cmp(&b.round_trip));
         longest.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
     }
@@ -72,19 +69,22 @@ impl<K: BuildKeys> Pool<K> {
             a.conflicts += b.conflicts;
             a
         };
-        let all = self.each(within, |_, core, left| with_core_of!(core, core => core.cache_stats(left)))?;
+        let all = self.each(within, |_, core, left| with_direct!(core, core => core.cache_stats(left)))?;
         Ok(all.into_iter().flatten().reduce(add))
     }
 
     /// Empties the hot caches.
     pub(crate) fn clear_cache(&self) {
-        self.ranges().ranges.iter().for_each(|range| range.clear_cache());
+        for core in self.ranges().cores() {
+            with_direct!(core, core => core.clear_cache());
+        }
     }
 
     /// What was done besides plain lookups and requests.
     pub(crate) fn counters(&self) -> Counters {
         let mut all = Counters::default();
-        for counters in self.ranges().ranges.iter().filter_map(|range| range.counters()) {
+        for core in self.ranges().cores() {
+            let counters = with_direct!(core, core => core.counters());
             all.refreshes += counters.refreshes;
             all.reopens += counters.reopens;
             all.server_side += counters.server_side;
@@ -97,9 +97,7 @@ impl<K: BuildKeys> Pool<K> {
 
     /// Bytes of all regions that this process has mapped in huge pages.
     pub(crate) fn huge_bytes(&self) -> Option<u64> {
-        let ranges = self.ranges();
-        let all = ranges.ranges.iter().filter_map(|range| range.huge_bytes());
-        all.reduce(|a, b| a + b)
+        self.ranges().cores().filter_map(Direct::huge_bytes).reduce(|a, b| a + b)
     }
 }
 

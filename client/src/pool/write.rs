@@ -6,11 +6,11 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
 
 use super::Pool;
-use super::range::with_core_of;
 use super::tries::Tries;
 #[cfg(feature = "tokio")]
 use crate::changes::Changes;
 use crate::core::misfit;
+use crate::direct::with_direct;
 use crate::error::ClientError;
 
 /// How a change ended.
@@ -28,7 +28,7 @@ impl<K: BuildKeys> Pool<K> {
             let ranges = self.ranges();
             let (index, left) = (ranges.index_of(operation.key), tries.left());
             let core = ranges.core(index, &self.config, left);
-            let written = core.and_then(|core| with_core_of!(core, core => core.write_one(operation, left)));
+            let written = core.and_then(|core| with_direct!(core, core => core.write_one(operation, left)));
             match written {
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
                 written => return written,
@@ -118,7 +118,7 @@ impl<K: BuildKeys> Pool<K> {
             let mut done = Vec::with_capacity(places.len());
             let core = ranges.core(index, &self.config, left);
             let written = core.and_then(
-                |core| with_core_of!(core, core => core.write(wanted.clone(), None, left, &mut done)),
+                |core| with_direct!(core, core => core.write(wanted.clone(), None, left, &mut done)),
             );
             let made = done.len();
             for (at, reply) in places.iter().copied().zip(done) {
