@@ -43,7 +43,11 @@ use crate::turn::Turn;
 use connector::ContextOf;
 pub(crate) use connector::{Connector, EndpointOf, Held};
 pub(crate) use fits::{check_record, misfit};
+pub(crate) use flat::{presence, words};
 use lane::Lane;
+pub(crate) use read::Rest;
+#[cfg(feature = "tokio")]
+pub(crate) use read::{scan_of, uncovered};
 pub(crate) use sending::no_reply;
 use writer::Writer;
 

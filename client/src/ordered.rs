@@ -4,11 +4,12 @@ use std::borrow::Borrow;
 use std::ops::Bound;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, NearestScratch, Neighbour, Side};
+use fpcache::read::{Cost, NearestScratch, Neighbour, Side, Wanted};
 
 #[cfg(doc)]
 use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient, Transport, with_core};
+use crate::core::Rest;
 use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::key::AsKey;
@@ -159,8 +160,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn count(&self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
-        let range = (start.as_key(), Some(end.as_key()));
-        Ok(with_core!(self, core => core.here(|held| core.count(held, range, self.deadline())))?.0)
+        Ok(self.count_up((start.as_key(), Some(end.as_key())))?.0)
     }
 
     /// The number of keys not below `start`. See [`count`](Self::count).
@@ -168,7 +168,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn count_from(&self, start: impl AsKey<K>) -> Result<u64, ClientError> {
-        Ok(with_core!(self, core => core.here(|held| core.count(held, (start.as_key(), None), self.deadline())))?.0)
+        Ok(self.count_up((start.as_key(), None))?.0)
     }
 
     /// As [`count`](Self::count), up to `end` if given, with the cost.
@@ -180,8 +180,16 @@ impl<K: BuildKeys> TableClient<K> {
         start: impl AsKey<K>,
         end: Option<impl AsKey<K>>,
     ) -> Result<(u64, Cost), ClientError> {
-        let range = (start.as_key(), end.as_ref().map(AsKey::as_key));
-        with_core!(self, core => core.here(|held| core.count(held, range, self.deadline())))
+        self.count_up((start.as_key(), end.as_ref().map(AsKey::as_key)))
+    }
+
+    fn count_up(&self, (start, end): (&K::Key, Option<&K::Key>)) -> Result<(u64, Cost), ClientError> {
+        let (mut rest, mut count) = (Rest::new(start.to_owned(), usize::MAX), 0);
+        let (part, take) = ((end, Wanted::Presence), |_: K::View<'_>, _: &[u8]| count += 1);
+        let cost = with_core!(self, core => core.here(|held| {
+            core.scan(held, &mut rest, part, self.deadline(), take)
+        }))?;
+        Ok((count, cost))
     }
 
     /// Up to `limit` records in descending key order, beginning with the greatest key not above
@@ -239,11 +247,12 @@ impl<K: BuildKeys> TableClient<K> {
 
     fn scan_down(
         &self,
-        range: (&K::Key, Bound<&K::Key>),
+        (from, to): (&K::Key, Bound<&K::Key>),
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        with_core!(self, core => core.here(|held| core.scan_back(held, range, limit, self.deadline(), take)))
+        let mut rest = Rest::new(to.map(ToOwned::to_owned), limit);
+        with_core!(self, core => core.here(|held| core.scan_back(held, &mut rest, from, self.deadline(), take)))
     }
 
     fn nearest(&self, side: Side, key: &K::Key) -> Result<Option<Record<K>>, ClientError> {
@@ -331,7 +340,7 @@ impl ByteClient {
     pub fn count_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<u64, ClientError> {
         let prefix = prefix.as_ref();
         let end = end_of_prefix(prefix);
-        Ok(with_core!(self, core => core.here(|held| core.count(held, (prefix, end.as_deref()), self.deadline())))?.0)
+        Ok(self.count_up((prefix, end.as_deref()))?.0)
     }
 }
 

@@ -9,6 +9,7 @@ use crate::answers::{Answers, Found};
 #[cfg(doc)]
 use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient, with_core};
+use crate::core::Rest;
 use crate::error::ClientError;
 use crate::key::AsKey;
 
@@ -95,7 +96,7 @@ impl<K: BuildKeys> TableClient<K> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        with_core!(self, core => core.here(|held| core.scan(held, (start.as_key(), None), limit, self.deadline, take)))
+        self.scan_up((start.as_key(), None), limit, take)
     }
 
     /// Passes up to `limit` records with keys from `start` to `end`, exclusive, to `take`, in key
@@ -110,8 +111,17 @@ impl<K: BuildKeys> TableClient<K> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        let range = (start.as_key(), Some(end.as_key()));
-        with_core!(self, core => core.here(|held| core.scan(held, range, limit, self.deadline, take)))
+        self.scan_up((start.as_key(), Some(end.as_key())), limit, take)
+    }
+
+    fn scan_up(
+        &self,
+        (start, end): (&K::Key, Option<&K::Key>),
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, Wanted::Value));
+        with_core!(self, core => core.here(|held| core.scan(held, &mut rest, part, self.deadline, take)))
     }
 }
 
@@ -128,8 +138,7 @@ impl ByteClient {
     ) -> Result<Cost, ClientError> {
         let prefix = prefix.as_ref();
         let end = end_of_prefix(prefix);
-        let range = (prefix, end.as_deref());
-        with_core!(self, core => core.here(|held| core.scan(held, range, limit, self.deadline, take)))
+        self.scan_up((prefix, end.as_deref()), limit, take)
     }
 }
 

@@ -12,6 +12,7 @@ use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
 
 use crate::answers::{Answers, Found};
 use crate::client::{Record, TableClient, Transport};
+use crate::core::Rest;
 use crate::direct::Place;
 use crate::error::ClientError;
 use crate::key::AsKey;
@@ -220,7 +221,7 @@ impl<K: BuildKeys> Reader<K> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        with_held!(self, (core, held) => core.scan(held, (start.as_key(), None), limit, self.deadline, take))
+        self.scan_up((start.as_key(), None), limit, take)
     }
 
     /// Passes up to `limit` records with keys from `start` to `end`, exclusive, to `take`, in key
@@ -235,8 +236,17 @@ impl<K: BuildKeys> Reader<K> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        let range = (start.as_key(), Some(end.as_key()));
-        with_held!(self, (core, held) => core.scan(held, range, limit, self.deadline, take))
+        self.scan_up((start.as_key(), Some(end.as_key())), limit, take)
+    }
+
+    fn scan_up(
+        &mut self,
+        (start, end): (&K::Key, Option<&K::Key>),
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, Wanted::Value));
+        with_held!(self, (core, held) => core.scan(held, &mut rest, part, self.deadline, take))
     }
 }
 
@@ -277,8 +287,7 @@ impl ByteReader {
     ) -> Result<Cost, ClientError> {
         let prefix = prefix.as_ref();
         let end = end_of_prefix(prefix);
-        let range = (prefix, end.as_deref());
-        with_held!(self, (core, held) => core.scan(held, range, limit, self.deadline, take))
+        self.scan_up((prefix, end.as_deref()), limit, take)
     }
 }
 

@@ -281,8 +281,7 @@ impl<K: BuildKeys> Divided<K> {
         loop {
             let ways = self.ways();
             let index = ways.ranges.index_of(from.borrow());
-            let before = |own: &&K::Owned| end.as_ref().is_none_or(|end| *own < end);
-            let own_end = ways.ranges.end_of(index).filter(before).cloned();
+            let own_end = ways.ranges.end_before(index, end.as_ref().map(Borrow::borrow)).cloned();
             let until_key = own_end.clone().or_else(|| end.clone());
             let answer = |to| Answer::Scanned(until_key.clone(), limit, to);
             let keys = || Keys::One(from.clone());

@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 
 use super::unanswered::OTHERS;
 use crate::client::Record;
+use crate::core::{scan_of, uncovered};
 use crate::error::ClientError;
 use crate::session::Buffers;
 
@@ -268,10 +269,7 @@ impl<K: BuildKeys> Group<K> {
             }
             Kind::Scan => {
                 let Some((start, end, limit)) = self.scan() else { return Ok(()) };
-                let mut scan = Scan::new(table.view(), scan, start, limit).with_groups(table.groups());
-                if let Some(end) = end {
-                    scan = scan.until(end);
-                }
+                let mut scan = scan_of(table, scan, (start, end), limit);
                 drive_while(endpoint, &mut scan, in_place)?;
                 let part = Part::of(&scan, limit);
                 self.scanned(part);
@@ -286,11 +284,6 @@ impl<K: BuildKeys> Part<K> {
     pub(super) fn of(scan: &Scan<'_, K>, limit: usize) -> Self {
         let records: Vec<Record<K>> =
             scan.records().map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
-        let next = match records.last() {
-            // It stopped because there are enough for once.
-            Some((last, _)) if records.len() == limit => K::successor(last.borrow()),
-            _ => scan.uncovered().map(ToOwned::to_owned),
-        };
-        Self { records, next }
+        Self { records, next: uncovered(scan, limit) }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Lookup, Nearest, ReadError, Scan};
+use fpcache::read::{Lookup, Nearest, ReadError};
 use fpcache_fabric::Endpoint;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
@@ -15,7 +15,7 @@ use super::drive::Socket;
 use super::group::{Group, Kind, Part};
 use super::queue::Queue;
 use super::unanswered::runtime_has_ended;
-use crate::core::{Core, Held};
+use crate::core::{Core, Held, scan_of};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
 
@@ -145,10 +145,7 @@ async fn read<K: BuildKeys>(
                 group.fail(&runtime_has_ended());
                 return Ok(());
             };
-            let mut operation = Scan::new(view, scan, start, limit).with_groups(table.groups());
-            if let Some(end) = end {
-                operation = operation.until(end);
-            }
+            let mut operation = scan_of(table, scan, (start, end), limit);
             socket.drive(endpoint, &mut operation, until, count).await?;
             let part = Part::of(&operation, limit);
             group.scanned(part);

@@ -1,9 +1,10 @@
 //! Group lookups of any number of keys, with answers in arrays.
 
+use std::iter::Take;
 use std::time::Duration;
 
 use fpcache::key_space::{BuildKeys, U64Keys};
-use fpcache::read::Wanted;
+use fpcache::read::{LookupScratch, Wanted};
 
 use super::{Connector, Core, Held};
 use crate::error::ClientError;
@@ -39,31 +40,9 @@ impl<T: Connector> Core<U64Keys, T> {
         if shape.value_bytes != Some(8) {
             return Err(ClientError::NotWords { value_bytes: shape.value_bytes });
         }
-        let (mut total, mut odd) = (0, None);
-        let groups = keys.chunks(GROUP).zip(values.chunks_mut(GROUP)).zip(found.chunks_mut(GROUP));
-        for ((keys, values), found) in groups {
-            total += self.lookup(held, (keys.iter(), Wanted::Value), within, |scratch| {
-                let mut there = 0;
-                for ((value, found), (_, bytes)) in values.iter_mut().zip(&mut *found).zip(scratch.outcomes())
-                {
-                    (*value, *found) = match bytes.map(<[u8; 8]>::try_from) {
-                        Some(Ok(bytes)) => (u64::from_le_bytes(bytes), true),
-                        None => (0, false),
-                        Some(Err(_)) => {
-                            odd = bytes.map(<[u8]>::len);
-                            (0, false)
-                        }
-                    };
-                    there += usize::from(*found);
-                }
-                there
-            })?;
-        }
-        match odd {
-            None => Ok(total),
-            // The table was recreated with another shape since its shape was read.
-            Some(bytes) => Err(ClientError::NotWords { value_bytes: u32::try_from(bytes).ok() }),
-        }
+        words(keys, (values, found), GROUP, |keys, take| {
+            self.lookup(held, (keys.iter(), Wanted::Value), within, take)
+        })
     }
 }
 
@@ -76,23 +55,61 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         found: &mut [bool],
         within: Duration,
     ) -> Result<usize, ClientError> {
-        check_lengths(keys.len(), None, found.len())?;
-        let (mut total, mut rest) = (0, keys);
-        for found in found.chunks_mut(GROUP) {
-            let keys = rest.clone().take(found.len());
-            total += self.lookup(held, (keys, Wanted::Presence), within, |scratch| {
-                let answers = found.iter_mut().zip(scratch.outcomes());
-                answers
-                    .map(|(found, (outcome, _))| {
-                        *found = outcome.version.is_some();
-                        usize::from(*found)
-                    })
-                    .sum::<usize>()
-            })?;
-            rest.nth(found.len() - 1);
-        }
-        Ok(total)
+        presence(keys, found, GROUP, |keys, take| self.lookup(held, (keys, Wanted::Presence), within, take))
     }
+}
+
+/// Has keys looked up, so many at a time, and puts their values and whether they are there into arrays.
+pub(crate) fn words(
+    keys: &[u64],
+    (values, found): (&mut [u64], &mut [bool]),
+    group: usize,
+    mut look_up: impl FnMut(&[u64], &mut dyn FnMut(&mut LookupScratch<U64Keys>)) -> Result<(), ClientError>,
+) -> Result<usize, ClientError> {
+    check_lengths(keys.len(), Some(values.len()), found.len())?;
+    let (mut total, mut odd) = (0, None);
+    let groups = keys.chunks(group).zip(values.chunks_mut(group)).zip(found.chunks_mut(group));
+    for ((keys, values), found) in groups {
+        look_up(keys, &mut |scratch| {
+            for ((value, found), (_, bytes)) in values.iter_mut().zip(&mut *found).zip(scratch.outcomes()) {
+                (*value, *found) = match bytes.map(<[u8; 8]>::try_from) {
+                    Some(Ok(bytes)) => (u64::from_le_bytes(bytes), true),
+                    None => (0, false),
+                    Some(Err(_)) => {
+                        odd = bytes.map(<[u8]>::len);
+                        (0, false)
+                    }
+                };
+                total += usize::from(*found);
+            }
+        })?;
+    }
+    match odd {
+        None => Ok(total),
+        // The table has another shape than was thought.
+        Some(bytes) => Err(ClientError::NotWords { value_bytes: u32::try_from(bytes).ok() }),
+    }
+}
+
+/// Has keys looked up, so many at a time, and puts whether they are there into an array.
+pub(crate) fn presence<'k, K: BuildKeys, I: ExactSizeIterator<Item = &'k K::Key> + Clone>(
+    mut keys: I,
+    found: &mut [bool],
+    group: usize,
+    mut look_up: impl FnMut(Take<I>, &mut dyn FnMut(&mut LookupScratch<K>)) -> Result<(), ClientError>,
+) -> Result<usize, ClientError> {
+    check_lengths(keys.len(), None, found.len())?;
+    let mut total = 0;
+    for found in found.chunks_mut(group) {
+        look_up(keys.clone().take(found.len()), &mut |scratch| {
+            for (found, (outcome, _)) in found.iter_mut().zip(scratch.outcomes()) {
+                *found = outcome.version.is_some();
+                total += usize::from(*found);
+            }
+        })?;
+        keys.nth(found.len() - 1);
+    }
+    Ok(total)
 }
 
 fn check_lengths(keys: usize, values: Option<usize>, found: usize) -> Result<(), ClientError> {

@@ -1,16 +1,14 @@
-//! Ordered queries: nearest records, descending scans, counts.
+//! Ordered queries: nearest records, descending scans.
 
 use std::borrow::Borrow;
 use std::ops::Bound;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{
-    Cost, NearestScratch, Neighbour, Scan, ScanBack, ScanScratch, Side, find_nearest, find_nearest_to,
-};
-use fpcache::table::Table;
+use fpcache::read::{Cost, NearestScratch, Neighbour, ScanBack, Side, find_nearest, find_nearest_to};
 
 use super::attempts::drive_as_it_gets_on;
+use super::read::Rest;
 use super::{Connector, Core, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -18,8 +16,6 @@ use crate::session::Buffers;
 
 /// Round trips between two looks at the clock.
 const UNTIMED: u32 = 64;
-/// Keys that a count holds at a time.
-const COUNTED_AT_ONCE: usize = 1 << 16;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Finds the records nearest to a group of keys, and passes the buffers with the answers to
@@ -80,77 +76,34 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Scans downwards, from the greatest key within `to` to the least not below `from`, and hands
-    /// each record to `take`. What was found before the directory turned out to be out of date, or
-    /// the memory node to be gone, is handed over all the same; the scan goes on below it.
+    /// Scans downwards, from the greatest key within the beginning of `rest` to the least not below
+    /// `from`, and hands each record to `take`. What was found before the directory turned out to be out
+    /// of date, or the memory node to be gone, is handed over all the same; the scan goes on below it.
+    /// After an error `rest` says where.
     pub(crate) fn scan_back(
         &self,
         held: &mut Held<K, T>,
-        (from, to): (&K::Key, Bound<&K::Key>),
-        limit: usize,
+        rest: &mut Rest<Bound<K::Owned>>,
+        from: &K::Key,
         within: Duration,
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        let (mut next, mut left, mut cost) = (Some(to.map(ToOwned::to_owned)), limit, Cost::default());
+        let mut cost = Cost::default();
         let scanned = self.by_parts(held, within, |buffers, table, got_on| {
             // It may stop to have long values taken before there are more.
-            while let Some(to) = next.take() {
+            while let Some(to) = rest.from.take() {
                 let bound = to.as_ref().map(Borrow::borrow);
-                let mut scan = ScanBack::new(table.view(), &mut buffers.scan, bound, from, left);
+                let mut scan = ScanBack::new(table.view(), &mut buffers.scan, bound, from, rest.limit);
                 let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, ScanBack::stuck_at, within);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
-                (next, left) = (scan.uncovered(), left - scan.records().len());
-                got_on.note(next.as_ref() != Some(&to));
+                rest.limit -= scan.records().len();
+                rest.from = scan.uncovered();
+                got_on.note(rest.from.as_ref() != Some(&to));
                 cost += scan.cost();
                 ended?;
             }
             Ok(cost)
         });
         or_of_empty(scanned, Cost::default())
-    }
-
-    /// Counts the keys from `start` up to `end`, or all that are not below `start`.
-    pub(crate) fn count(
-        &self,
-        held: &mut Held<K, T>,
-        (start, end): (&K::Key, Option<&K::Key>),
-        within: Duration,
-    ) -> Result<(u64, Cost), ClientError> {
-        let (mut from, mut count, mut cost) = (Some(start.to_owned()), 0, Cost::default());
-        let counted = self.by_parts(held, within, |buffers, table, got_on| {
-            while let Some(next) = from.take() {
-                let mut scan = scan_of_keys(table, &mut buffers.scan, (next.borrow(), end));
-                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, Scan::stuck_at, within);
-                count += scan.records().len() as u64;
-                from = next_to_count(&scan);
-                got_on.note(from.as_ref() != Some(&next));
-                cost += scan.cost();
-                ended?;
-            }
-            Ok((count, cost))
-        });
-        or_of_empty(counted, (0, Cost::default()))
-    }
-}
-
-/// A scan that counts keys of a range, so many at most.
-pub(super) fn scan_of_keys<'s, K: BuildKeys>(
-    table: &'s Table<K>,
-    scratch: &'s mut ScanScratch<K>,
-    (start, end): (&K::Key, Option<&'s K::Key>),
-) -> Scan<'s, K> {
-    let scan = Scan::new(table.view(), scratch, start, COUNTED_AT_ONCE).with_groups(table.groups()).of_keys();
-    match end {
-        Some(end) => scan.until(end),
-        None => scan,
-    }
-}
-
-/// The key from which to go on counting after a scan; `None` if nothing is left.
-pub(super) fn next_to_count<K: BuildKeys>(scan: &Scan<'_, K>) -> Option<K::Owned> {
-    match scan.records().len() {
-        // It stopped because there are enough for once.
-        COUNTED_AT_ONCE => scan.records().last().and_then(|(last, _)| K::successor(last)),
-        _ => scan.uncovered().map(ToOwned::to_owned),
     }
 }

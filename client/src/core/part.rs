@@ -6,7 +6,7 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{Scan, drive_while};
 
-use super::ordered::{next_to_count, scan_of_keys};
+use super::read::{KEYS_AT_ONCE, scan_of, uncovered};
 use super::{Connector, Core, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -17,18 +17,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     pub(crate) fn scan_part<R>(
         &self,
         held: &mut Held<K, T>,
-        (start, end): (&K::Key, Option<&K::Key>),
+        span: (&K::Key, Option<&K::Key>),
         limit: usize,
         within: Duration,
         mut take: impl FnMut(&Scan<'_, K>) -> R,
     ) -> Result<Option<R>, ClientError> {
         let mut goes_on = self.patience(within);
         let scanned = self.with_table(held, within, |buffers, table| {
-            let mut scan =
-                Scan::new(table.view(), &mut buffers.scan, start, limit).with_groups(table.groups());
-            if let Some(end) = end {
-                scan = scan.until(end);
-            }
+            let mut scan = scan_of(table, &mut buffers.scan, span, limit);
             drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on)?;
             Ok(Some(take(&scan)))
         });
@@ -45,9 +41,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<(u64, Option<K::Owned>), ClientError> {
         let mut goes_on = self.patience(within);
         let counted = self.with_table(held, within, |buffers, table| {
-            let mut scan = scan_of_keys(table, &mut buffers.scan, (start, end));
+            let mut scan = scan_of(table, &mut buffers.scan, (start, end), KEYS_AT_ONCE).of_keys();
             let ended = drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on);
-            let next = next_to_count(&scan);
+            let next = uncovered(&scan, KEYS_AT_ONCE);
             if next.as_ref().map(Borrow::borrow) == Some(start) {
                 // What was counted before something went wrong counts.
                 ended?;

@@ -6,8 +6,8 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
 use fpcache::read::{
-    Cost, LookupScratch, Outcome, Outcomes, Scan, Wanted, WordAnswer, contains, look_up, look_up_all,
-    look_up_word,
+    Cost, LookupScratch, Outcome, Outcomes, Scan, ScanScratch, Wanted, WordAnswer, contains, look_up,
+    look_up_all, look_up_word,
 };
 use fpcache::table::Table;
 
@@ -126,35 +126,77 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         scratch
     }
 
-    /// Scans, and passes each record to `take` in key order. Records found before the directory
-    /// turned out to be out of date, or the memory node to be down, are passed on, and the scan
-    /// continues after them.
+    /// Scans from where `rest` begins up to `end`, and passes each record to `take` in key order: keys alone
+    /// where only their presence is wanted. Records found before the directory turned out to be out of
+    /// date, or the memory node to be down, are passed on, and the scan continues after them. After an
+    /// error `rest` says from where.
     pub(crate) fn scan(
         &self,
         held: &mut Held<K, T>,
-        (start, end): (&K::Key, Option<&K::Key>),
-        limit: usize,
+        rest: &mut Rest<K::Owned>,
+        (end, wanted): (Option<&K::Key>, Wanted),
         within: Duration,
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        let (mut from, mut left, mut cost) = (Some(start.to_owned()), limit, Cost::default());
+        let mut cost = Cost::default();
         let scanned = self.by_parts(held, within, |buffers, table, got_on| {
-            // It may stop to have long values taken before there are more.
-            while let Some(next) = from.take() {
-                let mut scan = Scan::new(table.view(), &mut buffers.scan, next.borrow(), left)
-                    .with_groups(table.groups());
-                if let Some(end) = end {
-                    scan = scan.until(end);
+            // It may stop to have long values taken, or many keys, before there are more.
+            while let Some(from) = rest.from.take() {
+                let limit = if wanted == Wanted::Value { rest.limit } else { rest.limit.min(KEYS_AT_ONCE) };
+                let mut scan = scan_of(table, &mut buffers.scan, (from.borrow(), end), limit);
+                if wanted != Wanted::Value {
+                    scan = scan.of_keys();
                 }
                 let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, Scan::stuck_at, within);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
-                (from, left) = (scan.uncovered().map(ToOwned::to_owned), left - scan.records().len());
-                got_on.note(from.as_ref() != Some(&next));
+                rest.limit -= scan.records().len();
+                rest.from = if rest.limit > 0 { uncovered(&scan, limit) } else { None };
+                got_on.note(rest.from.as_ref() != Some(&from));
                 cost += scan.cost();
                 ended?;
             }
             Ok(cost)
         });
         or_of_empty(scanned, Cost::default())
+    }
+}
+
+/// Keys that are scanned at a time without their values.
+pub(super) const KEYS_AT_ONCE: usize = 1 << 16;
+
+/// What is left of a scan.
+pub(crate) struct Rest<From> {
+    /// Where it goes on; `None` at its end.
+    pub(crate) from: Option<From>,
+    /// Records that are still wanted.
+    pub(crate) limit: usize,
+}
+
+impl<From> Rest<From> {
+    pub(crate) fn new(from: From, limit: usize) -> Self {
+        Self { from: Some(from), limit }
+    }
+}
+
+/// A scan from a key up to an end, of so many records at most.
+pub(crate) fn scan_of<'s, K: BuildKeys>(
+    table: &'s Table<K>,
+    scratch: &'s mut ScanScratch<K>,
+    (start, end): (&K::Key, Option<&'s K::Key>),
+    limit: usize,
+) -> Scan<'s, K> {
+    let scan = Scan::new(table.view(), scratch, start, limit).with_groups(table.groups());
+    match end {
+        Some(end) => scan.until(end),
+        None => scan,
+    }
+}
+
+/// The key from which to go on after a scan of so many records; `None` if nothing is left.
+pub(crate) fn uncovered<K: BuildKeys>(scan: &Scan<'_, K>, limit: usize) -> Option<K::Owned> {
+    match scan.records().last() {
+        // It stopped because there are enough for once.
+        Some((last, _)) if scan.records().len() == limit => K::successor(last),
+        _ => scan.uncovered().map(ToOwned::to_owned),
     }
 }

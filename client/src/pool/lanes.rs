@@ -8,7 +8,6 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
 
 use super::Pool;
-use super::tries::Tries;
 use crate::core::no_reply;
 use crate::direct::with_direct;
 use crate::error::ClientError;
@@ -66,33 +65,26 @@ impl<K: BuildKeys> Lanes<K> for PoolLanes<K> {
         within: Duration,
     ) -> Result<(), ClientError> {
         let (pool, lane) = (&self.pool, &mut self.lanes[lane]);
-        let mut tries = Tries::new(within);
-        loop {
-            let ranges = pool.ranges();
-            let (index, left) = (ranges.index_of(operation.key), tries.left());
+        // After an error it was not sent.
+        pool.at_range_of(operation.key, within, |ranges, index, left| {
             let table = ranges.table(index);
             let way = match lane.ways.iter().position(|way| way.table == table) {
-                Some(way) => Ok(way),
-                None => ranges.core(index, &pool.config, left).and_then(|core| {
-                    let open: Box<dyn Lanes<K>> =
-                        with_direct!(core, core => Box::new(OpenLanes::open(core, 1, left)?));
+                Some(way) => way,
+                None => {
+                    let open: Box<dyn Lanes<K>> = with_direct!(ranges.core(index, &pool.config, left)?, core => {
+                        Box::new(OpenLanes::open(core, 1, left)?)
+                    });
                     // Those to tables that were dropped are of no use any more.
                     lane.ways.retain(|way| ranges.has(&way.table));
                     lane.opened += 1;
                     lane.ways.push(Way { number: lane.opened, table, url: ranges.url(index), lane: open });
-                    Ok(lane.ways.len() - 1)
-                }),
-            };
-            let posted = way.and_then(|way| lane.ways[way].lane.post(0, operation, left).map(|()| way));
-            match posted {
-                Ok(way) => {
-                    (lane.used, lane.last) = (Some(way), lane.ways[way].number);
-                    return Ok(());
+                    lane.ways.len() - 1
                 }
-                // It was not sent.
-                Err(error) => pool.get_over(&ranges, index, error, &mut tries)?,
-            }
-        }
+            };
+            lane.ways[way].lane.post(0, operation, left)?;
+            (lane.used, lane.last) = (Some(way), lane.ways[way].number);
+            Ok(())
+        })
     }
 
     fn settle(&mut self, lane: usize) -> Result<WriteReply, ClientError> {

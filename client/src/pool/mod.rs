@@ -282,14 +282,23 @@ impl<K: BuildKeys> Pool<K> {
 
     /// How the record of a key lies in its slot.
     pub(crate) fn shape_at(&self, key: &K::Key, within: Duration) -> Result<RecordShape, ClientError> {
-        let mut tries = Tries::begun(within);
+        self.at_range_of(key, within, |ranges, index, left| self.shape_of(ranges, index, left))
+    }
+
+    /// Has something done at the range of a key, and goes on with a newer map if it is not there.
+    fn at_range_of<R>(
+        &self,
+        key: &K::Key,
+        within: Duration,
+        mut run: impl FnMut(&Ranges<K>, usize, Duration) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
+        let mut tries = Tries::new(within);
         loop {
             let ranges = self.ranges();
             let index = ranges.index_of(key);
-            match self.shape_of(&ranges, index, tries.left()) {
-                Err(error) if error.is_of_empty_table() => return Err(error),
+            match run(&ranges, index, tries.left()) {
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
-                shape => return shape,
+                done => return done,
             }
         }
     }

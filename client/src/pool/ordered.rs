@@ -12,6 +12,7 @@ use super::range::on_range;
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
 use crate::client::Record;
+use crate::core::Rest;
 use crate::error::ClientError;
 
 /// The record that was found, if there is one, and what it cost to find.
@@ -125,29 +126,28 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Scans downwards, range by range, from the greatest key within `to` to the least not below
-    /// `from`.
+    /// Scans downwards, range by range, from the greatest key within the beginning of `rest` to the
+    /// least not below `from`.
     pub(crate) fn scan_back(
         &self,
         held: &mut PoolHeld<K>,
-        (from, to): (&K::Key, Bound<&K::Key>),
-        limit: usize,
+        rest: &mut Rest<Bound<K::Owned>>,
+        from: &K::Key,
         within: Duration,
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        let (mut to, mut left, mut cost) = (to.map(ToOwned::to_owned), limit, Cost::default());
-        let mut tries = Tries::new(within);
-        loop {
-            let is_over = match to.as_ref().map(Borrow::borrow) {
+        let (mut cost, mut tries) = (Cost::default(), Tries::new(within));
+        while let Some(to) = rest.from.as_ref().map(|to| to.as_ref().map(Borrow::borrow)) {
+            let is_over = match to {
                 Bound::Excluded(to) => to <= from,
                 Bound::Included(to) => to < from,
                 Bound::Unbounded => false,
             };
-            if left == 0 || is_over {
-                return Ok(cost);
+            if rest.limit == 0 || is_over {
+                break;
             }
             let ranges = self.follow(held);
-            let index = match to.as_ref().map(Borrow::borrow) {
+            let index = match to {
                 Bound::Unbounded => ranges.ranges.len() - 1,
                 Bound::Included(to) => ranges.index_of(to),
                 // The range whose keys lie right below.
@@ -156,73 +156,19 @@ impl<K: BuildKeys> Pool<K> {
                     if at > 0 && ranges.ranges[at].start.borrow() == to { at - 1 } else { at }
                 }
             };
-            let range = &ranges.ranges[index];
-            let (mut taken, mut last) = (0, None);
-            let mut hand_over = |key: K::View<'_>, value: &[u8]| {
-                taken += 1;
-                last = Some(key.borrow().to_owned());
-                take(key, value);
-            };
-            let low = range.start.borrow().max(from);
-            let span = (low, to.as_ref().map(Borrow::borrow));
-            let scanned = on_range!(self, ranges, held, index, within, (core, own) => core.scan_back(own, span, left, within, &mut hand_over));
-            left -= taken;
+            let start = &ranges.ranges[index].start;
+            let low = start.borrow().max(from);
+            let scanned = on_range!(self, ranges, held, index, within, (core, own) => core.scan_back(own, rest, low, within, &mut take));
             match scanned {
                 Ok(more) => {
                     cost += more;
                     tries = Tries::new(within);
-                    if index == 0 {
-                        return Ok(cost);
-                    }
-                    to = Bound::Excluded(range.start.clone());
-                }
-                Err(error) => {
-                    if let Some(last) = last {
-                        to = Bound::Excluded(last);
-                    }
-                    self.get_over(&ranges, index, error, &mut tries)?;
-                }
-            }
-        }
-    }
-
-    /// Counts the keys from `start` up to `end`, or all that are not below `start`.
-    pub(crate) fn count(
-        &self,
-        held: &mut PoolHeld<K>,
-        (start, end): (&K::Key, Option<&K::Key>),
-        within: Duration,
-    ) -> Result<(u64, Cost), ClientError> {
-        let (mut from, mut count, mut cost) = (start.to_owned(), 0, Cost::default());
-        let mut tries = Tries::new(within);
-        while end.is_none_or(|end| from.borrow() < end) {
-            let ranges = self.follow(held);
-            let index = ranges.index_of(from.borrow());
-            let range = &ranges.ranges[index];
-            let span = {
-                let own_end = range.end.as_ref().map(Borrow::borrow);
-                let until = match (own_end, end) {
-                    (Some(own), Some(end)) => Some(own.min(end)),
-                    (own, end) => own.or(end),
-                };
-                (from.borrow(), until)
-            };
-            let counted =
-                on_range!(self, ranges, held, index, within, (core, own) => core.count(own, span, within));
-            match counted {
-                Ok((more, price)) => {
-                    count += more;
-                    cost += price;
-                    tries = Tries::new(within);
-                    match &range.end {
-                        Some(end) => from = end.clone(),
-                        None => break,
-                    }
+                    rest.from = (index > 0).then(|| Bound::Excluded(start.clone()));
                 }
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
             }
         }
-        Ok((count, cost))
+        Ok(cost)
     }
 }
 

@@ -53,11 +53,3 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 }
-
-impl<K: BuildKeys> Ranges<K> {
-    /// Where a range ends, if what goes up to `end` goes on after it.
-    fn end_before(&self, index: usize, end: Option<&K::Key>) -> Option<&K::Owned> {
-        let own_end = self.ranges[index].end.as_ref();
-        own_end.filter(|own| end.is_none_or(|end| Borrow::<K::Key>::borrow(*own) < end))
-    }
-}

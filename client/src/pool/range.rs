@@ -175,10 +175,10 @@ impl<K: BuildKeys> Ranges<K> {
         self.ranges.len()
     }
 
-    /// The key that a range ends before.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn end_of(&self, index: usize) -> Option<&K::Owned> {
-        self.ranges[index].end.as_ref()
+    /// Where a range ends, if what goes up to `end` goes on after it.
+    pub(crate) fn end_before(&self, index: usize, end: Option<&K::Key>) -> Option<&K::Owned> {
+        let own_end = self.ranges[index].end.as_ref();
+        own_end.filter(|own| end.is_none_or(|end| Borrow::<K::Key>::borrow(*own) < end))
     }
 
     /// A range's core, if it has been connected.

@@ -9,7 +9,7 @@ use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wa
 use super::range::{Ranges, on_range};
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
-use crate::core::EndpointOf;
+use crate::core::{EndpointOf, Rest, presence, words};
 use crate::direct::{Place, with_place};
 use crate::error::ClientError;
 use crate::remote::RemoteNode;
@@ -41,16 +41,12 @@ impl<K: BuildKeys> Pool<K> {
         within: Duration,
         mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
-        let mut tries = Tries::new(within);
-        loop {
-            let ranges = self.follow(held);
-            let (index, left) = (ranges.index_of(key), tries.left());
-            let found = on_range!(self, ranges, held, index, left, (core, own) => core.look_up(own, key, left, &mut take));
-            match found {
-                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
-                found => return found,
-            }
-        }
+        self.at_key(
+            held,
+            key,
+            within,
+            |place, left| with_place!(place, (core, own) => core.look_up(own, key, left, &mut take)),
+        )
     }
 
     /// Whether a key is there.
@@ -60,15 +56,31 @@ impl<K: BuildKeys> Pool<K> {
         key: &K::Key,
         within: Duration,
     ) -> Result<bool, ClientError> {
+        self.at_key(
+            held,
+            key,
+            within,
+            |place, left| with_place!(place, (core, own) => core.contains(own, key, left)),
+        )
+    }
+
+    /// Reads at the range of a key, and goes on with a newer map if it is not there.
+    #[inline]
+    fn at_key<R>(
+        &self,
+        held: &mut PoolHeld<K>,
+        key: &K::Key,
+        within: Duration,
+        mut read: impl FnMut(&mut Place<K>, Duration) -> Result<R, ClientError>,
+    ) -> Result<R, ClientError> {
         let mut tries = Tries::new(within);
         loop {
             let ranges = self.follow(held);
             let (index, left) = (ranges.index_of(key), tries.left());
-            let found =
-                on_range!(self, ranges, held, index, left, (core, own) => core.contains(own, key, left));
-            match found {
+            let place = ranges.place(&mut held.held[index], index, &self.config, left);
+            match place.and_then(|place| read(place, left)) {
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
-                found => return found,
+                answered => return answered,
             }
         }
     }
@@ -212,49 +224,28 @@ impl<K: BuildKeys> Pool<K> {
     pub(crate) fn scan(
         &self,
         held: &mut PoolHeld<K>,
-        (start, end): (&K::Key, Option<&K::Key>),
-        limit: usize,
+        rest: &mut Rest<K::Owned>,
+        (end, wanted): (Option<&K::Key>, Wanted),
         within: Duration,
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        let (mut from, mut left, mut cost) = (start.to_owned(), limit, Cost::default());
-        let mut tries = Tries::new(within);
-        while left > 0 && end.is_none_or(|end| from.borrow() < end) {
+        let (mut cost, mut tries) = (Cost::default(), Tries::new(within));
+        while let Some(from) = rest.from.as_ref().map(Borrow::borrow) {
+            if rest.limit == 0 || end.is_some_and(|end| from >= end) {
+                break;
+            }
             let ranges = self.follow(held);
-            let index = ranges.index_of(from.borrow());
-            let range = &ranges.ranges[index];
-            let own_end = range.end.as_ref().map(Borrow::borrow);
-            let until = match (own_end, end) {
-                (Some(own), Some(end)) => Some(own.min(end)),
-                (own, end) => own.or(end),
-            };
-            let (mut taken, mut last) = (0, None);
-            let mut hand_over = |key: K::View<'_>, value: &[u8]| {
-                taken += 1;
-                last = Some(key.borrow().to_owned());
-                take(key, value);
-            };
-            let span = (from.borrow(), until);
-            let scanned = on_range!(self, ranges, held, index, within, (core, own) => core.scan(own, span, left, within, &mut hand_over));
-            left -= taken;
+            let index = ranges.index_of(from);
+            let own_end = ranges.end_before(index, end);
+            let part = (own_end.map(Borrow::borrow).or(end), wanted);
+            let scanned = on_range!(self, ranges, held, index, within, (core, own) => core.scan(own, rest, part, within, &mut take));
             match scanned {
                 Ok(more) => {
                     cost += more;
                     tries = Tries::new(within);
-                    match &range.end {
-                        Some(end) => from = end.clone(),
-                        None => break,
-                    }
+                    rest.from = own_end.cloned();
                 }
-                Err(error) => {
-                    match last.map(|last| K::successor(last.borrow())) {
-                        None => {}
-                        Some(Some(next)) => from = next,
-                        // There is no key after the last one.
-                        Some(None) => break,
-                    }
-                    self.get_over(&ranges, index, error, &mut tries)?;
-                }
+                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
             }
         }
         Ok(cost)
@@ -268,16 +259,8 @@ impl<K: BuildKeys> Pool<K> {
         found: &mut [bool],
         within: Duration,
     ) -> Result<usize, ClientError> {
-        if keys.len() != found.len() {
-            return Err(ClientError::ArrayLengths { keys: keys.len(), values: None, found: found.len() });
-        }
-        self.lookup(held, (keys, Wanted::Presence), within, |scratch| {
-            let mut there = 0;
-            for (found, (outcome, _)) in found.iter_mut().zip(scratch.outcomes()) {
-                *found = outcome.version.is_some();
-                there += usize::from(*found);
-            }
-            there
+        presence(keys, found, usize::MAX, |keys, take| {
+            self.lookup(held, (keys, Wanted::Presence), within, take)
         })
     }
 }
@@ -289,33 +272,12 @@ impl Pool<U64Keys> {
         &self,
         held: &mut PoolHeld<U64Keys>,
         keys: &[u64],
-        (values, found): (&mut [u64], &mut [bool]),
+        answers: (&mut [u64], &mut [bool]),
         within: Duration,
     ) -> Result<usize, ClientError> {
-        if keys.len() != found.len() || keys.len() != values.len() {
-            let (keys, values, found) = (keys.len(), Some(values.len()), found.len());
-            return Err(ClientError::ArrayLengths { keys, values, found });
-        }
-        let mut odd = None;
-        let there = self.lookup(held, (keys.iter(), Wanted::Value), within, |scratch| {
-            let mut there = 0;
-            for ((value, found), (_, bytes)) in values.iter_mut().zip(&mut *found).zip(scratch.outcomes()) {
-                (*value, *found) = match bytes.map(<[u8; 8]>::try_from) {
-                    Some(Ok(bytes)) => (u64::from_le_bytes(bytes), true),
-                    None => (0, false),
-                    Some(Err(_)) => {
-                        odd = bytes.map(<[u8]>::len);
-                        (0, false)
-                    }
-                };
-                there += usize::from(*found);
-            }
-            there
-        })?;
-        match odd {
-            None => Ok(there),
-            Some(bytes) => Err(ClientError::NotWords { value_bytes: u32::try_from(bytes).ok() }),
-        }
+        words(keys, answers, usize::MAX, |keys, take| {
+            self.lookup(held, (keys.iter(), Wanted::Value), within, take)
+        })
     }
 }
 

@@ -23,17 +23,9 @@ impl<K: BuildKeys> Pool<K> {
         operation: WriteOperation<'_, &K::Key>,
         within: Duration,
     ) -> Result<WriteReply, ClientError> {
-        let mut tries = Tries::new(within);
-        loop {
-            let ranges = self.ranges();
-            let (index, left) = (ranges.index_of(operation.key), tries.left());
-            let core = ranges.core(index, &self.config, left);
-            let written = core.and_then(|core| with_direct!(core, core => core.write_one(operation, left)));
-            match written {
-                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
-                written => return written,
-            }
-        }
+        self.at_range_of(operation.key, within, |ranges, index, left| {
+            with_direct!(ranges.core(index, &self.config, left)?, core => core.write_one(operation, left))
+        })
     }
 
     /// Makes changes, those of each range in their order, and appends how each ended. Nothing is
