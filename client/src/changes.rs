@@ -87,6 +87,14 @@ impl<K: BuildKeys> Changes<K> {
         self.operations.is_empty()
     }
 
+    /// One change.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn of_one(kind: WriteKind, key: impl AsKey<K>, value: &[u8]) -> Self {
+        let mut changes = Self::default();
+        changes.push(kind, key, value);
+        changes
+    }
+
     /// The key of the first change.
     #[cfg(feature = "tokio")]
     pub(crate) fn first_key(&self) -> Option<&K::Key> {

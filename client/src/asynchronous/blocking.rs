@@ -8,35 +8,20 @@ use fpcache::layout::RecordShape;
 
 use super::group::{Answer, Group, Kind, Part};
 use crate::core::{Connector, Core, Held};
-use crate::direct::{Direct, with_direct};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
 
 impl<K: BuildKeys> Group<K> {
-    /// Makes the reads with what the calling thread holds of a core, and answers them.
-    pub(super) fn read_by<T: Connector>(&mut self, core: &Core<K, T>) {
+    /// Makes the reads with what a reader holds, and answers them, each by its deadline.
+    pub(super) fn read_with<T: Connector>(&mut self, core: &Core<K, T>, held: &mut Held<K, T>) {
         let within = self.until().saturating_duration_since(Instant::now());
-        core.here(|held| self.read_with(core, held, within));
-    }
-
-    /// As [`read_by`](Self::read_by), of a range of several. After an error nothing is answered.
-    pub(super) fn read_at(&mut self, core: &Direct<K>, within: Duration) -> Result<(), ClientError> {
-        with_direct!(core, core => core.here(|held| self.try_to_read(&**core, held, within)))
-    }
-
-    /// Makes the reads with what a reader holds, and answers them.
-    pub(super) fn read_with<T: Connector>(
-        &mut self,
-        core: &Core<K, T>,
-        held: &mut Held<K, T>,
-        within: Duration,
-    ) {
         if let Err(error) = self.try_to_read(core, held, within) {
             self.fail(&error);
         }
     }
 
-    fn try_to_read<T: Connector>(
+    /// As [`read_with`](Self::read_with). After an error nothing is answered.
+    pub(super) fn try_to_read<T: Connector>(
         &mut self,
         core: &Core<K, T>,
         held: &mut Held<K, T>,

@@ -58,19 +58,17 @@ pub(super) fn divide<K: BuildKeys>(client: &TableClient<K>, changes: Changes<K>)
     };
     let Transport::Pool(pool) = &client.transport else { return all(String::new(), changes) };
     let ranges = pool.ranges();
-    let indices: Vec<usize> = changes.operations().map(|operation| ranges.index_of(operation.key)).collect();
-    let first = indices.first().copied().unwrap_or_default();
-    if indices.iter().all(|index| *index == first) {
-        return all(ranges.url(first), changes);
+    let parts = ranges.divide(changes.operations().map(|operation| operation.key).enumerate());
+    let parts: Vec<_> = parts.into_iter().enumerate().filter(|(_, places)| !places.is_empty()).collect();
+    if let [(index, _)] = &parts[..] {
+        return all(ranges.url(*index), changes);
     }
     let whole = Arc::new(changes);
-    let parts = (0..ranges.count()).filter_map(|index| {
-        let places: Vec<usize> = (0..indices.len()).filter(|at| indices[*at] == index).collect();
-        let changes = whole.only(&places);
-        let part = Part { node: ranges.url(index), changes, whole: Some(Arc::clone(&whole)), places };
-        (!part.places.is_empty()).then_some(part)
-    });
-    parts.collect()
+    let part = |(index, places): (usize, Vec<usize>)| {
+        let (node, changes) = (ranges.url(index), whole.only(&places));
+        Part { node, changes, whole: Some(Arc::clone(&whole)), places }
+    };
+    parts.into_iter().map(part).collect()
 }
 
 impl<K: BuildKeys> ChangeQueue<K> {

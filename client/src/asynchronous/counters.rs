@@ -1,6 +1,6 @@
 //! What calls of tasks over sockets came to, counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use crate::counters::Count;
 
 /// What calls of tasks over sockets came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,34 +19,25 @@ pub struct AsyncCounters {
 /// What all queues of a client count, those too that are gone with their map.
 #[derive(Default)]
 pub(super) struct Counts {
-    calls: AtomicU64,
-    groups: AtomicU64,
-    doorbells: AtomicU64,
-    handed_over: AtomicU64,
+    calls: Count,
+    groups: Count,
+    pub(super) doorbells: Count,
+    pub(super) handed_over: Count,
 }
 
 impl Counts {
     pub(super) fn counters(&self) -> AsyncCounters {
-        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         AsyncCounters {
-            calls: of(&self.calls),
-            groups: of(&self.groups),
-            doorbells: of(&self.doorbells),
-            handed_over: of(&self.handed_over),
+            calls: self.calls.get(),
+            groups: self.groups.get(),
+            doorbells: self.doorbells.get(),
+            handed_over: self.handed_over.get(),
         }
     }
 
     /// Counts a group that answers so many calls.
     pub(super) fn count_group(&self, calls: usize) {
-        self.calls.fetch_add(calls as u64, Ordering::Relaxed);
-        self.groups.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn count_doorbell(&self) {
-        self.doorbells.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn count_handed_over(&self) {
-        self.handed_over.fetch_add(1, Ordering::Relaxed);
+        self.calls.add(calls as u64);
+        self.groups.add(1);
     }
 }

@@ -27,6 +27,7 @@ use super::turns::{Turn, Turns};
 use super::unanswered::runtime_has_ended;
 use super::way::{IN_PLACE, Way};
 use crate::client::Record;
+use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::pool::{Pool, Ranges};
 
@@ -171,7 +172,9 @@ impl<K: BuildKeys> Divided<K> {
             }
             let begun = Instant::now();
             let within = until.saturating_duration_since(begun);
-            let looked = pool.at_range(&ranges, index, within, |core, left| group.read_at(core, left));
+            let looked = pool.at_range(&ranges, index, within, |core, left| {
+                with_direct!(core, core => core.here(|held| group.try_to_read(&**core, held, left)))
+            });
             // Not when the call is given up: the next one would take another thread.
             turn.end::<K>((begun, until), &looked);
             looked
@@ -182,34 +185,6 @@ impl<K: BuildKeys> Divided<K> {
                 answer.map(Some).map_err(|error| ways.ranges.named(index, error))
             }
             false => Ok(None),
-        }
-    }
-
-    /// The record nearest to a key, in its range or in the next one that has any.
-    pub(super) async fn nearest(
-        &self,
-        threads: &Threads,
-        (side, key): (Side, K::Owned),
-        until: Instant,
-    ) -> Result<Option<Record<K>>, ClientError> {
-        let kind = Kind::Nearest(side);
-        'with_map: loop {
-            let ways = self.ways();
-            let (mut index, mut from) = (ways.ranges.index_of(key.borrow()), key.clone());
-            loop {
-                let keys = || Keys::One(from.clone());
-                match self.ask_range(threads, (&ways, index), (kind, keys), until, &Answer::Nearest).await? {
-                    Some(None) => {}
-                    Some(found) => return Ok(found),
-                    None => continue 'with_map,
-                }
-                // Beyond the key's own range all records of a range are on the side that is asked for.
-                (index, from) = match side {
-                    Side::Floor if index > 0 => (index - 1, K::highest().to_owned()),
-                    Side::Ceiling if index + 1 < ways.ranges.count() => (index + 1, K::lowest().to_owned()),
-                    _ => return Ok(None),
-                };
-            }
         }
     }
 
@@ -246,20 +221,14 @@ impl<K: BuildKeys> Divided<K> {
         (keys, nearest): (&[K::Owned], &mut [Option<Record<K>>]),
         until: Instant,
     ) -> Result<bool, ClientError> {
-        let mut own: Vec<Vec<usize>> = ways.ways.iter().map(|_| Vec::new()).collect();
-        for at in (0..keys.len()).filter(|at| nearest[*at].is_none()) {
-            own[ways.ranges.index_of(keys[at].borrow())].push(at);
-        }
+        let left = keys.iter().map(Borrow::borrow).enumerate().filter(|(at, _)| nearest[*at].is_none());
+        let mut own = ways.ranges.divide(left);
         let mut beyond: Vec<usize> = Vec::new();
-        for step in 0..own.len() {
-            // All records of a range are on the side that is asked for by keys beyond it.
-            let (index, edge) = match side {
-                Side::Floor => (own.len() - 1 - step, K::highest().to_owned()),
-                Side::Ceiling => (step, K::lowest().to_owned()),
-            };
+        for (index, edge) in ways.ranges.towards(side) {
             if !beyond.is_empty() {
-                let asked = (Kind::Nearest(side), || Keys::One(edge.clone()));
-                match self.ask_range(threads, (ways, index), asked, until, &Answer::Nearest).await? {
+                let asked = (Kind::Nearest(side), || Keys::One(edge.to_owned()));
+                let found = self.ask_range(threads, (ways, index), asked, until, &Answer::AllNearest).await?;
+                match found.map(|found| found.into_iter().flatten().next()) {
                     Some(None) => {}
                     Some(found) => beyond.drain(..).for_each(|at| nearest[at].clone_from(&found)),
                     None => return Ok(false),
@@ -328,10 +297,7 @@ impl<K: BuildKeys> Ways<K> {
     /// Which of the `left` keys are of which range. Of those that are looked up in place, no more
     /// are together than a task looks up at a time.
     fn divide(&self, keys: &[K::Owned], left: &[usize]) -> Vec<(usize, Vec<usize>)> {
-        let mut parts: Vec<Vec<usize>> = self.ways.iter().map(|_| Vec::new()).collect();
-        for at in left {
-            parts[self.ranges.index_of(keys[*at].borrow())].push(*at);
-        }
+        let parts = self.ranges.divide(left.iter().map(|at| (*at, keys[*at].borrow())));
         let mut pieces = Vec::new();
         for (index, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
             match self.way(index) {

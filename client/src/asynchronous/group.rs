@@ -56,7 +56,6 @@ pub(super) enum Answer<K: BuildKeys> {
     Values(To<Vec<Option<Vec<u8>>>>),
     IsThere(To<bool>),
     AreThere(To<Vec<bool>>),
-    Nearest(To<Option<Record<K>>>),
     AllNearest(To<Vec<Option<Record<K>>>>),
     /// Of a scan, up to an end, of no more than so many records.
     Scanned(Option<K::Owned>, usize, To<Part<K>>),
@@ -91,7 +90,6 @@ impl<K: BuildKeys> Asked<K> {
             Answer::Values(to) => to.is_closed(),
             Answer::IsThere(to) => to.is_closed(),
             Answer::AreThere(to) => to.is_closed(),
-            Answer::Nearest(to) => to.is_closed(),
             Answer::AllNearest(to) => to.is_closed(),
             Answer::Scanned(_, _, to) => to.is_closed(),
         }
@@ -105,7 +103,6 @@ impl<K: BuildKeys> Asked<K> {
             Answer::Values(to) => drop(to.send(Err(error))),
             Answer::IsThere(to) => drop(to.send(Err(error))),
             Answer::AreThere(to) => drop(to.send(Err(error))),
-            Answer::Nearest(to) => drop(to.send(Err(error))),
             Answer::AllNearest(to) => drop(to.send(Err(error))),
             Answer::Scanned(_, _, to) => drop(to.send(Err(error))),
         }
@@ -147,7 +144,6 @@ impl<K: BuildKeys> Asked<K> {
     fn searched(self, mut found: impl Iterator<Item = Option<Record<K>>>) {
         let count = self.keys.as_slice().len();
         match self.answer {
-            Answer::Nearest(to) => drop(to.send(Ok(found.next().flatten()))),
             Answer::AllNearest(to) => {
                 // A table without parameters has no answers, and no records.
                 let mut nearest: Vec<_> = found.by_ref().take(count).collect();

@@ -190,11 +190,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     }
 
     async fn nearest(&self, side: Side, key: &K::Key) -> Result<Option<Record<K>>, ClientError> {
-        let Route::Divided(divided) = &self.shared.route else {
-            return self.ask(Kind::Nearest(side), key, Answer::Nearest).await;
-        };
-        let (until, threads) = (self.until(), &self.shared.threads);
-        in_time(until, Box::pin(divided.nearest(threads, (side, key.to_owned()), until)).as_mut()).await
+        Ok(self.all_nearest(side, vec![key.to_owned()]).await?.pop().flatten())
     }
 
     async fn all_nearest(

@@ -44,7 +44,7 @@ impl Threads {
         let core = Arc::clone(core);
         self.run(move || {
             if group.is_wanted_still() {
-                group.read_by(&*core);
+                core.here(|held| group.read_with(&*core, held));
             }
         })
         .await

@@ -1,7 +1,5 @@
 //! How reads of one memory node are made: by the task itself, or by workers over sockets.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -53,62 +51,34 @@ impl<K: BuildKeys> Way<K> {
     pub(super) async fn ask<R>(
         &self,
         threads: &Threads,
-        asked: (Kind, Keys<K::Owned>),
-        until: Instant,
-        answer: impl Fn(To<R>) -> Answer<K>,
-    ) -> Result<R, ClientError> {
-        let answered = self.begin(threads, asked, until, answer).answered().await?;
-        answered.await.map_err(|_| runtime_has_ended())?
-    }
-
-    /// Asks for keys.
-    pub(super) fn begin<'a, R>(
-        &'a self,
-        threads: &'a Threads,
         (kind, keys): (Kind, Keys<K::Owned>),
         until: Instant,
         answer: impl Fn(To<R>) -> Answer<K>,
-    ) -> Begun<'a, R> {
+    ) -> Result<R, ClientError> {
         let (to, answered) = oneshot::channel();
         let asked = Asked { keys, answer: answer(to), until };
-        let reading: Option<Reading<'a>> = match self {
+        // What is waited for before a worker has the read is on the heap: it is rare over sockets, and the
+        // futures of common reads stay small without it.
+        match self {
             Self::Grouped(workers) => {
-                let pushed = workers.queue().push_at_once(kind, asked);
-                let to_come = |asked| Box::pin(workers.queue().push(kind, asked)) as Reading<'a>;
-                pushed.err().map(to_come)
-            }
-            Self::InPlace(core) => Some(Box::pin(async move {
-                consume_budget().await;
-                let mut group = Group::of(kind, asked);
-                match core.at_once(|buffers, table| group.read_in_place(buffers, table)) {
-                    Some(()) => Ok(()),
-                    None => threads.read(core, group).await,
+                if let Err(asked) = workers.queue().push_at_once(kind, asked) {
+                    Box::pin(workers.queue().push(kind, asked)).await?;
                 }
-            })),
+            }
+            Self::InPlace(core) => {
+                let read = async move {
+                    consume_budget().await;
+                    let mut group = Group::of(kind, asked);
+                    match core.at_once(|buffers, table| group.read_in_place(buffers, table)) {
+                        Some(()) => Ok(()),
+                        None => threads.read(core, group).await,
+                    }
+                };
+                Box::pin(read).await?;
+            }
             #[cfg(feature = "sim")]
-            Self::Blocking(core) => Some(Box::pin(threads.read(core, Group::of(kind, asked)))),
-        };
-        Begun { answered, reading }
-    }
-}
-
-/// A read that was asked for.
-pub(super) struct Begun<'a, R> {
-    answered: oneshot::Receiver<Result<R, ClientError>>,
-    /// What must end first, unless a worker already has the read. It is on the heap because it is rare
-    /// over sockets, and the futures of common reads stay small without it.
-    reading: Option<Reading<'a>>,
-}
-
-impl<R> Begun<'_, R> {
-    /// What receives the answer, once the read is made or a worker has it.
-    pub(super) async fn answered(self) -> Result<oneshot::Receiver<Result<R, ClientError>>, ClientError> {
-        if let Some(reading) = self.reading {
-            reading.await?;
+            Self::Blocking(core) => Box::pin(threads.read(core, Group::of(kind, asked))).await?,
         }
-        Ok(self.answered)
+        answered.await.map_err(|_| runtime_has_ended())?
     }
 }
-
-/// Makes a read, or waits until a worker's queue has room for it.
-type Reading<'a> = Pin<Box<dyn Future<Output = Result<(), ClientError>> + Send + 'a>>;

@@ -95,7 +95,7 @@ impl<K: BuildKeys> Worker<K> {
 
     /// Makes the reads of a group as readers of threads do, on a thread that may block, and gets the worker ready for the next one.
     async fn get_over(&mut self, mut group: Group<K>) {
-        self.queue.counts().count_handed_over();
+        self.queue.counts().handed_over.add(1);
         self.socket.forget();
         let (core, mut held) = (Arc::clone(&self.core), self.held.take());
         let read = tokio::task::spawn_blocking(move || {
@@ -103,7 +103,7 @@ impl<K: BuildKeys> Worker<K> {
                 return held;
             }
             let within = group.until().saturating_duration_since(Instant::now());
-            group.read_with(&*core, &mut held, within);
+            group.read_with(&*core, &mut held);
             if let Some(context) = &mut held {
                 context.buffers.endpoint.set_patience(within);
                 // One that cannot be connected now is connected by the next group.
@@ -126,7 +126,7 @@ async fn read<K: BuildKeys>(
     let ReaderContext { table, buffers, .. } = context;
     let Buffers { endpoint, lookup, scan, nearest, .. } = buffers;
     let (view, until) = (table.view(), group.until());
-    let count = || queue.counts().count_doorbell();
+    let count = || queue.counts().doorbells.add(1);
     match group.kind {
         Kind::Value | Kind::Presence => {
             let ways = table.ways(endpoint);

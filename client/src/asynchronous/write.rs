@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
-use fpcache::message::{MessageError, WriteReply, WriteStatus};
+use fpcache::message::{MessageError, WriteKind, WriteReply, WriteStatus};
 use fpcache_fabric::FabricError;
 use tokio::sync::oneshot::{self, Receiver};
 
@@ -23,8 +23,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::insert`](crate::TableClient::insert).
     pub async fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
-        let mut changes = Changes::default();
-        changes.insert(key, value);
+        let changes = Changes::of_one(WriteKind::Insert, key, value);
         Ok(self.change(changes).await?.status == WriteStatus::Done)
     }
 
@@ -33,8 +32,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::insert`](crate::TableClient::insert).
     pub async fn put(&self, key: impl AsKey<K>, value: &[u8]) -> Result<(), ClientError> {
-        let mut changes = Changes::default();
-        changes.put(key, value);
+        let changes = Changes::of_one(WriteKind::Put, key, value);
         self.change(changes).await.map(drop)
     }
 
@@ -43,8 +41,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::insert`](crate::TableClient::insert).
     pub async fn update(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
-        let mut changes = Changes::default();
-        changes.update(key, value);
+        let changes = Changes::of_one(WriteKind::Update, key, value);
         Ok(self.change(changes).await?.status == WriteStatus::Done)
     }
 
@@ -53,8 +50,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::insert`](crate::TableClient::insert).
     pub async fn delete(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        let mut changes = Changes::default();
-        changes.delete(key);
+        let changes = Changes::of_one(WriteKind::Delete, key, &[]);
         Ok(self.change(changes).await?.status == WriteStatus::Done)
     }
 

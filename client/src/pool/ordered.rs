@@ -31,36 +31,25 @@ impl<K: BuildKeys> Pool<K> {
         let (mut tries, mut cost) = (Tries::new(within), Cost::default());
         'with_map: loop {
             let ranges = self.follow(held);
-            let first = ranges.index_of(key);
-            let mut index = first;
-            loop {
-                // Beyond the key's own range all records of a range are on the side that is asked
-                // for.
-                let key = match side {
-                    _ if index == first => key,
-                    Side::Floor => K::highest(),
-                    Side::Ceiling => K::lowest(),
-                };
-                let left = tries.left();
+            let own = ranges.index_of(key);
+            for (index, edge) in ranges.towards(side).skip_while(|(index, _)| *index != own) {
+                let (from, left) = (if index == own { key } else { edge }, tries.left());
                 let hand_over = |found: Option<Neighbour<'_, K>>| found.map(|found| take(Some(found)));
-                let found = on_range!(self, ranges, held, index, left, (core, own) => core.nearest_to(own, (side, key), left, hand_over));
+                let found = on_range!(self, ranges, held, index, left, (core, own) => core.nearest_to(own, (side, from), left, hand_over));
                 match found {
-                    Ok((Some(taken), more)) => {
+                    Ok((taken, more)) => {
                         cost += more;
-                        return Ok((taken, cost));
+                        if let Some(taken) = taken {
+                            return Ok((taken, cost));
+                        }
                     }
-                    Ok((None, more)) => cost += more,
                     Err(error) => {
                         self.get_over(&ranges, index, error, &mut tries)?;
                         continue 'with_map;
                     }
                 }
-                match side {
-                    Side::Floor if index > 0 => index -= 1,
-                    Side::Ceiling if index + 1 < ranges.ranges.len() => index += 1,
-                    _ => return Ok((take(None), cost)),
-                }
             }
+            return Ok((take(None), cost));
         }
     }
 
@@ -78,18 +67,10 @@ impl<K: BuildKeys> Pool<K> {
         'with_map: loop {
             let ranges = self.follow(held);
             let mut nearest: Vec<Nearest<K>> = keys.iter().map(|_| (None, Cost::default())).collect();
-            let mut own: Vec<Vec<usize>> = ranges.ranges.iter().map(|_| Vec::new()).collect();
-            for (at, key) in keys.iter().enumerate() {
-                own[ranges.index_of(key)].push(at);
-            }
+            let own = ranges.divide(keys.iter().copied().enumerate());
             // Which keys have found nothing in the ranges from their own on.
             let mut beyond: Vec<usize> = Vec::new();
-            for step in 0..own.len() {
-                // All records of a range are on the side that is asked for by keys beyond it.
-                let (index, edge) = match side {
-                    Side::Floor => (own.len() - 1 - step, K::highest()),
-                    Side::Ceiling => (step, K::lowest()),
-                };
+            for (index, edge) in ranges.towards(side) {
                 let own = &own[index];
                 if own.is_empty() && beyond.is_empty() {
                     continue;

@@ -8,6 +8,7 @@ use fpcache::TableName;
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::BuildKeys;
 use fpcache::map::{RangeMap, key_of_bytes};
+use fpcache::read::Side;
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
 use crate::access::token_for;
@@ -101,6 +102,23 @@ impl<K: BuildKeys> Ranges<K> {
     pub(crate) fn index_of(&self, key: &K::Key) -> usize {
         // The first one starts at the lowest key.
         self.ranges.partition_point(|range| range.start.borrow() <= key).saturating_sub(1)
+    }
+
+    /// Which of these keys, by their numbers, are of which range.
+    pub(crate) fn divide<'k>(&self, keys: impl Iterator<Item = (usize, &'k K::Key)>) -> Vec<Vec<usize>> {
+        let mut parts: Vec<Vec<usize>> = self.ranges.iter().map(|_| Vec::new()).collect();
+        keys.for_each(|(at, key)| parts[self.index_of(key)].push(at));
+        parts
+    }
+
+    /// The ranges in the order in which a search that finds nothing goes on, each with the key from which it
+    /// comes there from another: all records of a range are on the side that is asked for by keys beyond it.
+    pub(crate) fn towards(&self, side: Side) -> impl Iterator<Item = (usize, &'static K::Key)> + use<K> {
+        let count = self.ranges.len();
+        (0..count).map(move |step| match side {
+            Side::Floor => (count - 1 - step, K::highest()),
+            Side::Ceiling => (step, K::lowest()),
+        })
     }
 
     /// A reader's place at a range, which is connected now if it is not.
