@@ -20,6 +20,16 @@ impl From<&Outcome> for Found {
     }
 }
 
+/// Replaces the content of a buffer by a value, and says what was found.
+#[inline]
+pub(crate) fn into_buffer(value: &mut Vec<u8>) -> impl FnMut(&Outcome, Option<&[u8]>) -> Found {
+    |outcome, found| {
+        value.clear();
+        value.extend_from_slice(found.unwrap_or_default());
+        Found::from(outcome)
+    }
+}
+
 /// Answers of [`Client::multi_get_into`](crate::Client::multi_get_into), in the order of its keys.
 #[derive(Clone, Debug, Default)]
 pub struct Answers {

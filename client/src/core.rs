@@ -37,7 +37,7 @@ use thread_local::ThreadLocal;
 use crate::counters::{Counters, Tally};
 use crate::error::ClientError;
 use crate::kind::read_kind;
-use crate::leave::{Leave, when_thread_ends};
+use crate::leave::{Leave, here};
 use crate::session::{Session, TableStats};
 use crate::turn::Turn;
 use connector::ContextOf;
@@ -162,22 +162,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Runs `f` with what the calling thread holds of this client; with something of its own if what
-    /// takes a scan's records calls the client meanwhile.
+    /// Runs `f` with what the calling thread holds of this client.
     #[inline]
     pub(crate) fn here<R>(&self, f: impl FnOnce(&mut Held<K, T>) -> R) -> R {
-        let mut kept = self.threads.get_or_default().try_borrow_mut();
-        let mut own = None;
-        let held = match &mut kept {
-            Ok(held) => {
-                if held.is_none() {
-                    when_thread_ends(Weak::<Self>::clone(&self.me));
-                }
-                &mut **held
-            }
-            Err(_) => &mut own,
-        };
-        f(held)
+        here(&self.threads, |held| held.is_none().then(|| self.me.clone()), f)
     }
 
     /// A number of the process, which changes when this handle has come to a child by a fork.

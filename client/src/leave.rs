@@ -3,6 +3,8 @@
 use std::cell::RefCell;
 use std::sync::Weak;
 
+use thread_local::ThreadLocal;
+
 /// Something of which each thread that uses it holds a part.
 pub(crate) trait Leave {
     /// Drops the calling thread's part.
@@ -16,8 +18,31 @@ thread_local! {
     static USED: Used = const { Used(RefCell::new(Vec::new())) };
 }
 
+/// Runs `f` with what the calling thread holds; with something of its own if what takes a scan's records
+/// calls the client meanwhile. What `to_leave` gives when a thread begins to hold something is left
+/// when the thread ends.
+#[inline]
+pub(crate) fn here<H: Default + Send, L: Leave + 'static, R>(
+    threads: &ThreadLocal<RefCell<H>>,
+    to_leave: impl FnOnce(&H) -> Option<Weak<L>>,
+    f: impl FnOnce(&mut H) -> R,
+) -> R {
+    let mut kept = threads.get_or_default().try_borrow_mut();
+    let mut own = None;
+    let held = match &mut kept {
+        Ok(held) => {
+            if let Some(used) = to_leave(held) {
+                when_thread_ends(used);
+            }
+            &mut **held
+        }
+        Err(_) => own.insert(H::default()),
+    };
+    f(held)
+}
+
 /// Has `used` left when the calling thread ends.
-pub(crate) fn when_thread_ends(used: Weak<dyn Leave>) {
+fn when_thread_ends(used: Weak<dyn Leave>) {
     // A thread that is ending already takes no more promises; what it holds stays until a
     // successor's first call.
     let _ = USED.try_with(|Used(list)| {

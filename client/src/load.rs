@@ -117,24 +117,31 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             let begun = Self::begin_one(Cow::Owned(range), parameters, expected_keys, encoders);
             parts.push((end, begun.map_err(|error| error.at(&name))?));
         }
-        Ok(Self {
-            client: Cow::Borrowed(client),
-            number: 0,
-            creation: client.creation(),
+        let mut all = Self::new(Cow::Borrowed(client), 0, client.creation(), parameters);
+        // The parts are to be finished or given up.
+        (all.parts, all.finished) = (parts, true);
+        Ok(all)
+    }
+
+    fn new(client: Cow<'c, TableClient<K>>, number: u64, creation: u64, parameters: TableParameters) -> Self {
+        let chunk_bytes = Request::chunk_bytes(client.max_request());
+        Self {
+            client,
+            number,
+            creation,
             parameters,
-            chunk_bytes: 0,
+            chunk_bytes,
             sent: 0,
             bytes: 0,
             count: 0,
             records: Vec::new(),
             ahead: 0,
             inserting: None,
-            // The parts are to be finished or given up.
-            finished: true,
-            parts,
+            finished: false,
+            parts: Vec::new(),
             part: 0,
             told: Instant::now(),
-        })
+        }
     }
 
     /// Begins a load into a table of one memory node.
@@ -164,24 +171,9 @@ impl<'c, K: BuildKeys> Load<'c, K> {
                 return Err(explained(&client, &parameters, error));
             }
         };
-        let chunk_bytes = Request::chunk_bytes(client.max_request());
-        Ok(Self {
-            client,
-            number,
-            creation,
-            parameters,
-            chunk_bytes,
-            sent: 0,
-            bytes: 0,
-            count: 0,
-            records: Vec::new(),
-            ahead: 0,
-            inserting,
-            finished: false,
-            parts: Vec::new(),
-            part: 0,
-            told: Instant::now(),
-        })
+        let mut load = Self::new(client, number, creation, parameters);
+        load.inserting = inserting;
+        Ok(load)
     }
 
     /// Adds a record. One request per full chunk, whose size the memory node determines (1 MiB by
@@ -343,7 +335,7 @@ fn clients_of_ranges<K: BuildKeys>(client: &TableClient<K>) -> Result<Vec<RangeC
     let clients = pool
         .connected(deadline)?
         .into_iter()
-        .map(|range| (range.end, TableClient::of(Transport::One(range.core), &range.node, deadline)));
+        .map(|(end, node, core)| (end, TableClient::of(Transport::One(core), &node, deadline)));
     Ok(clients.collect())
 }
 

@@ -15,29 +15,22 @@ use crate::url::Url;
 #[derive(Clone)]
 pub(crate) enum MappedNode {
     /// In another process.
-    Elsewhere(ShmNode),
+    Elsewhere { address: ShmAddress, table: TableName },
     /// In this process, whose memory node has one table.
     #[cfg(feature = "embedded")]
     Here(EmbeddedNode),
 }
 
-/// A table of a memory node that is reached over shared memory.
-#[derive(Clone)]
-pub(crate) struct ShmNode {
-    address: ShmAddress,
-    table: TableName,
-}
-
 impl MappedNode {
     pub(crate) fn at(address: ShmAddress, table: TableName) -> Self {
-        Self::Elsewhere(ShmNode { address, table })
+        Self::Elsewhere { address, table }
     }
 }
 
 impl Node for MappedNode {
     fn beside(&self, config: &ClientConfig) -> Self {
         match self {
-            Self::Elsewhere(ShmNode { address, .. }) => Self::at(address.clone(), config.table),
+            Self::Elsewhere { address, .. } => Self::at(address.clone(), config.table),
             #[cfg(feature = "embedded")]
             Self::Here(node) => Self::Here(node.clone()),
         }
@@ -45,7 +38,7 @@ impl Node for MappedNode {
 
     fn place(&self) -> Option<(Url, TableName)> {
         match self {
-            Self::Elsewhere(ShmNode { address, table }) => Some((Url::Shm(address.clone()), *table)),
+            Self::Elsewhere { address, table } => Some((Url::Shm(address.clone()), *table)),
             #[cfg(feature = "embedded")]
             Self::Here(_) => None,
         }
@@ -59,7 +52,7 @@ impl Connector for MappedNode {
 
     fn connect(&self, deadline: Deadline) -> Result<MappedConnection, FabricError> {
         match self {
-            Self::Elsewhere(ShmNode { address, table }) => {
+            Self::Elsewhere { address, table } => {
                 // No name of a table is longer than one of a region.
                 let region = RegionName::new(table.as_str()).unwrap_or_default();
                 connect(address, ConnectOptions { region, deadline, ..Default::default() })

@@ -3,9 +3,9 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
+use fpcache::read::{Cost, LookupScratch, Wanted};
 
-use crate::answers::{Answers, Found};
+use crate::answers::{Answers, Found, into_buffer};
 #[cfg(doc)]
 use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient, with_core};
@@ -33,11 +33,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// As for [`get`](Self::get).
     #[inline]
     pub fn get_into(&self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
-        let take = |outcome: &Outcome, found: Option<&[u8]>| {
-            value.clear();
-            value.extend_from_slice(found.unwrap_or_default());
-            Found::from(outcome)
-        };
+        let take = into_buffer(value);
         with_core!(self, core => core.here(|held| core.look_up(held, key.as_key(), self.deadline, take)))
     }
 

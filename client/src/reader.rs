@@ -10,7 +10,7 @@ use std::time::Duration;
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
 
-use crate::answers::{Answers, Found};
+use crate::answers::{Answers, Found, into_buffer};
 use crate::client::{Record, TableClient, Transport};
 use crate::core::Rest;
 use crate::direct::Place;
@@ -118,11 +118,7 @@ impl<K: BuildKeys> Reader<K> {
     /// As for [`Client::get`](crate::Client::get).
     #[inline]
     pub fn get_into(&mut self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
-        let take = |outcome: &Outcome, found: Option<&[u8]>| {
-            value.clear();
-            value.extend_from_slice(found.unwrap_or_default());
-            Found::from(outcome)
-        };
+        let take = into_buffer(value);
         with_held!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
     }
 

@@ -146,7 +146,7 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
             }
             Some(error) if is_alone => drop(call.to.send(Err(error))),
             // Something is wrong with a change, perhaps another call's, and none was sent.
-            Some(error) if error.kind() == ErrorKind::Invalid => send_alone(&client, call),
+            Some(error) if error.kind() == ErrorKind::Invalid => send_together(&client, &mut vec![call]),
             // A reply that makes no sense does not say what was made.
             Some(ClientError::Message(error)) => drop(call.to.send(Err(unknown(&error.to_string())))),
             // What was sent all the same is gone with its table.
@@ -199,24 +199,6 @@ pub(super) fn what_to_tell(first: Option<ClientError>, other: ClientError) -> Cl
 /// those twice.
 pub(super) fn in_part(made: usize, count: usize, error: &ClientError) -> ClientError {
     unknown(&format!("{made} of {count} changes were made, and then: {error}"))
-}
-
-/// Sends the changes of one call.
-fn send_alone<K: BuildKeys>(client: &TableClient<K>, call: Call<K>) {
-    let left = call.until.saturating_duration_since(Instant::now());
-    let sent = match left.is_zero() {
-        true => Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()),
-        false => {
-            let mut replies = Vec::new();
-            let sent = client.with_deadline(left).apply(&call.changes, &mut replies);
-            match (sent, replies.len()) {
-                (Ok(()), _) => Ok(replies),
-                (Err(error), 0) | (Err(error @ ClientError::OutcomeUnknown { .. }), _) => Err(error),
-                (Err(error), made) => Err(in_part(made, call.changes.len(), &error)),
-            }
-        }
-    };
-    drop(call.to.send(sent));
 }
 
 #[cfg(test)]

@@ -48,13 +48,13 @@ use thread_local::ThreadLocal;
 use crate::config::ClientConfig;
 use crate::direct::{Direct, Place, with_direct};
 use crate::error::ClientError;
-use crate::leave::{Leave, when_thread_ends};
+use crate::leave::{Leave, here};
 use crate::turn::Turn;
 use crate::url::Url;
 use followed::follow;
 use maps::{Answered, Chosen, choose, fetch_all};
+use range::Range;
 pub(crate) use range::Ranges;
-use range::{Connected, Range};
 #[cfg(feature = "tokio")]
 pub(crate) use tries::is_much_more;
 use tries::{ENOUGH_FOR_A_MAP, Fruitless, Tries};
@@ -163,22 +163,10 @@ impl<K: BuildKeys> Pool<K> {
         &self.urls
     }
 
-    /// Runs `f` with what the calling thread holds; with something of its own if what takes a scan's
-    /// records calls the client meanwhile.
+    /// Runs `f` with what the calling thread holds.
     #[inline]
     pub(crate) fn here<R>(&self, f: impl FnOnce(&mut PoolHeld<K>) -> R) -> R {
-        let mut kept = self.threads.get_or_default().try_borrow_mut();
-        let mut own = None;
-        let held = match &mut kept {
-            Ok(held) => {
-                if held.ranges.is_none() {
-                    when_thread_ends(Weak::<Self>::clone(&self.me));
-                }
-                &mut **held
-            }
-            Err(_) => own.insert(PoolHeld::default()),
-        };
-        f(held)
+        here(&self.threads, |held| held.ranges.is_none().then(|| self.me.clone()), f)
     }
 
     /// The ranges of the map in use.
@@ -248,9 +236,13 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// All ranges, connected, in the order of keys.
-    pub(crate) fn connected(&self, within: Duration) -> Result<Vec<Connected<K>>, ClientError> {
-        self.each(within, |range, core, _| Ok(range.with(core)))
+    /// All ranges in the order of keys: the key that each ends before, the URL of its memory node, and its core.
+    #[allow(clippy::type_complexity, reason = "taken apart at once")]
+    pub(crate) fn connected(
+        &self,
+        within: Duration,
+    ) -> Result<Vec<(Option<K::Owned>, String, Direct<K>)>, ClientError> {
+        self.each(within, |range, core, _| Ok((range.end.clone(), range.url.to_string(), core.clone())))
     }
 
     /// How records lie in slots: in all ranges alike that have parameters, so that it is as the

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 
-use super::range::{Ranges, on_range};
+use super::range::Ranges;
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
-use crate::direct::Direct;
+use crate::direct::{Direct, with_place};
 use crate::error::ClientError;
 
 impl<K: BuildKeys> Pool<K> {
@@ -37,19 +37,11 @@ impl<K: BuildKeys> Pool<K> {
         (start, end): (&K::Key, Option<&K::Key>),
         within: Duration,
     ) -> Result<(u64, Option<K::Owned>), ClientError> {
-        let mut tries = Tries::new(within);
-        loop {
-            let ranges = self.follow(held);
-            let index = ranges.index_of(start);
+        self.at_key(held, start, within, |ranges, index, place, left| {
             let before = ranges.end_before(index, end);
             let span = (start, before.map(Borrow::borrow).or(end));
-            let left = tries.left();
-            let counted =
-                on_range!(self, ranges, held, index, left, (core, own) => core.count_part(own, span, left));
-            match counted {
-                Ok((count, next)) => return Ok((count, next.or_else(|| before.cloned()))),
-                Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
-            }
-        }
+            let (count, next) = with_place!(place, (core, own) => core.count_part(own, span, left))?;
+            Ok((count, next.or_else(|| before.cloned())))
+        })
     }
 }

@@ -23,15 +23,6 @@ use crate::url::Url;
 
 use super::followed::follow;
 
-/// A range that is connected.
-pub(crate) struct Connected<K: BuildKeys> {
-    /// The key that the range ends before.
-    pub(crate) end: Option<K::Owned>,
-    /// The URL of its memory node.
-    pub(crate) node: String,
-    pub(crate) core: Direct<K>,
-}
-
 /// Runs an expression with the core of a range and what the reader holds of it.
 macro_rules! on_range {
     ($pool:expr, $ranges:expr, $held:expr, $index:expr, $within:expr, ($core:ident, $own:ident) => $body:expr) => {
@@ -223,12 +214,5 @@ impl<K: BuildKeys> Ranges<K> {
     /// The name of a range's table.
     pub(super) fn table(&self, index: usize) -> TableName {
         self.ranges[index].table
-    }
-}
-
-impl<K: BuildKeys> Range<K> {
-    /// The range with its core.
-    pub(super) fn with(&self, core: &Direct<K>) -> Connected<K> {
-        Connected { end: self.end.clone(), node: self.url.to_string(), core: core.clone() }
     }
 }

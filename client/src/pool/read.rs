@@ -24,13 +24,6 @@ const NAP: Duration = Duration::from_micros(50);
 /// A range's part of a group, on its way.
 type Part<'h, K> = InFlight<'h, EndpointOf<RemoteNode>, Lookup<'h, K>>;
 
-/// How the parts of a group ended together.
-enum Together {
-    All,
-    /// Some did not: which of the ranges.
-    But(Vec<usize>),
-}
-
 impl<K: BuildKeys> Pool<K> {
     /// Looks up one key and passes the answer to `take`.
     #[inline]
@@ -45,7 +38,7 @@ impl<K: BuildKeys> Pool<K> {
             held,
             key,
             within,
-            |place, left| with_place!(place, (core, own) => core.look_up(own, key, left, &mut take)),
+            |_, _, place, left| with_place!(place, (core, own) => core.look_up(own, key, left, &mut take)),
         )
     }
 
@@ -60,25 +53,25 @@ impl<K: BuildKeys> Pool<K> {
             held,
             key,
             within,
-            |place, left| with_place!(place, (core, own) => core.contains(own, key, left)),
+            |_, _, place, left| with_place!(place, (core, own) => core.contains(own, key, left)),
         )
     }
 
     /// Reads at the range of a key, and goes on with a newer map if it is not there.
     #[inline]
-    fn at_key<R>(
+    pub(super) fn at_key<R>(
         &self,
         held: &mut PoolHeld<K>,
         key: &K::Key,
         within: Duration,
-        mut read: impl FnMut(&mut Place<K>, Duration) -> Result<R, ClientError>,
+        mut read: impl FnMut(&Ranges<K>, usize, &mut Place<K>, Duration) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let mut tries = Tries::new(within);
         loop {
             let ranges = self.follow(held);
             let (index, left) = (ranges.index_of(key), tries.left());
             let place = ranges.place(&mut held.held[index], index, &self.config, left);
-            match place.and_then(|place| read(place, left)) {
+            match place.and_then(|place| read(&ranges, index, place, left)) {
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
                 answered => return answered,
             }
@@ -107,11 +100,7 @@ impl<K: BuildKeys> Pool<K> {
                 let assigned = assigned.iter().zip(keys.clone());
                 assigned.filter(move |(at, _)| usize::from(**at) == index).map(|(_, key)| key)
             };
-            let together = self.look_up_together(&ranges, held, of, wanted, &tries);
-            let rest = match together {
-                Together::All => Vec::new(),
-                Together::But(rest) => rest,
-            };
+            let rest = self.look_up_together(&ranges, held, of, wanted, &tries);
             let mut odd: Vec<Option<Outcomes>> = ranges.ranges.iter().map(|_| None).collect();
             for index in rest {
                 let mut answers = Outcomes::default();
@@ -144,7 +133,7 @@ impl<K: BuildKeys> Pool<K> {
         of: impl Fn(usize) -> I,
         wanted: Wanted,
         tries: &Tries,
-    ) -> Together {
+    ) -> Vec<usize> {
         let mut but = Vec::new();
         let mut parts: Vec<(usize, Part<'_, K>)> = Vec::new();
         let mut in_place: Vec<usize> = Vec::new();
@@ -192,7 +181,7 @@ impl<K: BuildKeys> Pool<K> {
                 but.push(index);
             }
         }
-        if but.is_empty() { Together::All } else { Together::But(but) }
+        but
     }
 
     /// Brings the answers of all parts into the order of the keys.

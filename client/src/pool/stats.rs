@@ -6,10 +6,12 @@ use fpcache::cache::CacheStats;
 use fpcache::key_space::BuildKeys;
 use fpcache::message::NodeStats;
 use fpcache::plan::Expected;
+use fpcache::table_view::OpenError;
 
 use super::Pool;
 use crate::counters::Counters;
 use crate::direct::{Direct, with_direct};
+use crate::empty::or_of_empty;
 use crate::error::ClientError;
 use crate::session::TableStats;
 
@@ -23,10 +25,7 @@ impl<K: BuildKeys> Pool<K> {
     /// The table as this compute node has it.
     pub(crate) fn table_stats(&self, within: Duration) -> Result<TableStats, ClientError> {
         let all =
-            self.each(within, |_, core, left| match with_direct!(core, core => core.table_stats(left)) {
-                Err(error) if error.is_of_empty_table() => Ok(None),
-                table => table.map(Some),
-            })?;
+            self.each_filled(within, |core, left| with_direct!(core, core => core.table_stats(left)))?;
         let add = |mut a: TableStats, b: TableStats| {
             a.model_bytes += b.model_bytes;
             a.group_bytes += b.group_bytes;
@@ -38,19 +37,25 @@ impl<K: BuildKeys> Pool<K> {
             a.record.at_home += b.record.at_home;
             a
         };
-        let all = all.into_iter().flatten().reduce(add);
-        all.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
+        all.into_iter().reduce(add).ok_or(ClientError::Open(OpenError::Empty))
     }
 
     /// The expected cost of a call with this many keys of one range: that of the slowest range.
     pub(crate) fn expected(&self, keys: usize, within: Duration) -> Result<Expected, ClientError> {
         let all =
-            self.each(within, |_, core, left| match with_direct!(core, core => core.expected(keys, left)) {
-                Err(error) if error.is_of_empty_table() => Ok(None),
-                expected => expected.map(Some),
-            })?;
-        let longest = all.into_iter().flatten().max_by(|a, b| a.round_trip.total_cmp(&b.round_trip));
-        longest.ok_or(ClientError::Open(fpcache::table_view::OpenError::Empty))
+            self.each_filled(within, |core, left| with_direct!(core, core => core.expected(keys, left)))?;
+        let longest = all.into_iter().max_by(|a, b| a.round_trip.total_cmp(&b.round_trip));
+        longest.ok_or(ClientError::Open(OpenError::Empty))
+    }
+
+    /// As [`each`](Self::each), of the ranges that have parameters.
+    fn each_filled<R>(
+        &self,
+        within: Duration,
+        mut of: impl FnMut(&Direct<K>, Duration) -> Result<R, ClientError>,
+    ) -> Result<Vec<R>, ClientError> {
+        let all = self.each(within, |_, core, left| or_of_empty(of(core, left).map(Some), None))?;
+        Ok(all.into_iter().flatten().collect())
     }
 
     /// What is kept within the budget, if there is one.
