@@ -6,11 +6,9 @@ use std::time::Duration;
 
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
-use fpcache::layout::{RecordShape, RecordToken};
+use fpcache::layout::RecordShape;
 use fpcache::message::{ErrorCode, NodeStats, Refusal, Request, SocketStats, WriteOperation, WriteReply};
 use fpcache::plan::Expected;
-use fpcache::read::Outcome;
-
 use fpcache_fabric::Connection;
 
 use crate::counters::Counters;
@@ -84,7 +82,9 @@ impl<K: BuildKeys> TableClient<K> {
     pub fn sockets(&self) -> Result<Option<SocketStats>, ClientError> {
         match self.transport {
             Transport::Pool(_) => Ok(None),
-            _ => self.request(&Request::Sockets, None, |_, body| Ok(Some(SocketStats::decode(body)?))),
+            _ => self.request(self.deadline, &Request::Sockets, None, |_, body| {
+                Ok(Some(SocketStats::decode(body)?))
+            }),
         }
     }
 
@@ -167,15 +167,6 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    pub(crate) fn request<R>(
-        &self,
-        request: &Request<'_>,
-        meant: Option<u64>,
-        take: impl FnOnce(u64, &[u8]) -> Result<R, ClientError>,
-    ) -> Result<R, ClientError> {
-        self.request_within(self.deadline, request, meant, take)
-    }
-
     /// A number for a load into the table of one memory node.
     pub(crate) fn next_load(&self) -> u64 {
         match &self.transport {
@@ -184,8 +175,8 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// As [`request`](Self::request), for one that may take longer than other calls.
-    pub(crate) fn request_within<R>(
+    /// Sends a request to the table's one memory node; to the table with the creation number `meant`, if given.
+    pub(crate) fn request<R>(
         &self,
         within: Duration,
         request: &Request<'_>,
@@ -235,14 +226,6 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// Makes one change.
-    pub(crate) fn write_one(
-        &self,
-        operation: WriteOperation<'_, &K::Key>,
-    ) -> Result<WriteReply, ClientError> {
-        with_core!(self, core => core.write_one(operation, self.deadline))
-    }
-
     /// Lanes for this many writes in flight.
     pub(crate) fn lanes(&self, count: usize) -> Result<Box<dyn Lanes<K>>, ClientError> {
         Ok(match &self.transport {
@@ -259,27 +242,6 @@ impl<K: BuildKeys> TableClient<K> {
             Transport::Pool(pool) => error.at(&pool.node_of(key)),
             _ => error,
         }
-    }
-
-    pub(crate) fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
-    /// A record's value and token.
-    pub(crate) fn read_versioned(&self, key: &K::Key) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
-        let shape = match &self.transport {
-            Transport::One(direct) => with_direct!(direct, core => core.shape(self.deadline)),
-            Transport::Pool(pool) => pool.shape_at(key, self.deadline),
-        };
-        let shape = match shape {
-            Err(error) if error.is_of_empty_table() => return Ok(None),
-            shape => shape?,
-        };
-        let take = |outcome: &Outcome, value: Option<&[u8]>| {
-            let (version, value) = outcome.version.zip(value)?;
-            Some((value.to_vec(), RecordToken::of(version, &shape.identity::<K>(key, value))))
-        };
-        with_core!(self, core => core.here(|held| core.look_up(held, key, self.deadline, take)))
     }
 
     pub(crate) fn max_request(&self) -> usize {

@@ -6,10 +6,7 @@ mod connector;
 mod creating;
 mod fits;
 mod flat;
-pub(crate) mod lane;
 mod ordered;
-#[cfg(feature = "tokio")]
-mod part;
 mod posting;
 mod read;
 mod recover;
@@ -17,7 +14,6 @@ mod sending;
 mod server_side;
 mod sessions;
 mod write;
-mod writer;
 
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,12 +40,12 @@ use connector::ContextOf;
 pub(crate) use connector::{Connector, EndpointOf, Held};
 pub(crate) use fits::{check_record, misfit};
 pub(crate) use flat::{presence, words};
-use lane::Lane;
+pub(crate) use posting::Lane;
 pub(crate) use read::Rest;
 #[cfg(feature = "tokio")]
 pub(crate) use read::{scan_of, uncovered};
+use sending::Writer;
 pub(crate) use sending::no_reply;
-use writer::Writer;
 
 /// What all handles of a client share.
 pub(crate) struct Core<K: BuildKeys, T: Connector> {

@@ -18,8 +18,8 @@ const KEPT_BYTES: usize = 1 << 20;
 #[derive(Debug)]
 pub(crate) struct Inserting<K: BuildKeys> {
     changes: Changes<K>,
-    /// The keys of the changes, and of the last one before them.
-    keys: Vec<K::Owned>,
+    /// The key of the last record.
+    last: Option<K::Owned>,
     bytes: usize,
     sent: u64,
     replies: Vec<WriteReply>,
@@ -41,8 +41,7 @@ impl<K: BuildKeys> Inserting<K> {
         if theirs != asked {
             return Err(ClientError::OtherParameters { theirs: theirs.into(), asked: asked.into() });
         }
-        let (changes, keys, replies) = (Changes::default(), Vec::new(), Vec::new());
-        Ok(Self { changes, keys, bytes: 0, sent: 0, replies })
+        Ok(Self { changes: Changes::default(), last: None, bytes: 0, sent: 0, replies: Vec::new() })
     }
 
     /// Adds a record, whose key must be above the one before.
@@ -53,7 +52,7 @@ impl<K: BuildKeys> Inserting<K> {
         key: &K::Key,
         value: &[u8],
     ) -> Result<(), ClientError> {
-        if self.keys.last().is_some_and(|last| last.borrow() >= key) {
+        if self.last.as_ref().is_some_and(|last| last.borrow() >= key) {
             let why = format!(
                 "key {} is not greater than the one before: load keys in ascending order",
                 K::show(key)
@@ -61,7 +60,7 @@ impl<K: BuildKeys> Inserting<K> {
             return Err(Refusal::new(ErrorCode::BadData, why).into());
         }
         self.changes.insert(KeyRef::<K>(key), value);
-        self.keys.push(key.to_owned());
+        self.last = Some(key.to_owned());
         self.bytes += K::encoded_len(key) + value.len();
         if self.bytes >= KEPT_BYTES { self.send(client, creation) } else { Ok(()) }
     }
@@ -74,12 +73,11 @@ impl<K: BuildKeys> Inserting<K> {
 
     fn send(&mut self, client: &TableClient<K>, creation: u64) -> Result<(), ClientError> {
         client.apply_to(creation, &self.changes, &mut self.replies)?;
-        let first = self.keys.len() - self.changes.len();
-        for (key, reply) in self.keys[first..].iter().zip(&self.replies) {
-            if outcome::<K>(key.borrow(), *reply)?.status != WriteStatus::Done {
+        for (operation, reply) in self.changes.operations().zip(&self.replies) {
+            if outcome::<K>(operation.key, *reply)?.status != WriteStatus::Done {
                 let why = format!(
                     "key {} exists already: another client writes to the table that is being loaded",
-                    K::show(key.borrow())
+                    K::show(operation.key)
                 );
                 return Err(Refusal::new(ErrorCode::NotEmpty, why).into());
             }
@@ -87,9 +85,6 @@ impl<K: BuildKeys> Inserting<K> {
         self.sent += self.changes.len() as u64;
         self.changes.clear();
         self.bytes = 0;
-        let last = self.keys.pop();
-        self.keys.clear();
-        self.keys.extend(last);
         Ok(())
     }
 }

@@ -6,8 +6,7 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
 
-use crate::core::lane::Lane;
-use crate::core::{Connector, Core};
+use crate::core::{Connector, Core, Lane};
 use crate::error::ClientError;
 
 /// Lanes by number, each with one change under way at most.

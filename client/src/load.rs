@@ -154,7 +154,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         let encoders = K::encode_encoders(encoders);
         let number = client.next_load();
         let begin = Request::LoadBegin { load: number, parameters, expected_keys, encoders: &encoders };
-        let begun = client.request(&begin, None, |creation, _| Ok(creation));
+        let begun = client.request(client.deadline, &begin, None, |creation, _| Ok(creation));
         let mut inserting = None;
         let creation = match begun {
             Ok(creation) => creation,
@@ -166,7 +166,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
                 if matches!(error, ClientError::Fabric(_)) {
                     // It may have been executed all the same; nothing is in the way of the next one
                     // then.
-                    let _ = client.request(&Request::LoadAbort(number), None, |_, _| Ok(()));
+                    let _ = client.request(client.deadline, &Request::LoadAbort(number), None, |_, _| Ok(()));
                 }
                 return Err(explained(&client, &parameters, error));
             }
@@ -286,9 +286,9 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             }
             _ => Err(MessageError::Malformed("the reply to a load is cut short".into()).into()),
         };
-        let within = self.client.deadline().saturating_add(Duration::from_secs(self.bytes / DISK_RATE));
+        let within = self.client.deadline.saturating_add(Duration::from_secs(self.bytes / DISK_RATE));
         let committed =
-            self.client.request_within(within, &Request::LoadCommit(self.number), Some(self.creation), take);
+            self.client.request(within, &Request::LoadCommit(self.number), Some(self.creation), take);
         committed.map_err(|error| match error {
             // Nothing was sent.
             ClientError::Fabric(FabricError::Crowded) => FabricError::Crowded.into(),
@@ -307,7 +307,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         request: &Request<'_>,
         take: impl FnOnce(&[u8]) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
-        self.client.request(request, Some(self.creation), |_, body| take(body))
+        self.client.request(self.client.deadline, request, Some(self.creation), |_, body| take(body))
     }
 
     fn flush(&mut self) -> Result<(), ClientError> {
@@ -331,7 +331,7 @@ type RangeClient<K> = (Option<<K as KeySpace>::Owned>, TableClient<K>);
 /// A client of each range; none if the table is on one memory node.
 fn clients_of_ranges<K: BuildKeys>(client: &TableClient<K>) -> Result<Vec<RangeClient<K>>, ClientError> {
     let Transport::Pool(pool) = &client.transport else { return Ok(Vec::new()) };
-    let deadline = client.deadline();
+    let deadline = client.deadline;
     let clients = pool
         .connected(deadline)?
         .into_iter()

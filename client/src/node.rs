@@ -66,7 +66,7 @@ pub(crate) trait Node: Connector + Clone {
         match self.place() {
             // The region of a table without parameters does not say.
             Some((url, table)) if told.is_none() => {
-                let tables = Tables::at(url, self.token(), config.deadline).ok()?;
+                let tables = Tables::at(&url, self.token(), config.deadline).ok()?;
                 Some(tables.find(&table).ok()??.kind)
             }
             _ => told,

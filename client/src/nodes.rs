@@ -10,7 +10,6 @@ use fpcache::layout::TableParameters;
 use fpcache::map::{MAX_NODES, MapState, RangeMap, ordered_bytes};
 use fpcache::message::{ErrorCode, RangeRequest, Refusal, TableInfo};
 
-use crate::access::token_for;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
@@ -275,9 +274,7 @@ impl Nodes {
     }
 
     fn tables(&self, url: &Url) -> Result<Tables, ClientError> {
-        let tables = Tables::at(url.clone(), token_for(url, self.config.token)?, self.config.deadline)
-            .map_err(ClientError::from);
-        tables.map_err(|error| error.at(&url.to_string()))
+        Tables::at(url, self.config.token, self.config.deadline).map_err(|error| error.at(&url.to_string()))
     }
 
     /// Drops a range's table, if it is there.

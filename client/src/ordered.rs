@@ -144,7 +144,7 @@ impl<K: BuildKeys> TableClient<K> {
         let mut found = vec![false; keys.len()];
         let keys = keys.iter().map(AsKey::as_key);
         with_core!(self, core => core.here(|held| {
-            core.multi_contains(held, keys, &mut found, self.deadline())
+            core.multi_contains(held, keys, &mut found, self.deadline)
         }))?;
         Ok(found)
     }
@@ -187,7 +187,7 @@ impl<K: BuildKeys> TableClient<K> {
         let (mut rest, mut count) = (Rest::new(start.to_owned(), usize::MAX), 0);
         let (part, take) = ((end, Wanted::Presence), |_: K::View<'_>, _: &[u8]| count += 1);
         let cost = with_core!(self, core => core.here(|held| {
-            core.scan(held, &mut rest, part, self.deadline(), take)
+            core.scan(held, &mut rest, part, self.deadline, take)
         }))?;
         Ok((count, cost))
     }
@@ -245,14 +245,15 @@ impl<K: BuildKeys> TableClient<K> {
         self.scan_down((start.as_key(), Bound::Unbounded), limit, take)
     }
 
-    fn scan_down(
+    /// Scans from the greatest key within a bound down to a key.
+    pub(crate) fn scan_down(
         &self,
         (from, to): (&K::Key, Bound<&K::Key>),
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let mut rest = Rest::new(to.map(ToOwned::to_owned), limit);
-        with_core!(self, core => core.here(|held| core.scan_back(held, &mut rest, from, self.deadline(), take)))
+        with_core!(self, core => core.here(|held| core.scan_back(held, &mut rest, from, self.deadline, take)))
     }
 
     fn nearest(&self, side: Side, key: &K::Key) -> Result<Option<Record<K>>, ClientError> {
@@ -270,7 +271,7 @@ impl<K: BuildKeys> TableClient<K> {
         mut take: impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
     ) -> Result<(R, Cost), ClientError> {
         let take = |found: Option<Neighbour<'_, K>>| take(record::<K>(found));
-        with_core!(self, core => core.here(|held| core.nearest_to(held, (side, key), self.deadline(), take)))
+        with_core!(self, core => core.here(|held| core.nearest_to(held, (side, key), self.deadline, take)))
     }
 
     fn multi_nearest(
@@ -295,7 +296,7 @@ impl<K: BuildKeys> TableClient<K> {
         let direct = match &self.transport {
             Transport::One(direct) => direct,
             Transport::Pool(pool) => {
-                let found = pool.here(|held| pool.nearest_to_each(held, side, all, self.deadline()))?;
+                let found = pool.here(|held| pool.nearest_to_each(held, side, all, self.deadline))?;
                 for (found, cost) in &found {
                     take(found.as_ref().map(|(key, value)| (K::as_view(key.borrow()), &value[..])), *cost);
                 }
@@ -311,7 +312,7 @@ impl<K: BuildKeys> TableClient<K> {
                 take(record::<K>(found), cost);
             });
         };
-        with_direct!(direct, core => core.here(|held| core.nearest(held, side, all, self.deadline(), take)))
+        with_direct!(direct, core => core.here(|held| core.nearest(held, side, all, self.deadline, take)))
     }
 }
 

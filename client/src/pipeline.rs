@@ -296,7 +296,7 @@ impl<K: BuildKeys> Pipeline<K> {
         // Of one key one write is in flight: so they stay in order.
         self.settle_key(key);
         let lane = self.take_lane(key);
-        if let Err(error) = self.lanes.post(lane, operation, self.client.deadline()) {
+        if let Err(error) = self.lanes.post(lane, operation, self.client.deadline) {
             self.free.push(lane);
             return Err(error);
         }

@@ -110,7 +110,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.scan_up((start.as_key(), Some(end.as_key())), limit, take)
     }
 
-    fn scan_up(
+    /// Scans from a key up to an end.
+    pub(crate) fn scan_up(
         &self,
         (start, end): (&K::Key, Option<&K::Key>),
         limit: usize,

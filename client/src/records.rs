@@ -10,7 +10,7 @@ use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 
 use crate::client::{ByteClient, Record, TableClient};
 use crate::error::ClientError;
-use crate::key::{AsKey, KeyRef};
+use crate::key::AsKey;
 use crate::read::end_of_prefix;
 
 /// Records of the first part that is fetched, and of the longest: a caller who wants few does not wait
@@ -111,14 +111,12 @@ impl<'c, K: BuildKeys> Records<'c, K> {
         let mut fetched: VecDeque<Record<K>> = VecDeque::with_capacity(wanted);
         let take =
             |key: K::View<'_>, value: &[u8]| fetched.push_back((key.borrow().to_owned(), value.to_vec()));
-        let from = KeyRef::<K>(start.borrow());
-        match (&end, from_end) {
-            (Some(end), false) => self.client.scan_range(from, KeyRef::<K>(end.borrow()), wanted, take)?,
-            (None, false) => self.client.scan_with(from, wanted, take)?,
-            (Some(end), true) => {
-                self.client.scan_range_back(from, KeyRef::<K>(end.borrow()), wanted, take)?
+        let (from, to) = (start.borrow(), end.as_ref().map(Borrow::borrow));
+        match from_end {
+            false => self.client.scan_up((from, to), wanted, take)?,
+            true => {
+                self.client.scan_down((from, to.map_or(Bound::Unbounded, Bound::Excluded)), wanted, take)?
             }
-            (None, true) => self.client.scan_back_to(from, wanted, take)?,
         };
         if fetched.len() == wanted {
             let last = fetched.back().map(|(key, _)| key);

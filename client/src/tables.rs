@@ -84,17 +84,19 @@ impl Tables {
         let mut first_error = None;
         for url in parse_list(url)? {
             let token = token_for(&url, config.token)?;
-            match Self::at(url, token, config.deadline) {
+            match Self::at(&url, token, config.deadline) {
                 Ok(tables) => return Ok(tables),
                 Err(error) => first_error = first_error.or(Some(error)),
             }
         }
-        Err(first_error.unwrap_or(FabricError::NotPosted).into())
+        Err(first_error.unwrap_or(FabricError::NotPosted.into()))
     }
 
-    pub(crate) fn at(url: Url, token: Option<Token>, deadline: Duration) -> Result<Self, FabricError> {
-        let connection = Mutex::new(AnyConnection::reach(&url, token, Deadline::after(deadline))?);
-        Ok(Self { url, token, deadline, connection })
+    /// Connects to one memory node, with the token that is `given` or the one of the environment.
+    pub(crate) fn at(url: &Url, given: Option<Token>, deadline: Duration) -> Result<Self, ClientError> {
+        let token = token_for(url, given)?;
+        let connection = Mutex::new(AnyConnection::reach(url, token, Deadline::after(deadline))?);
+        Ok(Self { url: url.clone(), token, deadline, connection })
     }
 
     /// The memory node that was reached.
@@ -273,8 +275,7 @@ impl AnyConnection {
 
 /// The error for a missing table, with the names of existing ones if they can be listed.
 pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: Duration) -> ClientError {
-    let listed =
-        Tables::at(url.clone(), token, deadline).map_err(ClientError::from).and_then(|tables| tables.list());
+    let listed = Tables::at(url, token, deadline).and_then(|tables| tables.list());
     if let Ok(list) = &listed
         && list.tables.iter().any(|info| info.name.as_str() == table && info.is_closed())
     {

@@ -3,9 +3,11 @@
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{MessageError, Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
+use fpcache::read::Outcome;
 
 use crate::changes::{Changes, CompareAndSet, outcome};
-use crate::client::TableClient;
+use crate::client::{TableClient, Transport, with_core};
+use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::key::AsKey;
 
@@ -59,7 +61,20 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn get_versioned(&self, key: impl AsKey<K>) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
-        self.read_versioned(key.as_key())
+        let key = key.as_key();
+        let shape = match &self.transport {
+            Transport::One(direct) => with_direct!(direct, core => core.shape(self.deadline)),
+            Transport::Pool(pool) => pool.shape_at(key, self.deadline),
+        };
+        let shape = match shape {
+            Err(error) if error.is_of_empty_table() => return Ok(None),
+            shape => shape?,
+        };
+        let take = |outcome: &Outcome, value: Option<&[u8]>| {
+            let (version, value) = outcome.version.zip(value)?;
+            Some((value.to_vec(), RecordToken::of(version, &shape.identity::<K>(key, value))))
+        };
+        with_core!(self, core => core.here(|held| core.look_up(held, key, self.deadline, take)))
     }
 
     /// Replaces a record's value if the record still has this token.
@@ -120,7 +135,7 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     fn single(&self, operation: WriteOperation<'_, &K::Key>) -> Result<WriteReply, ClientError> {
-        let ended = outcome::<K>(operation.key, self.write_one(operation)?);
-        ended.map_err(|error| self.naming_node(operation.key, error))
+        let reply = with_core!(self, core => core.write_one(operation, self.deadline))?;
+        outcome::<K>(operation.key, reply).map_err(|error| self.naming_node(operation.key, error))
     }
 }

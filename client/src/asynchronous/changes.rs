@@ -169,7 +169,7 @@ fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
 /// Answers the calls of which another memory node has a change that cannot be the table's: it is not made there either.
 fn leave_out_misfits<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
     let Transport::Pool(pool) = &client.transport else { return };
-    let end = Instant::now() + client.deadline();
+    let end = Instant::now() + client.deadline;
     let misfit = |call: &mut Call<K>| {
         let left = end.saturating_duration_since(Instant::now());
         call.whole.as_ref().and_then(|whole| pool.misfit_of(&call.changes, whole, left))

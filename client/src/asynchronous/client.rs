@@ -152,7 +152,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     pub(super) fn until(&self) -> Instant {
         let now = Instant::now();
         // A century is as good as for ever.
-        now.checked_add(self.client.deadline()).unwrap_or(now + Duration::from_secs(3 << 30))
+        now.checked_add(self.client.deadline).unwrap_or(now + Duration::from_secs(3 << 30))
     }
 }
 

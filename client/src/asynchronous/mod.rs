@@ -15,7 +15,6 @@
 //! long: whatever takes more than waiting for a socket is done by the very code that the blocking client has for it, on a thread
 //! of the runtime's for blocking calls (`threads.rs`), by a worker at a time.
 
-mod blocking;
 mod changes;
 mod client;
 mod config;

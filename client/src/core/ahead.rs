@@ -6,8 +6,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::message::{MAX_AHEAD_BYTES, Piece, Request, decode_reply};
 use fpcache_fabric::{Clock, Connection};
 
-use super::sending::{Sending, send_for};
-use super::writer::{Limits, Writer};
+use super::sending::{Limits, Sending, Writer, send_for};
 
 /// The values of one request's operations that go ahead of it, for as long as it may be sent again.
 /// Where the caller waits that long they stay where they are: a copy of 16 MiB takes milliseconds

@@ -1,4 +1,5 @@
-//! Changes along lanes: each is posted without waiting for its reply, and settled later.
+//! Changes along lanes, each of which has its own connection and identity: a change is posted without
+//! waiting for its reply, and settled later.
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -8,10 +9,8 @@ use fpcache::message::{WriteKind, WriteOperation, WriteReply};
 use fpcache_fabric::{Clock, Connection, Deadline, FabricError, Posted};
 
 use super::ahead::Ahead;
-use super::lane::{First, Flight, Lane};
 use super::recover::Retry;
-use super::sending::{Failed, Sending, no_reply};
-use super::writer::{Limits, Writer};
+use super::sending::{Failed, Limits, Sending, Writer, no_reply};
 use super::{Connector, Core};
 use crate::error::ClientError;
 
@@ -20,6 +19,32 @@ const MOST_LANES: usize = 64;
 
 /// Why a process does not know how a change ended.
 const PARENTS: &str = "it was posted by the process that this one was forked from, which learns how it ended";
+
+/// A way for one change at a time: what is sent along different lanes is under way together.
+pub(crate) struct Lane<K: BuildKeys, T: Connector> {
+    pub(super) connection: T::Connection,
+    pub(super) writer: Writer,
+    pub(super) flight: Option<Flight<K::Owned>>,
+    pub(super) replies: Vec<WriteReply>,
+}
+
+/// A change under way.
+pub(super) struct Flight<Key> {
+    pub(super) key: Key,
+    pub(super) kind: WriteKind,
+    /// Goes ahead of the request, however often it is sent.
+    pub(super) ahead: Ahead<'static>,
+    pub(super) limits: Limits,
+    pub(super) first: Option<First>,
+}
+
+/// What became of a change's first sending.
+pub(super) enum First {
+    Posted(Posted),
+    /// The reply is the writer's.
+    Answered,
+    Failed(Sending),
+}
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// A lane that another one has left, or a new one.

@@ -20,8 +20,9 @@ use super::ahead::Ahead;
 use super::creating::is_of_another_attempt;
 use super::fits::{misfit, sent};
 use super::recover::Retry;
-use super::sending::{Failed, OTHER_TABLE, Sending, is_passing, no_reply, of_its_table, send_for, unknown};
-use super::writer::{Limits, Writer};
+use super::sending::{
+    Failed, Limits, OTHER_TABLE, Sending, Writer, is_passing, no_reply, of_its_table, send_for, unknown,
+};
 use super::{Connector, Core, Held};
 use crate::empty::first_parameters;
 use crate::error::ClientError;

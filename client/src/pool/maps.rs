@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use fpcache::map::{MapState, RangeMap};
 
-use crate::access::token_for;
 use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::tables::Tables;
@@ -57,7 +56,7 @@ pub(super) fn fetch_all(
 
 fn fetch(url: &Url, config: &ClientConfig, within: Duration) -> Result<Answered, ClientError> {
     let begun = Instant::now();
-    let maps = Tables::at(url.clone(), token_for(url, config.token)?, within)?.maps()?;
+    let maps = Tables::at(url, config.token, within)?.maps()?;
     let map = maps.into_iter().find(|map| map.name == config.table);
     Ok(Answered { map, took: begun.elapsed() })
 }

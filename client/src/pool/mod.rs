@@ -22,8 +22,6 @@ pub(crate) mod lanes;
 pub(crate) mod making;
 pub(crate) mod maps;
 mod ordered;
-#[cfg(feature = "tokio")]
-mod part;
 mod range;
 mod read;
 mod renewing;
@@ -77,19 +75,16 @@ pub(crate) struct Pool<K: BuildKeys> {
 }
 
 /// What one reader holds of a pool.
+#[derive(Default)]
 pub(crate) struct PoolHeld<K: BuildKeys> {
     ranges: Option<Arc<Ranges<K>>>,
     /// Of each range the reader's place, once it has one.
     held: Vec<Option<Place<K>>>,
     /// Of a group of keys the ranges that they are of.
     assigned: Vec<u16>,
+    /// Of each range the answers for its part of a group, and those of all in the order of the keys.
+    parts: Vec<Outcomes>,
     answers: Outcomes,
-}
-
-impl<K: BuildKeys> Default for PoolHeld<K> {
-    fn default() -> Self {
-        Self { ranges: None, held: Vec::new(), assigned: Vec::new(), answers: Outcomes::default() }
-    }
 }
 
 impl<K: BuildKeys> Pool<K> {
@@ -198,6 +193,7 @@ impl<K: BuildKeys> Pool<K> {
     fn follow_anew(&self, held: &mut PoolHeld<K>) -> Arc<Ranges<K>> {
         let ranges = self.ranges();
         held.held = ranges.ranges.iter().map(|_| None).collect();
+        held.parts = ranges.ranges.iter().map(|_| Outcomes::default()).collect();
         held.ranges = Some(Arc::clone(&ranges));
         ranges
     }

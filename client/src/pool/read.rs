@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, U64Keys};
-use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted, look_up_all};
+use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted};
 
 use super::range::{Ranges, on_range};
 use super::tries::Tries;
@@ -100,33 +100,35 @@ impl<K: BuildKeys> Pool<K> {
                 let assigned = assigned.iter().zip(keys.clone());
                 assigned.filter(move |(at, _)| usize::from(**at) == index).map(|(_, key)| key)
             };
-            let rest = self.look_up_together(&ranges, held, of, wanted, &tries);
-            let mut odd: Vec<Option<Outcomes>> = ranges.ranges.iter().map(|_| None).collect();
-            for index in rest {
-                let mut answers = Outcomes::default();
-                let left = tries.left();
-                let keep = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers);
-                let group = (of(index), wanted);
+            for index in self.look_up_over_sockets(&ranges, held, of, wanted, &tries) {
+                let (group, left, part) = ((of(index), wanted), tries.left(), &mut held.parts[index]);
+                let keep = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(part);
                 let found = on_range!(self, ranges, held, index, left, (core, own) => core.lookup(own, group, left, keep));
                 if let Err(error) = found {
                     held.assigned = assigned;
                     self.get_over(&ranges, index, error, &mut tries)?;
                     continue 'with_map;
                 }
-                odd[index] = Some(answers);
             }
-            self.merge(held, &assigned, &odd);
-            held.assigned = assigned;
-            scratch.swap_outcomes(&mut held.answers);
+            let PoolHeld { parts, answers, assigned: kept, .. } = &mut *held;
+            answers.clear();
+            let mut next: Vec<_> = parts.iter().map(Outcomes::iter).collect();
+            for index in &assigned {
+                if let Some((outcome, value)) = next[usize::from(*index)].next() {
+                    answers.push(outcome, value);
+                }
+            }
+            scratch.swap_outcomes(answers);
             let taken = take(&mut scratch);
-            scratch.swap_outcomes(&mut held.answers);
+            scratch.swap_outcomes(answers);
+            *kept = assigned;
             return Ok(taken);
         }
     }
 
-    /// Has all memory nodes look at their parts of a group at once; which parts have to be looked
-    /// up otherwise.
-    fn look_up_together<'k, I: Iterator<Item = &'k K::Key> + Clone>(
+    /// Has all memory nodes that are reached over sockets look at their parts of a group at once; which parts
+    /// have to be looked up otherwise.
+    fn look_up_over_sockets<'k, I: Iterator<Item = &'k K::Key> + Clone>(
         &self,
         ranges: &Ranges<K>,
         held: &mut PoolHeld<K>,
@@ -136,76 +138,41 @@ impl<K: BuildKeys> Pool<K> {
     ) -> Vec<usize> {
         let mut but = Vec::new();
         let mut parts: Vec<(usize, Part<'_, K>)> = Vec::new();
-        let mut in_place: Vec<usize> = Vec::new();
         for (index, own) in held.held.iter_mut().enumerate() {
             if of(index).next().is_none() {
                 continue;
             }
             let left = tries.left();
-            match ranges.place(own, index, &self.config, left) {
+            let begun = match ranges.place(own, index, &self.config, left) {
                 Ok(Place::Remote(core, own)) => {
-                    let begun = core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
+                    core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
                         let Buffers { endpoint, lookup, .. } = buffers;
                         InFlight::begin(endpoint, Lookup::new(table, lookup, of(index)).of(wanted))
-                    });
-                    match begun {
-                        Some(Ok(part)) => parts.push((index, part)),
-                        _ => but.push(index),
-                    }
+                    })
                 }
-                Ok(Place::Mapped(..)) => in_place.push(index),
+                // What is mapped takes no round trip to wait for.
+                _ => None,
+            };
+            match begun {
+                Some(Ok(part)) => parts.push((index, part)),
                 _ => but.push(index),
             }
         }
         let unfinished = land(&mut parts, tries.left());
-        drop(parts);
-        for index in unfinished {
-            // A batch may still be on its way: its endpoint is not used any more.
-            held.held[index] = None;
-            but.push(index);
-        }
-        // What is mapped is looked at while others' replies are read, and takes no round trip to
-        // wait for.
-        for index in in_place {
-            let left = tries.left();
-            let looked = match &mut held.held[index] {
-                Some(Place::Mapped(core, own)) => {
-                    core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
-                        let Buffers { endpoint, lookup, .. } = buffers;
-                        look_up_all(endpoint, table, lookup, of(index), wanted)
-                    })
+        let begun: Vec<usize> = parts.into_iter().map(|(index, _)| index).collect();
+        for index in begun {
+            match &mut held.held[index] {
+                Some(Place::Remote(_, Some(context))) if !unfinished.contains(&index) => {
+                    context.buffers.lookup.swap_outcomes(&mut held.parts[index]);
                 }
-                _ => None,
-            };
-            if !matches!(looked, Some(Ok(()))) {
-                but.push(index);
+                // A batch may still be on its way: its endpoint is not used any more.
+                place => {
+                    *place = None;
+                    but.push(index);
+                }
             }
         }
         but
-    }
-
-    /// Brings the answers of all parts into the order of the keys.
-    fn merge(&self, held: &mut PoolHeld<K>, assigned: &[u16], odd: &[Option<Outcomes>]) {
-        let PoolHeld { held, answers, .. } = held;
-        answers.clear();
-        let mut next: Vec<_> = held
-            .iter()
-            .zip(odd)
-            .map(|(held, odd)| -> Box<dyn Iterator<Item = (&Outcome, Option<&[u8]>)>> {
-                match (odd, held) {
-                    (Some(odd), _) => Box::new(odd.iter()),
-                    (None, Some(place)) => with_place!(place, (_core, own) => {
-                        Box::new(own.iter().flat_map(|context| context.buffers.lookup.outcomes()))
-                    }),
-                    (None, None) => Box::new(std::iter::empty()),
-                }
-            })
-            .collect();
-        for index in assigned {
-            if let Some((outcome, value)) = next[usize::from(*index)].next() {
-                answers.push(outcome, value);
-            }
-        }
     }
 
     /// Scans, range by range, and passes each record to `take` in key order. With a newer map it
@@ -238,6 +205,23 @@ impl<K: BuildKeys> Pool<K> {
             }
         }
         Ok(cost)
+    }
+
+    /// As [`Core::count_part`](crate::core::Core::count_part), of the range that has `start`, after
+    /// which the next one follows.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn count_part(
+        &self,
+        held: &mut PoolHeld<K>,
+        (start, end): (&K::Key, Option<&K::Key>),
+        within: Duration,
+    ) -> Result<(u64, Option<K::Owned>), ClientError> {
+        self.at_key(held, start, within, |ranges, index, place, left| {
+            let before = ranges.end_before(index, end);
+            let span = (start, before.map(Borrow::borrow).or(end));
+            let (count, next) = with_place!(place, (core, own) => core.count_part(own, span, left))?;
+            Ok((count, next.or_else(|| before.cloned())))
+        })
     }
 
     /// Puts whether each key is there into an array of as many; how many are there.

@@ -13,8 +13,9 @@ use super::maps::{self, Answered, Chosen, choose, fetch_all};
 use super::range::Ranges;
 use super::tries::{Fruitless, NoNewer, Tries};
 use super::{Pool, making};
-use crate::access::token_for;
 use crate::config::ClientConfig;
+#[cfg(feature = "tokio")]
+use crate::direct::Direct;
 use crate::error::ClientError;
 use crate::tables::Tables;
 use crate::url::Url;
@@ -49,6 +50,24 @@ impl<K: BuildKeys> Pool<K> {
         match self.renew(ranges, failed, tries)? {
             Renewed::Newer => Ok(()),
             Renewed::Not(found) => Err(ranges.lost(index, error, &self.config, &found, tries.left())),
+        }
+    }
+
+    /// Reads of one range of a map, which is connected now if it is not. `false` if there is a newer
+    /// map, by which the read has to begin again.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn at_range(
+        &self,
+        ranges: &Ranges<K>,
+        index: usize,
+        within: Duration,
+        read: impl FnOnce(&Direct<K>, Duration) -> Result<(), ClientError>,
+    ) -> Result<bool, ClientError> {
+        let mut tries = Tries::begun(within);
+        let core = ranges.core(index, &self.config, within);
+        match core.and_then(|core| read(core, tries.left())) {
+            Ok(()) => Ok(true),
+            Err(error) => self.get_over(ranges, index, error, &mut tries).map(|()| false),
         }
     }
 
@@ -136,9 +155,8 @@ impl<K: BuildKeys> Ranges<K> {
         let ClientError::NoSuchTable { .. } = error else { return self.named(index, error) };
         let (range, name) = (&self.ranges[index], self.map.name);
         let (node, table) = (range.url.to_string(), range.table.to_string());
-        let listed = token_for(&range.url, config.token)
-            .and_then(|token| Tables::at(range.url.clone(), token, within).map_err(ClientError::from))
-            .and_then(|tables| tables.find(&range.table));
+        let listed =
+            Tables::at(&range.url, config.token, within).and_then(|tables| tables.find(&range.table));
         match listed {
             Ok(Some(info)) if info.is_closed() => return ClientError::TableClosed { address: node, table },
             // It was on its way.
