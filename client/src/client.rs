@@ -15,9 +15,9 @@ use crate::counters::Counters;
 use crate::direct::{Direct, with_direct};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
-use crate::lanes::{Lanes, OpenLanes};
+use crate::lanes::{OpenLane, WriteLane};
 use crate::pool::Pool;
-use crate::pool::lanes::PoolLanes;
+use crate::pool::lanes::PoolLane;
 use crate::session::TableStats;
 
 /// A handle to a table of a memory node. Clones are cheap and share connection and models; any
@@ -226,13 +226,13 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// Lanes for this many writes in flight.
-    pub(crate) fn lanes(&self, count: usize) -> Result<Box<dyn Lanes<K>>, ClientError> {
+    /// A lane for a write in flight.
+    pub(crate) fn lane(&self) -> Result<Box<dyn WriteLane<K>>, ClientError> {
         Ok(match &self.transport {
             Transport::One(direct) => {
-                with_direct!(direct, core => Box::new(OpenLanes::open(core, count, self.deadline)?))
+                with_direct!(direct, core => Box::new(OpenLane::open(core, self.deadline)?))
             }
-            Transport::Pool(pool) => Box::new(PoolLanes::open(pool, count)),
+            Transport::Pool(pool) => Box::new(PoolLane::of(pool)),
         })
     }
 

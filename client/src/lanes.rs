@@ -1,4 +1,4 @@
-//! A set of lanes, over any kind of connection.
+//! Lanes over any kind of connection, for one write in flight each.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,77 +6,62 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::message::{WriteOperation, WriteReply};
 
-use crate::core::{Connector, Core, Lane};
+use crate::core::{Connector, Core, Lane, no_reply};
 use crate::error::ClientError;
 
-/// Lanes by number, each with one change under way at most.
-pub(crate) trait Lanes<K: BuildKeys>: Send {
-    /// By which identity the change went that a lane had last: the memory node that answers one
-    /// change of an identity does not do its earlier ones any more. A lane that leads to one memory
-    /// node has one identity.
-    fn identity(&self, _lane: usize) -> usize {
+/// A way for changes, with one under way at most.
+pub(crate) trait WriteLane<K: BuildKeys>: Send {
+    /// By which identity the last change went: the memory node that answers one change of an identity
+    /// does not do its earlier ones any more. A lane that leads to one memory node has one identity.
+    fn identity(&self) -> usize {
         0
     }
 
     /// Whether the lane has that identity still. One that it has no more was of a table that was
     /// dropped, and nothing that went by it takes effect any more.
-    fn has_identity(&self, _lane: usize, _identity: usize) -> bool {
+    fn has_identity(&self, _identity: usize) -> bool {
         true
     }
 
-    /// Sends a change along a lane that has none under way. After an error it was not sent.
-    fn post(
-        &mut self,
-        lane: usize,
-        operation: &WriteOperation<'_, &K::Key>,
-        within: Duration,
-    ) -> Result<(), ClientError>;
+    /// Sends a change if none is under way. After an error it was not sent.
+    fn post(&mut self, operation: &WriteOperation<'_, &K::Key>, within: Duration) -> Result<(), ClientError>;
 
-    /// Waits for the end of the change under way on a lane.
-    fn settle(&mut self, lane: usize) -> Result<WriteReply, ClientError>;
+    /// Waits for the end of the change under way.
+    fn settle(&mut self) -> Result<WriteReply, ClientError>;
 
-    /// How the change under way on a lane ended, if that is known.
-    fn settle_if_answered(&mut self, lane: usize) -> Option<Result<WriteReply, ClientError>>;
+    /// How the change under way ended, if that is known.
+    fn settle_if_answered(&mut self) -> Option<Result<WriteReply, ClientError>>;
 }
 
-/// Lanes of one core, which takes them back.
-pub(crate) struct OpenLanes<K: BuildKeys, T: Connector> {
+/// A lane of a core, which takes it back.
+pub(crate) struct OpenLane<K: BuildKeys, T: Connector> {
     core: Arc<Core<K, T>>,
-    lanes: Vec<Lane<K, T>>,
+    /// There until this is dropped.
+    lane: Option<Lane<K, T>>,
 }
 
-impl<K: BuildKeys, T: Connector> OpenLanes<K, T> {
-    pub(crate) fn open(core: &Arc<Core<K, T>>, count: usize, within: Duration) -> Result<Self, ClientError> {
-        // Those that were opened before one that was not are left again.
-        let mut open = Self { core: Arc::clone(core), lanes: Vec::with_capacity(count) };
-        for _ in 0..count {
-            open.lanes.push(core.open_lane(within)?);
-        }
-        Ok(open)
+impl<K: BuildKeys, T: Connector> OpenLane<K, T> {
+    pub(crate) fn open(core: &Arc<Core<K, T>>, within: Duration) -> Result<Self, ClientError> {
+        Ok(Self { core: Arc::clone(core), lane: Some(core.open_lane(within)?) })
     }
 }
 
-impl<K: BuildKeys, T: Connector> Lanes<K> for OpenLanes<K, T> {
-    fn post(
-        &mut self,
-        lane: usize,
-        operation: &WriteOperation<'_, &K::Key>,
-        within: Duration,
-    ) -> Result<(), ClientError> {
-        self.core.post(&mut self.lanes[lane], operation, within)
+impl<K: BuildKeys, T: Connector> WriteLane<K> for OpenLane<K, T> {
+    fn post(&mut self, operation: &WriteOperation<'_, &K::Key>, within: Duration) -> Result<(), ClientError> {
+        self.core.post(self.lane.as_mut().ok_or_else(no_reply)?, operation, within)
     }
 
-    fn settle(&mut self, lane: usize) -> Result<WriteReply, ClientError> {
-        self.core.settle(&mut self.lanes[lane])
+    fn settle(&mut self) -> Result<WriteReply, ClientError> {
+        self.core.settle(self.lane.as_mut().ok_or_else(no_reply)?)
     }
 
-    fn settle_if_answered(&mut self, lane: usize) -> Option<Result<WriteReply, ClientError>> {
-        self.core.settle_if_answered(&mut self.lanes[lane])
+    fn settle_if_answered(&mut self) -> Option<Result<WriteReply, ClientError>> {
+        self.core.settle_if_answered(self.lane.as_mut()?)
     }
 }
 
-impl<K: BuildKeys, T: Connector> Drop for OpenLanes<K, T> {
+impl<K: BuildKeys, T: Connector> Drop for OpenLane<K, T> {
     fn drop(&mut self) {
-        self.lanes.drain(..).for_each(|lane| self.core.leave_lane(lane));
+        self.lane.take().into_iter().for_each(|lane| self.core.leave_lane(lane));
     }
 }

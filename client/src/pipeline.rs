@@ -16,7 +16,7 @@ use crate::client::Client;
 use crate::client::TableClient;
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::lanes::Lanes;
+use crate::lanes::WriteLane;
 
 /// The most writes that one pipeline has in flight.
 pub const MAX_IN_FLIGHT: usize = 64;
@@ -81,7 +81,7 @@ pub struct Completed<K: BuildKeys = U64Keys> {
 /// Dropping a pipeline waits for its writes, each until its deadline, and discards their outcomes.
 pub struct Pipeline<K: BuildKeys = U64Keys> {
     client: TableClient<K>,
-    lanes: Box<dyn Lanes<K>>,
+    lanes: Vec<Box<dyn WriteLane<K>>>,
     /// Writes in flight, in the order in which they were posted.
     flying: VecDeque<Flying<K::Owned>>,
     /// Lanes without a write; the one that was used last is taken first.
@@ -115,7 +115,7 @@ impl<K: BuildKeys> TableClient<K> {
         let depth = depth.clamp(1, MAX_IN_FLIGHT);
         Ok(Pipeline {
             client: self.clone(),
-            lanes: self.lanes(depth)?,
+            lanes: (0..depth).map(|_| self.lane()).collect::<Result<_, _>>()?,
             flying: VecDeque::with_capacity(depth),
             free: (0..depth).rev().collect(),
             doubts: Vec::new(),
@@ -296,7 +296,7 @@ impl<K: BuildKeys> Pipeline<K> {
         // Of one key one write is in flight: so they stay in order.
         self.settle_key(key);
         let lane = self.take_lane(key);
-        if let Err(error) = self.lanes.post(lane, operation, self.client.deadline) {
+        if let Err(error) = self.lanes[lane].post(operation, self.client.deadline) {
             self.free.push(lane);
             return Err(error);
         }
@@ -334,7 +334,7 @@ impl<K: BuildKeys> Pipeline<K> {
     #[inline]
     fn take_answered(&mut self) {
         if let Some(lane) = self.flying.front().map(|oldest| oldest.lane)
-            && let Some(reply) = self.lanes.settle_if_answered(lane)
+            && let Some(reply) = self.lanes[lane].settle_if_answered()
             && let Some(oldest) = self.flying.pop_front()
         {
             self.ended(oldest, reply);
@@ -352,7 +352,7 @@ impl<K: BuildKeys> Pipeline<K> {
     /// Waits for a write in flight.
     fn settle(&mut self, at: usize) {
         if let Some(write) = self.flying.remove(at) {
-            let reply = self.lanes.settle(write.lane);
+            let reply = self.lanes[write.lane].settle();
             self.ended(write, reply);
         }
     }
@@ -363,14 +363,14 @@ impl<K: BuildKeys> Pipeline<K> {
         reply: Result<WriteReply, ClientError>,
     ) {
         self.free.push(lane);
-        let way = (lane, self.lanes.identity(lane));
+        let way = (lane, self.lanes[lane].identity());
         match &reply {
             Ok(_) => self.doubts.retain(|(_, other)| *other != way),
             Err(ClientError::OutcomeUnknown { .. }) => {
                 // Those that are told once, and of tables that are there, do not pile up.
                 let lanes = &self.lanes;
                 self.doubts.retain(|(other, (lane, identity))| {
-                    (other != &key || (*lane, *identity) != way) && lanes.has_identity(*lane, *identity)
+                    (other != &key || (*lane, *identity) != way) && lanes[*lane].has_identity(*identity)
                 });
                 self.doubts.push((key.clone(), way));
             }

@@ -6,47 +6,60 @@ use std::time::Duration;
 use super::*;
 use crate::client::Client;
 
-/// Lanes that lead to two memory nodes, one of which has the keys below 1000. They note which lane
-/// a key went by, and say of the first write that nobody knows how it ended.
-struct Noted {
-    posts: Arc<Mutex<Vec<(u64, usize)>>>,
-    last: Vec<usize>,
+/// What lanes to two memory nodes have together, one of which has the keys below 1000. They note which
+/// lane a key went by, and say of the first writes that nobody knows how they ended.
+#[derive(Default)]
+struct Notes {
+    posts: Vec<(u64, usize)>,
     settled: usize,
     /// The end of how many writes is not known.
     unknown: usize,
     /// Memory nodes whose table was dropped.
-    gone: Arc<Mutex<Vec<usize>>>,
+    gone: Vec<usize>,
 }
 
-impl Lanes<U64Keys> for Noted {
-    fn identity(&self, lane: usize) -> usize {
-        self.last[lane]
+/// One of these lanes.
+struct Noted {
+    lane: usize,
+    last: usize,
+    notes: Arc<Mutex<Notes>>,
+}
+
+/// A pipeline over such lanes.
+fn pipeline_over(client: &Client, count: usize, unknown: usize) -> (Pipeline, Arc<Mutex<Notes>>) {
+    let notes = Arc::new(Mutex::new(Notes { unknown, ..Notes::default() }));
+    let mut pipeline = client.pipeline(count).expect("lanes");
+    for (lane, open) in pipeline.lanes.iter_mut().enumerate() {
+        *open = Box::new(Noted { lane, last: 0, notes: Arc::clone(&notes) });
+    }
+    (pipeline, notes)
+}
+
+impl WriteLane<U64Keys> for Noted {
+    fn identity(&self) -> usize {
+        self.last
     }
 
-    fn has_identity(&self, _: usize, identity: usize) -> bool {
-        !self.gone.lock().expect("nobody panics").contains(&identity)
+    fn has_identity(&self, identity: usize) -> bool {
+        !self.notes.lock().expect("nobody panics").gone.contains(&identity)
     }
 
-    fn post(
-        &mut self,
-        lane: usize,
-        operation: &WriteOperation<'_, &u64>,
-        _: Duration,
-    ) -> Result<(), ClientError> {
-        self.posts.lock().expect("nobody panics").push((*operation.key, lane));
-        self.last[lane] = usize::from(*operation.key >= 1000);
+    fn post(&mut self, operation: &WriteOperation<'_, &u64>, _: Duration) -> Result<(), ClientError> {
+        self.notes.lock().expect("nobody panics").posts.push((*operation.key, self.lane));
+        self.last = usize::from(*operation.key >= 1000);
         Ok(())
     }
 
-    fn settle(&mut self, _: usize) -> Result<WriteReply, ClientError> {
-        self.settled += 1;
-        match self.settled {
-            at if at <= self.unknown => Err(ClientError::OutcomeUnknown { why: "no reply".to_owned() }),
+    fn settle(&mut self) -> Result<WriteReply, ClientError> {
+        let mut notes = self.notes.lock().expect("nobody panics");
+        notes.settled += 1;
+        match notes.settled {
+            at if at <= notes.unknown => Err(ClientError::OutcomeUnknown { why: "no reply".to_owned() }),
             _ => WriteReply::decode(&[0; WriteReply::BYTES]).ok_or_else(crate::core::no_reply),
         }
     }
 
-    fn settle_if_answered(&mut self, _: usize) -> Option<Result<WriteReply, ClientError>> {
+    fn settle_if_answered(&mut self) -> Option<Result<WriteReply, ClientError>> {
         None
     }
 }
@@ -54,15 +67,7 @@ impl Lanes<U64Keys> for Noted {
 #[test]
 fn an_answer_of_one_memory_node_settles_no_doubt_about_a_write_at_another() {
     let client = Client::embedded(1 << 20).expect("memory");
-    let posts = Arc::new(Mutex::new(Vec::new()));
-    let mut pipeline = client.pipeline(2).expect("lanes");
-    pipeline.lanes = Box::new(Noted {
-        posts: Arc::clone(&posts),
-        last: vec![0; 2],
-        settled: 0,
-        unknown: 1,
-        gone: Arc::default(),
-    });
+    let (mut pipeline, notes) = pipeline_over(&client, 2, 1);
     // It may yet take effect.
     pipeline.put(5, &[1; 8]).expect("posted");
     pipeline.settle_all();
@@ -76,7 +81,8 @@ fn an_answer_of_one_memory_node_settles_no_doubt_about_a_write_at_another() {
     // Now it has been answered by the same memory node.
     pipeline.put(2001, &[1; 8]).expect("posted");
     pipeline.put(5, &[3; 8]).expect("posted");
-    let lanes: Vec<usize> = posts.lock().expect("nobody panics").iter().map(|(_, lane)| *lane).collect();
+    let lanes: Vec<usize> =
+        notes.lock().expect("nobody panics").posts.iter().map(|(_, lane)| *lane).collect();
     assert_eq!(lanes[..4], [lanes[0]; 4], "{lanes:?}");
     assert_ne!(lanes[4], lanes[5], "{lanes:?}");
 }
@@ -84,10 +90,7 @@ fn an_answer_of_one_memory_node_settles_no_doubt_about_a_write_at_another() {
 #[test]
 fn doubts_about_writes_do_not_pile_up() {
     let client = Client::embedded(1 << 20).expect("memory");
-    let mut pipeline = client.pipeline(1).expect("lanes");
-    let gone = Arc::new(Mutex::new(Vec::new()));
-    let (posts, unknown) = (Arc::default(), usize::MAX);
-    pipeline.lanes = Box::new(Noted { posts, last: vec![0], settled: 0, unknown, gone: Arc::clone(&gone) });
+    let (mut pipeline, notes) = pipeline_over(&client, 1, usize::MAX);
     for _ in 0..3 {
         for key in [5, 6, 2000] {
             pipeline.put(key, &[1; 8]).expect("posted");
@@ -96,7 +99,7 @@ fn doubts_about_writes_do_not_pile_up() {
     }
     assert_eq!(pipeline.doubts.len(), 3, "{:?}", pipeline.doubts);
     // The table of the keys below 1000 is dropped: what was written to it does not matter any more.
-    gone.lock().expect("nobody panics").push(0);
+    notes.lock().expect("nobody panics").gone.push(0);
     pipeline.put(2001, &[1; 8]).expect("posted");
     pipeline.settle_all();
     assert_eq!(pipeline.doubts.len(), 2, "{:?}", pipeline.doubts);

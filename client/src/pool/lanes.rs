@@ -11,18 +11,12 @@ use super::Pool;
 use crate::core::no_reply;
 use crate::direct::with_direct;
 use crate::error::ClientError;
-use crate::lanes::{Lanes, OpenLanes};
+use crate::lanes::{OpenLane, WriteLane};
 
-/// Lanes by number, each of which leads to any of the memory nodes: to each over a connection that
-/// is made when it is first needed. Writes of one key go to one memory node, so that their order is
-/// that lane's.
-pub(crate) struct PoolLanes<K: BuildKeys> {
+/// A lane that leads to any of the memory nodes: to each over a connection that is made when it is
+/// first needed. Writes of one key go to one memory node, so that their order is that lane's.
+pub(crate) struct PoolLane<K: BuildKeys> {
     pool: Arc<Pool<K>>,
-    lanes: Vec<Ways<K>>,
-}
-
-/// Where one lane leads.
-struct Ways<K: BuildKeys> {
     ways: Vec<Way<K>>,
     /// Along which of them the change under way was sent.
     used: Option<usize>,
@@ -38,67 +32,59 @@ struct Way<K: BuildKeys> {
     number: usize,
     table: TableName,
     url: String,
-    lane: Box<dyn Lanes<K>>,
+    lane: Box<dyn WriteLane<K>>,
 }
 
-impl<K: BuildKeys> PoolLanes<K> {
-    pub(crate) fn open(pool: &Arc<Pool<K>>, count: usize) -> Self {
-        let lanes = (0..count).map(|_| Ways { ways: Vec::new(), used: None, last: 0, opened: 0 }).collect();
-        Self { pool: Arc::clone(pool), lanes }
+impl<K: BuildKeys> PoolLane<K> {
+    pub(crate) fn of(pool: &Arc<Pool<K>>) -> Self {
+        Self { pool: Arc::clone(pool), ways: Vec::new(), used: None, last: 0, opened: 0 }
     }
 }
 
-impl<K: BuildKeys> Lanes<K> for PoolLanes<K> {
-    fn identity(&self, lane: usize) -> usize {
+impl<K: BuildKeys> WriteLane<K> for PoolLane<K> {
+    fn identity(&self) -> usize {
         // Each way has one.
-        self.lanes[lane].last
+        self.last
     }
 
-    fn has_identity(&self, lane: usize, identity: usize) -> bool {
-        self.lanes[lane].ways.iter().any(|way| way.number == identity)
+    fn has_identity(&self, identity: usize) -> bool {
+        self.ways.iter().any(|way| way.number == identity)
     }
 
-    fn post(
-        &mut self,
-        lane: usize,
-        operation: &WriteOperation<'_, &K::Key>,
-        within: Duration,
-    ) -> Result<(), ClientError> {
-        let (pool, lane) = (&self.pool, &mut self.lanes[lane]);
+    fn post(&mut self, operation: &WriteOperation<'_, &K::Key>, within: Duration) -> Result<(), ClientError> {
+        let Self { pool, ways, used, last, opened } = self;
         // After an error it was not sent.
         pool.at_range_of(operation.key, within, |ranges, index, left| {
             let table = ranges.table(index);
-            let way = match lane.ways.iter().position(|way| way.table == table) {
+            let way = match ways.iter().position(|way| way.table == table) {
                 Some(way) => way,
                 None => {
-                    let open: Box<dyn Lanes<K>> = with_direct!(ranges.core(index, &pool.config, left)?, core => {
-                        Box::new(OpenLanes::open(core, 1, left)?)
+                    let lane: Box<dyn WriteLane<K>> = with_direct!(ranges.core(index, &pool.config, left)?, core => {
+                        Box::new(OpenLane::open(core, left)?)
                     });
                     // Those to tables that were dropped are of no use any more.
-                    lane.ways.retain(|way| ranges.has(&way.table));
-                    lane.opened += 1;
-                    lane.ways.push(Way { number: lane.opened, table, url: ranges.url(index), lane: open });
-                    lane.ways.len() - 1
+                    ways.retain(|way| ranges.has(&way.table));
+                    *opened += 1;
+                    ways.push(Way { number: *opened, table, url: ranges.url(index), lane });
+                    ways.len() - 1
                 }
             };
-            lane.ways[way].lane.post(0, operation, left)?;
-            (lane.used, lane.last) = (Some(way), lane.ways[way].number);
+            ways[way].lane.post(operation, left)?;
+            (*used, *last) = (Some(way), ways[way].number);
             Ok(())
         })
     }
 
-    fn settle(&mut self, lane: usize) -> Result<WriteReply, ClientError> {
-        let lane = &mut self.lanes[lane];
-        let way = lane.used.take().ok_or_else(no_reply)?;
-        let Way { url, lane, .. } = &mut lane.ways[way];
-        lane.settle(0).map_err(|error| error.at(url))
+    fn settle(&mut self) -> Result<WriteReply, ClientError> {
+        let way = self.used.take().ok_or_else(no_reply)?;
+        let Way { url, lane, .. } = &mut self.ways[way];
+        lane.settle().map_err(|error| error.at(url))
     }
 
-    fn settle_if_answered(&mut self, lane: usize) -> Option<Result<WriteReply, ClientError>> {
-        let lane = &mut self.lanes[lane];
-        let Way { url, lane: open, .. } = &mut lane.ways[lane.used?];
-        let answered = open.settle_if_answered(0)?;
-        lane.used = None;
+    fn settle_if_answered(&mut self) -> Option<Result<WriteReply, ClientError>> {
+        let Way { url, lane, .. } = &mut self.ways[self.used?];
+        let answered = lane.settle_if_answered()?;
+        self.used = None;
         Some(answered.map_err(|error| error.at(url)))
     }
 }
