@@ -102,11 +102,10 @@ impl<K: BuildKeys> Worker<K> {
             if !group.is_wanted_still() {
                 return held;
             }
-            let within = group.until().saturating_duration_since(Instant::now());
             group.read_with(&*core, &mut held);
             if let Some(context) = &mut held {
-                context.buffers.endpoint.set_patience(within);
-                // One that cannot be connected now is connected by the next group.
+                // In what the group left of its time, or else in the next group's: that waits.
+                context.buffers.endpoint.set_patience(group.until().saturating_duration_since(Instant::now()));
                 let _ = context.buffers.endpoint.connect();
             }
             held
