@@ -20,7 +20,7 @@ impl Extent {
     }
 
     fn end(self) -> u64 {
-        self.offset + self.len
+        self.offset.saturating_add(self.len)
     }
 
     /// Whether some of it lies between these offsets.
@@ -59,6 +59,31 @@ pub(crate) struct Emptiest {
     pub(crate) found: Option<(Range<u64>, u64)>,
     /// Where the next search begins to look; `None` if this one saw all to the end.
     pub(crate) go_on_at: Option<u64>,
+}
+
+/// Bytes that cannot be emptied.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Obstacles(Vec<Range<u64>>);
+
+impl Obstacles {
+    /// Some of these extents may overlap.
+    pub(crate) fn of(mut extents: Vec<Extent>) -> Self {
+        extents.sort_unstable();
+        let mut ranges: Vec<Range<u64>> = Vec::new();
+        for extent in extents {
+            match ranges.last_mut().filter(|last| last.end >= extent.offset) {
+                Some(last) => last.end = last.end.max(extent.end()),
+                None => ranges.push(extent.offset..extent.end()),
+            }
+        }
+        Self(ranges)
+    }
+
+    /// Whether some of them lie in this range.
+    pub(crate) fn meet(&self, range: &Range<u64>) -> bool {
+        let first = self.0.partition_point(|obstacle| obstacle.end <= range.start);
+        self.0.get(first).is_some_and(|obstacle| obstacle.start < range.end)
+    }
 }
 
 impl Space {
@@ -149,9 +174,16 @@ impl Space {
     }
 
     /// The `bytes` bytes before `end` that have the fewest in use, of those that begin with one of the
-    /// first `most` free extents from the offset `from` on. O(`most` and the free extents of `bytes`
-    /// bytes).
-    pub(crate) fn emptiest(&self, bytes: u64, from: u64, end: u64, most: usize) -> Emptiest {
+    /// first `most` free extents from the offset `from` on, and have none of the bytes `without`. O(`most`
+    /// and the free extents of `bytes` bytes).
+    pub(crate) fn emptiest(
+        &self,
+        bytes: u64,
+        from: u64,
+        end: u64,
+        most: usize,
+        without: &Obstacles,
+    ) -> Emptiest {
         let mut emptiest = Emptiest::default();
         // Free bytes of the extents from the first on that begin before `until`.
         let (mut free, mut last_end) = (0, 0);
@@ -170,7 +202,9 @@ impl Space {
             // The last of them may reach beyond.
             let until = until.max(last_end);
             let used = until - offset - free;
-            if emptiest.found.as_ref().is_none_or(|(_, least)| used < *least) {
+            if emptiest.found.as_ref().is_none_or(|(_, least)| used < *least)
+                && !without.meet(&(offset..until))
+            {
                 emptiest.found = Some((offset..until, used));
             }
             free -= len;

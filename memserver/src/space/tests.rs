@@ -126,7 +126,7 @@ fn the_bytes_with_the_fewest_in_use_are_found() {
     let space =
         Space::new([Extent::new(0, 8), Extent::new(80, 16), Extent::new(104, 40), Extent::new(192, 8)]);
     let emptiest = |bytes, from, most| {
-        let Emptiest { found, go_on_at } = space.emptiest(bytes, from, 400, most);
+        let Emptiest { found, go_on_at } = space.emptiest(bytes, from, 400, most, &Obstacles::default());
         (found, go_on_at)
     };
     assert_eq!(emptiest(64, 0, 9), (Some((80..144, 8)), None));
@@ -135,6 +135,22 @@ fn the_bytes_with_the_fewest_in_use_are_found() {
     // In two searches.
     assert_eq!(emptiest(40, 0, 2), (Some((80..144, 8)), Some(104)));
     assert_eq!(emptiest(40, 104, 2), (Some((104..144, 0)), None));
+}
+
+#[test]
+fn bytes_that_cannot_be_emptied_are_passed_over_for_the_next_best() {
+    let space =
+        Space::new([Extent::new(0, 8), Extent::new(80, 16), Extent::new(104, 40), Extent::new(192, 8)]);
+    let emptiest = |bytes, obstacles: &[(u64, u64)]| {
+        let extents = obstacles.iter().map(|(offset, len)| Extent { offset: *offset, len: *len });
+        space.emptiest(bytes, 0, 400, 9, &Obstacles::of(extents.collect())).found
+    };
+    assert_eq!(emptiest(64, &[(200, 100)]), Some((80..144, 8)));
+    assert_eq!(emptiest(64, &[(96, 8)]), Some((104..168, 24)));
+    assert_eq!(emptiest(64, &[(96, 8), (144, 8)]), Some((0..64, 56)));
+    assert_eq!(emptiest(64, &[(8, 16), (16, 8), (96, 8), (144, 8)]), Some((192..256, 56)));
+    // In any order, one within the other, up to the end of everything.
+    assert_eq!(emptiest(64, &[(96, u64::MAX), (160, 8), (8, 8)]), None);
 }
 
 proptest! {

@@ -50,7 +50,7 @@ impl<K: BuildKeys> Table<K> {
         superblock: &mut SuperblockWriter<K, M>,
     ) -> Result<bool, TableError> {
         let Some(evacuation) = self.room.emptying.evacuation.take() else {
-            let Some(window) = self.room.wants_emptied(superblock) else { return Ok(false) };
+            let Some(window) = self.room.wants_emptied(superblock, &self.segments)? else { return Ok(false) };
             self.room.begin_evacuation(window);
             return Ok(true);
         };
@@ -111,7 +111,12 @@ impl<K: BuildKeys> Table<K> {
         let Some((lo, segment)) = found else { return Ok(behind) };
         self.rebuilder.gathering.clear();
         match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), &segment) {
-            Err(error) if error.spares_others() => return Ok(behind),
+            Err(error) if error.spares_others() => {
+                if let TableError::Damaged(_) = error {
+                    self.room.emptying.immovables.note_segment(lo);
+                }
+                return Ok(behind);
+            }
             gathered => gathered?,
         }
         let (moved, left) = self.move_values(superblock, &window)?;
@@ -164,9 +169,13 @@ impl<K: BuildKeys> Table<K> {
             let address = SegmentAddress::new(self.room.node, new.offset);
             let copy = match (address, read_value(superblock, &extent, &mut value)) {
                 (Some(address), Ok(())) => ValueExtent { address, ..extent },
-                // What is damaged stays as it is.
-                _ => {
+                (_, read) => {
                     self.room.space.put(new);
+                    if read.is_err() {
+                        // What is damaged stays as it is.
+                        let key = K::kept(&record.key, &self.rebuilder.gathering.keys).to_owned();
+                        self.room.emptying.immovables.note_value(key, extent);
+                    }
                     continue;
                 }
             };

@@ -96,7 +96,7 @@ impl<K: BuildKeys> Table<K> {
                 } else if self.room.has_hole(len) {
                     Stepped::Ended(true)
                 } else if is_last {
-                    self.begin_emptying_for(superblock, head, len)
+                    self.begin_emptying_for(superblock, head, len)?
                 } else {
                     Stepped::To(Stage::Sweeping)
                 }
@@ -115,8 +115,11 @@ impl<K: BuildKeys> Table<K> {
             }
             Stage::FreeingEmptied { head, replaced } => {
                 if self.step_freeing(superblock, head)? {
-                    self.room.end_evacuation(replaced);
-                    Stepped::Ended(self.room.has_hole(len))
+                    let was_in_the_way = self.room.end_evacuation(replaced);
+                    match self.room.has_hole(len) {
+                        false if was_in_the_way => self.begin_emptying_for(superblock, head, len)?,
+                        made => Stepped::Ended(made),
+                    }
                 } else {
                     Stepped::To(Stage::FreeingEmptied { head, replaced })
                 }
@@ -149,12 +152,12 @@ impl<K: BuildKeys> Table<K> {
         superblock: &SuperblockWriter<K, M>,
         head: u64,
         len: u64,
-    ) -> Stepped<K> {
+    ) -> Result<Stepped<K>, TableError> {
         self.room.give_up_evacuation();
         if self.room.space.free_bytes() < len.saturating_add(self.room.kept_for_records()) {
-            return Stepped::Ended(false);
+            return Ok(Stepped::Ended(false));
         }
-        match self.room.window_for(superblock, len) {
+        Ok(match self.room.window_for(superblock, &self.segments, len)? {
             Some(window) => {
                 self.room.space.set_emptied(Some(window));
                 Stepped::To(Stage::Emptying { from: K::lowest().to_owned(), replaced: 0 })
@@ -163,7 +166,7 @@ impl<K: BuildKeys> Table<K> {
                 Stepped::To(Stage::FreeingSwept { head, is_last: true })
             }
             None => Stepped::Ended(false),
-        }
+        })
     }
 }
 
@@ -189,7 +192,9 @@ mod tests {
             panic!("a table was loaded")
         };
         let len = table.room.space.longest() / 4;
-        let Stepped::To(stage) = table.begin_emptying_for(superblock, 0, len) else { panic!("much is free") };
+        let Ok(Stepped::To(stage)) = table.begin_emptying_for(superblock, 0, len) else {
+            panic!("much is free")
+        };
         table.search = Some(Search { len, stage });
         let emptied = table.room.space.emptied().cloned();
         assert!(emptied.is_some() && !table.room.give_up_evacuation());

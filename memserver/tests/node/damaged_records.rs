@@ -2,17 +2,20 @@
 //! nothing loses them.
 
 use std::borrow::Borrow;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::common::keys::{Integers, TestKeys};
+use crate::common::keys::{Integers, LongValues, TestKeys};
 use crate::common::requests::{Writer, batch, call, statuses, value};
 use crate::common::world::{Mortal, Node, REGION, World, load, load_with, parameters};
 use fpcache::fingerprint::WidthChoice;
-use fpcache::key_space::KeySpace;
-use fpcache::layout::{RecordToken, SLOT_WORD_BYTES};
+use fpcache::key_space::{KeySpace, U64Keys};
+use fpcache::layout::{RecordToken, SLOT_WORD_BYTES, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus};
-use fpcache_fabric::{NodeMemory, Service};
+use fpcache_fabric::{NodeMemory, Service, SharedMemory};
+use fpcache_memserver::MemoryNode;
 use fpcache_memserver::durability::{Disk, SyncPolicy};
+use xxhash_rust::xxh3::xxh3_64;
 
 /// The key whose record is damaged: one that is loaded, in the middle of the table.
 const KEY: u64 = 25_000;
@@ -203,6 +206,60 @@ fn a_table_with_a_damaged_record_gets_over_a_log_that_lost_entries() {
     }
     assert_eq!(put(&mut writer, &mut node, KEY), WriteStatus::Done);
     node.audit().expect("every byte is right");
+}
+
+/// Flips a bit wherever the region has these bytes, some of whose places are of no meaning any more.
+fn flip_all(region: &SharedMemory, wanted: &[u8]) {
+    let mut all = vec![0; region.len()];
+    NodeMemory::read_bytes(region, 0, &mut all).expect("all of it");
+    let places = (0..all.len()).step_by(8).filter(|at| all[*at..].starts_with(wanted));
+    let places: Vec<usize> = places.collect();
+    assert!(!places.is_empty(), "they lie somewhere");
+    for at in places {
+        NodeMemory::write_bytes(region, at as u64, &[wanted[0] ^ 1]).expect("inside");
+    }
+}
+
+/// Bytes of the region are emptied for a long value, those with the fewest in use: the ones with the
+/// damage, if that were not passed over for the next best.
+#[test]
+fn what_is_damaged_keeps_no_long_value_from_other_bytes_that_can_be_emptied() {
+    const ALONE: u64 = 231;
+    let short = |key: u64| key.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes().repeat(2_500);
+    for is_value in [false, true] {
+        let region = Arc::new(SharedMemory::anonymous(12 << 20).expect("memory"));
+        let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
+        let parameters = TableParameters { max_slots: 64, ..LongValues::parameters(24) };
+        let none: [(u64, Vec<u8>); 0] = [];
+        node.load_records(parameters, (), none.into_iter()).expect("room");
+        let mut writer = Writer::<LongValues>::new(1);
+        let mut write = |node: &mut MemoryNode<U64Keys>, kind, key, value: &[u8]| {
+            writer.one(node, kind, key, RecordToken::default(), value).status
+        };
+        for key in 0..500 {
+            assert_eq!(write(&mut node, WriteKind::Put, key, &short(key)), WriteStatus::Done);
+        }
+        // What is left at the end.
+        let long = vec![1; 1 << 20];
+        let mut key = 1_000;
+        while write(&mut node, WriteKind::Put, key, &long) == WriteStatus::Done {
+            key += 1;
+        }
+        // The emptiest bytes have one value in use, others every second one.
+        let gone = (0..500).filter(|key| key % 2 == 0 || (200..260).contains(key));
+        for key in gone.filter(|key| *key != ALONE) {
+            write(&mut node, WriteKind::Delete, key, &[]);
+        }
+        let region = Arc::clone(node.region());
+        // The record has a checksum of it.
+        let mut bytes = if is_value { short(ALONE) } else { xxh3_64(&short(ALONE)).to_le_bytes().to_vec() };
+        flip_all(&region, &bytes);
+        bytes[0] ^= 1;
+        let put = write(&mut node, WriteKind::Put, key, &long);
+        assert_eq!(put, WriteStatus::Done, "other bytes could be emptied: {is_value}");
+        flip_all(&region, &bytes);
+        node.audit().expect("every byte is right");
+    }
 }
 
 for_all_keys!(

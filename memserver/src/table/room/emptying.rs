@@ -4,6 +4,8 @@ use std::ops::Range;
 
 use fpcache::key_space::BuildKeys;
 
+use super::immovable::Immovables;
+
 /// The evacuation of a range.
 #[derive(Debug)]
 pub(crate) struct Evacuation<K: BuildKeys> {
@@ -36,6 +38,8 @@ pub(crate) struct Emptying<K: BuildKeys> {
     pub(super) wanted: Option<Range<u64>>,
     /// Where the search for a range that is nearly empty goes on.
     pub(super) look_from: u64,
+    /// What no range can be rid of.
+    pub(crate) immovables: Immovables<K>,
 }
 
 impl<K: BuildKeys> Default for Emptying<K> {
@@ -48,6 +52,7 @@ impl<K: BuildKeys> Default for Emptying<K> {
             longest_value: 0,
             wanted: None,
             look_from: 0,
+            immovables: Immovables::default(),
         }
     }
 }

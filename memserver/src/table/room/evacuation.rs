@@ -5,6 +5,8 @@ use std::ops::Range;
 use fpcache::key_space::BuildKeys;
 use fpcache_fabric::NodeMemory;
 
+use super::super::error::TableError;
+use super::super::segments::Segments;
 use super::Room;
 use super::emptying::{Evacuation, Stage};
 use crate::space::Emptiest;
@@ -16,14 +18,15 @@ impl<K: BuildKeys> Room<K> {
     pub(crate) fn wants_emptied<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
-    ) -> Option<Range<u64>> {
+        segments: &Segments<K>,
+    ) -> Result<Option<Range<u64>>, TableError> {
         if let Some(wanted) = self.emptying.wanted.take() {
-            return Some(wanted);
+            return Ok(Some(wanted));
         }
         let free = self.space.granted_free_bytes();
         let is_more = |known: Option<u64>| known.is_none_or(|known| free > known + known / 8);
         if !is_more(self.emptying.stuck) {
-            return None;
+            return Ok(None);
         }
         if superblock.grant.is_shared() && is_more(self.emptying.shrunk) {
             let used = superblock.grant.end().saturating_sub(free);
@@ -31,21 +34,21 @@ impl<K: BuildKeys> Room<K> {
                 superblock.grant.is_overdrawn() || superblock.grant.end() > superblock.grant.limit();
             let most = if is_beyond { used / 8 } else { used / 2 };
             if free > most + (1 << 20) {
-                return Some((used + used / 8 + (512 << 10)).next_multiple_of(8)..u64::MAX);
+                return Ok(Some((used + used / 8 + (512 << 10)).next_multiple_of(8)..u64::MAX));
             }
         }
         let missed = std::mem::take(&mut self.emptying.hole);
         let longest = self.space.longest();
         if missed > longest {
-            return self.window_for(superblock, missed);
+            return self.window_for(superblock, segments, missed);
         }
         let value = self.emptying.longest_value;
         if value > longest && value < free / 2 {
             // Shorter ones if that is in vain.
             self.emptying.longest_value /= 2;
-            return self.window_for(superblock, value);
+            return self.window_for(superblock, segments, value);
         }
-        None
+        Ok(None)
     }
 
     /// Whether the last search for a range to empty has not looked at all free extents after those it
@@ -67,18 +70,22 @@ impl<K: BuildKeys> Room<K> {
         }
     }
 
-    pub(crate) fn end_evacuation(&mut self, replaced: u64) {
+    /// Ends the emptying of a range out of which this many segments were moved; `true` if something
+    /// was in the way of which nobody knew, so that another range may be the better one.
+    pub(crate) fn end_evacuation(&mut self, replaced: u64) -> bool {
         let was_end = self.space.emptied().is_some_and(|emptied| emptied.end == u64::MAX);
         self.space.set_emptied(None);
         self.space.shrink();
         let free = self.space.remaining_free_bytes();
-        if replaced == 0 {
+        let was_in_the_way = self.emptying.immovables.was_in_the_way();
+        if replaced == 0 && !was_in_the_way {
             self.emptying.stuck = Some(free);
         }
         if was_end {
             // What is left cannot be freed by moving what comes after it.
             self.emptying.shrunk = Some(free);
         }
+        was_in_the_way
     }
 
     /// Cancels the evacuation under way; `false` if there is none.
@@ -92,12 +99,14 @@ impl<K: BuildKeys> Room<K> {
     }
 
     /// The range to empty for an extent of `len` bytes: the one with the fewest bytes in use, if
-    /// these fit elsewhere. Of very many free extents it looks at some, at others the next time.
+    /// these fit elsewhere, of those in which nothing is known to stay. Of very many free extents it
+    /// looks at some, at others the next time.
     pub(crate) fn window_for<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
+        segments: &Segments<K>,
         len: u64,
-    ) -> Option<Range<u64>> {
+    ) -> Result<Option<Range<u64>>, TableError> {
         /// The share of the region to empty at least, up to a maximum of bytes.
         const SHARE: u64 = 16;
         const MOST: u64 = 16 << 20;
@@ -107,24 +116,25 @@ impl<K: BuildKeys> Room<K> {
         /// Free extents to look at: some milliseconds.
         const LOOKED_AT: usize = 1 << 15;
         if self.space.free_bytes() < self.space.end_in_reach() / LEAST_FREE {
-            return None;
+            return Ok(None);
         }
+        let obstacles = self.emptying.immovables.obstacles(superblock, segments)?;
         let free = self.space.granted_free_bytes();
         let wanted = (superblock.grant.end() / SHARE).min(MOST);
         let mut bytes = (len + len / 8).max(wanted).min(free).next_multiple_of(8);
         let from = std::mem::take(&mut self.emptying.look_from);
         while bytes >= len.max(8) {
-            let Emptiest { found, go_on_at } =
-                self.space.emptiest(bytes, from, superblock.grant.end(), LOOKED_AT);
+            let end = superblock.grant.end();
+            let Emptiest { found, go_on_at } = self.space.emptiest(bytes, from, end, LOOKED_AT, &obstacles);
             self.emptying.look_from = go_on_at.unwrap_or(0);
             if let Some((window, used)) = found {
                 let free_inside = (window.end - window.start).saturating_sub(used);
                 if used + used / 4 <= free.saturating_sub(free_inside) {
-                    return Some(window);
+                    return Ok(Some(window));
                 }
             }
             bytes = (bytes / 2) & !7;
         }
-        None
+        Ok(None)
     }
 }

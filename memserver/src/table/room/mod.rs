@@ -6,12 +6,14 @@
 //! | [`aside`] | memory set aside for the next directory |
 //! | [`fullness`], [`limits`] | what is known of how full the table is; whether it is full, or takes too much |
 //! | [`emptying`], [`evacuation`] | the range that is being emptied; which to empty next |
+//! | [`immovable`] | what could not be moved out of such a range |
 
 pub(crate) mod aside;
 mod checkpoint;
 mod emptying;
 mod evacuation;
 pub(crate) mod fullness;
+mod immovable;
 mod limits;
 mod publication;
 
