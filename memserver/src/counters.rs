@@ -15,6 +15,14 @@ pub(crate) struct Counters {
     pub(crate) window_full_waits: u64,
     /// Records that were copied.
     pub(crate) copies: u64,
+    /// Writes that were refused because of a damaged record.
+    pub(crate) damaged_writes: u64,
+    /// Damaged records that snapshots met.
+    pub(crate) damaged_copies: u64,
+    /// Times that a segment was left as it is because of one.
+    pub(crate) damaged_passed_by: u64,
+    /// Lookups that were refused because of one.
+    pub(crate) damaged_lookups: u64,
     pub(crate) rebuild_ns: u64,
     pub(crate) rebuild_ns_max: u64,
     rebuild_times: Histogram,

@@ -298,6 +298,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             stats.checkpoint = table.record().checkpoint;
             stats.external_values = table.external().values;
             stats.external_bytes = table.external().bytes;
+            stats.damaged_writes = counters.damaged_writes;
+            stats.damaged_copies = counters.damaged_copies;
+            stats.damaged_passed_by = counters.damaged_passed_by;
+            stats.damaged_lookups = counters.damaged_lookups;
         }
         stats
     }

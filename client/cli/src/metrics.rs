@@ -47,6 +47,27 @@ const COUNTERS: &[Counter] = &[
     ("external_value_bytes", "Bytes of values that do not fit their slots.", Kind::Gauge, |s| {
         whole(s.external_bytes)
     }),
+    (
+        "damaged_writes_total",
+        "Writes refused because a record in their segment is damaged in memory.",
+        Kind::Counter,
+        |s| whole(s.damaged_writes),
+    ),
+    (
+        "damaged_lookups_total",
+        "Lookups by the memory node's processor refused because the record is damaged in memory.",
+        Kind::Counter,
+        |s| whole(s.damaged_lookups),
+    ),
+    ("damaged_copies_total", "Damaged records that snapshots met.", Kind::Counter, |s| {
+        whole(s.damaged_copies)
+    }),
+    (
+        "damaged_segments_passed_by_total",
+        "Times that a segment with a damaged record was left as it is by work in the background.",
+        Kind::Counter,
+        |s| whole(s.damaged_passed_by),
+    ),
 ];
 
 /// The same of a table by the list of all.

@@ -59,6 +59,35 @@ fn expected(of: &Expected) -> Value {
     })
 }
 
+/// What a table is made of, as this compute node has it.
+fn of_table<K: Keys>(table: &TableStats) -> Value {
+    let parameters = table.record.parameters;
+    json!({
+        "key_kind": K::NAME,
+        "key_bytes": parameters.shape.key_bytes,
+        "value_bytes": parameters.shape.value_bytes,
+        "slot_bytes": parameters.shape.room,
+        "fingerprint_bits": parameters.fingerprint_bits(),
+        "epsilon": parameters.epsilon,
+        "fill": parameters.fill,
+        "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
+        "group_form": parameters.groups.map(|groups| groups.name().name()),
+        "max_slots": parameters.max_slots,
+        "chosen_for": parameters.chosen_for.as_ref().map(chosen_for),
+        "model_bytes": table.model_bytes,
+    })
+}
+
+/// What met records that are damaged in memory.
+fn damaged(node: &NodeStats) -> Value {
+    json!({
+        "writes": node.damaged_writes,
+        "lookups": node.damaged_lookups,
+        "copies": node.damaged_copies,
+        "passed_by": node.damaged_passed_by,
+    })
+}
+
 /// Why a plan is chosen, in words.
 fn reason(of: &Expected) -> String {
     let own = format!("{} takes {:.2} us", of.own_plan.name(), of.own / 1e3);
@@ -99,6 +128,7 @@ fn document<K: Keys>(
         "checkpoint": node.checkpoint,
         "external_values": node.external_values,
         "external_bytes": node.external_bytes,
+        "damaged": damaged(node),
         "logged": node.logged,
         "synced": node.synced,
         "round_trip_us": lookups.filter(|of| of.single.is_measured).map(|of| of.single.round_trip / 1e3),
@@ -107,23 +137,7 @@ fn document<K: Keys>(
             let named = sockets.named().map(|(name, count)| (name.to_owned(), count.into()));
             Value::Object(named.collect())
         }),
-        "table": table.map(|table| {
-            let parameters = table.record.parameters;
-            json!({
-                "key_kind": K::NAME,
-                "key_bytes": parameters.shape.key_bytes,
-                "value_bytes": parameters.shape.value_bytes,
-                "slot_bytes": parameters.shape.room,
-                "fingerprint_bits": parameters.fingerprint_bits(),
-                "epsilon": parameters.epsilon,
-                "fill": parameters.fill,
-                "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
-                "group_form": parameters.groups.map(|groups| groups.name().name()),
-                "max_slots": parameters.max_slots,
-                "chosen_for": parameters.chosen_for.as_ref().map(chosen_for),
-                "model_bytes": table.model_bytes,
-            })
-        }),
+        "table": table.map(of_table::<K>),
     })
 }
 
@@ -251,9 +265,27 @@ fn print<K: Keys>(
             ),
         )?;
     }
+    print_damage(output, node)?;
     if node.logged > 0 {
         output.row("log", format_args!("{} changes written, {} of them synced", node.logged, node.synced))?;
     }
+    Ok(())
+}
+
+/// What was not done because of records that are damaged in memory.
+fn print_damage(output: &mut Output, node: &NodeStats) -> anyhow::Result<()> {
+    let NodeStats { damaged_writes: writes, damaged_lookups: lookups, .. } = *node;
+    let NodeStats { damaged_copies: copies, damaged_passed_by: segments, .. } = *node;
+    if [writes, lookups, copies, segments] == [0; 4] {
+        return Ok(());
+    }
+    output.row(
+        "damaged",
+        format_args!(
+            "{writes} writes and {lookups} lookups refused, met {copies} times by snapshots, segments passed by {segments} times: the memory node's \
+             standard error names the records"
+        ),
+    )?;
     Ok(())
 }
 

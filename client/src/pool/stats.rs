@@ -129,6 +129,10 @@ fn sum(a: &NodeStats, b: &NodeStats) -> NodeStats {
         quarantined_bytes: a.quarantined_bytes + b.quarantined_bytes,
         external_values: a.external_values + b.external_values,
         external_bytes: a.external_bytes + b.external_bytes,
+        damaged_writes: a.damaged_writes + b.damaged_writes,
+        damaged_copies: a.damaged_copies + b.damaged_copies,
+        damaged_passed_by: a.damaged_passed_by + b.damaged_passed_by,
+        damaged_lookups: a.damaged_lookups + b.damaged_lookups,
         logged: a.logged + b.logged,
         synced: a.synced + b.synced,
         ..*a

@@ -1,7 +1,7 @@
 //! What all requests begin with, and what is wrong with those that do not decode.
 
 /// Version of the messages; a memory node refuses any other.
-pub const PROTOCOL_VERSION: u16 = 8;
+pub const PROTOCOL_VERSION: u16 = 9;
 
 /// Bytes of a request to a table before its body.
 pub(super) const HEADER_BYTES: usize = 16;

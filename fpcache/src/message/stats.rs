@@ -86,6 +86,14 @@ counters! {
     external_values,
     /// Bytes of these.
     external_bytes,
+    /// Writes refused because a record in their segment is damaged.
+    damaged_writes,
+    /// Damaged records that a snapshot met, which was given up or is without them.
+    damaged_copies,
+    /// Times that a segment with a damaged record was left as it is by work in the background.
+    damaged_passed_by,
+    /// Lookups by the memory node's processor that were refused because the record is damaged.
+    damaged_lookups,
 }
 
 counters! {

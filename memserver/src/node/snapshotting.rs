@@ -92,7 +92,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         if taking.records.len() < BLOCK_BYTES && table.is_taking() {
             let has_snapshot = self.has_snapshot;
+            let mut met = 0;
             let leaves_out = |damaged: DamagedRecord, is_new: bool| {
+                met += u64::from(is_new || has_snapshot);
                 if has_snapshot {
                     // The disk has it whole: a snapshot without it must not take the place of that.
                     return Err(damaged.into());
@@ -103,7 +105,9 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Ok(())
             };
-            if let Err(error) = table.take_records(superblock, BLOCK_BYTES, leaves_out, &mut taking.records) {
+            let taken = table.take_records(superblock, BLOCK_BYTES, leaves_out, &mut taking.records);
+            table.counters.damaged_copies += met;
+            if let Err(error) = taken {
                 self.give_up_snapshot();
                 // Little changes that by itself, and the snapshot may be long.
                 self.retry_at = self.retry_at.map(|at| at + RETRY_DAMAGED_AFTER);

@@ -55,6 +55,11 @@ impl TableError {
         matches!(self, Self::NoRoom { .. } | Self::Corrupt(_) | Self::Damaged(_))
     }
 
+    /// How many segments were left as they are because a record is damaged: one or none.
+    pub(super) fn passed_by(&self) -> u64 {
+        u64::from(matches!(self, Self::Damaged(_)))
+    }
+
     pub(super) fn no_room<K: BuildKeys, M: NodeMemory>(superblock: &SuperblockWriter<K, M>) -> Self {
         Self::NoRoom { capacity: superblock.grant.reach() }
     }

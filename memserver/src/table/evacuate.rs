@@ -113,6 +113,7 @@ impl<K: BuildKeys> Table<K> {
         match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), &segment) {
             Err(error) if error.spares_others() => {
                 if let TableError::Damaged(_) = error {
+                    self.counters.damaged_passed_by += 1;
                     self.room.emptying.immovables.note_segment(lo);
                 }
                 return Ok(behind);

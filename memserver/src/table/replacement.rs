@@ -36,7 +36,7 @@ impl<K: BuildKeys> Table<K> {
         key: &K::Key,
         incoming: Option<&K::Key>,
     ) -> Result<(), TableError> {
-        let old = self.rebuilder.gather(superblock, &mut self.segments, key)?;
+        let old = self.rebuilder.gather(superblock, &mut self.segments, &mut self.counters, key)?;
         if let Some(key) = incoming {
             self.rebuilder.gathering.add_incoming(key);
         }

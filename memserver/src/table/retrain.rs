@@ -155,7 +155,10 @@ impl<K: BuildKeys> Table<K> {
         for (lo, segment) in los.iter().zip(&segments) {
             match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), segment) {
                 // They stay as they are.
-                Err(error) if error.spares_others() => return Ok(behind),
+                Err(error) if error.spares_others() => {
+                    self.counters.damaged_passed_by += error.passed_by();
+                    return Ok(behind);
+                }
                 gathered => gathered?,
             }
         }

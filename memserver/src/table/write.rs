@@ -119,7 +119,10 @@ impl<K: BuildKeys> Table<K> {
         }
         match self.replace_segment(superblock, key, None) {
             // The next write that needs the room will be told.
-            Err(error) if error.spares_others() => Ok(()),
+            Err(error) if error.spares_others() => {
+                self.counters.damaged_passed_by += error.passed_by();
+                Ok(())
+            }
             other => other,
         }
     }

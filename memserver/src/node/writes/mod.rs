@@ -276,6 +276,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let (before, was_searching) = (table.counters.copies, table.is_searching());
             let made = table.make_room(superblock, key);
             let moved = table.counters.copies.saturating_sub(before) as i64;
+            table.counters.damaged_writes += u64::from(matches!(made, Err(TableError::Damaged(_))));
             let step = if was_searching || matches!(made, Ok(false)) { cost::STEP } else { cost::REBUILD };
             self.charge(step + cost::RECORD_MOVED * moved);
             let made = made.map_err(|error| match error {

@@ -24,6 +24,7 @@ use fpcache_fabric::NodeMemory;
 use super::error::TableError;
 use super::room::Room;
 use super::segments::Segments;
+use crate::counters::Counters;
 use crate::image::SegmentImage;
 use crate::rebuild::plan::{Gathered, RebuildOptions, neighbours, plan};
 use crate::superblock_writer::SuperblockWriter;
@@ -97,6 +98,7 @@ impl<K: BuildKeys> Rebuilder<K> {
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         segments: &mut Segments<K>,
+        counters: &mut Counters,
         key: &K::Key,
     ) -> Result<Old<K>, TableError> {
         let Some(located) = segments.directory.locate(key) else {
@@ -121,7 +123,9 @@ impl<K: BuildKeys> Rebuilder<K> {
         match self.gather_all(superblock, segments, left, centre.clone(), right) {
             // A neighbour's record may be what is damaged: the segment is replaced without it.
             Err(TableError::Damaged(_)) if !alone => {
-                self.gather_all(superblock, segments, None, centre, None)
+                let gathered = self.gather_all(superblock, segments, None, centre, None);
+                counters.damaged_passed_by += u64::from(gathered.is_ok());
+                gathered
             }
             gathered => gathered,
         }
