@@ -380,7 +380,8 @@ fn of_code(code: ErrorCode) -> ErrorKind {
         | ErrorCode::NotDurable
         | ErrorCode::NoSuchTable
         | ErrorCode::NoMemory
-        | ErrorCode::ReadOnly => ErrorKind::Setup,
+        | ErrorCode::ReadOnly
+        | ErrorCode::Damaged => ErrorKind::Setup,
         ErrorCode::Forgotten => ErrorKind::Unknown,
         _ => ErrorKind::Internal,
     }

@@ -60,3 +60,4 @@ pub use node::parked::cost;
 pub use recovery::{Origin, RecoverError, Recovery};
 pub use table::audit::Audit;
 pub use table::error::TableError;
+pub use table::segments::slots::RecordPlace;

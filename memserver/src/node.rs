@@ -49,6 +49,7 @@ use crate::superblock_writer::SuperblockWriter;
 use crate::table::Table;
 use crate::table::audit::Audit;
 use crate::table::error::TableError;
+use crate::table::segments::slots::RecordPlace;
 use crate::transit::{Held, Transit};
 use crate::uploads::Uploads;
 use crate::versions::FIRST_VERSION;
@@ -257,6 +258,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// The version of the next write.
     pub fn next_version(&self) -> u32 {
         self.state.table().map_or(FIRST_VERSION, Table::next_version)
+    }
+
+    /// Where the record of a key lies, for tests that damage it; `None` if there is none, or it is
+    /// damaged already.
+    pub fn place_of(&mut self, key: &K::Key) -> Option<RecordPlace> {
+        let NodeState::Serving(table) = &mut self.state else { return None };
+        table.segments.where_is(&self.superblock, key).ok().flatten()
     }
 
     /// The region.

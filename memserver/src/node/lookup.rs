@@ -10,8 +10,9 @@ use fpcache::message::{AskedKeys, ErrorCode, Refusal};
 use fpcache_fabric::{NodeMemory, SHORT_BODY};
 
 use crate::node::parked::{Progress, Until, cost};
-use crate::node::serving::{Answer, internal};
+use crate::node::serving::Answer;
 use crate::node::{MemoryNode, NodeState};
+use crate::table::error::TableError;
 use crate::transit::{Held, MOST_REPLY};
 
 /// Bytes of a reply to a key, without its value.
@@ -116,10 +117,18 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         const EXTERNAL: u8 = 1;
         const ABSENT: u8 = 2;
         self.check_owned(key)?;
-        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
+        let Self { superblock, state: NodeState::Serving(table), told, clock, .. } = self else {
             return Err(Self::no_table());
         };
-        let found = table.segments.get(superblock, key).map_err(internal)?;
+        let found = table.segments.get(superblock, key).map_err(|error| match error {
+            TableError::Damaged(damaged) => {
+                table.counters.damaged_lookups += 1;
+                told.refused.tell(clock.now(), format_args!("a lookup was refused: {damaged}"));
+                let why = format!("key {} is damaged in memory, or what may be it", K::show(key));
+                Refusal::new(ErrorCode::Damaged, format!("{why}: see the memory node's standard error"))
+            }
+            error => Refusal::new(ErrorCode::Internal, error.to_string()),
+        })?;
         let (status, value_bytes, token) = match &found {
             None => (ABSENT, 0, 0),
             // A record that a reply has no room for cannot be: its slot is shorter than that.

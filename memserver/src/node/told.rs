@@ -8,7 +8,7 @@ use tracing::error;
 /// When each was told last.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// That a write was refused because of a damaged record.
+    /// That a write or a lookup was refused because of a damaged record.
     pub(crate) refused: NowAndThen,
     /// That work between requests failed.
     pub(crate) work: NowAndThen,

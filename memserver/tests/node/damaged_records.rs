@@ -11,7 +11,8 @@ use crate::common::world::{Mortal, Node, REGION, World, load, load_with, paramet
 use fpcache::fingerprint::WidthChoice;
 use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::{RecordToken, SLOT_WORD_BYTES, TableParameters};
-use fpcache::message::{WriteKind, WriteStatus};
+use fpcache::message::keys::put_key;
+use fpcache::message::{AskedKeys, ErrorCode, Request, WriteKind, WriteStatus, decode_reply};
 use fpcache_fabric::{NodeMemory, Service, SharedMemory};
 use fpcache_memserver::MemoryNode;
 use fpcache_memserver::durability::{Disk, SyncPolicy};
@@ -85,6 +86,7 @@ fn a_rebuild_neither_loses_a_damaged_record_nor_makes_it_valid<T: TestKeys>() {
         let refused: Vec<u64> =
             around().filter(|key| put(&mut writer, &mut node, *key) != WriteStatus::Done).collect();
         assert!(!refused.is_empty(), "{}: no segment needed a rebuild", flip.what);
+        assert_eq!(node.stats().damaged_writes, refused.len() as u64, "{}", flip.what);
         assert_eq!(put(&mut writer, &mut node, refused[0]), WriteStatus::Damaged, "{}", flip.what);
         node.audit().expect_err(flip.what);
         // What is refused keeps nothing else from being done, in the same request either.
@@ -108,6 +110,27 @@ fn a_rebuild_neither_loses_a_damaged_record_nor_makes_it_valid<T: TestKeys>() {
     }
 }
 
+/// A damaged record is no answer, and neither is that there is none.
+fn the_memory_nodes_processor_neither_answers_with_what_is_damaged_nor_misses_it<T: TestKeys>() {
+    for width in [WidthChoice::Auto, WidthChoice::None] {
+        let (mut node, _) = World::new(SyncPolicy::Always, 1).begin::<T>();
+        load_with::<T>(&mut node, 1000, parameters::<T>().with_width(width));
+        let region = node.region().clone();
+        for (flip, number) in flips::<T>(&region).into_iter().zip(1..) {
+            flip.apply(&region);
+            let mut key = Vec::new();
+            put_key::<T::Space>(T::key(KEY).borrow(), &mut key);
+            let reply = call::<T>(&mut node, &Request::Get(AskedKeys { count: 1, bytes: &key }));
+            let refused = decode_reply(&reply).map(<[u8]>::to_vec).expect_err(flip.what);
+            assert_eq!(refused.code, ErrorCode::Damaged, "{}", flip.what);
+            assert_eq!(node.stats().damaged_lookups, number, "{}", flip.what);
+            let other = Writer::<T>::new(5).get(&mut node, KEY + APART);
+            assert_eq!(other.map(|(value, _)| value), Some(value::<T>(KEY + APART, 0, 8)), "{}", flip.what);
+            flip.apply(&region);
+        }
+    }
+}
+
 fn snapshots(world: &World) -> Vec<String> {
     let names = world.disk.list().expect("a disk");
     names.into_iter().filter(|name| name.ends_with(".fps")).collect()
@@ -126,14 +149,16 @@ fn a_snapshot_of_a_table_with_a_damaged_record_does_not_count<T: TestKeys>() {
         for _ in 0..1000 {
             node.work();
         }
-        snapshots(&world)
+        (snapshots(&world), node.stats().damaged_copies)
     };
-    for flip in flips::<T>(&region) {
+    for (flip, number) in flips::<T>(&region).into_iter().zip(1..) {
         flip.apply(&region);
-        assert_eq!(take_one(), before, "{}: it would be without the record, or hold the damage", flip.what);
+        let (now, met) = take_one();
+        assert_eq!(now, before, "{}: it would be without the record, or hold the damage", flip.what);
+        assert_eq!(met, number, "{}: it is counted", flip.what);
         flip.apply(&region);
     }
-    assert_ne!(take_one(), before);
+    assert_ne!(take_one().0, before);
 }
 
 #[test]
@@ -171,6 +196,7 @@ fn compaction_passes_by_a_segment_whose_only_record_is_damaged() {
         (0..2000).for_each(|_| _ = node.work());
         assert!(node.stats().segments < 8, "{width:?}: nothing was compacted: {:?}", node.stats());
         node.audit().expect_err("its record is damaged");
+        assert!(node.stats().damaged_passed_by > 0, "{width:?}: it is counted");
         flip.apply(&region);
         assert!(writer.get(&mut node, KEY).is_some(), "{width:?}: it was lost");
     }
@@ -264,5 +290,6 @@ fn what_is_damaged_keeps_no_long_value_from_other_bytes_that_can_be_emptied() {
 
 for_all_keys!(
     a_rebuild_neither_loses_a_damaged_record_nor_makes_it_valid,
+    the_memory_nodes_processor_neither_answers_with_what_is_damaged_nor_misses_it,
     a_snapshot_of_a_table_with_a_damaged_record_does_not_count,
 );

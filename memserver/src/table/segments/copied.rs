@@ -6,7 +6,7 @@ use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordParts, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored};
 use fpcache_fabric::NodeMemory;
 
-use super::super::error::DamagedRecord;
+use super::super::error::{DamagedRecord, TableError};
 use super::slots::Slots;
 
 /// A live record in a copy of a slot.
@@ -50,6 +50,20 @@ impl<M: NodeMemory> Slots<'_, M> {
     ) -> impl Iterator<Item = Result<WholeRecord<'b, K>, DamagedRecord>> {
         let all = (0..).zip(slots.chunks_exact(self.geometry.slot_bytes));
         all.filter_map(|(slot, bytes)| self.whole_record::<K>(slot, bytes).transpose())
+    }
+
+    /// Whether a slot holds no record, or a whole one.
+    pub(crate) fn check_whole<K: KeySpace>(
+        &self,
+        slot: u32,
+        scratch: &mut Vec<u8>,
+    ) -> Result<(), TableError> {
+        scratch.resize(self.geometry.slot_bytes, 0);
+        let (word, body) = scratch.split_at_mut(SLOT_WORD_BYTES);
+        word.copy_from_slice(&self.word(slot)?.to_bits().to_le_bytes());
+        self.read_body(slot, body)?;
+        self.whole_record::<K>(slot, scratch)?;
+        Ok(())
     }
 
     fn whole_record<'b, K: KeySpace>(

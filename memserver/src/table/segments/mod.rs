@@ -28,7 +28,7 @@ use crate::rebuild::plan::Facts;
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::{FIRST_VERSION, age};
 use copied::{LiveRecord, live_records};
-use slots::Slots;
+use slots::{RecordPlace, Slots};
 
 /// The directory, whole and current, and what is counted of the segments in it.
 #[derive(Debug)]
@@ -163,18 +163,53 @@ impl<K: BuildKeys> Segments<K> {
     }
 
     /// Reads a record the way a writer sees it, for clients that cannot read it one-sided.
+    ///
+    /// # Errors
+    /// [`Damaged`](TableError::Damaged) if the record is, or one that may be the key's.
     pub(crate) fn get<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         key: &K::Key,
-    ) -> Result<Option<(RecordToken, Stored<'_>)>, AccessError> {
+    ) -> Result<Option<(RecordToken, Stored<'_>)>, TableError> {
         let Some(place) = self.place(key) else { return Ok(None) };
         let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
-        let Some(slot) = self.find(&slots, &place, key, K::hash(key), None)? else { return Ok(None) };
+        let found = self.find(&slots, &place, key, K::hash(key), None)?;
+        self.check_found(&slots, place.window, found)?;
+        let Some(slot) = found else { return Ok(None) };
         let token = self.token(&slots, slot)?;
         // A live record has parts.
         let parts = self.geometry.shape.parts::<K>(&self.scratch.body);
         Ok(parts.map(|parts| (token, parts.value)))
+    }
+
+    /// Whether the record that was found is whole; if none was, whether none is damaged that may be the
+    /// key's: those of its fingerprint or, where none are stored, all of its window.
+    fn check_found<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        window: Window,
+        found: Option<u32>,
+    ) -> Result<(), TableError> {
+        let Scratch { slots: candidates, body, .. } = &mut self.scratch;
+        let mut check = |slot| slots.check_whole::<K>(slot, body);
+        match found {
+            Some(slot) => check(slot),
+            None if self.geometry.stores_fingerprints => candidates.iter().try_for_each(|slot| check(*slot)),
+            None => (window.first..=window.last).try_for_each(check),
+        }
+    }
+
+    /// Where the record of a key lies, if there is one that is whole.
+    pub(crate) fn where_is<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        key: &K::Key,
+    ) -> Result<Option<RecordPlace>, TableError> {
+        let Some(place) = self.place(key) else { return Ok(None) };
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        let found = self.find(&slots, &place, key, K::hash(key), None)?;
+        self.check_found(&slots, place.window, found)?;
+        Ok(found.map(|slot| slots.place_of(slot)))
     }
 
     /// Live records of a segment; and, where there are few for its slots, how long ago it was last

@@ -5,6 +5,7 @@
 //! record appears or disappears.
 
 use std::borrow::Borrow;
+use std::ops::Range;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
@@ -42,6 +43,15 @@ impl Home {
         let [one, other] = self.marks_of_block.map(|mark| is_outside(self.block).then_some(mark));
         [of_group, one, other]
     }
+}
+
+/// Where a record lies in the region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordPlace {
+    /// Its slot: the word, and what comes after it.
+    pub slot: Range<u64>,
+    /// Its fingerprint: no bytes if none are stored.
+    pub fingerprint: Range<u64>,
 }
 
 /// One segment of the memory node's own region.
@@ -84,6 +94,14 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     fn fingerprint(&self, slot: u32) -> u64 {
         self.at + (SEGMENT_HEADER_BYTES + self.geometry.fingerprint_bytes(slot as usize)) as u64
+    }
+
+    /// Where a slot lies, and its fingerprint.
+    pub(super) fn place_of(&self, slot: u32) -> RecordPlace {
+        let (at, fingerprint) = (self.slot(slot), self.fingerprint(slot));
+        let bytes = self.geometry.fingerprint_bytes(1) as u64;
+        let slot = at..at + self.geometry.slot_bytes as u64;
+        RecordPlace { slot, fingerprint: fingerprint..fingerprint + bytes }
     }
 
     /// What is wrong with a slot, and where it is.
