@@ -16,6 +16,7 @@ use super::segments::slots::{NO_MARKS, Slots};
 use super::taking::Taking;
 use super::values::{memory_of, read_value};
 use crate::superblock_writer::SuperblockWriter;
+use crate::versions::age;
 
 /// Bytes of a version before what the slot holds in a record of a snapshot.
 pub(crate) const VERSION_BYTES: usize = 4;
@@ -85,6 +86,15 @@ impl<K: BuildKeys> Table<K> {
             }
         }
         live.sort_unstable_by_key(|record| record.key);
+        // Of one whose fingerprint was damaged when its key was written, the disk has had what came before.
+        let age_of = |record: &WholeRecord<'_, K>| age(record.word.version(), self.segments.next_version);
+        live.dedup_by(|later, kept| {
+            let is_one = later.key == kept.key;
+            if is_one && age_of(later) < age_of(kept) {
+                *kept = *later;
+            }
+            is_one
+        });
         for WholeRecord { slot, word, key, value } in live {
             if out.len() >= most {
                 taking.next = key.borrow().to_owned();

@@ -68,6 +68,7 @@ impl<K: BuildKeys> Table<K> {
         let at_home: u64 = written.iter().map(|segment| segment.at_home).sum();
         self.segments.at_home =
             (self.segments.at_home + at_home).saturating_sub(self.rebuilder.gathering.at_home);
+        self.segments.keys = self.segments.keys.saturating_sub(self.rebuilder.gathering.outdated);
         self.counters.rebuilt(copies, began.elapsed());
         Ok(())
     }

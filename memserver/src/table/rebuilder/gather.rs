@@ -12,6 +12,7 @@ use super::super::segments::Segments;
 use super::super::segments::copied::WholeRecord;
 use super::super::segments::slots::Slots;
 use crate::superblock_writer::SuperblockWriter;
+use crate::versions::age;
 
 /// Most bytes of slots that a step of the background gathers, but for those of a single segment: long slots are few, so that other
 /// tables wait no longer for one such step than for another.
@@ -31,6 +32,8 @@ pub(crate) struct Gathering<K: BuildKeys> {
     pub(crate) ages: Vec<u32>,
     /// Records in the slot their prediction names.
     pub(crate) at_home: u64,
+    /// Records that are left out because there is a newer one of their key.
+    pub(crate) outdated: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,9 +79,9 @@ impl<K: BuildKeys> Order<K> {
     }
 
     /// Appends the records in key order. Predictions do not fall as keys rise, so that only records
-    /// of one prediction, mostly one or two, are left to be sorted.
-    fn append_to(&mut self, records: &mut Vec<GatheredRecord<K>>, keys: &[u8]) {
-        let Some(&(_, any)) = self.found.first() else { return };
+    /// of one prediction, mostly one or two, are left to be sorted. Whether two are of one key.
+    fn append_to(&mut self, records: &mut Vec<GatheredRecord<K>>, keys: &[u8]) -> bool {
+        let Some(&(_, any)) = self.found.first() else { return false };
         let first = records.len();
         let mut next = first;
         for place in &mut self.places {
@@ -90,13 +93,17 @@ impl<K: BuildKeys> Order<K> {
             records[*place] = *record;
             *place += 1;
         }
-        let mut begin = first;
+        let (mut begin, mut has_two_of_one) = (first, false);
         for &end in &self.places {
             if end - begin > 1 {
-                records[begin..end].sort_unstable_by(|a, b| K::kept(&a.key, keys).cmp(K::kept(&b.key, keys)));
+                let among = &mut records[begin..end];
+                among.sort_unstable_by(|a, b| K::kept(&a.key, keys).cmp(K::kept(&b.key, keys)));
+                has_two_of_one |=
+                    among.windows(2).any(|two| K::kept(&two[0].key, keys) == K::kept(&two[1].key, keys));
             }
             begin = end;
         }
+        has_two_of_one
     }
 }
 
@@ -110,6 +117,7 @@ impl<K: BuildKeys> Default for Gathering<K> {
             xs: Vec::new(),
             ages: Vec::new(),
             at_home: 0,
+            outdated: 0,
         }
     }
 }
@@ -122,6 +130,7 @@ impl<K: BuildKeys> Gathering<K> {
         // A single segment may have more; what is kept until the next time is bounded.
         self.slots.shrink_to(MOST_GATHERED_BYTES);
         self.at_home = 0;
+        self.outdated = 0;
     }
 
     /// Adds a record that is still to come, unless there is one of its key.
@@ -131,6 +140,22 @@ impl<K: BuildKeys> Gathering<K> {
             let key = K::keep(key, &mut self.keys);
             self.records.insert(at, GatheredRecord { key, version: 0, body: INCOMING });
         }
+    }
+
+    /// Leaves the newest record of every key: one whose fingerprint was damaged when its key was written
+    /// is older than what was written then.
+    #[cold]
+    fn leave_out_outdated(&mut self, next_version: u32) {
+        let Self { records, keys, .. } = self;
+        let before = records.len();
+        records.dedup_by(|later, kept| {
+            let is_one = K::kept(&later.key, keys) == K::kept(&kept.key, keys);
+            if is_one && age(later.version, next_version) < age(kept.version, next_version) {
+                *kept = *later;
+            }
+            is_one
+        });
+        self.outdated += (before - records.len()) as u64;
     }
 
     /// Reads the live records of a segment, and adds them after those before.
@@ -160,7 +185,9 @@ impl<K: BuildKeys> Gathering<K> {
             let record = GatheredRecord { key: K::keep(key, keys), version: word.version(), body };
             order.add(predicted, record);
         }
-        order.append_to(records, keys);
+        if order.append_to(records, keys) {
+            self.leave_out_outdated(segments.next_version);
+        }
         Ok(())
     }
 }

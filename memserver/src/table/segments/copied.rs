@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordParts, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored};
-use fpcache_fabric::NodeMemory;
+use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::super::error::{DamagedRecord, TableError};
 use super::slots::Slots;
@@ -50,6 +50,14 @@ impl<M: NodeMemory> Slots<'_, M> {
     ) -> impl Iterator<Item = Result<WholeRecord<'b, K>, DamagedRecord>> {
         let all = (0..).zip(slots.chunks_exact(self.geometry.slot_bytes));
         all.filter_map(|(slot, bytes)| self.whole_record::<K>(slot, bytes).transpose())
+    }
+
+    /// Whether the word of a slot is that of its body.
+    #[cold]
+    pub(super) fn is_whole(&self, slot: u32, scratch: &mut Vec<u8>) -> Result<bool, AccessError> {
+        scratch.resize(self.geometry.shape.body_bytes(), 0);
+        self.read_body(slot, scratch)?;
+        self.vouches_for(slot, scratch)
     }
 
     /// Whether a slot holds no record, or a whole one.

@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, KeySpace};
-use fpcache::layout::ValuePlace;
+use fpcache::layout::{SlotState, ValuePlace};
 use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -178,8 +178,11 @@ impl<K: BuildKeys> Segments<K> {
             });
             let chosen = at_home.or_else(|| choose_slot(&scratch.slots, place.predicted, place.window));
             match chosen {
-                // One that a record which waits for the disk is to have.
-                Some(slot) if self.reserved.contains(&(slots.offset(), slot)) => {
+                // One that a record which waits for the disk is to have; or whose fingerprint is damaged, and its record is not.
+                Some(slot)
+                    if self.reserved.contains(&(slots.offset(), slot))
+                        || slots.word(slot)?.state() != SlotState::Free =>
+                {
                     scratch.slots.retain(|other| *other != slot);
                 }
                 chosen => return Ok(chosen),

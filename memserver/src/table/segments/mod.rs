@@ -142,12 +142,14 @@ impl<K: BuildKeys> Segments<K> {
         let wanted = width.of_hash(hash);
         self.matcher.find(width, &scratch.fingerprints, wanted, place.window.first, &mut scratch.slots);
         let Scratch { slots: candidates, body, .. } = scratch;
+        let mut found = None;
         for slot in candidates {
-            if slots.holds::<K>(*slot, key, body)? {
-                return Ok(Some(*slot));
+            // Another key may have become this one by damage: of two the whole one is the key's.
+            if slots.holds::<K>(*slot, key, body)? && (found.is_none() || slots.is_whole(*slot, body)?) {
+                found = Some(*slot);
             }
         }
-        Ok(None)
+        Ok(found)
     }
 
     /// The token of the record in a live slot.
