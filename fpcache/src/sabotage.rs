@@ -46,13 +46,15 @@ pub enum Sabotage {
     AnswersUnproven,
     /// The memory node takes a lookup of no key for no wish for a newer directory.
     WishOfNoKey,
+    /// The memory node copies damaged records into new segments, under checksums that match.
+    CopiesUnproven,
     /// The memory node accepts writes to new segments without a release after the freezing of the old ones.
     NoFenceAfterFreeze,
 }
 
 impl Sabotage {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::NoChecksum,
         Self::Unguarded,
         Self::NoReuseCheck,
@@ -74,6 +76,7 @@ impl Sabotage {
         Self::GroupsPassFrozen,
         Self::AnswersUnproven,
         Self::WishOfNoKey,
+        Self::CopiesUnproven,
         Self::NoFenceAfterFreeze,
     ];
 }

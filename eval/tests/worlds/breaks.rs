@@ -8,10 +8,11 @@ use fpcache::layout::Grouping;
 use fpcache::sabotage::Sabotage;
 use fpcache_client::{CacheConfig, ClientConfig, Plan, PlanChoice};
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_sim::{Faults, Found, Random, SimOptions, World, search};
+use fpcache_sim::{Faults, Found, Random, SimOptions, Verdict, World, search};
 
 use crate::caller::{Mix, Part, Queue};
-use crate::node::{Durability, Ending};
+use crate::damage;
+use crate::node::{Durability, Ending, NodeShape};
 use crate::pages::in_pages;
 use crate::play::{DEADLINE, Play, Tally, any_way, play};
 use crate::{GROUPS, LEASES, STORM_OVER_MACHINES, any_sync, draw_without_queues as draw, neighbours};
@@ -27,20 +28,27 @@ fn is_found(sabotage: Sabotage, faults: Faults, make: fn(u64) -> Play) {
 }
 
 fn is_found_in(sabotage: Sabotage, options: &SimOptions, make: fn(u64) -> Play) {
-    let options = SimOptions { trace: 40, ..options.clone() };
     let tally = RefCell::new(Tally::default());
-    let sound = search(SEEDS.start..SEEDS.start + SOUND, &options, |world: &mut World| {
-        play(world, &make(world.seed()), &tally)
-    });
-    if let Err(Found { seed, why, .. }) = sound {
-        panic!("seed {seed} fails without {sabotage:?}: {why}");
-    }
-    let broken = search(SEEDS, &options, |world: &mut World| {
+    is_found_by(sabotage, options, |world, sabotage| {
         let mut drawn = make(world.seed());
-        drawn.node.sabotage = Some(sabotage);
-        drawn.parts.iter_mut().for_each(|part| part.config.sabotage = Some(sabotage));
+        drawn.node.sabotage = sabotage;
+        drawn.parts.iter_mut().for_each(|part| part.config.sabotage = sabotage);
         play(world, &drawn, &tally)
     });
+}
+
+/// The same in worlds that are played by `run`, with what is to be broken in them.
+fn is_found_by(
+    sabotage: Sabotage,
+    options: &SimOptions,
+    run: impl Fn(&mut World, Option<Sabotage>) -> Verdict,
+) {
+    let options = SimOptions { trace: 40, ..options.clone() };
+    let sound = SEEDS.start..SEEDS.start + SOUND;
+    if let Err(Found { seed, why, .. }) = search(sound, &options, |world: &mut World| run(world, None)) {
+        panic!("seed {seed} fails without {sabotage:?}: {why}");
+    }
+    let broken = search(SEEDS, &options, |world: &mut World| run(world, Some(sabotage)));
     let Err(Found { seed, why, .. }) = broken else {
         panic!("{sabotage:?} was not found in {} worlds", SEEDS.end - SEEDS.start);
     };
@@ -351,6 +359,26 @@ fn no_fence_between_freezing_and_the_next_write_is_found() {
     // every store must be able to be late.
     let options = SimOptions { swarm: false, ..SimOptions::default() };
     is_found_in(Sabotage::NoFenceAfterFreeze, &options, deletions_behind_rebuilds);
+}
+
+/// Bits flip in a memory node's region.
+fn is_found_by_damage(sabotage: Sabotage) {
+    let tally = RefCell::new(damage::Tally::default());
+    let options = SimOptions { faults: Faults::WEATHER, ..SimOptions::default() };
+    is_found_by(sabotage, &options, |world, sabotage| {
+        let shape = NodeShape { sabotage, ..damage::shape(world.seed(), None) };
+        damage::bits_flip(world, shape, &tally)
+    });
+}
+
+#[test]
+fn damaged_records_under_new_checksums_are_found() {
+    is_found_by_damage(Sabotage::CopiesUnproven);
+}
+
+#[test]
+fn readers_that_skip_the_checksum_are_found_where_bits_flip() {
+    is_found_by_damage(Sabotage::NoChecksum);
 }
 
 #[test]

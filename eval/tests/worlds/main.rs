@@ -12,8 +12,10 @@
 #[cfg(feature = "sabotage")]
 mod breaks;
 mod caller;
+mod damage;
 mod disk;
 mod flights;
+mod flips;
 mod node;
 mod pages;
 mod play;
@@ -122,6 +124,7 @@ fn draw_without_queues(seed: u64, durability: Option<Durability>) -> Play {
         stores_fingerprints: true,
         answers: false,
         lease: Duration::ZERO,
+        flips: None,
         #[cfg(feature = "sabotage")]
         sabotage: None,
     };

@@ -23,6 +23,7 @@ use fpcache_memserver::catalogue::answering::answers;
 use fpcache_memserver::catalogue::answering::sabotaged_answers;
 
 use crate::disk::SimDisk;
+use crate::flips::{Flipped, Flips};
 
 /// Bytes of the log's staging ring: so few that it goes round.
 const RING_BYTES: u64 = 8 << 10;
@@ -69,6 +70,8 @@ pub struct NodeShape {
     pub answers: bool,
     /// For how long readers may believe what they know of memory's reuse.
     pub lease: Duration,
+    /// Bits that flip in its region.
+    pub flips: Option<Flips>,
     /// What is broken on purpose.
     #[cfg(feature = "sabotage")]
     pub sabotage: Option<fpcache::sabotage::Sabotage>,
@@ -126,6 +129,7 @@ struct Kept<K: NumberedKeys> {
     redone: u64,
     /// Times that versions were brought near their end.
     wraps: u64,
+    flipped: Flipped,
 }
 
 /// A memory node of a simulated world.
@@ -172,6 +176,7 @@ impl<K: NumberedKeys> Stage<K> {
             finished_changes: 0,
             redone: 0,
             wraps: 0,
+            flipped: Flipped::default(),
         };
         let stage = Self { shape: Arc::new(shape), kept: Arc::new(Mutex::new(kept)) };
         let (serving, dying) = (stage.clone(), stage.clone());
@@ -333,6 +338,19 @@ impl<K: NumberedKeys> Stage<K> {
         node
     }
 
+    /// What has flipped in its region; from here on nothing does if it `is_over`.
+    pub fn flipped(&self, is_over: bool) -> Flipped {
+        let mut kept = self.kept();
+        kept.flipped.is_over |= is_over;
+        kept.flipped.clone()
+    }
+
+    /// Lives that began with the memory of the one before, and with what the disk held.
+    pub fn lives(&self) -> (u64, u64) {
+        let kept = self.kept();
+        (kept.resumed, kept.restored)
+    }
+
     /// Checks every byte of the table, and says what happened to the memory node.
     pub fn audit(&self) -> Result<Lives, String> {
         let kept = self.kept();
@@ -374,7 +392,12 @@ impl<K: NumberedKeys> Service for Served<K> {
         let begins = self.snapshots > 0 && self.random.below(self.snapshots) == 0;
         let wraps = self.stage.shape.wraps;
         let wraps = wraps > 0 && self.random.below(wraps) == 0;
+        let flips = self.stage.shape.flips.as_ref().filter(|flips| self.random.below(flips.often) == 0);
+        let flips = flips.map(|flips| (flips, self.random.split()));
         let mut node = self.node();
+        if let Some((flips, mut random)) = flips {
+            self.stage.kept().flipped.one_more(flips, &mut node, &mut random);
+        }
         if wraps {
             self.stage.near_the_end(&mut node);
         }

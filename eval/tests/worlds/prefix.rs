@@ -109,6 +109,7 @@ fn a_beginning_is_left(world: &mut World, lost: &Cell<usize>) -> Verdict {
             stores_fingerprints: true,
             answers: false,
             lease: Duration::ZERO,
+            flips: None,
             #[cfg(feature = "sabotage")]
             sabotage: None,
         },

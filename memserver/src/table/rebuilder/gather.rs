@@ -5,6 +5,8 @@ use std::borrow::Borrow;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::SLOT_WORD_BYTES;
 use fpcache::models::Segment;
+#[cfg(feature = "sabotage")]
+use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 
 use super::super::error::TableError;
@@ -176,6 +178,13 @@ impl<K: BuildKeys> Gathering<K> {
         let model = segment.model();
         order.begin(model.cap);
         for record in slots.whole_records::<K>(&bytes[before..]) {
+            #[cfg(feature = "sabotage")]
+            let record = match record {
+                Err(damaged) if superblock.breaks(Sabotage::CopiesUnproven) => {
+                    slots.unproven_record::<K>(damaged.slot, &bytes[before..]).ok_or(damaged)
+                }
+                record => record,
+            };
             let WholeRecord { slot, word, key, .. } = record?;
             let key = key.borrow();
             let predicted = model.predict(segment.coordinate(key, K::shared(key, lo), &segments.encoders));

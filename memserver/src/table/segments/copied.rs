@@ -98,6 +98,20 @@ impl<M: NodeMemory> Slots<'_, M> {
         Err(self.damaged_record::<K>(slot, record.map(|(key, _)| key), why.to_owned()))
     }
 
+    /// The record in a copy of a slot, whatever its word says of it.
+    #[cfg(feature = "sabotage")]
+    pub(crate) fn unproven_record<'b, K: KeySpace>(
+        &self,
+        slot: u32,
+        slots: &'b [u8],
+    ) -> Option<WholeRecord<'b, K>> {
+        let bytes = slots.chunks_exact(self.geometry.slot_bytes).nth(slot as usize)?;
+        let (word, body) = bytes.split_first_chunk::<SLOT_WORD_BYTES>()?;
+        let RecordParts { key, value } = self.geometry.shape.parts::<K>(body)?;
+        let word = SlotWord::from_bits(u64::from_le_bytes(*word));
+        Some(WholeRecord { slot, word, key: K::view(key)?, value })
+    }
+
     /// What is wrong with the record of a slot.
     #[cold]
     pub(crate) fn damaged_record<K: KeySpace>(
