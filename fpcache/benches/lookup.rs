@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 use std::hint::black_box;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,8 +21,8 @@ use fpcache::layout::{
 use fpcache::matching::Matcher;
 use fpcache::plan::{Plan, PlanChoice};
 use fpcache::read::{
-    Lookup, LookupScratch, NearestScratch, Neighbour, Outcome, Side, cache_probe, drive, find_nearest,
-    find_nearest_to, look_up,
+    Lookup, LookupScratch, NearestScratch, Neighbour, Outcome, Scan, ScanBack, ScanScratch, Side,
+    cache_probe, drive, find_nearest, find_nearest_to, look_up,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache_fabric::local::{Hub, LocalOptions};
@@ -384,5 +385,40 @@ fn floors(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, lookups, hits, floors);
+/// Records in order from random keys, up and down. Figures are per record.
+fn scans(c: &mut Criterion) {
+    let mut random = Random(88_172_645_463_325_252);
+    let mut keys: Vec<u64> = (0..KEYS).map(|_| random.next()).collect();
+    keys.sort_unstable();
+    let starts: Vec<u64> = (0..1 << 16).map(|_| random.next()).collect();
+    let mut group = c.benchmark_group("scan of 1M keys");
+    group.sample_size(20).measurement_time(Duration::from_secs(2));
+    let mut bench = Bench::new(&keys, FingerprintWidth::Bits8);
+    let table: Table<U64Keys> =
+        Table::open(&mut bench.endpoint, &TableOptions::plan(PlanChoice::Auto)).expect("just built");
+    let (endpoint, mut scratch) = (&mut bench.endpoint, ScanScratch::default());
+    for limit in [10, 100, 10_000] {
+        group.throughput(Throughput::Elements(limit as u64));
+        group.bench_function(BenchmarkId::new("up", limit), |b| {
+            let mut starts = starts.iter().cycle();
+            b.iter(|| {
+                let mut scan = Scan::new(table.view(), &mut scratch, starts.next()?, limit);
+                drive(endpoint, &mut scan).expect("nobody writes");
+                Some(scan.records().len())
+            });
+        });
+        group.bench_function(BenchmarkId::new("down", limit), |b| {
+            let mut starts = starts.iter().cycle();
+            b.iter(|| {
+                let to = Bound::Included(starts.next()?);
+                let mut scan = ScanBack::new(table.view(), &mut scratch, to, &0, limit);
+                drive(endpoint, &mut scan).expect("nobody writes");
+                Some(scan.records().len())
+            });
+        });
+    }
+    group.finish();
+}
+
+criterion_group!(benches, lookups, hits, floors, scans);
 criterion_main!(benches);
