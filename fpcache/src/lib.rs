@@ -28,6 +28,7 @@
 
 pub mod cache;
 mod changes;
+mod cursor;
 pub mod fingerprint;
 pub mod group_tables;
 pub mod key_space;

@@ -15,7 +15,7 @@ use crate::key_space::KeySpace;
 pub const TABLE_RECORD_BYTES: usize = 192;
 
 /// A table's record in the superblock.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TableRecord {
     /// What the table was built with.
     pub parameters: TableParameters,
@@ -54,23 +54,8 @@ impl TableRecord {
     pub fn encode<K: KeySpace>(&self) -> [u8; TABLE_RECORD_BYTES] {
         let mut b = [0; TABLE_RECORD_BYTES];
         self.parameters.encode::<K>(&mut b);
-        let words = [
-            self.keys,
-            self.segments,
-            self.root,
-            self.pages,
-            self.root_checksum,
-            self.used,
-            self.at_home,
-            self.checkpoint,
-            self.log,
-            self.log_records,
-            self.root_bytes,
-            self.encoders,
-            self.encoders_bytes,
-            self.encoders_checksum,
-        ];
-        for (i, word) in words.into_iter().enumerate() {
+        let mut record = *self;
+        for (i, word) in record.words().into_iter().enumerate() {
             put(&mut b, TableParameters::ENCODED_BYTES + 8 * i, word.to_le_bytes());
         }
         b
@@ -80,24 +65,31 @@ impl TableRecord {
     pub fn decode<K: KeySpace>(b: &[u8], offset: u64) -> Result<Self, Corrupt> {
         let parameters =
             TableParameters::decode::<K>(b).map_err(|why| Corrupt::new("table record", offset, why))?;
-        let word = |i: usize| u64_at(b, TableParameters::ENCODED_BYTES + 8 * i);
-        Ok(Self {
-            parameters,
-            keys: word(0),
-            segments: word(1),
-            root: word(2),
-            pages: word(3),
-            root_checksum: word(4),
-            used: word(5),
-            at_home: word(6),
-            checkpoint: word(7),
-            log: word(8),
-            log_records: word(9),
-            root_bytes: word(10),
-            encoders: word(11),
-            encoders_bytes: word(12),
-            encoders_checksum: word(13),
-        })
+        let mut record = Self { parameters, ..Self::default() };
+        for (i, word) in record.words().into_iter().enumerate() {
+            *word = u64_at(b, TableParameters::ENCODED_BYTES + 8 * i);
+        }
+        Ok(record)
+    }
+
+    /// The words after the parameters, in their order.
+    fn words(&mut self) -> [&mut u64; 14] {
+        [
+            &mut self.keys,
+            &mut self.segments,
+            &mut self.root,
+            &mut self.pages,
+            &mut self.root_checksum,
+            &mut self.used,
+            &mut self.at_home,
+            &mut self.checkpoint,
+            &mut self.log,
+            &mut self.log_records,
+            &mut self.root_bytes,
+            &mut self.encoders,
+            &mut self.encoders_bytes,
+            &mut self.encoders_checksum,
+        ]
     }
 }
 

@@ -24,6 +24,7 @@ use std::borrow::Borrow;
 
 use xxhash_rust::xxh3::xxh3_64;
 
+use crate::cursor::{Cursor, CutShort};
 use crate::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use crate::table_name::TableName;
 
@@ -96,6 +97,12 @@ impl MapError {
     #[must_use]
     pub fn at(self, node: &str) -> Self {
         if self.0.starts_with(node) { self } else { Self(format!("{node}: {}", self.0)) }
+    }
+}
+
+impl From<CutShort> for MapError {
+    fn from(_: CutShort) -> Self {
+        Self::new("it is cut short")
     }
 }
 
@@ -325,56 +332,42 @@ impl RangeMap {
     /// # Errors
     /// If the bytes are none, of another version, or not as a map that is usable is written.
     pub fn decode(bytes: &[u8]) -> Result<Self, MapError> {
-        let cut = || MapError::new("it is cut short");
-        let word = |at: usize| -> Result<u32, MapError> {
-            let bytes = bytes.get(at..).and_then(|rest| rest.first_chunk()).ok_or_else(cut)?;
-            Ok(u32::from_le_bytes(*bytes))
-        };
-        if bytes.get(..8) != Some(&MAGIC[..]) {
+        let mut head = Cursor::new(bytes);
+        if head.array() != Ok(MAGIC) {
             return Err(MapError::new("it is no map"));
         }
         // Before the checksum: another version may place it elsewhere.
-        if word(8)? != FORMAT_VERSION {
+        let version = head.u32()?;
+        if version != FORMAT_VERSION {
             return Err(MapError::new(format!(
-                "it has version {}, this release has {FORMAT_VERSION}: run the same release everywhere",
-                word(8)?
+                "it has version {version}, this release has {FORMAT_VERSION}: run the same release everywhere"
             )));
         }
-        if word(12)? as usize != bytes.len() || bytes.len() > MAX_MAP_BYTES {
+        if head.u32()? as usize != bytes.len() || bytes.len() > MAX_MAP_BYTES {
             return Err(MapError::new("it has another length than it says"));
         }
-        let (content, checksum) = bytes.split_last_chunk::<8>().ok_or_else(cut)?;
-        if xxh3_64(content) != u64::from_le_bytes(*checksum) {
+        let (content, checksum) = head.rest().split_last_chunk().ok_or(CutShort)?;
+        if xxh3_64(&bytes[..bytes.len() - 8]) != u64::from_le_bytes(*checksum) {
             return Err(MapError::new("its checksum does not match"));
         }
-        let state = MapState::ALL.into_iter().find(|state| Ok(state.number()) == word(28));
-        let kind = match word(32)? {
+        let mut rest = Cursor::new(content);
+        let (creation, version, state, kind) = (rest.u64()?, rest.u32()?, rest.u32()?, rest.u32()?);
+        let (name_bytes, count, _zero) = (rest.u32()? as usize, rest.u32()?, rest.u32()?);
+        let state = MapState::ALL.into_iter().find(|it| it.number() == state);
+        let kind = match kind {
             U64Keys::ID => KeyKind::U64,
             ByteKeys::ID => KeyKind::Bytes,
             other => return Err(MapError::new(format!("keys of the kind {other} are unknown"))),
         };
-        let mut rest = content.get(HEAD_BYTES..).ok_or_else(cut)?;
-        let name = take(&mut rest, &[word(36)? as usize]).ok_or_else(cut)?;
+        let name = TableName::from_bytes(padded(&mut rest, name_bytes)?);
         let mut ranges = Vec::new();
-        for _ in 0..word(40)?.min(MAX_NODES as u32 + 1) {
-            let (head, after) = rest.split_first_chunk::<RANGE_HEAD_BYTES>().ok_or_else(cut)?;
-            rest = after;
-            let half = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
-            let [node, start, end] = take(&mut rest, &[half(4), half(6), half(8)]).ok_or_else(cut)?[..]
-            else {
-                return Err(cut());
-            };
-            ranges.push(MappedRange {
-                number: u32::from_le_bytes([head[0], head[1], head[2], head[3]]),
-                node: std::str::from_utf8(node).map_err(|_| MapError::new("a URL is no text"))?.to_owned(),
-                start: start.to_vec(),
-                end: (half(10) != 0).then(|| end.to_vec()),
-            });
+        for _ in 0..count.min(MAX_NODES as u32 + 1) {
+            ranges.push(take_range(&mut rest)?);
         }
         let map = Self {
-            name: TableName::from_bytes(name[0]).map_err(|error| MapError::new(error.to_string()))?,
-            creation: u64::from(word(16)?) | (u64::from(word(20)?) << 32),
-            version: word(24)?,
+            name: name.map_err(|error| MapError::new(error.to_string()))?,
+            creation,
+            version,
             state: state.ok_or_else(|| MapError::new("its state is unknown"))?,
             kind,
             ranges,
@@ -388,18 +381,20 @@ impl RangeMap {
     }
 }
 
-/// Takes parts of these lengths from the front, and the zeros up to a multiple of 8 after them.
-fn take<'b>(bytes: &mut &'b [u8], lengths: &[usize]) -> Option<Vec<&'b [u8]>> {
-    let all = lengths.iter().sum::<usize>();
-    let (mut parts, rest) = bytes.split_at_checked(all.next_multiple_of(8))?;
-    *bytes = rest;
-    let mut taken = Vec::with_capacity(lengths.len());
-    for len in lengths {
-        let (part, after) = parts.split_at_checked(*len)?;
-        taken.push(part);
-        parts = after;
-    }
-    Some(taken)
+fn take_range(rest: &mut Cursor<'_>) -> Result<MappedRange, MapError> {
+    let (number, [node, start, end]) =
+        (rest.u32()?, [rest.u16()?, rest.u16()?, rest.u16()?].map(usize::from));
+    let (has_end, _zero) = (rest.u16()? != 0, rest.u32()?);
+    let mut parts = Cursor::new(padded(rest, node + start + end)?);
+    let node =
+        std::str::from_utf8(parts.bytes(node)?).map_err(|_| MapError::new("a URL is no text"))?.to_owned();
+    let (start, end) = (parts.bytes(start)?.to_vec(), parts.bytes(end)?.to_vec());
+    Ok(MappedRange { number, node, start, end: has_end.then_some(end) })
+}
+
+/// Takes so many bytes, and the zeros up to a multiple of 8 after them.
+fn padded<'b>(rest: &mut Cursor<'b>, len: usize) -> Result<&'b [u8], CutShort> {
+    rest.bytes(len.next_multiple_of(8)).map(|bytes| &bytes[..len])
 }
 
 #[cfg(test)]

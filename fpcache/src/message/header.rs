@@ -1,5 +1,7 @@
 //! What all requests begin with, and what is wrong with those that do not decode.
 
+use crate::cursor::{Cursor, CutShort};
+
 /// Version of the messages; a memory node refuses any other.
 pub const PROTOCOL_VERSION: u16 = 9;
 
@@ -39,17 +41,23 @@ pub(super) fn begin(operation: u16, out: &mut Vec<u8>) {
     out.extend([0; 4]);
 }
 
+/// The operation of a request, whatever else it holds.
+#[inline]
+pub(super) fn operation_of(request: &[u8]) -> Option<u16> {
+    Cursor::new(request).u16().ok()
+}
+
 /// The operation of a request, and what lies after its version.
 ///
 /// # Errors
 /// If it is of another version.
-pub(super) fn split(bytes: &[u8]) -> Result<(u16, &[u8]), MessageError> {
-    let (head, rest) = bytes.split_first_chunk::<8>().ok_or_else(|| malformed("it has no header"))?;
-    let version = u16::from_le_bytes([head[2], head[3]]);
+pub(super) fn split(bytes: &[u8]) -> Result<(u16, Cursor<'_>), MessageError> {
+    let mut rest = Cursor::new(bytes);
+    let (operation, version, _zero) = (rest.u16()?, rest.u16()?, rest.u32()?);
     if version != PROTOCOL_VERSION {
         return Err(MessageError::Version(version));
     }
-    Ok((u16::from_le_bytes([head[0], head[1]]), rest))
+    Ok((operation, rest))
 }
 
 /// Bytes of a part of a request, as the request has them.
@@ -58,17 +66,15 @@ pub(super) fn length_of(bytes: &[u8]) -> u32 {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX)
 }
 
-/// Whether a part of a request has the length that the request says.
-pub(super) fn check_length(said: u32, bytes: &[u8]) -> Result<(), MessageError> {
-    match bytes.len() {
-        len if len < said as usize => Err(malformed("it is cut short")),
-        len if len > said as usize => Err(too_long()),
-        _ => Ok(()),
-    }
+/// Checks that a message ends here.
+pub(super) fn end(rest: Cursor<'_>) -> Result<(), MessageError> {
+    if rest.rest().is_empty() { Ok(()) } else { Err(malformed("it is longer than it says")) }
 }
 
-pub(super) fn too_long() -> MessageError {
-    malformed("it is longer than it says")
+impl From<CutShort> for MessageError {
+    fn from(_: CutShort) -> Self {
+        malformed("it is cut short")
+    }
 }
 
 pub(super) fn malformed(why: impl Into<String>) -> MessageError {

@@ -43,7 +43,7 @@ pub use tables::{TableInfo, TablesPage, TablesRequest};
 pub use value::{MAX_AHEAD_BYTES, Piece, Sent};
 pub use write::{MAX_OPERATIONS, Write, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
-use header::{HEADER_BYTES, begin, check_length, length_of, malformed, split, too_long};
+use header::{HEADER_BYTES, begin, end, length_of, malformed, operation_of, split};
 
 use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
@@ -161,8 +161,7 @@ impl<'a> Request<'a> {
 
     /// Whether a request of any kind changes nothing, whatever else it says. One that is not known may change something.
     pub fn only_reads(request: &[u8]) -> bool {
-        let operation = request.first_chunk().map(|bytes| u16::from_le_bytes(*bytes));
-        operation
+        operation_of(request)
             .is_some_and(|it| matches!(it, Self::STATS | Self::SOCKETS | Self::GET | TablesRequest::LIST))
     }
 
@@ -177,70 +176,38 @@ impl<'a> Request<'a> {
     /// # Errors
     /// If it is of another version, meant for another table, or makes no sense.
     pub fn decode<K: KeySpace>(creation: u64, bytes: &'a [u8]) -> Result<Self, MessageError> {
-        let (operation, rest) = split(bytes)?;
-        let (meant, body) = rest.split_first_chunk().ok_or_else(|| malformed("it has no header"))?;
-        let meant = u64::from_le_bytes(*meant);
+        let (operation, mut body) = split(bytes)?;
+        let meant = body.u64()?;
         // Before the body: that may have keys of another kind.
         if meant != creation {
             return Err(MessageError::OtherTable { meant, there: creation });
         }
-        match operation {
-            Self::STATS | Self::SOCKETS if !body.is_empty() => Err(too_long()),
-            Self::STATS => Ok(Self::Stats),
-            Self::SOCKETS => Ok(Self::Sockets),
-            Self::LOAD_BEGIN => Self::decode_begin::<K>(body),
-            Self::LOAD_CHUNK => Self::decode_chunk(body),
-            Self::LOAD_COMMIT => Self::decode_end(body).map(Self::LoadCommit),
-            Self::LOAD_ABORT => Self::decode_end(body).map(Self::LoadAbort),
-            Self::WRITE => Write::decode(body).map(Self::Write),
-            Self::GET => Self::decode_get(body),
-            Self::VALUE => Piece::decode(body).map(Self::Value),
-            other => Err(malformed(format!("operation {other} is unknown"))),
-        }
-    }
-
-    fn decode_begin<K: KeySpace>(body: &'a [u8]) -> Result<Self, MessageError> {
-        let (load, body) = Self::split_load(body)?;
-        let parameters = TableParameters::decode::<K>(body).map_err(malformed)?;
-        let rest = body.get(TableParameters::ENCODED_BYTES..).and_then(|b| b.split_first_chunk());
-        let (expected, rest) = rest.ok_or_else(|| malformed("no key count"))?;
-        let (encoders_bytes, encoders) = rest.split_first_chunk().ok_or_else(|| malformed("no encoders"))?;
-        check_length(u64::from_le_bytes(*encoders_bytes) as u32, encoders)?;
-        Ok(Self::LoadBegin { load, parameters, expected_keys: u64::from_le_bytes(*expected), encoders })
-    }
-
-    /// The number of a load, and what lies after it.
-    fn split_load(body: &[u8]) -> Result<(u64, &[u8]), MessageError> {
-        let (load, rest) = body.split_first_chunk().ok_or_else(|| malformed("it has no number of a load"))?;
-        Ok((u64::from_le_bytes(*load), rest))
-    }
-
-    fn decode_end(body: &[u8]) -> Result<u64, MessageError> {
-        match Self::split_load(body)? {
-            (load, []) => Ok(load),
-            _ => Err(too_long()),
-        }
-    }
-
-    fn decode_chunk(body: &'a [u8]) -> Result<Self, MessageError> {
-        let (header, records) =
-            body.split_first_chunk::<CHUNK_HEADER_BYTES>().ok_or_else(|| malformed("no chunk header"))?;
-        let [load, first, count] = *header.as_chunks::<8>().0 else {
-            return Err(malformed("no chunk header"));
+        let request = match operation {
+            Self::STATS => Self::Stats,
+            Self::SOCKETS => Self::Sockets,
+            Self::LOAD_BEGIN => {
+                let (load, parameters) = (body.u64()?, body.bytes(TableParameters::ENCODED_BYTES)?);
+                let parameters = TableParameters::decode::<K>(parameters).map_err(malformed)?;
+                let (expected_keys, encoders_bytes, _zero) = (body.u64()?, body.u32()?, body.u32()?);
+                let encoders = body.bytes(encoders_bytes as usize)?;
+                Self::LoadBegin { load, parameters, expected_keys, encoders }
+            }
+            Self::LOAD_CHUNK => {
+                let (load, first, count, bytes) = (body.u64()?, body.u64()?, body.u32()?, body.u32()?);
+                Self::LoadChunk(load, Chunk { first, count, records: body.bytes(bytes as usize)? })
+            }
+            Self::LOAD_COMMIT => Self::LoadCommit(body.u64()?),
+            Self::LOAD_ABORT => Self::LoadAbort(body.u64()?),
+            Self::WRITE => return Write::decode(body.rest()).map(Self::Write),
+            Self::GET => {
+                let (count, bytes) = (body.u32()?, body.u32()?);
+                Self::Get(AskedKeys { count, bytes: body.bytes(bytes as usize)? })
+            }
+            Self::VALUE => return Piece::decode(body.rest()).map(Self::Value),
+            other => return Err(malformed(format!("operation {other} is unknown"))),
         };
-        let count_and_bytes = u64::from_le_bytes(count);
-        let count = count_and_bytes as u32;
-        check_length((count_and_bytes >> 32) as u32, records)?;
-        let chunk = Chunk { first: u64::from_le_bytes(first), count, records };
-        Ok(Self::LoadChunk(u64::from_le_bytes(load), chunk))
-    }
-
-    fn decode_get(body: &'a [u8]) -> Result<Self, MessageError> {
-        let (counts, bytes) =
-            body.split_first_chunk::<COUNT_BYTES>().ok_or_else(|| malformed("no key count"))?;
-        let counts = u64::from_le_bytes(*counts);
-        check_length((counts >> 32) as u32, bytes)?;
-        Ok(Self::Get(AskedKeys { count: counts as u32, bytes }))
+        end(body)?;
+        Ok(request)
     }
 
     /// Bytes of records that a chunk may have in a request of `max_request` bytes.

@@ -9,7 +9,7 @@
 //!
 //! The map's bytes: see [`crate::map`].
 
-use super::header::{MessageError, begin, check_length, length_of, malformed, split};
+use super::header::{MessageError, begin, end, length_of, malformed, operation_of, split};
 use crate::map::{MappedRange, RangeMap};
 
 /// A request about a range of a table over several memory nodes.
@@ -40,8 +40,7 @@ impl RangeRequest {
     /// Whether a request is one of these, whatever else it holds.
     #[inline]
     pub fn is_one(request: &[u8]) -> bool {
-        let operation = request.first_chunk().map(|bytes| u16::from_le_bytes(*bytes));
-        operation.is_some_and(|operation| (Self::CREATE..=Self::MAP).contains(&operation))
+        operation_of(request).is_some_and(|operation| (Self::CREATE..=Self::MAP).contains(&operation))
     }
 
     /// Writes the request into `out`, replacing what it held.
@@ -63,14 +62,11 @@ impl RangeRequest {
     /// # Errors
     /// If it is none of these, of another version, or its map is not usable or has no such range.
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
-        let (operation, body) = split(bytes)?;
-        let cut = || malformed("a request for a range is cut short");
-        let (region, rest) = body.split_first_chunk().ok_or_else(cut)?;
-        let (numbers, map) = rest.split_first_chunk().ok_or_else(cut)?;
-        let (region, numbers) = (u64::from_le_bytes(*region), u64::from_le_bytes(*numbers));
-        check_length((numbers >> 32) as u32, map)?;
-        let (number, map) =
-            (numbers as u32, RangeMap::decode(map).map_err(|error| malformed(error.to_string()))?);
+        let (operation, mut body) = split(bytes)?;
+        let (region, number, map_bytes) = (body.u64()?, body.u32()?, body.u32()?);
+        let map = body.bytes(map_bytes as usize)?;
+        end(body)?;
+        let map = RangeMap::decode(map).map_err(|error| malformed(error.to_string()))?;
         if !map.ranges.iter().any(|range| range.number == number) {
             return Err(malformed(format!("the map has no range {number}")));
         }

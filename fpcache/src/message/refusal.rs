@@ -1,6 +1,7 @@
 //! Replies: done, or refused with a reason.
 
 use super::header::MessageError;
+use crate::cursor::{Cursor, CutShort};
 
 /// Coarse reasons for which a memory node refuses a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,11 +133,10 @@ pub fn encode_reply(result: Result<&[u8], &Refusal>, out: &mut Vec<u8>) {
 
 /// Reads a reply's body, or the refusal it carries.
 pub fn decode_reply(reply: &[u8]) -> Result<&[u8], Refusal> {
-    let Some((status, body)) = reply.split_first_chunk::<8>() else {
-        return Err(Refusal::new(ErrorCode::Internal, "the memory node's reply is cut short"));
-    };
-    match u64::from_le_bytes(*status) {
-        0 => Ok(body),
-        status => Err(Refusal::new(ErrorCode::from_status(status), String::from_utf8_lossy(body))),
+    let mut body = Cursor::new(reply);
+    match body.u64() {
+        Ok(0) => Ok(body.rest()),
+        Ok(status) => Err(Refusal::new(ErrorCode::from_status(status), String::from_utf8_lossy(body.rest()))),
+        Err(CutShort) => Err(Refusal::new(ErrorCode::Internal, "the memory node's reply is cut short")),
     }
 }

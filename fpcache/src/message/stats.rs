@@ -1,6 +1,7 @@
 //! Counters of a memory node and of its sockets.
 
-use super::header::{MessageError, malformed};
+use super::header::{MessageError, end};
+use crate::cursor::Cursor;
 
 /// Makes the counters and their encoding from one list: a word each, in this order.
 macro_rules! counters {
@@ -24,14 +25,10 @@ macro_rules! counters {
 
             /// Reads what [`encode`](Self::encode) wrote.
             pub fn decode(body: &[u8]) -> Result<Self, MessageError> {
-                let (words, rest) = body.as_chunks::<8>();
-                let mut words = words.iter();
-                let mut next = || words.next().map(|word| u64::from_le_bytes(*word));
-                let stats = Self { $($name: next().ok_or_else(|| malformed("stats are short"))?,)* };
-                match (words.next(), rest) {
-                    (None, []) => Ok(stats),
-                    _ => Err(malformed("stats are longer than these counters")),
-                }
+                let mut words = Cursor::new(body);
+                let stats = Self { $($name: words.u64()?,)* };
+                end(words)?;
+                Ok(stats)
             }
         }
     };

@@ -16,7 +16,8 @@
 //!
 //! Kinds of keys have the numbers that they have in a table's record.
 
-use super::header::{MessageError, begin, check_length, length_of, malformed, split, too_long};
+use super::header::{MessageError, begin, end, length_of, malformed, operation_of, split};
+use crate::cursor::{Cursor, CutShort};
 use crate::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use crate::table_name::{TableName, TableNameError};
 
@@ -34,9 +35,6 @@ pub fn some_names<'n>(names: impl ExactSizeIterator<Item = &'n TableName>) -> St
     }
     if shown.is_empty() { "none".to_owned() } else { shown.join(", ") }
 }
-
-const LIST_HEAD_BYTES: usize = 24;
-const ENTRY_BYTES: usize = 40;
 
 /// A request about a memory node's tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,6 +69,12 @@ pub enum TablesError {
     /// No table can be called so.
     #[error(transparent)]
     Name(#[from] TableNameError),
+}
+
+impl From<CutShort> for TablesError {
+    fn from(cut: CutShort) -> Self {
+        Self::Message(cut.into())
+    }
 }
 
 /// A table as its memory node tells of it.
@@ -130,8 +134,7 @@ impl TablesRequest {
     /// Whether a request is one of these, whatever else it holds.
     #[inline]
     pub fn is_one(request: &[u8]) -> bool {
-        let operation = request.first_chunk().map(|bytes| u16::from_le_bytes(*bytes));
-        operation.is_some_and(|operation| (Self::CREATE..=Self::DROP).contains(&operation))
+        operation_of(request).is_some_and(|operation| (Self::CREATE..=Self::DROP).contains(&operation))
     }
 
     /// Writes the request into `out`, replacing what it held.
@@ -160,27 +163,25 @@ impl TablesRequest {
     /// # Errors
     /// If it is none of these, of another version, or names what no table can be called.
     pub fn decode(bytes: &[u8]) -> Result<Self, TablesError> {
-        let (operation, body) = split(bytes)?;
-        match operation {
+        let (operation, mut body) = split(bytes)?;
+        let request = match operation {
             Self::CREATE => {
-                let cut = || malformed("a request for a table is cut short");
-                let (kind, rest) = body.split_first_chunk().ok_or_else(cut)?;
-                let (region, name) = rest.split_first_chunk().ok_or_else(cut)?;
-                let (kind, region) = (u64::from_le_bytes(*kind), u64::from_le_bytes(*region));
-                check_length((kind >> 32) as u32, name)?;
-                Ok(Self::Create {
-                    name: TableName::from_bytes(name)?,
-                    kind: kind_of(kind as u32)?,
+                let (kind, name_bytes, region) = (body.u32()?, body.u32()?, body.u64()?);
+                Self::Create {
+                    name: TableName::from_bytes(body.bytes(name_bytes as usize)?)?,
+                    kind: kind_of(kind)?,
                     region_bytes: (region > 0).then_some(region),
-                })
+                }
             }
-            Self::LIST => match take_name(body)? {
-                [] => Ok(Self::List { after: None }),
-                name => Ok(Self::List { after: Some(TableName::from_bytes(name)?) }),
+            Self::LIST => match take_name(&mut body)? {
+                [] => Self::List { after: None },
+                name => Self::List { after: Some(TableName::from_bytes(name)?) },
             },
-            Self::DROP => Ok(Self::Drop { name: TableName::from_bytes(take_name(body)?)? }),
-            other => Err(malformed(format!("operation {other} is unknown")).into()),
-        }
+            Self::DROP => Self::Drop { name: TableName::from_bytes(take_name(&mut body)?)? },
+            other => return Err(malformed(format!("operation {other} is unknown")).into()),
+        };
+        end(body)?;
+        Ok(request)
     }
 }
 
@@ -190,11 +191,10 @@ fn put_name(name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
 }
 
-/// Reads a name after its length.
-fn take_name(body: &[u8]) -> Result<&[u8], MessageError> {
-    let (len, name) = body.split_first_chunk().ok_or_else(|| malformed("it has no name"))?;
-    check_length(u64::from_le_bytes(*len) as u32, name)?;
-    Ok(name)
+/// Takes a name after its length.
+fn take_name<'a>(body: &mut Cursor<'a>) -> Result<&'a [u8], CutShort> {
+    let (bytes, _zero) = (body.u32()?, body.u32()?);
+    body.bytes(bytes as usize)
 }
 
 impl TablesPage {
@@ -221,44 +221,25 @@ impl TablesPage {
     /// # Errors
     /// If it is cut short or makes no sense.
     pub fn decode(body: &[u8]) -> Result<Self, MessageError> {
-        let cut = || malformed("a list of tables is cut short");
-        let (head, mut rest) = body.split_first_chunk::<LIST_HEAD_BYTES>().ok_or_else(cut)?;
-        let [capacity, granted, counts] = *head.as_chunks::<8>().0 else { return Err(cut()) };
-        let counts = u64::from_le_bytes(counts);
-        let (count, more) = (counts as u32 as usize, counts >> 32);
+        let mut body = Cursor::new(body);
+        let (capacity_bytes, granted_bytes) = (body.u64()?, body.u64()?);
+        let (count, has_more) = (body.u32()? as usize, body.u32()? != 0);
         let mut tables = Vec::with_capacity(count.min(MOST_LISTED));
         for _ in 0..count {
-            let (table, after) = take_table(rest)?.ok_or_else(cut)?;
-            tables.push(table);
-            rest = after;
+            tables.push(take_table(&mut body)?);
         }
-        if !rest.is_empty() {
-            return Err(too_long());
-        }
-        Ok(Self {
-            capacity_bytes: u64::from_le_bytes(capacity),
-            granted_bytes: u64::from_le_bytes(granted),
-            tables,
-            has_more: more != 0,
-        })
+        end(body)?;
+        Ok(Self { capacity_bytes, granted_bytes, tables, has_more })
     }
 }
 
-/// Reads a table of a list, and returns what lies after it; `None` if it is cut short.
-fn take_table(bytes: &[u8]) -> Result<Option<(TableInfo, &[u8])>, MessageError> {
-    let Some((head, rest)) = bytes.split_first_chunk::<ENTRY_BYTES>() else { return Ok(None) };
-    let [first, keys, region, used, clients] = *head.as_chunks::<8>().0 else { return Ok(None) };
-    let first = u64::from_le_bytes(first);
-    let Some((name, rest)) = rest.split_at_checked((first >> 32) as usize) else { return Ok(None) };
-    let table = TableInfo {
-        name: TableName::from_bytes(name).map_err(|error| malformed(error.to_string()))?,
-        kind: kind_of(first as u32)?,
-        keys: u64::from_le_bytes(keys),
-        region_bytes: u64::from_le_bytes(region),
-        used_bytes: u64::from_le_bytes(used),
-        clients: u64::from_le_bytes(clients),
-    };
-    Ok(Some((table, rest)))
+/// Takes a table of a list.
+fn take_table(body: &mut Cursor<'_>) -> Result<TableInfo, MessageError> {
+    let (kind, name_bytes, keys) = (kind_of(body.u32()?)?, body.u32()?, body.u64()?);
+    let (region_bytes, used_bytes, clients) = (body.u64()?, body.u64()?, body.u64()?);
+    let name = TableName::from_bytes(body.bytes(name_bytes as usize)?);
+    let name = name.map_err(|error| malformed(error.to_string()))?;
+    Ok(TableInfo { name, kind, keys, region_bytes, used_bytes, clients })
 }
 
 #[cfg(test)]

@@ -10,7 +10,8 @@
 //! The first piece of a value begins it anew. The memory node drops what it has of a client's values when a piece or a write
 //! of a later request comes, and when the connection ends over which they came.
 
-use super::header::{HEADER_BYTES, MessageError, check_length, length_of, malformed};
+use super::header::{HEADER_BYTES, MessageError, end, length_of};
+use crate::cursor::Cursor;
 
 /// Most bytes of values that may come ahead of one request.
 pub const MAX_AHEAD_BYTES: usize = 64 << 20;
@@ -126,22 +127,12 @@ impl<'a> Piece<'a> {
     }
 
     pub(super) fn decode(body: &'a [u8]) -> Result<Self, MessageError> {
-        let (header, bytes) = body
-            .split_first_chunk::<PIECE_HEADER_BYTES>()
-            .ok_or_else(|| malformed("no header of a value"))?;
-        let [client, request, what, place] = *header.as_chunks::<8>().0 else {
-            return Err(malformed("no header of a value"));
-        };
-        let (what, place) = (u64::from_le_bytes(what), u64::from_le_bytes(place));
-        check_length((place >> 32) as u32, bytes)?;
-        Ok(Self {
-            client: u64::from_le_bytes(client),
-            request: u64::from_le_bytes(request),
-            operation: what as u32,
-            value_bytes: (what >> 32) as u32,
-            offset: place as u32,
-            bytes,
-        })
+        let mut body = Cursor::new(body);
+        let (client, request, operation) = (body.u64()?, body.u64()?, body.u32()?);
+        let (value_bytes, offset, bytes) = (body.u32()?, body.u32()?, body.u32()?);
+        let bytes = body.bytes(bytes as usize)?;
+        end(body)?;
+        Ok(Self { client, request, operation, value_bytes, offset, bytes })
     }
 }
 

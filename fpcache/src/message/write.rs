@@ -14,6 +14,7 @@ use std::borrow::Borrow;
 use super::header::{self, MessageError, malformed};
 use super::keys::{key_bytes, put_key, take_key};
 use super::value::Sent;
+use crate::cursor::{Cursor, CutShort};
 use crate::key_space::KeySpace;
 use crate::layout::RecordToken;
 
@@ -101,23 +102,12 @@ impl<'a> Write<'a> {
     }
 
     pub(super) fn decode(body: &'a [u8]) -> Result<Self, MessageError> {
-        let (header, operations) =
-            body.split_first_chunk::<HEADER_BYTES>().ok_or_else(|| malformed("no header of a write"))?;
-        let [client, request, flags_and_count] = *header.as_chunks::<8>().0 else {
-            return Err(malformed("no header of a write"));
-        };
-        let flags_and_count = u64::from_le_bytes(flags_and_count);
-        let count = (flags_and_count >> 32) as u32;
+        let mut body = Cursor::new(body);
+        let (client, request, flags, count) = (body.u64()?, body.u64()?, body.u32()?, body.u32()?);
         if count as usize > MAX_OPERATIONS {
             return Err(malformed(format!("{count} operations in a request, at most {MAX_OPERATIONS}")));
         }
-        Ok(Self {
-            client: u64::from_le_bytes(client),
-            request: u64::from_le_bytes(request),
-            sent_before: flags_and_count & 1 == 1,
-            count,
-            operations,
-        })
+        Ok(Self { client, request, sent_before: flags & 1 == 1, count, operations: body.rest() })
     }
 
     /// The operations, in order. An item that does not decode is the last one; so is the error for bytes after them.
@@ -130,42 +120,38 @@ impl<'a> Write<'a> {
 
 /// So many operations, one after another, and nothing else.
 fn operations_in<'a, K: KeySpace>(
-    mut rest: &'a [u8],
+    operations: &'a [u8],
     mut left: u32,
 ) -> impl Iterator<Item = Result<WriteOperation<'a, K::View<'a>>, MessageError>> + use<'a, K> {
+    let mut rest = Cursor::new(operations);
     std::iter::from_fn(move || {
-        if left == 0 && !std::mem::take(&mut rest).is_empty() {
+        if left == 0 && !std::mem::take(&mut rest).rest().is_empty() {
             return Some(Err(malformed("it has bytes behind its last operation")));
         }
         left = left.checked_sub(1)?;
-        match split_operation::<K>(rest) {
-            Some((operation, after)) => {
-                rest = after;
-                Some(Ok(operation))
-            }
-            None => {
-                (left, rest) = (0, &[]);
-                Some(Err(malformed("an operation is cut short or of an unknown kind")))
-            }
+        let operation = take_operation::<K>(&mut rest);
+        if operation.is_err() {
+            (left, rest) = (0, Cursor::default());
         }
+        Some(operation.map_err(|CutShort| malformed("an operation is cut short or of an unknown kind")))
     })
 }
 
-fn split_operation<K: KeySpace>(bytes: &[u8]) -> Option<(WriteOperation<'_, K::View<'_>>, &[u8])> {
-    let (head, rest) = bytes.split_first_chunk::<OPERATION_BYTES>()?;
-    let kind = WriteKind::from_code(head[0])?;
-    let hint = u16::from_le_bytes([head[2], head[3]]);
-    let value_bytes = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-    let (key, mut rest) = take_key::<K>(rest)?;
-    let mut expected = RecordToken::default();
-    if kind == WriteKind::CompareAndSet {
-        let (token, after) = rest.split_first_chunk()?;
-        expected = RecordToken::from_bits(u64::from_le_bytes(*token));
-        rest = after;
-    }
-    let (value, rest) = Sent::take(value_bytes, rest)?;
-    let hint = (hint != NO_HINT).then_some(hint);
-    Some((WriteOperation { kind, key, hint, expected, value }, rest))
+fn take_operation<'a, K: KeySpace>(
+    rest: &mut Cursor<'a>,
+) -> Result<WriteOperation<'a, K::View<'a>>, CutShort> {
+    let ([kind, _zero], hint, value_bytes) = (rest.array()?, rest.u16()?, rest.u32()?);
+    let kind = WriteKind::from_code(kind).ok_or(CutShort)?;
+    let key = rest.part(take_key::<K>)?;
+    let expected = if kind == WriteKind::CompareAndSet { rest.u64()? } else { 0 };
+    let (hint, expected) = (Some(hint).filter(|hint| *hint != NO_HINT), RecordToken::from_bits(expected));
+    Ok(WriteOperation {
+        kind,
+        key,
+        hint,
+        expected,
+        value: rest.part(|bytes| Sent::take(value_bytes, bytes))?,
+    })
 }
 
 /// A request that changes records, being put together.
@@ -282,10 +268,10 @@ impl WriteReply {
 
     /// Reads a reply; `None` if it is cut short or its status unknown.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let [head, token] = *bytes.first_chunk::<{ Self::BYTES }>()?.as_chunks::<8>().0 else { return None };
-        let token = u64::from_le_bytes(token);
+        let mut bytes = Cursor::new(bytes);
+        let ([status, ..], token) = (bytes.array::<8>().ok()?, bytes.u64().ok()?);
         Some(Self {
-            status: *WriteStatus::ALL.get(usize::from(head[0]))?,
+            status: *WriteStatus::ALL.get(usize::from(status))?,
             token: (token != 0).then_some(RecordToken::from_bits(token)),
         })
     }
