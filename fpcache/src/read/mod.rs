@@ -14,6 +14,7 @@ mod in_flight;
 mod lookup;
 mod ordered;
 mod outcome;
+mod place;
 mod records;
 mod scan;
 mod scratch;

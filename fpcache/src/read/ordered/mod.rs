@@ -5,7 +5,6 @@
 
 mod back;
 mod nearest;
-mod place;
 mod seek;
 mod short;
 

@@ -6,12 +6,12 @@ use std::ops::Range;
 use fpcache_fabric::{Batch, Endpoint, InPlace, REGION};
 
 use super::Side;
-use super::place::Coming;
 use super::seek::{Answer, Doorbell, Rule, Seek, Value};
 use super::short::{self, Found, Short, ShortScratch};
 use crate::key_space::KeySpace;
 use crate::read::attempt::TOGETHER;
 use crate::read::external::clear;
+use crate::read::place::Coming;
 use crate::read::{Cost, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
 

@@ -26,10 +26,10 @@ mod take;
 use fpcache_fabric::{Batch, Landing};
 
 use super::Side;
-use super::place::{Coming, Pages, Place};
 use crate::key_space::KeySpace;
 use crate::layout::ValueExtent;
 use crate::read::Cost;
+use crate::read::place::{Coming, Pages, Place};
 use crate::table_view::TableView;
 
 /// Slots of one segment: `first..end`.

@@ -10,12 +10,12 @@ use fpcache_fabric::{REGION, RemoteAddr};
 use fpcache_index::groups::{BlockRun, finest};
 
 use super::Scan;
-use super::scratch::Found;
+use super::scratch::{Found, ScanScratch};
 use super::stretch::{Cover, Cut, Slots, Stretch};
-use crate::group_tables::{GroupTables, KnownBlocks, SegmentName};
+use crate::group_tables::{GroupTables, KnownBlocks};
 use crate::key_space::KeySpace;
 use crate::layout::{Grouping, SlotWord};
-use crate::models::Segment;
+use crate::read::place::Place;
 
 /// By how much the place of a key in its block may be farther on than where it would be if keys lay evenly: a share of the block's slots,
 /// and slots.
@@ -23,40 +23,40 @@ const SLACK: (f64, f64) = (1.0 / 8.0, 2.0);
 
 impl<K: KeySpace> Scan<'_, K> {
     /// The blocks that a key of a segment may belong to, if its table is here.
-    fn blocks_of(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> KnownBlocks {
-        self.blocks_at(segment, self.finest(segment, lo, key))
+    fn blocks_of(&self, place: &Place<K>, key: &K::Key) -> KnownBlocks {
+        self.blocks_at(place, self.finest(place, key))
     }
 
     /// The same by the line's value at the key.
-    fn blocks_at(&self, segment: &Segment<K>, finest: i64) -> KnownBlocks {
-        self.groups.map_or(KnownBlocks::Nothing, |tables| tables.blocks(&name(segment), finest))
+    fn blocks_at(&self, place: &Place<K>, finest: i64) -> KnownBlocks {
+        self.groups.map_or(KnownBlocks::Nothing, |tables| tables.blocks(&place.name(), finest))
     }
 
     /// The value of a segment's line at a key, as tables of groups are asked for it.
-    fn finest(&self, segment: &Segment<K>, lo: &K::Key, key: &K::Key) -> i64 {
-        finest(&segment.model(), self.coordinate(segment, lo, key))
+    fn finest(&self, place: &Place<K>, key: &K::Key) -> i64 {
+        finest(&place.segment.model(), place.coordinate(key, self.collected.view))
     }
 
     /// The slots of the blocks that have as many records as are wanted: of the least key's block on, or all from the first. Asks for the
     /// segment's table if that is not here.
     pub(super) fn blocks_to_read(
         &mut self,
-        segment: &Segment<K>,
-        lo: &K::Key,
+        place: &Place<K>,
         from: Option<&K::Key>,
         wanted: usize,
     ) -> Option<Slots> {
-        let grouping = self.view.geometry().groups.filter(|_| self.groups.is_some() && !self.by_windows)?;
-        let finest = self.finest(segment, lo, from.unwrap_or(lo));
-        let least = match self.blocks_at(segment, finest) {
+        let grouping =
+            self.collected.view.geometry().groups.filter(|_| self.groups.is_some() && !self.by_windows)?;
+        let finest = self.finest(place, from.unwrap_or(place.lo.borrow()));
+        let least = match self.blocks_at(place, finest) {
             KnownBlocks::Here(blocks) => blocks,
             KnownBlocks::NotHere => {
-                self.ask_for_table(segment);
+                self.ask_for_table(place);
                 return None;
             }
             KnownBlocks::Nothing => return None,
         };
-        let cap = segment.model().cap;
+        let cap = place.segment.model().cap;
         let (size, count) = (u32::from(grouping.block()), grouping.count(cap));
         let first_block = from.map_or(0, |_| least.first);
         let first = u32::from(first_block) * size;
@@ -64,12 +64,12 @@ impl<K: KeySpace> Scan<'_, K> {
             return None;
         }
         let slots = (wanted as f64 * self.thinner()).ceil() as u32;
-        let before = from.map_or(0, |_| self.slots_before(segment, finest, least, size));
-        let slots = slots.saturating_add(before).saturating_add(self.extra);
+        let before = from.map_or(0, |_| self.slots_before(place, finest, least, size));
+        let slots = slots.saturating_add(before).saturating_add(self.collected.extra);
         let enough = u32::from(first_block).saturating_add(slots.div_ceil(size).max(1));
         let mut end_block = u16::try_from(enough).unwrap_or(u16::MAX).min(count);
-        if let Some(last) = self.last_block(segment, lo) {
-            self.reaches_end = last < end_block || (last == u16::MAX && end_block == count);
+        if let Some(last) = self.last_block(place) {
+            self.collected.reaches_end = last < end_block || (last == u16::MAX && end_block == count);
             end_block = end_block.min(last.saturating_add(1)).max(first_block + 1);
         }
         let end = if end_block == count { u32::from(cap) } else { end_of(grouping, end_block, cap) };
@@ -78,10 +78,10 @@ impl<K: KeySpace> Scan<'_, K> {
 
     /// About how many slots the records below a key take, from its first block on: as if keys lay evenly in blocks, and a little more, as one
     /// record that is missing costs a round trip.
-    fn slots_before(&self, segment: &Segment<K>, finest: i64, blocks: BlockRun, size: u32) -> u32 {
+    fn slots_before(&self, place: &Place<K>, finest: i64, blocks: BlockRun, size: u32) -> u32 {
         // In a run of blocks it may be behind all of them.
         let share = match blocks.last - blocks.first {
-            0 => self.groups.and_then(|tables| tables.share_below(&name(segment), blocks.first, finest)),
+            0 => self.groups.and_then(|tables| tables.share_below(&place.name(), blocks.first, finest)),
             _ => None,
         };
         let slots = (share.unwrap_or(1.0) + SLACK.0) * f64::from(size) + SLACK.1;
@@ -91,16 +91,16 @@ impl<K: KeySpace> Scan<'_, K> {
     /// How many times as many slots have a number of records as when the table was loaded: segments that were replaced are less full. Too few
     /// cost a round trip more, which is dearer than many slots.
     fn thinner(&self) -> f64 {
-        let loaded = self.view.record().parameters.fill;
+        let loaded = self.collected.view.record().parameters.fill;
         let fill = self.groups.and_then(GroupTables::fill).unwrap_or(loaded);
         (loaded / fill).clamp(1.0, 2.0)
     }
 
     /// The last block that a wanted key can be of, where the scan's end lies in the segment's range; all ones where it is that of the range.
-    fn last_block(&self, segment: &Segment<K>, lo: &K::Key) -> Option<u16> {
+    fn last_block(&self, place: &Place<K>) -> Option<u16> {
         let until = self.until.as_ref()?.borrow();
         match self.range_end.as_ref().map(|range_end| until.cmp(range_end.borrow())) {
-            None | Some(Ordering::Less) => match self.blocks_of(segment, lo, until) {
+            None | Some(Ordering::Less) => match self.blocks_of(place, until) {
                 KnownBlocks::Here(blocks) => Some(blocks.last),
                 KnownBlocks::NotHere | KnownBlocks::Nothing => None,
             },
@@ -110,35 +110,35 @@ impl<K: KeySpace> Scan<'_, K> {
     }
 
     /// Asks for a segment's table in the same doorbell as its slots, for scans and lookups to come.
-    fn ask_for_table(&mut self, segment: &Segment<K>) {
+    fn ask_for_table(&mut self, place: &Place<K>) {
         let wanted = self.groups.is_some_and(|tables| self.awaited.is_none() && tables.wants_one_more());
         if !wanted {
             return;
         }
-        let (geometry, cap, name) = (self.view.geometry(), segment.model().cap, name(segment));
-        let len = geometry.table_bytes(cap);
-        let at = RemoteAddr { area: REGION, offset: name.address + geometry.table_offset(cap) as u64 };
-        self.awaited = Some((name, self.scratch.batch.read(at, len)));
-        self.progress.cost.reads += 1;
-        self.progress.cost.bytes += len as u64;
+        let (geometry, name) = (self.collected.view.geometry(), place.name());
+        let len = geometry.table_bytes(name.cap);
+        let at = RemoteAddr { area: REGION, offset: name.address + geometry.table_offset(name.cap) as u64 };
+        self.awaited = Some((name, self.collected.scratch.batch.read(at, len)));
+        self.collected.progress.cost.reads += 1;
+        self.collected.progress.cost.bytes += len as u64;
     }
 
     /// Keeps the table that has come.
     pub(super) fn take_table(&mut self) {
         if let (Some((name, landing)), Some(tables)) = (self.awaited.take(), self.groups) {
-            let len = self.view.geometry().table_bytes(name.cap);
-            tables.keep(&name, self.scratch.batch.bytes(landing).get(..len).unwrap_or_default());
+            let len = self.collected.view.geometry().table_bytes(name.cap);
+            tables.keep(&name, self.collected.scratch.batch.bytes(landing).get(..len).unwrap_or_default());
         }
     }
 
     /// Drops of the records found, which are in order of their keys, those of blocks that were not covered; all of the segment that was cut
     /// if its table is gone.
     pub(super) fn drop_uncovered(&mut self, cut: &Cut<K>) {
-        let (found, arena, lo) = (&self.scratch.found, &self.scratch.arena, cut.lo.borrow());
-        let before = found.partition_point(|found| K::kept(&found.key, arena) < lo);
+        let ScanScratch { found, arena, .. } = &*self.collected.scratch;
+        let lo = cut.place.lo.borrow();
+        let before = found.partition_point(|found| found.key(arena) < lo);
         let mut is_known = true;
-        let is_covered = |found: &Found<K>| match self.blocks_of(&cut.segment, lo, K::kept(&found.key, arena))
-        {
+        let is_covered = |found: &Found<K>| match self.blocks_of(&cut.place, found.key(arena)) {
             KnownBlocks::Here(blocks) => blocks.last < cut.end,
             KnownBlocks::NotHere | KnownBlocks::Nothing => {
                 is_known = false;
@@ -147,16 +147,10 @@ impl<K: KeySpace> Scan<'_, K> {
         };
         let covered = before + found[before..].partition_point(is_covered);
         if !is_known {
-            (self.by_windows, self.reaches_end) = (true, false);
+            (self.by_windows, self.collected.reaches_end) = (true, false);
         }
-        self.scratch.found.truncate(if is_known { covered } else { before });
+        self.collected.scratch.found.truncate(if is_known { covered } else { before });
     }
-}
-
-/// What names a segment.
-fn name<K: KeySpace>(segment: &Segment<K>) -> SegmentName {
-    let (address, cap) = (segment.address().offset(), segment.model().cap);
-    SegmentName { address, generation: segment.generation(), cap }
 }
 
 /// One past the last slot of the blocks before this one, and of those that their last group's READ has.
@@ -170,7 +164,7 @@ impl<K: KeySpace> Stretch<K> {
     /// marked, which its bytes show; one of windows as it was asked for.
     pub(super) fn cut(&self, grouping: Option<Grouping>, slot_bytes: usize, bytes: &[u8]) -> Option<Cut<K>> {
         let (Cover::Blocks(end), Some(grouping)) = (self.cover, grouping) else { return None };
-        let is_last = self.end == u32::from(self.segment.model().cap);
+        let is_last = self.is_to_end();
         // All slots of the segment.
         if is_last && self.first == 0 {
             return None;
@@ -193,7 +187,7 @@ impl<K: KeySpace> Stretch<K> {
             None if is_last => return None,
             None => end,
         };
-        Some(Cut { segment: self.segment, lo: self.lo.clone(), end })
+        Some(Cut { place: self.place.clone(), end })
     }
 
     /// Whether blocks that were asked for are not covered.

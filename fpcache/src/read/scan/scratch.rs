@@ -53,19 +53,26 @@ impl Progress {
 #[derive(Clone, Copy, Debug)]
 pub(in crate::read) struct Found<K: KeySpace> {
     pub(in crate::read) key: K::Kept,
-    pub(in crate::read) value: Place,
+    pub(in crate::read) value: ValuePlace,
+}
+
+impl<K: KeySpace> Found<K> {
+    #[inline]
+    pub(super) fn key<'k>(&'k self, arena: &'k [u8]) -> &'k K::Key {
+        K::kept(&self.key, arena)
+    }
 }
 
 /// Where a scan has the value of a record.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::read) struct Place {
+pub(in crate::read) struct ValuePlace {
     /// Where it starts in the arena, or the number of its extent.
     pub(super) start: usize,
     bytes: u32,
     is_external: bool,
 }
 
-impl Place {
+impl ValuePlace {
     /// Puts a value into the arena, or its extent to the others.
     #[inline]
     pub(in crate::read) fn keep(
@@ -131,7 +138,7 @@ impl<K: KeySpace> ScanScratch<K> {
 
     /// The first key, in the order of the scan, whose value is missing.
     pub(in crate::read) fn first_missing(&self, progress: &Progress) -> Option<&K::Key> {
-        self.records.get(progress.whole).map(|found| K::kept(&found.key, &self.arena))
+        self.records.get(progress.whole).map(|found| found.key(&self.arena))
     }
 
     /// The records that are whole.
@@ -141,6 +148,6 @@ impl<K: KeySpace> ScanScratch<K> {
     ) -> impl ExactSizeIterator<Item = (&K::Key, &[u8])> {
         let Self { records, arena, .. } = self;
         let whole = &records[..progress.whole];
-        whole.iter().map(move |found| (K::kept(&found.key, arena), found.value.value(arena)))
+        whole.iter().map(move |found| (found.key(arena), found.value.value(arena)))
     }
 }

@@ -3,11 +3,11 @@
 use fpcache_fabric::Landing;
 
 use crate::key_space::KeySpace;
-use crate::models::Segment;
+use crate::read::place::Place;
 
 /// What keys a stretch has all of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Cover {
+pub(in crate::read) enum Cover {
     /// Those whose windows lie in it.
     Windows,
     /// Those of the blocks up to this one, as long as none of them is marked.
@@ -29,21 +29,25 @@ pub(super) struct Slots {
 /// A stretch of one segment's slots that was asked for.
 #[derive(Clone, Debug)]
 pub(in crate::read) struct Stretch<K: KeySpace> {
-    pub(super) segment: Segment<K>,
-    /// First key of its range.
-    pub(super) lo: K::Owned,
+    pub(in crate::read) place: Place<K>,
     /// The first slot, and one past the last.
-    pub(super) first: u32,
+    pub(in crate::read) first: u32,
     pub(super) end: u32,
     pub(super) cover: Cover,
     pub(super) landing: Landing,
 }
 
+impl<K: KeySpace> Stretch<K> {
+    /// Whether the segment has no slots behind it.
+    pub(super) fn is_to_end(&self) -> bool {
+        self.end == self.place.cap()
+    }
+}
+
 /// The stretch whose segment has more keys than were covered.
 #[derive(Clone, Debug)]
 pub(super) struct Cut<K: KeySpace> {
-    pub(super) segment: Segment<K>,
-    pub(super) lo: K::Owned,
+    pub(super) place: Place<K>,
     /// First block that is not covered.
     pub(super) end: u16,
 }

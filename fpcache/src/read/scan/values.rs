@@ -1,7 +1,7 @@
 //! How scans READ external values: after the stretches, of the records that are kept, in order and several with one
 //! doorbell. For scans in either direction.
 
-use super::scratch::{Place, Progress, ScanScratch};
+use super::scratch::{Progress, ScanScratch, ValuePlace};
 use crate::key_space::KeySpace;
 use crate::read::external::{Extents, clear};
 use crate::table_view::TableView;
@@ -68,7 +68,7 @@ impl<K: KeySpace> ScanScratch<K> {
                     is_proven = false;
                     break;
                 };
-                found.value = Place::of(value, arena);
+                found.value = ValuePlace::of(value, arena);
                 progress.attempts = 0;
             }
             progress.whole += 1;

@@ -9,7 +9,7 @@ use crate::key_space::KeySpace;
 use crate::read::Cost;
 use crate::read::external::{Extents, GROUP_BYTES};
 use crate::read::ordered::Side;
-use crate::read::ordered::place::{Found, Place};
+use crate::read::place::{Found, Place};
 use crate::read::scan::ROUND_BYTES;
 
 /// Slots that are read beyond a window at first. Most keys' neighbours have a window that does not reach further.

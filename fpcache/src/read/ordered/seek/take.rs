@@ -10,7 +10,7 @@ use crate::key_space::KeySpace;
 use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored};
 use crate::read::external::Extents;
 use crate::read::ordered::Side;
-use crate::read::ordered::place::Coming;
+use crate::read::place::Coming;
 use crate::read::verify::{Rules, SlotRead, classify};
 use crate::read::{MAX_ATTEMPTS, ReadError};
 use crate::table_view::TableView;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use fpcache_fabric::{Batch, Landing, REGION, RemoteAddr};
 use fpcache_index::Window;
 
+use crate::group_tables::SegmentName;
 use crate::key_space::KeySpace;
 use crate::layout::Corrupt;
 use crate::models::{Models, Page, PagedModels, Segment};
@@ -21,15 +22,26 @@ pub(super) struct Place<K: KeySpace> {
 }
 
 impl<K: KeySpace> Place<K> {
-    fn of((lo, segment): (K::Owned, &Segment<K>)) -> Self {
+    pub(super) fn of((lo, segment): (K::Owned, &Segment<K>)) -> Self {
         Self { lo, segment: *segment }
+    }
+
+    /// The coordinate of `key`, one of its range.
+    #[inline]
+    pub(super) fn coordinate(&self, key: &K::Key, view: &TableView<K>) -> u64 {
+        self.segment.coordinate(key, K::shared(key, self.lo.borrow()), view.encoders())
     }
 
     /// The slots that `key`, one of its range, can have.
     #[inline]
     pub(super) fn window(&self, key: &K::Key, view: &TableView<K>) -> Window {
-        let shared = K::shared(key, self.lo.borrow());
-        self.segment.model().window(self.segment.coordinate(key, shared, view.encoders()))
+        self.segment.model().window(self.coordinate(key, view))
+    }
+
+    /// What tables of groups know it by.
+    pub(super) fn name(&self) -> SegmentName {
+        let (address, cap) = (self.segment.address().offset(), self.segment.model().cap);
+        SegmentName { address, generation: self.segment.generation(), cap }
     }
 
     /// How many slots it has.
@@ -133,7 +145,8 @@ impl<K: KeySpace> Pages<K> {
         (self.held, self.wanted) = ([None, None], None);
     }
 
-    fn page(&mut self, models: &PagedModels<K>, number: u32) -> Option<Arc<Page<K>>> {
+    /// The page of this number, if it is here.
+    pub(super) fn page(&mut self, models: &PagedModels<K>, number: u32) -> Option<Arc<Page<K>>> {
         let held = self.held.iter().flatten().find(|(held, _)| *held == number);
         if let Some((_, page)) = held {
             return Some(Arc::clone(page));
