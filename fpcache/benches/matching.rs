@@ -4,22 +4,24 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use fpcache::fingerprint::FingerprintWidth;
-use fpcache::matching::Matcher;
+use fpcache::matching::{Fingerprints, Matcher};
+use zerocopy::IntoBytes;
 
 /// Slots of a window: epsilon 8, 32, 64 and 256.
 const WINDOWS: [usize; 4] = [17, 65, 129, 513];
 
 /// A window without reserved fingerprints, the wanted one in the middle.
-fn window(width: FingerprintWidth, slots: usize) -> (Vec<u8>, u64) {
+fn window(width: FingerprintWidth, slots: usize) -> (Vec<u64>, u64) {
     let mut state = 0x9e37_79b9_7f4a_7c15u64;
-    let mut window = vec![0; slots * width.bytes()];
+    let mut words = vec![0; (slots * width.bytes()).div_ceil(8)];
+    let window = words.as_mut_bytes();
     for slot in 0..slots {
         state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        width.put(&mut window, slot, width.of_hash(state ^ state >> 32));
+        width.put(window, slot, width.of_hash(state ^ state >> 32));
     }
     let wanted = width.of_hash(0x5555_5555_5555_5555);
-    width.put(&mut window, slots / 2, wanted);
-    (window, wanted)
+    width.put(window, slots / 2, wanted);
+    (words, wanted)
 }
 
 fn kernels(c: &mut Criterion) {
@@ -33,7 +35,8 @@ fn kernels(c: &mut Criterion) {
                     let mut found = Vec::new();
                     b.iter(|| {
                         found.clear();
-                        let frozen = matcher.find(width, black_box(&window), wanted, 0, &mut found);
+                        let window = Fingerprints::new(width, slots, black_box(&window));
+                        let frozen = matcher.find(window, wanted, 0, &mut found);
                         assert!(!frozen && !black_box(&found).is_empty());
                     });
                 });

@@ -52,6 +52,14 @@ impl<'a> Words<'a> {
         Every { at: self.start.wrapping_add(first), left, stride, landed: self.landed, memory: PhantomData }
     }
 
+    /// The words, if nobody changes them.
+    #[inline]
+    #[must_use]
+    pub fn landed(self) -> Option<&'a [u64]> {
+        // SAFETY: words that have landed are those of a slice that is borrowed as long.
+        self.landed.then(|| unsafe { std::slice::from_raw_parts(self.start, self.len) })
+    }
+
     /// Copies them to `out`, which they replace.
     #[inline]
     pub fn copy_to(self, out: &mut Vec<u64>) {
@@ -176,6 +184,9 @@ mod tests {
         let mut copied = vec![1, 2, 3];
         Words::from(&landed[..]).copy_to(&mut copied);
         assert_eq!(copied, landed);
+        let mut rest = Words::from(&landed[..]);
+        assert_eq!((rest.landed(), rest.next(), rest.landed()), (Some(&[5, 6][..]), Some(5), Some(&[6][..])));
+        assert_eq!(memory.words(0, 8).unwrap().landed(), None);
     }
 
     #[test]

@@ -9,8 +9,7 @@ use std::arch::x86_64::*;
 use fpcache_fabric::Words;
 
 use super::hits::{Hits, KeyHits};
-use super::kernels::{Fingerprints, Kernels, WithKernels};
-use super::portable;
+use super::kernels::{Fingerprints, Kernels, WithKernels, kernels};
 use super::stride::{SlotStride, VECTOR_WORDS};
 use crate::fingerprint::FingerprintWidth;
 
@@ -20,102 +19,21 @@ const FROZEN_STATE: i64 = 3;
 /// Words of a vector.
 const STEP_WORDS: usize = 4;
 
-/// Whether this processor runs the kernel.
-pub(super) fn supported() -> bool {
-    is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("bmi1")
-        && is_x86_feature_detected!("bmi2")
-        && is_x86_feature_detected!("popcnt")
-}
-
-/// See [`Matcher::find`](super::Matcher::find).
-pub(super) fn find(
-    width: FingerprintWidth,
-    window: &[u8],
-    wanted: u64,
-    base: u32,
-    found: &mut Vec<u32>,
-) -> bool {
-    debug_assert!(supported());
-    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen its features.
-    unsafe { scan(width, window, wanted, base, found) }
-}
-
-/// See [`Matcher::hits`](super::Matcher::hits).
-pub(super) fn hits(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
-    debug_assert!(supported());
-    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen its features.
-    unsafe { count(width, window, wanted) }
-}
-
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn scan(width: FingerprintWidth, window: &[u8], wanted: u64, base: u32, found: &mut Vec<u32>) -> bool {
-    let needle = broadcast(width, wanted);
-    let w = width.bytes() as u32;
-    let (chunks, rest) = window.as_chunks::<32>();
-    let mut frozen = false;
-    let mut index = base;
-    for chunk in chunks {
-        let (mut equal, any_frozen) = match_chunk(width, chunk, needle);
-        frozen |= any_frozen != 0;
-        while equal != 0 {
-            let byte = equal.trailing_zeros();
-            found.push(index + byte / w);
-            // The mask has one bit per byte: clear all of this fingerprint's.
-            equal &= !(((1u64 << w) - 1) as u32).wrapping_shl(byte);
-        }
-        index += 32 / w;
-    }
-    portable::find(width, rest, wanted, index, found) || frozen
-}
-
-/// Without a branch on what the window holds, so that the processor runs ahead while it is on its way.
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn count(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
-    let needle = broadcast(width, wanted);
-    let w = width.bytes() as u32;
-    let (chunks, rest) = window.as_chunks::<32>();
-    let (mut bytes, mut first, mut frozen, mut base) = (0, u32::MAX, 0, 0);
-    for chunk in chunks {
-        let (equal, any_frozen) = match_chunk(width, chunk, needle);
-        frozen |= any_frozen;
-        bytes += equal.count_ones();
-        first = first.min(if equal == 0 { u32::MAX } else { base + equal.trailing_zeros() });
-        base += 32;
-    }
-    let tail = portable::hits(width, rest, wanted);
-    // In bytes so far: one bit per byte.
-    first = first.min(if tail.count == 0 { u32::MAX } else { base + tail.first * w });
-    Hits { count: bytes / w + tail.count, first: first / w, frozen: frozen != 0 || tail.frozen }
-}
+kernels!(std::convert::identity; "avx2", "bmi1", "bmi2", "popcnt");
 
 /// `wanted` in every lane.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn broadcast(width: FingerprintWidth, wanted: u64) -> __m256i {
-    match width {
-        FingerprintWidth::Bits8 => _mm256_set1_epi8(wanted as i8),
-        FingerprintWidth::Bits16 => _mm256_set1_epi16(wanted as i16),
-        FingerprintWidth::Bits32 => _mm256_set1_epi32(wanted as i32),
-        FingerprintWidth::Bits64 => _mm256_set1_epi64x(wanted as i64),
+fn broadcast<const W: usize>(wanted: u64) -> __m256i {
+    match W {
+        1 => _mm256_set1_epi8(wanted as i8),
+        2 => _mm256_set1_epi16(wanted as i16),
+        4 => _mm256_set1_epi32(wanted as i32),
+        _ => _mm256_set1_epi64x(wanted as i64),
     }
 }
 
-/// Which bytes of the chunk belong to fingerprints that match, and which to frozen ones: a bit per byte.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn match_chunk(width: FingerprintWidth, chunk: &[u8; 32], needle: __m256i) -> (u32, u32) {
-    // SAFETY: `chunk` is 32 readable bytes, and the load asks for no alignment.
-    let v = unsafe { _mm256_loadu_si256(chunk.as_ptr().cast()) };
-    match width {
-        FingerprintWidth::Bits8 => match_vector::<1>(v, needle),
-        FingerprintWidth::Bits16 => match_vector::<2>(v, needle),
-        FingerprintWidth::Bits32 => match_vector::<4>(v, needle),
-        FingerprintWidth::Bits64 => match_vector::<8>(v, needle),
-    }
-}
-
-/// The same of a vector of fingerprints of `W` bytes.
+/// Which bytes of a vector of fingerprints of `W` bytes belong to some that match, and which to frozen ones: a bit per byte.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn match_vector<const W: usize>(v: __m256i, needle: __m256i) -> (u32, u32) {
@@ -173,12 +91,12 @@ unsafe fn load(at: *const u64, count: usize) -> __m256i {
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn for_each_vector<const W: usize>(
     window: Fingerprints<'_>,
-    needle: __m256i,
+    wanted: u64,
     mut take: impl FnMut(u32, u32, i32),
 ) {
     // Fingerprints are lanes of the words they lie in.
     debug_assert!(window.skip.is_multiple_of(W));
-    let words = window.words;
+    let (words, needle) = (window.words, broadcast::<W>(wanted));
     let first = (window.skip / 8).min(words.len());
     // Less than 8: the window begins in the first word.
     let skip = window.skip % 8;
@@ -199,9 +117,9 @@ fn for_each_vector<const W: usize>(
 /// See [`Kernels::hits_in`].
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn count_in<const W: usize>(window: Fingerprints<'_>, needle: __m256i) -> Hits {
+fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> Hits {
     let (mut bytes, mut first, mut any_frozen) = (0, i32::MAX, 0);
-    for_each_vector::<W>(window, needle, |equal, frozen, at| {
+    for_each_vector::<W>(window, wanted, |equal, frozen, at| {
         any_frozen |= frozen;
         bytes += equal.count_ones();
         first = first.min(if equal == 0 { i32::MAX } else { at + equal.trailing_zeros() as i32 });
@@ -212,14 +130,9 @@ fn count_in<const W: usize>(window: Fingerprints<'_>, needle: __m256i) -> Hits {
 /// See [`Kernels::find_in`].
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn scan_in<const W: usize>(
-    window: Fingerprints<'_>,
-    needle: __m256i,
-    base: u32,
-    found: &mut Vec<u32>,
-) -> bool {
+fn scan<const W: usize>(window: Fingerprints<'_>, wanted: u64, base: u32, found: &mut Vec<u32>) -> bool {
     let mut any_frozen = 0;
-    for_each_vector::<W>(window, needle, |mut equal, frozen, at| {
+    for_each_vector::<W>(window, wanted, |mut equal, frozen, at| {
         any_frozen |= frozen;
         while equal != 0 {
             let byte = equal.trailing_zeros();
@@ -234,7 +147,7 @@ fn scan_in<const W: usize>(
 /// See [`Kernels::key_hits_in`].
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn key_hits_in(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
+fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
     let (needle, frozen) = (_mm256_set1_epi64x(key as i64), _mm256_set1_epi64x(FROZEN_STATE));
     let mut hits = KeyHits { word: u32::MAX, ..KeyHits::default() };
     let (mut base, mut any_frozen) = (0, 0);
@@ -264,70 +177,4 @@ fn key_hits_in(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
     }
     hits.frozen = hits.count == 0 && any_frozen != 0;
     hits
-}
-
-/// See [`Matcher::key_hits`](super::Matcher::key_hits).
-pub(super) fn keys(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
-    debug_assert!(supported());
-    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen its features.
-    unsafe { key_hits_in(window.into(), stride, key) }
-}
-
-/// This module's kernels, on a processor that runs them.
-#[derive(Clone, Copy)]
-struct Here(());
-
-impl Kernels for Here {
-    #[inline(always)]
-    fn hits_in(self, window: Fingerprints<'_>, wanted: u64, _: &mut Vec<u64>) -> Hits {
-        // SAFETY: values of this type are made where `supported` has seen these features.
-        unsafe {
-            let needle = broadcast(window.width, wanted);
-            match window.width {
-                FingerprintWidth::Bits8 => count_in::<1>(window, needle),
-                FingerprintWidth::Bits16 => count_in::<2>(window, needle),
-                FingerprintWidth::Bits32 => count_in::<4>(window, needle),
-                FingerprintWidth::Bits64 => count_in::<8>(window, needle),
-            }
-        }
-    }
-
-    #[inline(never)]
-    fn find_in(
-        self,
-        window: Fingerprints<'_>,
-        wanted: u64,
-        base: u32,
-        found: &mut Vec<u32>,
-        _: &mut Vec<u64>,
-    ) -> bool {
-        // SAFETY: as for `hits_in`.
-        unsafe {
-            let needle = broadcast(window.width, wanted);
-            match window.width {
-                FingerprintWidth::Bits8 => scan_in::<1>(window, needle, base, found),
-                FingerprintWidth::Bits16 => scan_in::<2>(window, needle, base, found),
-                FingerprintWidth::Bits32 => scan_in::<4>(window, needle, base, found),
-                FingerprintWidth::Bits64 => scan_in::<8>(window, needle, base, found),
-            }
-        }
-    }
-
-    #[inline(always)]
-    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, _: &mut Vec<u64>) -> KeyHits {
-        // SAFETY: as for `hits_in`.
-        unsafe { key_hits_in(window, stride, key) }
-    }
-}
-
-/// Runs code that is compiled for these kernels.
-pub(super) fn run<W: WithKernels>(work: W) -> W::Output {
-    debug_assert!(supported());
-    // SAFETY: `Matcher` calls this only where `supported` has seen these features.
-    unsafe { run_here(work) }
-}
-
-#[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
-fn run_here<W: WithKernels>(work: W) -> W::Output {
-    work.run(Here(()))
 }

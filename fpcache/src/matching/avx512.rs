@@ -9,55 +9,24 @@ use std::arch::x86_64::*;
 use fpcache_fabric::Words;
 
 use super::hits::{Hits, KeyHits};
-use super::kernels::{Fingerprints, Kernels, WithKernels};
+use super::kernels::{Fingerprints, Kernels, WithKernels, kernels};
 use super::stride::SlotStride;
 use crate::fingerprint::FingerprintWidth;
 
 /// A slot word's state when it is frozen: both low bits.
 const FROZEN_STATE: i64 = 3;
 
-/// Whether this processor runs the kernel.
-pub(super) fn supported() -> bool {
-    is_x86_feature_detected!("avx512f")
-        && is_x86_feature_detected!("avx512bw")
-        && is_x86_feature_detected!("bmi1")
-        && is_x86_feature_detected!("bmi2")
-        && is_x86_feature_detected!("popcnt")
-}
+kernels!(Bytes::from; "avx512f", "avx512bw", "bmi1", "bmi2", "popcnt");
 
-/// See [`Matcher::find`](super::Matcher::find).
-pub(super) fn find(
-    width: FingerprintWidth,
-    window: &[u8],
-    wanted: u64,
-    base: u32,
-    found: &mut Vec<u32>,
-) -> bool {
-    debug_assert!(supported());
-    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen these features.
-    // The bytes are those of a slice.
-    unsafe { find_at(width, Bytes::from(window), wanted, base, found) }
-}
-
-/// # Safety
-/// The processor has these features, and the bytes may be loaded.
+/// `wanted` in every lane.
 #[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-unsafe fn find_at(
-    width: FingerprintWidth,
-    window: Bytes,
-    wanted: u64,
-    base: u32,
-    found: &mut Vec<u32>,
-) -> bool {
-    // SAFETY: the caller vouches for the bytes.
-    unsafe {
-        match width {
-            FingerprintWidth::Bits8 => scan::<1>(window, _mm512_set1_epi8(wanted as i8), base, found),
-            FingerprintWidth::Bits16 => scan::<2>(window, _mm512_set1_epi16(wanted as i16), base, found),
-            FingerprintWidth::Bits32 => scan::<4>(window, _mm512_set1_epi32(wanted as i32), base, found),
-            FingerprintWidth::Bits64 => scan::<8>(window, _mm512_set1_epi64(wanted as i64), base, found),
-        }
+#[target_feature(enable = "avx512f,avx512bw")]
+fn broadcast<const W: usize>(wanted: u64) -> __m512i {
+    match W {
+        1 => _mm512_set1_epi8(wanted as i8),
+        2 => _mm512_set1_epi16(wanted as i16),
+        4 => _mm512_set1_epi32(wanted as i32),
+        _ => _mm512_set1_epi64(wanted as i64),
     }
 }
 
@@ -73,30 +42,6 @@ fn equal_lanes<const W: usize>(a: __m512i, b: __m512i) -> u64 {
     }
 }
 
-/// See [`Matcher::hits`](super::Matcher::hits).
-pub(super) fn hits(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
-    debug_assert!(supported());
-    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen these features.
-    // The bytes are those of a slice.
-    unsafe { hits_at(width, Bytes::from(window), wanted) }
-}
-
-/// # Safety
-/// As for [`find_at`].
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-unsafe fn hits_at(width: FingerprintWidth, window: Bytes, wanted: u64) -> Hits {
-    // SAFETY: the caller vouches for the bytes.
-    unsafe {
-        match width {
-            FingerprintWidth::Bits8 => count::<1>(window, _mm512_set1_epi8(wanted as i8)),
-            FingerprintWidth::Bits16 => count::<2>(window, _mm512_set1_epi16(wanted as i16)),
-            FingerprintWidth::Bits32 => count::<4>(window, _mm512_set1_epi32(wanted as i32)),
-            FingerprintWidth::Bits64 => count::<8>(window, _mm512_set1_epi64(wanted as i64)),
-        }
-    }
-}
-
 /// Bytes that may be loaded, and may change.
 #[derive(Clone, Copy)]
 struct Bytes {
@@ -104,10 +49,14 @@ struct Bytes {
     len: usize,
 }
 
-impl From<&[u8]> for Bytes {
+impl From<Fingerprints<'_>> for Bytes {
+    /// The bytes of a window, no more than its words have.
     #[inline(always)]
-    fn from(bytes: &[u8]) -> Self {
-        Self { at: bytes.as_ptr(), len: bytes.len() }
+    fn from(window: Fingerprints<'_>) -> Self {
+        let all = window.words.len() * 8;
+        let skip = window.skip.min(all);
+        let at = window.words.as_ptr().cast::<u8>().wrapping_add(skip);
+        Self { at, len: window.used.min(all - skip) }
     }
 }
 
@@ -146,13 +95,14 @@ unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
     v
 }
 
-/// Without a branch on what the window holds, so that the processor runs ahead while it is on its way.
+/// See [`Kernels::hits_in`]. Without a branch on what the window holds, so that the processor runs ahead while it is on its way.
 ///
 /// # Safety
 /// The window's bytes may be loaded.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-unsafe fn count<const W: usize>(window: Bytes, needle: __m512i) -> Hits {
+unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> Hits {
+    let needle = broadcast::<W>(wanted);
     let mut hits = Hits { first: u32::MAX, ..Hits::default() };
     let mut greatest = _mm512_setzero_si512();
     let len = window.len / W * W;
@@ -172,11 +122,14 @@ unsafe fn count<const W: usize>(window: Bytes, needle: __m512i) -> Hits {
     hits
 }
 
+/// See [`Kernels::find_in`].
+///
 /// # Safety
 /// The window's bytes may be loaded.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-unsafe fn scan<const W: usize>(window: Bytes, needle: __m512i, base: u32, found: &mut Vec<u32>) -> bool {
+unsafe fn scan<const W: usize>(window: Bytes, wanted: u64, base: u32, found: &mut Vec<u32>) -> bool {
+    let needle = broadcast::<W>(wanted);
     let mut greatest = _mm512_setzero_si512();
     let (mut index, mut group) = (base, window);
     while group.len > 0 {
@@ -193,14 +146,8 @@ unsafe fn scan<const W: usize>(window: Bytes, needle: __m512i, base: u32, found:
     is_frozen::<W>(greatest)
 }
 
-/// See [`Matcher::key_hits`](super::Matcher::key_hits).
-pub(super) fn keys(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
-    debug_assert!(supported());
-    // SAFETY: `Matcher::available` offers this kernel only where `supported` has seen these features.
-    unsafe { scan_slots(window.into(), stride, key) }
-}
-
-/// Each vector is loaded once, so that a slot's key and state are of one moment as far as they lie in one.
+/// See [`Kernels::key_hits_in`]. Each vector is loaded once, so that a slot's key and state are of one moment as far as they lie
+/// in one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
@@ -270,64 +217,4 @@ fn greatest_of<const W: usize>(a: __m512i, b: __m512i) -> __m512i {
         4 => _mm512_max_epu32(a, b),
         _ => _mm512_max_epu64(a, b),
     }
-}
-
-/// This module's kernels, on a processor that runs them.
-#[derive(Clone, Copy)]
-struct Here(());
-
-impl Kernels for Here {
-    #[inline(always)]
-    fn hits_in(self, window: Fingerprints<'_>, wanted: u64, _: &mut Vec<u64>) -> Hits {
-        let bytes = bytes_of(window);
-        // SAFETY: values of this type are made where `supported` has seen these features; the bytes lie in words that may be
-        // loaded.
-        unsafe {
-            match window.width {
-                FingerprintWidth::Bits8 => count::<1>(bytes, _mm512_set1_epi8(wanted as i8)),
-                FingerprintWidth::Bits16 => count::<2>(bytes, _mm512_set1_epi16(wanted as i16)),
-                FingerprintWidth::Bits32 => count::<4>(bytes, _mm512_set1_epi32(wanted as i32)),
-                FingerprintWidth::Bits64 => count::<8>(bytes, _mm512_set1_epi64(wanted as i64)),
-            }
-        }
-    }
-
-    #[inline(never)]
-    fn find_in(
-        self,
-        window: Fingerprints<'_>,
-        wanted: u64,
-        base: u32,
-        found: &mut Vec<u32>,
-        _: &mut Vec<u64>,
-    ) -> bool {
-        // SAFETY: as for `hits`.
-        unsafe { find_at(window.width, bytes_of(window), wanted, base, found) }
-    }
-
-    #[inline(always)]
-    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, _: &mut Vec<u64>) -> KeyHits {
-        // SAFETY: as for `hits`.
-        unsafe { scan_slots(window, stride, key) }
-    }
-}
-
-/// The bytes of a window, no more than its words have.
-#[inline(always)]
-fn bytes_of(window: Fingerprints<'_>) -> Bytes {
-    let all = window.words.len() * 8;
-    let skip = window.skip.min(all);
-    Bytes { at: window.words.as_ptr().cast::<u8>().wrapping_add(skip), len: window.used.min(all - skip) }
-}
-
-/// Runs code that is compiled for these kernels.
-pub(super) fn run<W: WithKernels>(work: W) -> W::Output {
-    debug_assert!(supported());
-    // SAFETY: `Matcher` calls this only where `supported` has seen these features.
-    unsafe { run_here(work) }
-}
-
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
-fn run_here<W: WithKernels>(work: W) -> W::Output {
-    work.run(Here(()))
 }

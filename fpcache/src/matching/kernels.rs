@@ -8,7 +8,7 @@ use crate::fingerprint::FingerprintWidth;
 
 /// A window of fingerprints, in the whole words it lies in.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Fingerprints<'a> {
+pub struct Fingerprints<'a> {
     /// The words.
     pub(crate) words: Words<'a>,
     /// Bytes before the first fingerprint: those of whole ones.
@@ -33,7 +33,8 @@ pub(crate) trait Kernels: Copy {
         copy: &mut Vec<u64>,
     ) -> bool;
 
-    /// See [`Matcher::key_hits`](super::Matcher::key_hits).
+    /// How many of the slots in `window`, which is whole ones, show `key` in the word after their first, and where the
+    /// first of them is. Without a branch on what the window holds.
     fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits;
 }
 
@@ -46,11 +47,84 @@ pub(crate) trait WithKernels {
     fn run<M: Kernels>(self, kernels: M) -> Self::Output;
 }
 
-impl Fingerprints<'_> {
-    /// The fingerprints, copied out.
-    pub(super) fn copied(self, copy: &mut Vec<u64>) -> &[u8] {
-        use zerocopy::IntoBytes;
-        self.words.copy_to(copy);
-        &copy.as_bytes()[self.skip..][..self.used]
+impl<'a> Fingerprints<'a> {
+    /// So many fingerprints, from the first byte of these words on; those that are there, if they are fewer.
+    pub fn new(width: FingerprintWidth, count: usize, words: &'a [u64]) -> Self {
+        Self { words: words.into(), skip: 0, used: width.bytes_of(count).min(size_of_val(words)), width }
     }
 }
+
+/// A module's kernels as a type. The module has functions `count` and `scan`, of what `$of` makes of a window, and
+/// `scan_slots`, compiled for these features.
+#[cfg(target_arch = "x86_64")]
+macro_rules! kernels {
+    ($of:path; $($feature:tt),*) => {
+        /// This module's kernels, on a processor that runs them.
+        #[derive(Clone, Copy, Debug)]
+        pub(super) struct Here(());
+
+        impl Here {
+            /// The kernels, if this processor runs them.
+            pub(super) fn detect() -> Option<Self> {
+                (true $(&& is_x86_feature_detected!($feature))*).then_some(Self(()))
+            }
+
+            /// Runs code that is compiled for these kernels.
+            pub(super) fn run<W: WithKernels>(self, work: W) -> W::Output {
+                // SAFETY: values of this type are made where these features were seen.
+                unsafe { run(self, work) }
+            }
+        }
+
+        $(#[target_feature(enable = $feature)])*
+        fn run<W: WithKernels>(here: Here, work: W) -> W::Output {
+            work.run(here)
+        }
+
+        impl Kernels for Here {
+            #[inline(always)]
+            fn hits_in(self, window: Fingerprints<'_>, wanted: u64, _: &mut Vec<u64>) -> Hits {
+                let (width, window) = (window.width, $of(window));
+                // SAFETY: as for `run`; a window's words may be loaded.
+                unsafe {
+                    match width {
+                        FingerprintWidth::Bits8 => count::<1>(window, wanted),
+                        FingerprintWidth::Bits16 => count::<2>(window, wanted),
+                        FingerprintWidth::Bits32 => count::<4>(window, wanted),
+                        FingerprintWidth::Bits64 => count::<8>(window, wanted),
+                    }
+                }
+            }
+
+            #[inline(never)]
+            fn find_in(
+                self,
+                window: Fingerprints<'_>,
+                wanted: u64,
+                base: u32,
+                found: &mut Vec<u32>,
+                _: &mut Vec<u64>,
+            ) -> bool {
+                let (width, window) = (window.width, $of(window));
+                // SAFETY: as for `run`; a window's words may be loaded.
+                unsafe {
+                    match width {
+                        FingerprintWidth::Bits8 => scan::<1>(window, wanted, base, found),
+                        FingerprintWidth::Bits16 => scan::<2>(window, wanted, base, found),
+                        FingerprintWidth::Bits32 => scan::<4>(window, wanted, base, found),
+                        FingerprintWidth::Bits64 => scan::<8>(window, wanted, base, found),
+                    }
+                }
+            }
+
+            #[inline(always)]
+            fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, _: &mut Vec<u64>) -> KeyHits {
+                // SAFETY: as for `run`.
+                unsafe { scan_slots(window, stride, key) }
+            }
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+pub(super) use kernels;

@@ -16,40 +16,39 @@ mod portable;
 mod stride;
 
 pub use hits::{Hits, KeyHits};
-pub(crate) use kernels::{Fingerprints, Kernels, WithKernels};
+pub use kernels::Fingerprints;
+pub(crate) use kernels::{Kernels, WithKernels};
 pub use stride::SlotStride;
 
 use fpcache_fabric::Words;
 
-use crate::fingerprint::FingerprintWidth;
+use portable::Portable;
 
-/// See [`Matcher::key_hits`].
-type KeyKernel = fn(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits;
-/// See [`Matcher::hits`].
-type HitsKernel = fn(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits;
-/// See [`Matcher::find`].
-type FindKernel =
-    fn(width: FingerprintWidth, window: &[u8], wanted: u64, base: u32, found: &mut Vec<u32>) -> bool;
-
-/// Vectors that memory others may change is looked at by; without any, its words are copied first.
+/// What looks at memory, which others may change; without vectors, its words are copied first.
 #[derive(Clone, Copy, Debug)]
 enum Vectors {
-    None,
+    None(Portable),
     #[cfg(target_arch = "x86_64")]
-    Avx2,
+    Avx2(avx2::Here),
     #[cfg(target_arch = "x86_64")]
-    Avx512,
+    Avx512(avx512::Here),
 }
 
 /// A matching kernel for this processor.
 #[derive(Clone, Copy, Debug)]
-pub struct Matcher {
-    hits: HitsKernel,
-    find: FindKernel,
-    keys: KeyKernel,
-    /// What looks at memory in place.
-    in_place: Vectors,
-    name: &'static str,
+pub struct Matcher(Vectors);
+
+/// Evaluates an expression with a matcher's kernels.
+macro_rules! with_kernels {
+    ($matcher:expr, $kernels:ident => $result:expr) => {
+        match $matcher.0 {
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx512($kernels) => $result,
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2($kernels) => $result,
+            Vectors::None($kernels) => $result,
+        }
+    };
 }
 
 impl Matcher {
@@ -59,13 +58,7 @@ impl Matcher {
     }
 
     /// Portable code, for comparison and for processors without vectors.
-    pub const PORTABLE: Self = Self {
-        hits: portable::hits,
-        find: portable::find,
-        keys: stride::portable,
-        in_place: Vectors::None,
-        name: "portable",
-    };
+    pub const PORTABLE: Self = Self(Vectors::None(Portable));
 
     /// All kernels this processor runs, slowest first.
     pub fn available() -> Vec<Self> {
@@ -73,81 +66,52 @@ impl Matcher {
         let mut kernels = vec![Self::PORTABLE];
         #[cfg(target_arch = "x86_64")]
         {
-            if avx2::supported() {
-                kernels.push(Self {
-                    hits: avx2::hits,
-                    find: avx2::find,
-                    keys: avx2::keys,
-                    in_place: Vectors::Avx2,
-                    name: "avx2",
-                });
-            }
-            if avx512::supported() {
-                kernels.push(Self {
-                    hits: avx512::hits,
-                    find: avx512::find,
-                    keys: avx512::keys,
-                    in_place: Vectors::Avx512,
-                    name: "avx512",
-                });
-            }
+            kernels.extend(avx2::Here::detect().map(|here| Self(Vectors::Avx2(here))));
+            kernels.extend(avx512::Here::detect().map(|here| Self(Vectors::Avx512(here))));
         }
         kernels
     }
 
     /// The kernel's name.
     pub fn name(&self) -> &'static str {
-        self.name
+        match self.0 {
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx512(_) => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Vectors::Avx2(_) => "avx2",
+            Vectors::None(_) => "portable",
+        }
     }
 
     /// Runs code compiled for this matcher's kernels.
     #[inline(always)]
     pub(crate) fn run<W: WithKernels>(&self, work: W) -> W::Output {
-        match self.in_place {
-            #[cfg(target_arch = "x86_64")]
-            Vectors::Avx512 => avx512::run(work),
-            #[cfg(target_arch = "x86_64")]
-            Vectors::Avx2 => avx2::run(work),
-            Vectors::None => work.run(*self),
-        }
+        with_kernels!(self, kernels => kernels.run(work))
     }
 
     /// How many fingerprints in `window` equal `wanted`, and where the first one is. Nearly always there is one at most,
     /// and this is the short way to it. A trailing part of `window` shorter than one fingerprint is ignored.
     #[inline]
-    pub fn hits(&self, width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
-        (self.hits)(width, window, wanted)
-    }
-
-    /// How many of the slots in `window`, which is whole ones, show `key` in the word after their first, and where the
-    /// first of them is. Without a branch on what the window holds.
-    #[inline]
-    pub fn key_hits(&self, window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
-        (self.keys)(window, stride, key)
+    pub fn hits(&self, window: Fingerprints<'_>, wanted: u64) -> Hits {
+        self.hits_in(window, wanted, &mut Vec::new())
     }
 
     /// Appends to `found` the index, counted from `base`, of every fingerprint in `window` that equals `wanted`, in
     /// ascending order. Returns whether any fingerprint was FROZEN. A trailing part of `window` shorter than one
     /// fingerprint is ignored.
     #[inline]
-    pub fn find(
-        &self,
-        width: FingerprintWidth,
-        window: &[u8],
-        wanted: u64,
-        base: u32,
-        found: &mut Vec<u32>,
-    ) -> bool {
-        (self.find)(width, window, wanted, base, found)
+    pub fn find(&self, window: Fingerprints<'_>, wanted: u64, base: u32, found: &mut Vec<u32>) -> bool {
+        self.find_in(window, wanted, base, found, &mut Vec::new())
     }
 }
 
-/// Kernels of private memory: words are copied out first.
 impl Kernels for Matcher {
+    #[inline]
     fn hits_in(self, window: Fingerprints<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits {
-        Matcher::hits(&self, window.width, window.copied(copy), wanted)
+        with_kernels!(self, kernels => kernels.hits_in(window, wanted, copy))
     }
 
+    #[inline]
     fn find_in(
         self,
         window: Fingerprints<'_>,
@@ -156,12 +120,12 @@ impl Kernels for Matcher {
         found: &mut Vec<u32>,
         copy: &mut Vec<u64>,
     ) -> bool {
-        Matcher::find(&self, window.width, window.copied(copy), wanted, base, found)
+        with_kernels!(self, kernels => kernels.find_in(window, wanted, base, found, copy))
     }
 
+    #[inline]
     fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits {
-        window.copy_to(copy);
-        Matcher::key_hits(&self, copy, stride, key)
+        with_kernels!(self, kernels => kernels.key_hits_in(window, stride, key, copy))
     }
 }
 
@@ -174,6 +138,8 @@ impl Default for Matcher {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fingerprint::FingerprintWidth;
+    use fpcache_fabric::SharedMemory;
     use proptest::prelude::*;
     use zerocopy::IntoBytes;
 
@@ -181,6 +147,13 @@ mod tests {
         let all: Vec<u64> = (0..).map_while(|i| width.get(window, i)).collect();
         let hits = all.iter().zip(base..).filter(|(f, _)| **f == wanted).map(|(_, i)| i).collect();
         (hits, all.contains(&width.frozen()))
+    }
+
+    /// Where others may change them.
+    fn in_memory(words: &[u64]) -> SharedMemory {
+        let memory = SharedMemory::anonymous(4096).expect("memory");
+        memory.write_words(0, words).expect("there is room");
+        memory
     }
 
     /// Everything kernels find in words that others may change.
@@ -201,13 +174,13 @@ mod tests {
         }
     }
 
-    struct InSlots<'a>(&'a [u64], &'a SlotStride, u64);
+    struct InSlots<'a>(Words<'a>, &'a SlotStride, u64);
 
     impl WithKernels for InSlots<'_> {
         type Output = KeyHits;
 
         fn run<M: Kernels>(self, kernels: M) -> KeyHits {
-            kernels.key_hits_in(self.0.into(), self.1, self.2, &mut vec![7; 3])
+            kernels.key_hits_in(self.0, self.1, self.2, &mut vec![7; 3])
         }
     }
 
@@ -220,16 +193,17 @@ mod tests {
         ) {
             let stride = SlotStride::new(slot_words);
             let whole = words.len() / slot_words * slot_words;
-            let window = &words[..whole];
+            let (window, memory) = (&words[..whole], in_memory(&words));
+            let changing = memory.words(0, 8 * whole).expect("they are there");
             let shown: Vec<usize> = (0..whole).step_by(slot_words).filter(|at| window[at + 1] == key).collect();
             let frozen = shown.is_empty() && window.chunks(slot_words).any(|slot| slot[0] & 3 == 3);
             for matcher in Matcher::available() {
-                let hits = matcher.key_hits(window, &stride, key);
+                let hits = matcher.key_hits_in(window.into(), &stride, key, &mut vec![7; 3]);
                 prop_assert_eq!((hits.count as usize, hits.frozen), (shown.len(), frozen), "{}", matcher.name());
                 if let Some(first) = shown.first() {
                     prop_assert_eq!(hits.word as usize, *first, "{}", matcher.name());
                 }
-                let in_place = matcher.run(InSlots(window, &stride, key));
+                let in_place = matcher.run(InSlots(changing, &stride, key));
                 prop_assert_eq!((in_place.count, in_place.frozen), (hits.count, hits.frozen), "{}", matcher.name());
                 prop_assert!(in_place.count == 0 || in_place.word == hits.word);
             }
@@ -254,22 +228,24 @@ mod tests {
                 let count = window.len() / w;
                 let wanted = if count == 0 { 7 } else { width.get(&window, at.index(count)).unwrap_or(7) };
                 let expected = oracle(width, &window, wanted, base);
+                // Among other bytes of its words.
+                let skip = skip / w * w;
+                let mut words = vec![u64::MAX; (skip + window.len()).div_ceil(8)];
+                words.as_mut_bytes()[skip..skip + window.len()].copy_from_slice(&window);
+                let window = Fingerprints { words: words[..].into(), skip, used: window.len(), width };
+                let memory = in_memory(&words);
+                let changing = Fingerprints { words: memory.words(0, 8 * words.len()).expect("they are there"), ..window };
                 for matcher in Matcher::available() {
                     let mut found = vec![u32::MAX];
-                    let frozen = matcher.find(width, &window, wanted, base, &mut found);
+                    let frozen = matcher.find(window, wanted, base, &mut found);
                     prop_assert_eq!(found[0], u32::MAX, "earlier entries stay");
-                    let hits = matcher.hits(width, &window, wanted);
+                    let hits = matcher.hits(window, wanted);
                     prop_assert_eq!((hits.count as usize, hits.frozen), (expected.0.len(), expected.1));
                     if let Some(first) = expected.0.first() {
                         prop_assert_eq!(hits.first + base, *first);
                     }
                     prop_assert_eq!((&found[1..], frozen), (&expected.0[..], expected.1), "{} {}", matcher.name(), width);
-                    // The same window among other bytes of its words.
-                    let (skip, used) = (skip / w * w, count * w);
-                    let mut words = vec![u64::MAX; (skip + used).div_ceil(8)];
-                    words.as_mut_bytes()[skip..skip + used].copy_from_slice(&window[..used]);
-                    let window = Fingerprints { words: words[..].into(), skip, used, width };
-                    let (in_place, found, frozen) = matcher.run(InWords { window, wanted, base });
+                    let (in_place, found, frozen) = matcher.run(InWords { window: changing, wanted, base });
                     prop_assert_eq!((in_place.count, in_place.frozen), (hits.count, hits.frozen));
                     prop_assert!(in_place.count == 0 || in_place.first == hits.first);
                     prop_assert_eq!((&found, frozen), (&expected.0, expected.1), "{} {}", matcher.name(), width);

@@ -1,32 +1,68 @@
 //! The kernel every processor runs, and the measure of the others.
 
-use super::hits::Hits;
+use fpcache_fabric::Words;
+use zerocopy::IntoBytes;
+
+use super::hits::{Hits, KeyHits};
+use super::kernels::{Fingerprints, Kernels, WithKernels};
+use super::stride::{self, SlotStride};
 use crate::fingerprint::FingerprintWidth;
 
-/// See [`Matcher::find`](super::Matcher::find).
-pub(super) fn find(
-    width: FingerprintWidth,
-    window: &[u8],
-    wanted: u64,
-    base: u32,
-    found: &mut Vec<u32>,
-) -> bool {
-    match width {
-        FingerprintWidth::Bits8 => scan(window, u8::from_le_bytes, wanted as u8, u8::MAX, base, found),
-        FingerprintWidth::Bits16 => scan(window, u16::from_le_bytes, wanted as u16, u16::MAX, base, found),
-        FingerprintWidth::Bits32 => scan(window, u32::from_le_bytes, wanted as u32, u32::MAX, base, found),
-        FingerprintWidth::Bits64 => scan(window, u64::from_le_bytes, wanted, u64::MAX, base, found),
+/// Kernels of words that nobody changes: others are copied first.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Portable;
+
+impl Portable {
+    /// Runs code over these kernels.
+    pub(super) fn run<W: WithKernels>(self, work: W) -> W::Output {
+        work.run(self)
     }
 }
 
-/// See [`Matcher::hits`](super::Matcher::hits).
-pub(super) fn hits(width: FingerprintWidth, window: &[u8], wanted: u64) -> Hits {
-    match width {
-        FingerprintWidth::Bits8 => count(window, u8::from_le_bytes, wanted as u8, u8::MAX),
-        FingerprintWidth::Bits16 => count(window, u16::from_le_bytes, wanted as u16, u16::MAX),
-        FingerprintWidth::Bits32 => count(window, u32::from_le_bytes, wanted as u32, u32::MAX),
-        FingerprintWidth::Bits64 => count(window, u64::from_le_bytes, wanted, u64::MAX),
+impl Kernels for Portable {
+    fn hits_in(self, window: Fingerprints<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits {
+        let bytes = bytes_of(window, copy);
+        match window.width {
+            FingerprintWidth::Bits8 => count(bytes, u8::from_le_bytes, wanted as u8, u8::MAX),
+            FingerprintWidth::Bits16 => count(bytes, u16::from_le_bytes, wanted as u16, u16::MAX),
+            FingerprintWidth::Bits32 => count(bytes, u32::from_le_bytes, wanted as u32, u32::MAX),
+            FingerprintWidth::Bits64 => count(bytes, u64::from_le_bytes, wanted, u64::MAX),
+        }
     }
+
+    fn find_in(
+        self,
+        window: Fingerprints<'_>,
+        wanted: u64,
+        base: u32,
+        found: &mut Vec<u32>,
+        copy: &mut Vec<u64>,
+    ) -> bool {
+        let bytes = bytes_of(window, copy);
+        match window.width {
+            FingerprintWidth::Bits8 => scan(bytes, u8::from_le_bytes, wanted as u8, u8::MAX, base, found),
+            FingerprintWidth::Bits16 => scan(bytes, u16::from_le_bytes, wanted as u16, u16::MAX, base, found),
+            FingerprintWidth::Bits32 => scan(bytes, u32::from_le_bytes, wanted as u32, u32::MAX, base, found),
+            FingerprintWidth::Bits64 => scan(bytes, u64::from_le_bytes, wanted, u64::MAX, base, found),
+        }
+    }
+
+    fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits {
+        stride::portable(landed(window, copy), stride, key)
+    }
+}
+
+/// The fingerprints' bytes.
+fn bytes_of<'b>(window: Fingerprints<'b>, copy: &'b mut Vec<u64>) -> &'b [u8] {
+    &landed(window.words, copy).as_bytes()[window.skip..][..window.used]
+}
+
+/// These words, copied if others may change them.
+fn landed<'b>(words: Words<'b>, copy: &'b mut Vec<u64>) -> &'b [u64] {
+    words.landed().unwrap_or_else(|| {
+        words.copy_to(copy);
+        copy
+    })
 }
 
 /// Without a branch on what the window holds, so that the processor runs ahead while the window is on its way.

@@ -38,7 +38,7 @@ impl SlotStride {
     }
 }
 
-/// See [`Matcher::key_hits`](super::Matcher::key_hits).
+/// See [`Kernels::key_hits_in`](super::Kernels::key_hits_in).
 pub(super) fn portable(window: &[u64], stride: &SlotStride, key: u64) -> KeyHits {
     let mut hits = KeyHits::default();
     for (i, slot) in window.chunks_exact(stride.slot_words).enumerate().rev() {

@@ -8,6 +8,7 @@ use fpcache::layout::{Corrupt, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentHea
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::Window;
+use zerocopy::IntoBytes;
 
 use super::Table;
 use super::error::TableError;
@@ -141,7 +142,7 @@ impl<K: BuildKeys> Segments<K> {
         for (slot, bytes) in (0..).zip(bytes.chunks_exact(geometry.slot_bytes)) {
             let (word, body) = bytes.split_at(SLOT_WORD_BYTES);
             let word = SlotWord::from_bits(word.first_chunk().map_or(0, |w| u64::from_le_bytes(*w)));
-            let fingerprint = geometry.width.get(&fingerprints, slot as usize);
+            let fingerprint = geometry.width.get(fingerprints.as_bytes(), slot as usize);
             match word.state() {
                 SlotState::Free if fingerprint == Some(FingerprintWidth::EMPTY) => {}
                 SlotState::Free => return Err(damaged(slot, "a free slot has a fingerprint")),

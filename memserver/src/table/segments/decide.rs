@@ -5,6 +5,7 @@ use std::borrow::Borrow;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, KeySpace};
 use fpcache::layout::{SlotState, ValuePlace};
+use fpcache::matching::Fingerprints;
 use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -159,8 +160,9 @@ impl<K: BuildKeys> Segments<K> {
     ) -> Result<Option<u32>, AccessError> {
         let (width, scratch) = (self.geometry.width, &mut self.scratch);
         scratch.slots.clear();
+        let fingerprints = Fingerprints::new(width, place.window.len() as usize, &scratch.fingerprints);
         let empty = FingerprintWidth::EMPTY;
-        self.matcher.find(width, &scratch.fingerprints, empty, place.window.first, &mut scratch.slots);
+        self.matcher.find(fingerprints, empty, place.window.first, &mut scratch.slots);
         let home = match self.geometry.groups {
             Some(grouping) => {
                 let home = slots.home_of(&place.segment.model(), (place.x, hash))?;

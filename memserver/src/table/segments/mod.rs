@@ -18,7 +18,7 @@ use fpcache::key_space::{BuildKeys, KeySpace};
 use fpcache::layout::{
     RecordToken, SegmentGeometry, SlotState, SlotWord, Stored, TableParameters, TableRecord, ValueExtent,
 };
-use fpcache::matching::Matcher;
+use fpcache::matching::{Fingerprints, Matcher};
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::{Directory, Window};
@@ -66,7 +66,7 @@ pub(crate) struct Counts {
 /// Buffers of one operation.
 #[derive(Debug, Default)]
 struct Scratch {
-    fingerprints: Vec<u8>,
+    fingerprints: Vec<u64>,
     slots: Vec<u32>,
     body: Vec<u8>,
 }
@@ -139,8 +139,9 @@ impl<K: BuildKeys> Segments<K> {
         let (width, scratch) = (self.geometry.width, &mut self.scratch);
         slots.read_fingerprints::<K>(place.window, &mut scratch.body, &mut scratch.fingerprints)?;
         scratch.slots.clear();
+        let fingerprints = Fingerprints::new(width, place.window.len() as usize, &scratch.fingerprints);
         let wanted = width.of_hash(hash);
-        self.matcher.find(width, &scratch.fingerprints, wanted, place.window.first, &mut scratch.slots);
+        self.matcher.find(fingerprints, wanted, place.window.first, &mut scratch.slots);
         let Scratch { slots: candidates, body, .. } = scratch;
         let mut found = None;
         for slot in candidates {
@@ -250,7 +251,8 @@ impl<K: BuildKeys> Segments<K> {
         let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
         let Scratch { fingerprints, body, .. } = &mut self.scratch;
         slots.read_fingerprints::<K>(all, body, fingerprints)?;
-        let empty = self.matcher.hits(self.geometry.width, fingerprints, FingerprintWidth::EMPTY).count;
+        let all = Fingerprints::new(self.geometry.width, cap.into(), fingerprints);
+        let empty = self.matcher.hits(all, FingerprintWidth::EMPTY).count;
         Ok(usize::from(cap).saturating_sub(empty as usize))
     }
 

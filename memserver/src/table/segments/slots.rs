@@ -17,6 +17,7 @@ use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::groups::{blocks_among, finest};
 use fpcache_index::{SegmentModel, Window};
+use zerocopy::IntoBytes;
 
 /// The slots in which readers look first for a key: the first, and how many.
 #[derive(Clone, Copy, Debug)]
@@ -162,10 +163,12 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         &self,
         window: Window,
         body: &mut Vec<u8>,
-        out: &mut Vec<u8>,
+        out: &mut Vec<u64>,
     ) -> Result<(), AccessError> {
+        let bytes = self.geometry.width.bytes_of(window.len() as usize);
         out.clear();
-        out.resize(self.geometry.width.bytes_of(window.len() as usize), 0);
+        out.resize(bytes.div_ceil(8), 0);
+        let out = &mut out.as_mut_bytes()[..bytes];
         if !self.geometry.stores_fingerprints {
             return self.make_fingerprints::<K>(window, body, out);
         }
