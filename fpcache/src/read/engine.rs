@@ -10,11 +10,9 @@ mod pages;
 mod take;
 mod values;
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use super::Wanted;
 use super::outcome::Outcome;
+use super::place::Coming;
 use super::records::Records;
 use super::slot_window::SlotWindow;
 use super::source::{Asked, Source};
@@ -23,7 +21,6 @@ use crate::group_tables::SegmentName;
 use crate::key_space::KeySpace;
 use crate::layout::{SegmentGeometry, ValueExtent};
 use crate::matching::Kernels;
-use crate::models::Page;
 use crate::plan::Plan;
 use crate::plan::Rule;
 use crate::table::Table;
@@ -43,7 +40,7 @@ pub(super) struct Probe {
 pub(super) enum Stage {
     /// Nothing: the lookup has ended.
     Done,
-    /// The page of the directory that says where the key is, by its place in the list.
+    /// The page of the directory that says where the key is, by its number.
     Page(u32),
     /// The slot that the hot cache names.
     Cached(CachedSlot),
@@ -83,9 +80,8 @@ pub(super) struct Lists<K: KeySpace> {
     slots: Vec<u32>,
     candidates: Vec<(u32, Asked)>,
     values: Vec<Awaited>,
-    pages: Vec<AwaitedPage<K>>,
-    /// Places of these, by number.
-    page_places: HashMap<u32, u32>,
+    /// Pages of the directory.
+    coming: Coming<K, Asked>,
     /// Tables of groups, which come with what else was asked for.
     tables: Vec<AwaitedTable>,
     /// Words that were copied from where others may change them.
@@ -116,14 +112,6 @@ struct Awaited {
     asked: Option<Asked>,
 }
 
-/// A page of the directory.
-#[derive(Debug)]
-struct AwaitedPage<K: KeySpace> {
-    number: u32,
-    asked: Asked,
-    page: Option<Arc<Page<K>>>,
-}
-
 /// A table of groups that has been asked for.
 #[derive(Clone, Copy, Debug)]
 struct AwaitedTable {
@@ -135,10 +123,8 @@ impl<K: KeySpace> Default for Lists<K> {
     fn default() -> Self {
         // Room for what few lookups need, so that the first of these allocates no more than the others.
         let (slots, candidates) = (Vec::with_capacity(64), Vec::with_capacity(64));
-        let values = Vec::new();
-        let (pages, page_places) = (Vec::new(), HashMap::new());
-        let tables = Vec::new();
-        Self { slots, candidates, values, pages, page_places, tables, copy: Vec::new() }
+        let (values, tables, copy) = (Vec::new(), Vec::new(), Vec::new());
+        Self { slots, candidates, values, coming: Coming::default(), tables, copy }
     }
 }
 
@@ -149,10 +135,7 @@ impl<K: KeySpace> Lists<K> {
         self.candidates.clear();
         self.values.clear();
         self.tables.clear();
-        if !self.pages.is_empty() {
-            self.pages.clear();
-            self.page_places.clear();
-        }
+        self.coming.clear();
     }
 
     /// Whether lookups waited for external values, which may be long.

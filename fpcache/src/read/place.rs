@@ -85,48 +85,48 @@ impl<K: KeySpace> Found<K> {
     }
 }
 
-/// Pages of the directory that were asked for with one doorbell, each once, whoever needs it.
+/// Pages of the directory that were asked for together, each once, whoever needs it.
 #[derive(Debug)]
-pub(super) struct Coming<K: KeySpace> {
-    /// Where each lands, by its number, and what came of it once somebody has looked.
-    pages: HashMap<u32, Landed<K>>,
+pub(super) struct Coming<K: KeySpace, A = Landing> {
+    /// Where each is found, by its number, and what came of it once somebody has looked.
+    pages: HashMap<u32, Awaited<K, A>>,
 }
 
-type Landed<K> = (Landing, Option<Arc<Page<K>>>);
+type Awaited<K, A> = (A, Option<Arc<Page<K>>>);
 
-impl<K: KeySpace> Default for Coming<K> {
+impl<K: KeySpace, A> Default for Coming<K, A> {
     fn default() -> Self {
         Self { pages: HashMap::new() }
     }
 }
 
-impl<K: KeySpace> Coming<K> {
-    /// Forgets the doorbell before.
+impl<K: KeySpace, A> Coming<K, A> {
+    /// Forgets the pages that were asked for.
+    #[inline]
     pub(super) fn clear(&mut self) {
         if !self.pages.is_empty() {
             self.pages.clear();
         }
     }
 
-    fn ask(&mut self, number: u32, models: &PagedModels<K>, batch: &mut Batch, cost: &mut Cost) {
+    /// Asks for a page of so many bytes, unless somebody has.
+    pub(super) fn ask(&mut self, number: u32, cost: &mut Cost, ask: impl FnOnce(usize) -> A) {
         self.pages.entry(number).or_insert_with(|| {
-            let from = RemoteAddr { area: REGION, offset: models.address(number) };
             cost.reads += 1;
             cost.bytes += K::PAGE_BYTES as u64;
-            (batch.read(from, K::PAGE_BYTES), None)
+            (ask(K::PAGE_BYTES), None)
         });
     }
 
-    /// A page that has come.
-    fn page(
+    /// A page that has come, which `take` takes if it is the first to look.
+    pub(super) fn page<E>(
         &mut self,
         number: u32,
-        models: &PagedModels<K>,
-        batch: &Batch,
-    ) -> Result<Option<Arc<Page<K>>>, Corrupt> {
-        let Some((landing, page)) = self.pages.get_mut(&number) else { return Ok(None) };
+        take: impl FnOnce(&A) -> Result<Arc<Page<K>>, E>,
+    ) -> Result<Option<Arc<Page<K>>>, E> {
+        let Some((asked, page)) = self.pages.get_mut(&number) else { return Ok(None) };
         if page.is_none() {
-            *page = Some(models.keep(number, batch.bytes(*landing))?);
+            *page = Some(take(asked)?);
         }
         Ok(page.clone())
     }
@@ -225,7 +225,8 @@ impl<K: KeySpace> Pages<K> {
     ) {
         let Models::Paged(models) = view.models() else { return };
         self.wanted = Some(number);
-        coming.ask(number, models, batch, cost);
+        let from = RemoteAddr { area: REGION, offset: models.address(number) };
+        coming.ask(number, cost, |bytes| batch.read(from, bytes));
     }
 
     /// Takes the page that was asked for, if there is one.
@@ -235,7 +236,7 @@ impl<K: KeySpace> Pages<K> {
         (batch, coming): (&Batch, &mut Coming<K>),
     ) -> Result<(), Corrupt> {
         if let (Some(number), Models::Paged(models)) = (self.wanted.take(), view.models())
-            && let Some(page) = coming.page(number, models, batch)?
+            && let Some(page) = coming.page(number, |landing| models.keep(number, batch.bytes(*landing)))?
         {
             self.hold(number, page);
         }

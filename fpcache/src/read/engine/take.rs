@@ -33,7 +33,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             Stage::Predicted(fingerprints) => self.take_predicted(fingerprints, key, probe, outcome),
             Stage::Slots(first, count) => self.take_slots((first, count), key, probe, outcome),
             Stage::Value(place) => self.take_value(place, probe, outcome),
-            Stage::Page(place) => self.take_page(place, key, probe, outcome),
+            Stage::Page(number) => self.take_page(number, key, probe, outcome),
         }
     }
 
