@@ -2,7 +2,7 @@
 
 use fpcache_fabric::Endpoint;
 
-use super::{Operation, ReadError, Step, check_reuse};
+use super::{Operation, ReadError, advance};
 
 /// An operation under way over an endpoint that nothing else uses meanwhile.
 ///
@@ -46,24 +46,13 @@ impl<'e, E: Endpoint, O: Operation> InFlight<'e, E, O> {
     }
 
     fn advance(&mut self) -> Result<(), ReadError> {
-        loop {
-            match self.operation.step()? {
-                Step::Post => {
-                    let batch = std::mem::take(self.operation.batch());
-                    return match self.endpoint.post(batch) {
-                        Ok(_) => Ok(()),
-                        Err(rejected) => {
-                            *self.operation.batch() = rejected.batch;
-                            Err(rejected.error.into())
-                        }
-                    };
-                }
-                Step::Check(until) => check_reuse(self.endpoint, until)?,
-                Step::Done => {
-                    self.is_done = true;
-                    return Ok(());
-                }
-            }
+        self.is_done = !advance(self.endpoint, &mut self.operation)?;
+        if !self.is_done
+            && let Err(rejected) = self.endpoint.post(std::mem::take(self.operation.batch()))
+        {
+            *self.operation.batch() = rejected.batch;
+            return Err(rejected.error.into());
         }
+        Ok(())
     }
 }
