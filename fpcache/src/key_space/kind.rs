@@ -25,13 +25,22 @@ impl KeyKind {
         }
     }
 
-    /// Whether these are the keys of `K`.
-    pub fn is<K: KeySpace>(self) -> bool {
-        let id = match self {
+    /// The kind's number in regions and messages.
+    pub const fn id(self) -> u32 {
+        match self {
             Self::U64 => U64Keys::ID,
             Self::Bytes => ByteKeys::ID,
-        };
-        id == K::ID
+        }
+    }
+
+    /// The kind of this number.
+    pub fn of_id(id: u32) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.id() == id)
+    }
+
+    /// Whether these are the keys of `K`.
+    pub fn is<K: KeySpace>(self) -> bool {
+        self.id() == K::ID
     }
 }
 

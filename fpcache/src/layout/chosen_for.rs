@@ -45,22 +45,14 @@ impl ChosenFor {
         put(b, 20, round_trips.to_le_bytes());
         put(b, 24, bytes.to_le_bytes());
         put(b, 28, other.map_or(0, |(_, time)| time.max(1)).to_le_bytes());
-        match other {
-            None | Some((None, _)) => 0,
-            Some((Some(GroupForm::Plain), _)) => 1,
-            Some((Some(GroupForm::Seeded), _)) => 2,
-            Some((Some(GroupForm::Pilots), _)) => 3,
-        }
+        other.and_then(|(form, _)| form).map_or(0, |form| form as u8)
     }
 
     /// Reads what [`encode`](Self::encode) wrote; `None` if there is no such form.
     pub(super) fn decode(b: &[u8], form: u8) -> Option<Self> {
         let form = match form {
             0 => None,
-            1 => Some(GroupForm::Plain),
-            2 => Some(GroupForm::Seeded),
-            3 => Some(GroupForm::Pilots),
-            _ => return None,
+            number => Some(GroupForm::ALL.into_iter().find(|form| *form as u8 == number)?),
         };
         Some(Self {
             round_trip_ns: u32_at(b, 0),

@@ -2,17 +2,17 @@
 
 use std::fmt::{self, Display};
 
-/// How a table's groups are told apart.
+/// How a table's groups are told apart; with its number in table records.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub enum GroupForm {
     /// Each by a separator of its own.
     #[default]
-    Plain,
+    Plain = 1,
     /// Those of a block, which have one separator, by the keys' hashes and a seed: a third of the bytes on the compute node, and of those
     /// keys that inserts put elsewhere somewhat more.
-    Seeded,
+    Seeded = 2,
     /// Slots, each a group of one, of which a key's hash chooses by a pilot: for slots so long that a READ is to be of one.
-    Pilots,
+    Pilots = 3,
 }
 
 impl GroupForm {

@@ -42,15 +42,15 @@ const RANGE_HEAD_BYTES: usize = 16;
 /// Most bytes of the URL of a memory node.
 const MAX_URL_BYTES: usize = 256;
 
-/// Whether a table over several memory nodes is there.
+/// Whether a table over several memory nodes is there; with its number in maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MapState {
     /// Not yet: some of its ranges may not have been made.
-    Making,
+    Making = 1,
     /// It is.
-    Whole,
+    Whole = 2,
     /// Not any more: some of its ranges may have been dropped.
-    Dropping,
+    Dropping = 3,
 }
 
 /// The map of a table over several memory nodes.
@@ -108,14 +108,6 @@ impl From<CutShort> for MapError {
 
 impl MapState {
     const ALL: [Self; 3] = [Self::Making, Self::Whole, Self::Dropping];
-
-    fn number(self) -> u32 {
-        match self {
-            Self::Making => 1,
-            Self::Whole => 2,
-            Self::Dropping => 3,
-        }
-    }
 }
 
 /// A key as bytes whose order is that of keys.
@@ -295,17 +287,14 @@ impl RangeMap {
     pub fn encode(&self) -> Vec<u8> {
         let bytes = self.encoded_bytes();
         let mut out = Vec::with_capacity(bytes);
-        let kind = match self.kind {
-            KeyKind::U64 => U64Keys::ID,
-            KeyKind::Bytes => ByteKeys::ID,
-        };
         let name = self.name.as_str().as_bytes();
         out.extend(MAGIC);
         out.extend(FORMAT_VERSION.to_le_bytes());
         // A map that was checked is short.
         out.extend((bytes as u32).to_le_bytes());
         out.extend(self.creation.to_le_bytes());
-        for word in [self.version, self.state.number(), kind, name.len() as u32, self.ranges.len() as u32, 0]
+        for word in
+            [self.version, self.state as u32, self.kind.id(), name.len() as u32, self.ranges.len() as u32, 0]
         {
             out.extend(word.to_le_bytes());
         }
@@ -353,12 +342,9 @@ impl RangeMap {
         let mut rest = Cursor::new(content);
         let (creation, version, state, kind) = (rest.u64()?, rest.u32()?, rest.u32()?, rest.u32()?);
         let (name_bytes, count, _zero) = (rest.u32()? as usize, rest.u32()?, rest.u32()?);
-        let state = MapState::ALL.into_iter().find(|it| it.number() == state);
-        let kind = match kind {
-            U64Keys::ID => KeyKind::U64,
-            ByteKeys::ID => KeyKind::Bytes,
-            other => return Err(MapError::new(format!("keys of the kind {other} are unknown"))),
-        };
+        let state = MapState::ALL.into_iter().find(|it| *it as u32 == state);
+        let unknown = || MapError::new(format!("keys of the kind {kind} are unknown"));
+        let kind = KeyKind::of_id(kind).ok_or_else(unknown)?;
         let name = TableName::from_bytes(padded(&mut rest, name_bytes)?);
         let mut ranges = Vec::new();
         for _ in 0..count.min(MAX_NODES as u32 + 1) {

@@ -18,7 +18,7 @@
 
 use super::header::{MessageError, begin, end, length_of, malformed, operation_of, split};
 use crate::cursor::{Cursor, CutShort};
-use crate::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
+use crate::key_space::KeyKind;
 use crate::table_name::{TableName, TableNameError};
 
 /// Most tables in one reply.
@@ -114,16 +114,8 @@ pub struct TablesPage {
     pub has_more: bool,
 }
 
-fn number_of(kind: KeyKind) -> u32 {
-    match kind {
-        KeyKind::U64 => U64Keys::ID,
-        KeyKind::Bytes => ByteKeys::ID,
-    }
-}
-
-fn kind_of(number: u32) -> Result<KeyKind, MessageError> {
-    let found = KeyKind::ALL.into_iter().find(|kind| number_of(*kind) == number);
-    found.ok_or_else(|| malformed(format!("keys of the kind {number} are unknown")))
+fn kind_of(id: u32) -> Result<KeyKind, MessageError> {
+    KeyKind::of_id(id).ok_or_else(|| malformed(format!("keys of the kind {id} are unknown")))
 }
 
 impl TablesRequest {
@@ -148,7 +140,7 @@ impl TablesRequest {
         match self {
             Self::Create { name, kind, region_bytes } => {
                 let name = name.as_str().as_bytes();
-                out.extend(number_of(*kind).to_le_bytes());
+                out.extend(kind.id().to_le_bytes());
                 out.extend(length_of(name).to_le_bytes());
                 out.extend(region_bytes.unwrap_or(0).to_le_bytes());
                 out.extend_from_slice(name);
@@ -207,7 +199,7 @@ impl TablesPage {
         out.extend(u32::from(self.has_more).to_le_bytes());
         for table in &self.tables {
             let name = table.name.as_str().as_bytes();
-            out.extend(number_of(table.kind).to_le_bytes());
+            out.extend(table.kind.id().to_le_bytes());
             out.extend((name.len() as u32).to_le_bytes());
             for number in [table.keys, table.region_bytes, table.used_bytes, table.clients] {
                 out.extend(number.to_le_bytes());
@@ -246,6 +238,7 @@ fn take_table(body: &mut Cursor<'_>) -> Result<TableInfo, MessageError> {
 mod tests {
     use super::super::Request;
     use super::*;
+    use crate::key_space::U64Keys;
     use crate::message::PROTOCOL_VERSION;
     use proptest::prelude::*;
 

@@ -9,7 +9,7 @@
 //!
 //! All integers are little-endian.
 
-use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
+use fpcache::key_space::KeyKind;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Bytes of a descriptor.
@@ -35,13 +35,9 @@ impl Descriptor {
     /// Its bytes.
     pub(crate) fn encode(&self) -> [u8; DESCRIPTOR_BYTES] {
         let mut bytes = [0; DESCRIPTOR_BYTES];
-        let kind = match self.kind {
-            KeyKind::U64 => U64Keys::ID,
-            KeyKind::Bytes => ByteKeys::ID,
-        };
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
-        bytes[12..16].copy_from_slice(&kind.to_le_bytes());
+        bytes[12..16].copy_from_slice(&self.kind.id().to_le_bytes());
         bytes[16..24].copy_from_slice(&self.region_bytes.unwrap_or(0).to_le_bytes());
         bytes[24..32].copy_from_slice(&self.creation.to_le_bytes());
         let checksum = xxh3_64(&bytes[..CHECKED]);
@@ -76,11 +72,7 @@ impl Descriptor {
         if xxh3_64(&bytes[..CHECKED]) != u64::from_le_bytes(*checksum) {
             return Err("its checksum does not match".into());
         }
-        let kind = match kind {
-            U64Keys::ID => KeyKind::U64,
-            ByteKeys::ID => KeyKind::Bytes,
-            other => return Err(format!("the key kind {other} is unknown")),
-        };
+        let kind = KeyKind::of_id(kind).ok_or_else(|| format!("the key kind {kind} is unknown"))?;
         let (region_bytes, creation) = (u64::from_le_bytes(*region), u64::from_le_bytes(*creation));
         if creation == 0 {
             return Err("it has no creation number".into());
