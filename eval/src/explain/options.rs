@@ -24,8 +24,9 @@ pub const EXAMPLES: &str = "Examples:
 
 A row is a form of tables and an ε: how many bytes models and tables take for each key, how the budget is best divided between tables \
 and entries of the hot cache, and what a lookup costs then. `tables here` is the share of tables that the \
-budget has, `by entry` the share of lookups that an entry answers. The chosen row costs the least time of those that memory nodes have, \
-or the fewest bytes of those within a twentieth of it.
+budget has, `by entry` the share of lookups that an entry answers. The chosen row is, of those that \
+memory nodes have and that cost at most a twentieth more than the least time, the one with the fewest bytes, and of several with as many the \
+fastest.
 
 Shares are those of a table that has just been loaded; `fpcache-cli load --tune auto` reckons with inserts to come.
 

@@ -137,8 +137,8 @@ impl ExplainRow {
     }
 }
 
-/// Chooses one row, if the models of any have room, and says of each why it is or is not: the least time of those that memory nodes have,
-/// or the fewest bytes where times are within a twentieth. If none of what is compared is built, of all.
+/// Chooses one row, if the models of any have room, and says of each why it is or is not: the [`cheapest`] of those that memory nodes
+/// have. If none of what is compared is built, of all.
 pub fn choose(rows: &mut [ExplainRow]) {
     let any_built = rows.iter().any(|row| row.is_built && row.fits);
     let may = |row: &ExplainRow| row.fits && (row.is_built || !any_built);

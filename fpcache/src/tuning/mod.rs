@@ -4,8 +4,8 @@
 //! Every form of groups that the slots can be in, and none, is compared with every ε that is sensible: the sample is cut, grouped, and
 //! grown by some inserts, as a memory node does ([`KeySample`]); what comes out is counted ([`Counts`]), and a lookup's round trips and
 //! bytes follow, with the budget divided between tables and entries of the hot cache in the best way there is ([`Split`]). Times are these
-//! at the prices of the fabric, by the sums that read plans are chosen by. The least time wins, and among times
-//! within a twentieth of it the fewest bytes. What is forced is all that is compared.
+//! at the prices of the fabric, by the sums that read plans are chosen by. Of all whose time is within a twentieth of the least, the one with
+//! the fewest bytes wins, and of several with as many the fastest ([`cheapest`]). What is forced is all that is compared.
 
 mod cost;
 mod counts;
@@ -245,14 +245,14 @@ fn check(lookups: &Lookups, growth: f64) -> Result<(), TuneError> {
     }
 }
 
-/// The option of the least time of those that fit, or of those within a twentieth of it that with the fewest bytes: of whether it fits,
-/// nanoseconds, bytes.
+/// Of the options that fit and take at most a twentieth more than the least time, the one with the fewest bytes, and of several with as
+/// many the fastest: of whether it fits, nanoseconds, bytes.
 #[must_use]
 pub fn cheapest(options: impl Iterator<Item = (bool, f64, f64)> + Clone) -> Option<usize> {
     let fitting = options.enumerate().filter(|(_, (fits, ..))| *fits);
     let least = fitting.clone().map(|(_, (_, ns, _))| ns).fold(f64::INFINITY, f64::min);
     let close = fitting.filter(|(_, (_, ns, _))| *ns <= least * CLOSE);
-    close.min_by(|(_, a), (_, b)| a.2.total_cmp(&b.2)).map(|(at, _)| at)
+    close.min_by(|(_, a), (_, b)| a.2.total_cmp(&b.2).then(a.1.total_cmp(&b.1))).map(|(at, _)| at)
 }
 
 /// All parameters that are compared.

@@ -64,6 +64,27 @@ fn groups_are_chosen_where_round_trips_are_dear_and_none_where_memory_is_mapped(
 }
 
 #[test]
+fn of_times_within_a_twentieth_the_fewest_bytes_win_and_of_equal_bytes_the_least_time() {
+    let chosen = |options: &[(bool, f64, f64)]| cheapest(options.iter().copied());
+    // A twentieth more time is given for fewer bytes, and no more than that.
+    assert_eq!(chosen(&[(true, 100.0, 6.0), (true, 104.0, 1.0), (true, 106.0, 0.5)]), Some(1));
+    assert_eq!(chosen(&[(true, 102.0, 1.0), (true, 101.0, 1.0), (true, 103.0, 1.0)]), Some(1));
+    assert_eq!(chosen(&[(false, 1.0, 1.0), (true, 9.0, 9.0)]), Some(1));
+    assert_eq!(chosen(&[(false, 1.0, 1.0)]), None);
+}
+
+#[test]
+fn no_choice_is_slower_than_another_of_as_many_bytes() {
+    // Models of several epsilons are as many.
+    let forced = Forced { groups: Some(None), ..Forced::default() };
+    let tuned = tuned(&scattered(100_000), &lookups(FabricCosts::RDMA, None), forced);
+    let chosen = tuned.chosen();
+    let better = |one: &&Considered| one.split.bytes <= chosen.split.bytes && one.split.ns < chosen.split.ns;
+    let better: Vec<_> = tuned.considered.iter().filter(better).collect();
+    assert!(better.is_empty(), "{tuned}: {better:?}");
+}
+
+#[test]
 fn fingerprints_that_groups_make_worthless_are_offered_to_be_left_out() {
     let keys = uneven(30_000);
     let rdma = lookups(FabricCosts::RDMA, None);
