@@ -31,6 +31,7 @@ impl Reading {
             inserts: now.inserts.saturating_sub(then.inserts),
             writes: now.writes.saturating_sub(then.writes),
             rebuilds: now.rebuilds.saturating_sub(then.rebuilds),
+            rebuild_ns: now.rebuild_ns.saturating_sub(then.rebuild_ns),
             window_full_waits: now.window_full_waits.saturating_sub(then.window_full_waits),
             copies: now.copies.saturating_sub(then.copies),
             refreshes: self.refreshes.zip(earlier.refreshes).map(|(now, then)| now.saturating_sub(then)),
@@ -47,6 +48,8 @@ pub struct NodeCounts {
     pub inserts: u64,
     /// Segments replaced by segments.
     pub rebuilds: u64,
+    /// Nanoseconds of these together.
+    pub rebuild_ns: u64,
     /// Rebuilds that an insert waited for.
     pub window_full_waits: u64,
     /// Records copied by rebuilds.
@@ -60,6 +63,11 @@ impl NodeCounts {
     pub fn copies_per_insert(&self) -> Option<f64> {
         (self.inserts > 0).then(|| self.copies as f64 / self.inserts as f64)
     }
+
+    /// Milliseconds of a rebuild on average; `None` without any.
+    pub fn rebuild_ms_mean(&self) -> Option<f64> {
+        (self.rebuilds > 0).then(|| milliseconds(self.rebuild_ns) / self.rebuilds as f64)
+    }
 }
 
 impl AddAssign for NodeCounts {
@@ -67,6 +75,7 @@ impl AddAssign for NodeCounts {
         self.writes += other.writes;
         self.inserts += other.inserts;
         self.rebuilds += other.rebuilds;
+        self.rebuild_ns += other.rebuild_ns;
         self.window_full_waits += other.window_full_waits;
         self.copies += other.copies;
         self.refreshes = match (self.refreshes, other.refreshes) {
@@ -96,5 +105,17 @@ mod tests {
         counts += reading(20, 100, None).since(&reading(15, 90, None));
         assert_eq!((counts.inserts, counts.copies, counts.refreshes), (15, 50, Some(2)));
         assert_eq!(NodeCounts::default().copies_per_insert(), None);
+    }
+
+    #[test]
+    fn the_time_of_rebuilds_is_that_of_the_rebuilds_between_two_readings() {
+        let reading = |rebuilds, rebuild_ns| Reading {
+            node: NodeStats { rebuilds, rebuild_ns, rebuild_ns_max: 9_000_000, ..NodeStats::default() },
+            refreshes: None,
+        };
+        let mut counts = reading(4, 20_000_000).since(&reading(4, 20_000_000));
+        assert_eq!(counts.rebuild_ms_mean(), None);
+        counts += reading(6, 23_000_000).since(&reading(4, 20_000_000));
+        assert_eq!(counts.rebuild_ms_mean(), Some(1.5));
     }
 }

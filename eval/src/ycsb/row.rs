@@ -82,10 +82,13 @@ pub struct YcsbRow {
     pub ratio_to: Option<String>,
     /// Segments replaced by segments during this workload's passes.
     pub rebuilds: u64,
-    /// Milliseconds of the longest rebuild since the memory node's start.
-    pub rebuild_ms_max: f64,
+    /// Milliseconds of one of these on average; null without any.
+    pub rebuild_ms_mean: Option<f64>,
+    /// Milliseconds of the longest rebuild since the memory node's start, by whichever workload: it
+    /// is the same in all rows.
+    pub node_rebuild_ms_max: f64,
     /// Milliseconds that 99 of 100 rebuilds since the memory node's start did not exceed.
-    pub rebuild_ms_p99: f64,
+    pub node_rebuild_ms_p99: f64,
     /// Times per operation that the client brought its models up to date; null where it does not
     /// count them.
     pub refreshes_per_op: Option<f64>,
@@ -153,8 +156,9 @@ impl YcsbRow {
             reads_ratio: None,
             ratio_to: None,
             rebuilds: counts.rebuilds,
-            rebuild_ms_max: milliseconds(node.rebuild_ns_max),
-            rebuild_ms_p99: milliseconds(node.rebuild_ns_p99),
+            rebuild_ms_mean: counts.rebuild_ms_mean(),
+            node_rebuild_ms_max: milliseconds(node.rebuild_ns_max),
+            node_rebuild_ms_p99: milliseconds(node.rebuild_ns_p99),
             refreshes_per_op: counts
                 .refreshes
                 .map(|refreshes| refreshes as f64 / measured.operations.max(1) as f64),

@@ -21,8 +21,9 @@ const FIELDS: &[&str] = &[
     "reads_ratio",
     "ratio_to",
     "rebuilds",
-    "rebuild_ms_max",
-    "rebuild_ms_p99",
+    "rebuild_ms_mean",
+    "node_rebuild_ms_max",
+    "node_rebuild_ms_p99",
     "refreshes_per_op",
     "window_full_waits",
     "copies_per_insert",
@@ -63,6 +64,7 @@ fn a_read_only_workload_needs_no_writes() {
     assert_eq!((&rows[0]["keys"], &rows[0]["operations"]), (&20_000.into(), &4_000.into()));
     assert_eq!(rows[0]["latencies"]["read"]["operations"], 4_000);
     assert_eq!((&rows[0]["ops_ratio"], &rows[0]["rate"]), (&Value::Null, &Value::Null));
+    assert_eq!((&rows[0]["rebuilds"], &rows[0]["rebuild_ms_mean"]), (&0.into(), &Value::Null));
 }
 
 #[test]
@@ -118,6 +120,11 @@ fn every_workload_runs_and_ends_right() {
     }
     assert_eq!(rows[2]["ops_ratio"], 1.0);
     assert!(rows[0]["latencies"]["update"]["p99_ns"].as_u64() > Some(0));
+    for row in &rows {
+        // No workload has the time of another's rebuilds.
+        assert_eq!(row["rebuild_ms_mean"].is_null(), row["rebuilds"] == 0, "{row}");
+        assert!(row["rebuild_ms_mean"].as_f64() <= row["node_rebuild_ms_max"].as_f64(), "{row}");
+    }
     // Four workloads insert 5 % of three passes each.
     let inserted = rows[0]["inserted"].as_u64().expect("a number");
     assert!((2_000..2_800).contains(&inserted), "{inserted}");
