@@ -66,6 +66,9 @@ const EXAMPLES: &str = "Examples:
   fpcache-eval sweep --over cache --values 4MiB,8MiB,16MiB --dataset fb:16M --dist zipf:0.99 --variants fd,full
   fpcache-eval report results
 
+A table that is wider than the terminal, or than the variable COLUMNS says, is printed as several, each with the names of its \
+rows; --json has every figure.
+
 Exit codes: 0 done, 1 an answer was wrong, 2 wrong usage or a failure.";
 
 /// The commands.

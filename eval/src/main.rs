@@ -23,6 +23,7 @@
 //! | [`counts`] | counts as options take them |
 //! | [`data`] | data sets and lookups of keys of either kind |
 //! | [`systems`] | what is measured, behind one trait |
+//! | [`table`] | tables that fit a terminal |
 //! | [`node`] | a memory node as a second process of this program |
 //! | [`latency`] | latencies as rows of figures have them |
 //! | [`machine`] | what it ran on, and how fast that was during the run |
@@ -57,6 +58,7 @@ mod run;
 mod scale;
 mod sweep;
 mod systems;
+mod table;
 mod verdict;
 mod waits;
 mod ycsb;

@@ -7,7 +7,8 @@ use serde::Serialize;
 use super::measure::{Figures, Setting};
 use super::node;
 use crate::machine::{COMMIT, Machine};
-use crate::run::report::{new_table, none};
+use crate::run::report::none;
+use crate::table::new_table;
 
 /// One form over one data set.
 #[derive(Clone, Debug, Serialize)]
@@ -206,7 +207,8 @@ pub fn table(rows: &[DensityRow]) -> String {
         "of room",
         "window",
         "build",
-    ]);
+    ])
+    .named_by(5);
     for row in rows {
         table.add_row([
             row.dataset.clone(),

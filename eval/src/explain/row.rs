@@ -9,7 +9,7 @@ use super::options::ExplainArgs;
 use crate::density::form::FormName;
 use crate::density::measure::Setting;
 use crate::machine::{COMMIT, Machine};
-use crate::run::report::new_table;
+use crate::table::new_table;
 
 /// One form and ε over one data set.
 #[derive(Clone, Debug, Serialize)]
@@ -177,7 +177,9 @@ pub fn table(rows: &[ExplainRow]) -> String {
         "READ",
         "lookup",
         "why",
-    ]);
+    ])
+    .named_by(2)
+    .with_text(13);
     for row in rows {
         table.add_row([
             row.form.to_owned(),

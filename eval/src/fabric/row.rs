@@ -7,7 +7,8 @@ use super::measure::{Measured, WARM_UP};
 use super::options::{Task, Way};
 use crate::latency::Latency;
 use crate::machine::{COMMIT, Machine};
-use crate::run::report::{duration, new_table, rate};
+use crate::run::report::{duration, rate};
+use crate::table::new_table;
 
 /// One verb over one transport.
 #[derive(Clone, Debug, Serialize)]
@@ -96,7 +97,7 @@ pub fn table(rows: &[FabricRow]) -> String {
     if is_compared {
         columns.extend(["perftest", "of perftest"]);
     }
-    let mut table = new_table(&columns);
+    let mut table = new_table(&columns).named_by(4);
     for row in rows {
         let mut cells = vec![
             row.transport.to_owned(),

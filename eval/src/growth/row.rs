@@ -10,8 +10,9 @@ use super::options::GrowthArgs;
 use crate::data::{DataKeys, DataSet};
 use crate::latency::Latency;
 use crate::machine::{COMMIT, Calibration, Machine};
-use crate::run::report::{bytes_per_key, duration, new_table, none, rate, ratio_of};
+use crate::run::report::{bytes_per_key, duration, none, rate, ratio_of};
 use crate::run::timeline::median;
+use crate::table::new_table;
 use crate::ycsb::node_counts::{NodeCounts, milliseconds};
 use crate::ycsb::pass::{Done, hit_rate};
 

@@ -8,8 +8,9 @@ use serde::Serialize;
 
 use crate::run::model::Chosen;
 use crate::run::options::RunArgs;
-use crate::run::report::{new_table, none};
+use crate::run::report::none;
 use crate::systems::SystemName;
+use crate::table::new_table;
 
 /// What is told of an experiment beside its options.
 #[derive(Clone, Debug, Default)]
@@ -261,7 +262,7 @@ pub fn table(rows: &[Row]) -> String {
     header.extend(first.workload.as_ref().map(|_| "workload"));
     header.push("system");
     header.extend(FIGURES);
-    let mut table = new_table(&header);
+    let mut table = new_table(&header).named_by(header.len() - FIGURES.len());
     for row in rows {
         table.add_row(row.cells());
     }

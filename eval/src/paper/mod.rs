@@ -18,7 +18,8 @@ use crate::counts::positive_count;
 use crate::data::announce;
 use crate::machine::{COMMIT, Machine, free_memory};
 use crate::progress::Bar;
-use crate::run::report::{check_json, deliver, new_table, none};
+use crate::run::report::{check_json, deliver, none};
+use crate::table::new_table;
 use crate::verdict::Verdict;
 
 /// Ends the help of `paper`.
@@ -185,10 +186,9 @@ fn table(arguments: &PaperArgs, rows: &[ClaimRow]) -> String {
         return String::new();
     }
     let mut table =
-        new_table(&["figure", "this", "over that", "in", "paper", "here", "at best", "what binds here"]);
-    if let Some(column) = table.column_mut(7) {
-        column.set_cell_alignment(comfy_table::CellAlignment::Left);
-    }
+        new_table(&["figure", "this", "over that", "in", "paper", "here", "at best", "what binds here"])
+            .named_by(4)
+            .with_text(7);
     let ratio = |ratio: Option<f64>| ratio.map_or_else(none, |ratio| format!("{ratio:.2}"));
     for row in rows {
         table.add_row([
@@ -263,10 +263,9 @@ fn table_of_filters(rows: &[Filtered]) -> String {
     if rows.is_empty() {
         return String::new();
     }
-    let mut table = new_table(&["of", "kept by", "paper, B/key", "here, B/key", "others pass", "why"]);
-    if let Some(column) = table.column_mut(5) {
-        column.set_cell_alignment(comfy_table::CellAlignment::Left);
-    }
+    let mut table = new_table(&["of", "kept by", "paper, B/key", "here, B/key", "others pass", "why"])
+        .named_by(2)
+        .with_text(5);
     for row in rows {
         table.add_row([
             row.of.to_owned(),

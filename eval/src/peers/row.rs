@@ -1,12 +1,12 @@
 //! Results for one way of using one system.
 
-use comfy_table::Table;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
 use super::WaitingName;
 use crate::run::measure::{Pass, median};
-use crate::run::report::{duration, new_table, none, rate, ratio_of};
+use crate::run::report::{duration, none, rate, ratio_of};
+use crate::table::{Table, new_table};
 
 /// Figures of one way to ask one system; or why there are none.
 #[derive(Clone, Debug, Serialize)]
@@ -94,7 +94,8 @@ impl Figures {
 /// The rows as a table. Ratios are to `reference`, which is one of them if it was measured.
 pub fn table(rows: &[PeerRow], reference: Option<&PeerRow>) -> Table {
     let mut table =
-        new_table(&["system", "asked by", "keys/s", "ratio", "p50", "p99", "client CPU", "server CPU"]);
+        new_table(&["system", "asked by", "keys/s", "ratio", "p50", "p99", "client CPU", "server CPU"])
+            .named_by(2);
     let base = reference.and_then(|row| Some(row.figures.as_ref()?.keys_per_s));
     for row in rows {
         let Some(figures) = &row.figures else { continue };

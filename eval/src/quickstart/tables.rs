@@ -4,11 +4,12 @@ use fpcache_datasets::Dataset;
 use fpcache_datasets::count::{human, human_bytes};
 
 use super::lines::{Figures, LINES, REFERENCE, Stop};
-use crate::run::report::{new_table, none, percent, ratio};
+use crate::run::report::{none, percent, ratio};
 use crate::run::row::Row;
 use crate::sweep::lines::label;
 use crate::sweep::points::Over;
 use crate::systems::Facts;
+use crate::table::new_table;
 
 /// What a compute node keeps of a data set, and what lookups cost it: one line for each way to look
 /// up.

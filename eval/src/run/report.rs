@@ -5,7 +5,6 @@ use std::io::{self, Write};
 use std::path::Path;
 
 use anyhow::Context;
-use comfy_table::{CellAlignment, Table, presets};
 use fpcache_datasets::count::{human, human_bytes};
 use serde::Serialize;
 
@@ -13,6 +12,7 @@ use crate::made::Recorded;
 use crate::run::row::Row;
 use crate::run::timeline::{Shift, TimelinePoint, median};
 
+use crate::table::new_table;
 /// Prints a line, or several, for people. A reader such as `head` that has seen enough is no
 /// failure.
 pub fn say(text: &str) -> anyhow::Result<()> {
@@ -234,16 +234,6 @@ fn shift_explanation(system: &str, shift: &Shift) -> String {
         rate(shift.worst_ops_per_s),
         percent(shift.dip),
     )
-}
-
-/// A table with right-aligned figures after a first column of names.
-pub fn new_table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_BORDERS_ONLY).set_header(header);
-    for column in table.column_iter_mut().skip(1) {
-        column.set_cell_alignment(CellAlignment::Right);
-    }
-    table
 }
 
 /// Stands where a figure does not apply.

@@ -20,9 +20,10 @@ use crate::run::collected::Collected;
 use crate::run::host::Host;
 use crate::run::measure;
 use crate::run::options::RunArgs;
-use crate::run::report::{check_file, new_table, ratio_of};
+use crate::run::report::{check_file, ratio_of};
 use crate::run::row::Row;
 use crate::systems::SystemName;
+use crate::table::new_table;
 use crate::verdict::Verdict;
 
 /// Ends the help of `scale`.
@@ -176,7 +177,8 @@ fn table(name: &str, rows: &[Row]) -> String {
         "lookup : read",
         "lookup : first",
         "read : first",
-    ]);
+    ])
+    .named_by(2);
     for (row, (lookups, reads)) in rows.iter().zip(growths(rows)) {
         let read = row.calibration.random_read_ns;
         table.add_row([

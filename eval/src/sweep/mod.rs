@@ -18,11 +18,12 @@ use crate::made::Made;
 use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::Measurable;
-use crate::run::report::{duration, new_table, none, percent, rate, say, write_recorded};
+use crate::run::report::{duration, none, percent, rate, say, write_recorded};
 use crate::run::row::Row;
 use crate::run::values::ValueBytes;
 use crate::run::{BTREEMAP, HASHMAP, build_map, draw, values};
 use crate::systems::SystemName;
+use crate::table::new_table;
 use crate::verdict::Verdict;
 use lines::{Line, label};
 use options::SweepArgs;
@@ -247,7 +248,7 @@ pub fn table(rows: &[Row], over: Over) -> String {
         header.extend(["hit rate", "bytes used", "entries", "per entry"]);
     }
     header.extend(["p50", "p99", "round trips", "bytes read"]);
-    let mut table = new_table(&header);
+    let mut table = new_table(&header).named_by(2);
     for row in rows {
         let value = row.sweep.as_ref().map_or_else(none, |tag| over.show(tag.value));
         let mut cells = vec![value, label(row, rows), rate(row.ops_per_s), format!("{:.1}", row.ns_per_op())];

@@ -8,8 +8,9 @@ use super::options::WaitsArgs;
 use super::probe::Latencies;
 use crate::latency::Latency;
 use crate::machine::{COMMIT, Calibration, Machine};
-use crate::run::report::{duration, new_table, none};
+use crate::run::report::{duration, none};
 use crate::run::store::StoreArgs;
+use crate::table::new_table;
 
 /// The waits under one load.
 #[derive(Clone, Debug, Serialize)]

@@ -5,7 +5,8 @@ use fpcache_datasets::count::human;
 use super::options::end_in_words;
 use super::pass::End;
 use super::row::YcsbRow;
-use crate::run::report::{bytes_per_key, duration, new_table, none, rate, ratio_of};
+use crate::run::report::{bytes_per_key, duration, none, rate, ratio_of};
+use crate::table::new_table;
 
 /// The rows as tables, under a title that says what was measured on what.
 pub fn table(rows: &[YcsbRow]) -> String {
@@ -113,7 +114,8 @@ fn throughput(rows: &[YcsbRow]) -> String {
 
 fn latencies(rows: &[YcsbRow]) -> String {
     let mut table =
-        new_table(&["workload", "operation", "operations", "p50", "p95", "p99", "p99.9", "p99.99", "max"]);
+        new_table(&["workload", "operation", "operations", "p50", "p95", "p99", "p99.9", "p99.99", "max"])
+            .named_by(2);
     for row in rows {
         for (kind, latency) in &row.latencies {
             table.add_row([

@@ -5,6 +5,7 @@ mod density;
 mod fabric;
 mod growth;
 mod memory_node;
+mod narrow;
 mod peers;
 mod quickstart;
 mod report;

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-/// The program, without the caller's data folder.
+/// The program, without the caller's data folder and width of a terminal.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-eval"));
-    command.env_remove("FPCACHE_DATA");
+    command.env_remove("FPCACHE_DATA").env_remove("COLUMNS");
     command
 }
 
