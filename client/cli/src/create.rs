@@ -93,7 +93,7 @@ impl Create {
                 "tuned": tuning::document(tuned.as_ref()),
             }))?;
         } else if let Some(tuned) = tuned {
-            output.row("tuned", tuned)?;
+            output.rows("tuned", tuned)?;
         }
         Ok(Outcome::Done)
     }
@@ -141,7 +141,7 @@ impl Create {
                 "tuned": tuning::document(tuned.as_ref()),
             }))?;
         } else if let Some(tuned) = tuned {
-            output.row("tuned", tuned)?;
+            output.rows("tuned", tuned)?;
         }
         Ok(Outcome::Done)
     }

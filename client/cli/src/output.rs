@@ -80,6 +80,13 @@ impl Output {
         self.write(|out| writeln!(out, "{name:<12}{text}"))
     }
 
+    /// Writes a name and several lines, in columns.
+    pub(crate) fn rows(&mut self, name: &str, text: impl Display) -> io::Result<()> {
+        let text = text.to_string();
+        let names = std::iter::once(name).chain(std::iter::repeat(""));
+        text.lines().zip(names).try_for_each(|(line, name)| self.row(name, line))
+    }
+
     /// Writes a whole JSON document.
     pub(crate) fn document(&mut self, value: &Value) -> io::Result<()> {
         let value = self.as_asked(value);

@@ -157,7 +157,7 @@ fn chosen_for(chosen: &ChosenFor) -> Value {
     })
 }
 
-/// The same in words.
+/// The same in words, in several lines.
 fn why_chosen(chosen: &ChosenFor) -> String {
     let (round_trip, byte) = (f64::from(chosen.round_trip_ns) / 1e3, f64::from(chosen.byte_ps) / 1e3);
     let budget = match chosen.budget {
@@ -172,11 +172,11 @@ fn why_chosen(chosen: &ChosenFor) -> String {
             Some(GroupForm::Seeded) => "seeded groups",
             Some(GroupForm::Pilots) => "pilots",
         };
-        format!("; {form} would take {:.2} times as long", f64::from(time) / 1e3)
+        format!("\n{form} would take {:.2} times as long", f64::from(time) / 1e3)
     });
     format!(
-        "for round trips of {round_trip} us and {byte} ns a byte, {budget}, {inserts} inserts a key: a lookup takes \
-         {round_trips:.3} round trips and {}{best_other}",
+        "for round trips of {round_trip} us and {byte} ns a byte, {inserts} inserts a key,\n{budget}\n\
+         a lookup takes {round_trips:.3} round trips and reads {}{best_other}",
         human_bytes(chosen.bytes.into())
     )
 }
@@ -243,7 +243,7 @@ fn print<K: Keys>(
     let fingerprints = parameters.fingerprints_in_words();
     output.row("table", format_args!("{fingerprints}, epsilon {epsilon}, fill {fill}{groups}"))?;
     if let Some(chosen_for) = &parameters.chosen_for {
-        output.row("chosen", why_chosen(chosen_for))?;
+        output.rows("chosen", why_chosen(chosen_for))?;
     }
     output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;
     if let Some(Lookups { single, group }) = lookups {

@@ -87,7 +87,7 @@ impl<R> Summary<'_, R> {
             output.row("segments", format_args!("{segments}{}", each(per_segment, "keys each")))?;
         }
         if let Some(tuned) = tuned {
-            output.row("tuned", tuned)?;
+            output.rows("tuned", tuned)?;
         }
         if let Some(used) = used {
             let each = each(per_key, "bytes per key");

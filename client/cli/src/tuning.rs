@@ -121,6 +121,7 @@ pub(crate) fn document(tuned: Option<&Tuned>) -> Value {
             "bytes_read": one.split.way.bytes,
             "ns": one.split.ns,
             "bytes_per_key": one.bytes_per_key(),
+            "entries": one.split.entries as u64,
             "fits": one.split.fits,
         })
     };

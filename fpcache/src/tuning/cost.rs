@@ -256,6 +256,12 @@ pub struct Split {
 }
 
 impl Split {
+    /// Bytes of the entries.
+    #[must_use]
+    pub fn entry_bytes(&self) -> f64 {
+        self.entries * ENTRY_BYTES
+    }
+
     /// Divides a budget, models first, without which nothing is found; the rest between tables and entries of the keys that are looked
     /// up most: as compute nodes do, or, for forms that these do not have, so that the mean lookup takes the least time. Without a
     /// budget, all tables, if they save anything, and no entries.

@@ -63,6 +63,28 @@ impl Considered {
     pub fn bytes_per_key(&self) -> f64 {
         self.split.bytes / self.candidate.keys.max(1.0)
     }
+
+    /// What a compute node keeps, for each key, and of how many keys the hot cache has an entry.
+    fn kept(&self) -> String {
+        let Self { candidate, split, .. } = self;
+        let keys = candidate.keys.max(1.0);
+        let (models, entries) = (candidate.model_bytes / keys, split.entry_bytes() / keys);
+        let tables = (self.bytes_per_key() - models - entries).max(0.0);
+        let mut text = format!("a compute node keeps {:.3} B/key: models {models:.3}", self.bytes_per_key());
+        let parts = [("tables", tables), ("hot cache", entries)];
+        for (name, bytes) in parts.into_iter().filter(|(_, bytes)| *bytes > 0.0) {
+            text += &format!(", {name} {bytes:.3}");
+        }
+        if split.entries >= candidate.keys && candidate.keys > 0.0 {
+            text += "\nthe hot cache has room for an entry of every key";
+        } else if split.entries > 0.0 {
+            text += &format!(
+                "\nthe hot cache has room for entries of {:.1} % of the keys",
+                100.0 * split.entries / keys
+            );
+        }
+        text
+    }
 }
 
 /// What is chosen, and what else there was.
@@ -157,29 +179,37 @@ impl Tuned {
     }
 }
 
-/// What is chosen, with what a lookup takes, and how much more the best of the other forms would.
+/// What is chosen, what a compute node keeps for it, what a lookup takes, and what the best of each other form would take and keep: a line
+/// each.
 impl Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chosen = self.chosen();
         let (p, split) = (&chosen.parameters, &chosen.split);
+        let fingerprints = p.fingerprints_in_words();
+        write!(f, "groups {}, epsilon {}, fill {}, {fingerprints}", chosen.form(), p.epsilon, p.fill)?;
+        write!(f, "\n{}", chosen.kept())?;
         write!(
             f,
-            "groups {}, epsilon {}, fill {}, {}: a lookup takes {:.3} round trips and {:.0} B, at {:.3} B/key",
-            chosen.form(),
-            p.epsilon,
-            p.fill,
-            p.fingerprints_in_words(),
-            split.way.round_trips,
-            split.way.bytes,
-            chosen.bytes_per_key()
+            "\na lookup takes {:.3} round trips and reads {:.0} B",
+            split.way.round_trips, split.way.bytes
         )?;
         for other in self.others() {
             let (time, bytes) =
                 (other.split.ns / split.ns, other.bytes_per_key() / chosen.bytes_per_key().max(1e-9));
-            write!(f, "; groups {}: {time:.2} times the time, {bytes:.2} times the bytes", other.form())?;
+            write!(
+                f,
+                "\ngroups {}: {time:.2} times the time, {bytes:.2} times the bytes kept",
+                other.form()
+            )?;
         }
-        if let Some(worth) = self.fingerprints.filter(FingerprintWorth::is_nothing) {
-            write!(f, "; {worth}")?;
+        if let Some(FingerprintWorth { share, times }) =
+            self.fingerprints.filter(FingerprintWorth::is_nothing)
+        {
+            let less = 100.0 * share;
+            write!(
+                f,
+                "\n--fingerprint-bits none: {times:.3} times the time, {less:.1} % less at the memory node"
+            )?;
         }
         Ok(())
     }

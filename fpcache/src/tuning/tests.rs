@@ -164,6 +164,28 @@ fn a_budget_is_kept_and_one_too_small_is_told_what_would_do() {
 }
 
 #[test]
+fn lines_are_short_and_tell_what_is_kept_from_what_is_read() {
+    let keys = uneven(20_000);
+    let lines = |budget, forced| {
+        let text = tuned(&keys, &lookups(FabricCosts::RDMA, budget), forced).to_string();
+        assert!(text.lines().all(|line| line.len() <= 80), "{text}");
+        text
+    };
+    let forced = |form| Forced { groups: Some(form), epsilon: Some(64), ..Forced::default() };
+    let all = lines(None, Forced { epsilon: Some(64), ..Forced::default() });
+    let beside = |line: &&str| line.starts_with("groups ") && line.ends_with(" times the bytes kept");
+    assert_eq!(all.lines().filter(beside).count(), 3, "{all}");
+    let grouped = lines(None, forced(Some(GroupForm::Plain)));
+    assert!(grouped.contains(": models ") && grouped.contains(", tables "), "{grouped}");
+    assert!(grouped.contains("round trips and reads ") && !grouped.contains("hot cache"), "{grouped}");
+    let plenty = lines(Some(1 << 20), forced(None));
+    assert!(plenty.contains(", hot cache 4.500\n"), "{plenty}");
+    assert!(plenty.contains("room for an entry of every key\n") && !plenty.contains("tables"), "{plenty}");
+    let scarce = lines(Some(60_000), forced(None));
+    assert!(scarce.contains("room for entries of ") && scarce.contains(" % of the keys\n"), "{scarce}");
+}
+
+#[test]
 fn what_is_no_number_is_told_by_its_name_and_not_as_a_budget() {
     let keys = scattered(1_000);
     let good = lookups(FabricCosts::RDMA, None);
