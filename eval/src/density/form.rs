@@ -8,6 +8,7 @@ use fpcache_index::groups::Form;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum FormName {
     /// No table: slots about the prediction
+    #[value(alias = "none")]
     Line,
     /// Groups of neighbours, each with a separator
     Plain,

@@ -9,7 +9,7 @@ use fpcache::fingerprint::WidthChoice;
 use fpcache::layout::Grouping;
 use fpcache::plan::FabricCosts;
 use fpcache::tuning::Lookups;
-use fpcache_client::{RecordShape, TableParameters};
+use fpcache_client::{GroupForm, RecordShape, TableParameters};
 use fpcache_datasets::{KeyKind, Spec};
 
 use crate::density::form::FormName;
@@ -20,12 +20,12 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval explain --dataset fb:4M --transport rdma --budget 1MiB
   fpcache-eval explain --dataset uniform:4M --budget 2MiB --theta 0.99 --negative 0.2
   fpcache-eval explain --dataset fb:4M --value-bytes 128 --json explain.json
-  fpcache-eval explain --dataset fb:4M --form groups --epsilon 128 --fill 0.85
+  fpcache-eval explain --dataset fb:4M --form plain --epsilon 128 --fill 0.85
 
 A row is a form of tables and an ε: how many bytes models and tables take for each key, how the budget is best divided between tables \
 and entries of the hot cache, and what a lookup costs then. `tables here` is the share of tables that the \
 budget has, `by entry` the share of lookups that an entry answers. The chosen row is, of those that \
-memory nodes have and that cost at most a twentieth more than the least time, the one with the fewest bytes, and of several with as many the \
+cost at most a twentieth more than the least time, the one with the fewest bytes, and of several with as many the \
 fastest.
 
 Shares are those of a table that has just been loaded; `fpcache-cli load --tune auto` reckons with inserts to come.
@@ -67,15 +67,16 @@ pub struct ExplainArgs {
     #[arg(long, default_value_t = 0.0)]
     pub negative: f64,
 
-    /// Forms of tables, separated by commas [default: all that suit the slots]
+    /// Forms of tables, as --groups of `fpcache-cli load` names them, separated by commas [default: all
+    /// that suit the slots]
     #[arg(long = "form", value_enum, value_delimiter = ',')]
-    pub forms: Vec<FormName>,
+    pub forms: Vec<Form>,
 
     /// Error bounds of the models, separated by commas
     #[arg(long, value_delimiter = ',', default_value = "8,16,32,64,128,256", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub epsilon: Vec<u32>,
 
-    /// Share of slots that hold a record [default: 0.85, of memory nodes' groups 0.8]
+    /// Share of slots that hold a record [default: 0.8, without groups 0.85]
     #[arg(long, value_name = "SHARE")]
     pub fill: Option<f64>,
 
@@ -94,6 +95,56 @@ pub struct ExplainArgs {
     /// Write the figures to this file, `-` for standard output
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// A form of tables, by the name that it has as a choice of `--groups`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Form {
+    /// No groups: slots about the prediction
+    #[value(alias = "line")]
+    None,
+    /// Groups of neighbours, each with a separator
+    #[value(alias = "groups")]
+    Plain,
+    /// Groups that hashes choose within a block
+    Seeded,
+    /// The very slot, by pilots
+    Pilots,
+}
+
+impl Form {
+    /// All of them.
+    const ALL: [Self; 4] = [Self::None, Self::Plain, Self::Seeded, Self::Pilots];
+
+    /// As a table has it.
+    pub(super) fn groups(self) -> Option<GroupForm> {
+        match self {
+            Self::None => None,
+            Self::Plain => Some(GroupForm::Plain),
+            Self::Seeded => Some(GroupForm::Seeded),
+            Self::Pilots => Some(GroupForm::Pilots),
+        }
+    }
+
+    /// As it is measured.
+    pub(super) fn measured(self) -> FormName {
+        match self {
+            Self::None => FormName::Line,
+            Self::Plain => FormName::Groups,
+            Self::Seeded => FormName::Seeded,
+            Self::Pilots => FormName::Pilots,
+        }
+    }
+
+    /// As on the command line.
+    pub(super) fn name(self) -> &'static str {
+        self.groups().map_or("none", GroupForm::name)
+    }
+
+    /// Whether slots of so many bytes can be in such tables.
+    fn suits(self, slot_bytes: usize) -> bool {
+        self.groups().is_none_or(|form| Grouping::for_slots(form, slot_bytes).is_some())
+    }
 }
 
 /// What lookups go over.
@@ -156,10 +207,10 @@ impl ExplainArgs {
             self.dataset
         );
         let slot_bytes = self.slot_bytes();
-        let unfit = self.forms.iter().find(|form| !suits(**form, slot_bytes));
+        let unfit = self.forms.iter().find(|form| !form.suits(slot_bytes));
         ensure!(
             unfit.is_none(),
-            "--form {}: is for shorter slots than these of {slot_bytes} bytes: choose line or pilots, or leave --form away",
+            "--form {}: is for shorter slots than these of {slot_bytes} bytes: choose none or pilots, or leave --form away",
             unfit.map_or("", |form| form.name())
         );
         Ok(())
@@ -171,13 +222,12 @@ impl ExplainArgs {
         TableParameters { shape, ..TableParameters::default() }.geometry().slot_bytes
     }
 
-    /// The forms that are compared: plain groups are compared as memory nodes have them.
-    pub(super) fn forms(&self) -> Vec<FormName> {
+    /// The forms that are compared.
+    pub(super) fn forms(&self) -> Vec<Form> {
         if !self.forms.is_empty() {
             return self.forms.clone();
         }
-        let all = [FormName::Line, FormName::Groups, FormName::Seeded, FormName::Pilots];
-        all.into_iter().filter(|form| suits(*form, self.slot_bytes())).collect()
+        Form::ALL.into_iter().filter(|form| form.suits(self.slot_bytes())).collect()
     }
 
     /// The lookups that a form is chosen for.
@@ -188,16 +238,6 @@ impl ExplainArgs {
             budget: self.budget.map(|budget| budget.as_u64()),
             theta: self.theta,
             negative: self.negative,
-        }
-    }
-}
-
-/// Whether slots of so many bytes can be in tables of this form.
-fn suits(form: FormName, slot_bytes: usize) -> bool {
-    match form {
-        FormName::Line | FormName::Pilots => true,
-        FormName::Plain | FormName::Groups | FormName::Seeded => {
-            Grouping::for_slots(form.built().unwrap_or_default(), slot_bytes).is_some()
         }
     }
 }
@@ -220,9 +260,19 @@ mod tests {
     #[test]
     fn forms_are_compared_that_suit_the_slots() {
         let forms = |options| parse(options).expect(options).forms();
-        assert_eq!(forms(""), [FormName::Line, FormName::Groups, FormName::Seeded, FormName::Pilots]);
-        assert_eq!(forms("--value-bytes 128"), [FormName::Line, FormName::Pilots]);
-        assert_eq!(forms("--form groups"), [FormName::Groups]);
+        assert_eq!(forms(""), Form::ALL);
+        assert_eq!(forms("--value-bytes 128"), [Form::None, Form::Pilots]);
+        assert_eq!(forms("--form plain"), [Form::Plain]);
+    }
+
+    #[test]
+    fn forms_have_the_names_that_groups_have_and_those_that_they_had() {
+        for form in Form::ALL {
+            assert_eq!(parse(&format!("--form {}", form.name())).expect("a name").forms(), [form]);
+        }
+        let named: Vec<&str> = Form::ALL[1..].iter().map(|form| form.name()).collect();
+        assert_eq!(named, GroupForm::ALL.map(GroupForm::name));
+        assert_eq!(parse("--form line,groups").expect("old names").forms(), [Form::None, Form::Plain]);
     }
 
     #[test]
@@ -234,7 +284,7 @@ mod tests {
             ("--theta nan", "0.99"),
             ("--negative 2", "from 0 to 1"),
             ("--round-trip nan", "2000"),
-            ("--value-bytes 128 --form groups", "pilots"),
+            ("--value-bytes 128 --form plain", "pilots"),
             ("--budget many", "many"),
         ] {
             let error = parse(&options.replace(" -1", "=-1")).expect_err(options);

@@ -5,8 +5,7 @@ use fpcache_datasets::Dataset;
 use fpcache_datasets::count::human;
 use serde::Serialize;
 
-use super::options::ExplainArgs;
-use crate::density::form::FormName;
+use super::options::{ExplainArgs, Form};
 use crate::density::measure::Setting;
 use crate::machine::{COMMIT, Machine};
 use crate::table::new_table;
@@ -36,8 +35,6 @@ pub struct ExplainRow {
     pub negative: f64,
     /// Of the tables.
     pub form: &'static str,
-    /// Whether memory nodes have it.
-    pub is_built: bool,
     /// Of the models.
     pub epsilon: u32,
     /// Of the segments.
@@ -90,6 +87,7 @@ impl ExplainRow {
     pub fn new(
         dataset: &Dataset,
         arguments: &ExplainArgs,
+        form: Form,
         (setting, candidate): (&Setting, &Candidate),
         split: &Split,
     ) -> Self {
@@ -107,8 +105,7 @@ impl ExplainRow {
             budget: asked.budget,
             theta: asked.theta,
             negative: asked.negative,
-            form: setting.form.name(),
-            is_built: setting.form == FormName::Line || setting.form.built().is_some(),
+            form: form.name(),
             epsilon: setting.epsilon,
             fill: setting.fill,
             fingerprint_bits: candidate.fingerprint_bits,
@@ -137,12 +134,9 @@ impl ExplainRow {
     }
 }
 
-/// Chooses one row, if the models of any have room, and says of each why it is or is not: the [`cheapest`] of those that memory nodes
-/// have. If none of what is compared is built, of all.
+/// Chooses one row, if the models of any have room, and says of each why it is or is not.
 pub fn choose(rows: &mut [ExplainRow]) {
-    let any_built = rows.iter().any(|row| row.is_built && row.fits);
-    let may = |row: &ExplainRow| row.fits && (row.is_built || !any_built);
-    let Some(at) = cheapest(rows.iter().map(|row| (may(row), row.ns, row.bytes_per_key))) else {
+    let Some(at) = cheapest(rows.iter().map(|row| (row.fits, row.ns, row.bytes_per_key))) else {
         rows.iter_mut().for_each(|row| row.why = "models exceed the budget".to_owned());
         return;
     };
@@ -154,8 +148,7 @@ pub fn choose(rows: &mut [ExplainRow]) {
         } else if !row.fits {
             "models exceed the budget".to_owned()
         } else {
-            let than = format!("{:.2}× the time, {:.2}× the bytes", row.ns / ns, row.bytes_per_key / bytes);
-            if row.is_built { than } else { format!("{than}; no memory node has it") }
+            format!("{:.2}× the time, {:.2}× the bytes", row.ns / ns, row.bytes_per_key / bytes)
         };
     }
 }

@@ -243,7 +243,7 @@ impl<'a, K: DataKeys> Sweep<'a, K> {
 pub fn table(rows: &[Row], over: Over) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let has_cache = rows.iter().any(|row| row.cache_bytes_budget.is_some());
-    let mut header = vec![over.name(), "line", "lookups/s", "ns/lookup"];
+    let mut header = vec![over.name(), "series", "lookups/s", "ns/lookup"];
     if has_cache {
         header.extend(["hit rate", "bytes used", "entries", "per entry"]);
     }

@@ -109,6 +109,7 @@ fn every_setting_can_be_swept_and_all_files_agree() {
             assert!(plot.contains(part), "{over}: {part} is missing");
         }
         assert!(stdout(&output).contains("plot.svg"), "{}", stdout(&output));
+        assert!(stdout(&output).contains(" series "), "{}", stdout(&output));
     }
 }
 
