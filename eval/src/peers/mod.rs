@@ -18,7 +18,7 @@ use crate::node::Node;
 use crate::progress::Bar;
 use crate::run::host::Divided;
 use crate::run::measure::Measurable;
-use crate::run::report::{check_json, deliver};
+use crate::run::report::{check_json, deliver, doubts};
 use crate::run::transport::Transport;
 use crate::run::values::ValueBytes;
 use crate::run::workload::{Lookups, Workload};
@@ -135,6 +135,7 @@ impl Made {
             transport: transport.map(str::to_owned),
             operation,
             keys_per_call,
+            keys_per_latency: keys_per_call,
             not_measured: None,
             figures: None,
         };
@@ -148,6 +149,7 @@ impl Made {
             transport: None,
             operation: String::new(),
             keys_per_call: 0,
+            keys_per_latency: 0,
             not_measured: Some(why),
             figures: None,
         };
@@ -223,6 +225,9 @@ impl Made {
             (tasks, format!("get by {together} tasks"), together),
         ] {
             self.ask(at, "fpcache", (Some(way), None), (operation, keys));
+        }
+        if let Some((_, by_tasks)) = self.rows.last_mut() {
+            by_tasks.keys_per_latency = 1;
         }
         Ok(())
     }
@@ -330,6 +335,7 @@ fn report(arguments: &PeersArgs, rows: &[PeerRow]) -> anyhow::Result<Verdict> {
         text.push_str(&format!("ratios are to {}, {}; ", reference.named(), reference.operation));
     }
     text.push_str("processor seconds are per million keys\n");
+    text.push_str(&doubts(rows.iter().filter_map(PeerRow::doubts)));
     let mut named: Vec<String> = Vec::new();
     for row in rows {
         let line = match (&row.version, &row.not_measured) {

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::WaitingName;
 use crate::run::measure::{Pass, median};
-use crate::run::report::{duration, none, rate, ratio_of};
+use crate::run::report::{Doubts, duration, least_to_most, none, rate, ratio_of};
 use crate::table::{Table, new_table};
 
 /// Figures of one way to ask one system; or why there are none.
@@ -21,6 +21,8 @@ pub struct PeerRow {
     pub operation: String,
     /// Keys of a call, which is one request or one pipeline of requests.
     pub keys_per_call: u64,
+    /// Keys of what latencies are of: a call, or the one key that each of many tasks waits for.
+    pub keys_per_latency: u64,
     /// Why there are no figures, and how to have some.
     pub not_measured: Option<String>,
     /// Figures, if it was measured.
@@ -93,9 +95,18 @@ impl Figures {
 
 /// The rows as a table. Ratios are to `reference`, which is one of them if it was measured.
 pub fn table(rows: &[PeerRow], reference: Option<&PeerRow>) -> Table {
-    let mut table =
-        new_table(&["system", "asked by", "keys/s", "ratio", "p50", "p99", "client CPU", "server CPU"])
-            .named_by(2);
+    let mut table = new_table(&[
+        "system",
+        "asked by",
+        "keys/s",
+        "least to most",
+        "ratio",
+        "p50",
+        "p99",
+        "client CPU",
+        "server CPU",
+    ])
+    .named_by(2);
     let base = reference.and_then(|row| Some(row.figures.as_ref()?.keys_per_s));
     for row in rows {
         let Some(figures) = &row.figures else { continue };
@@ -104,6 +115,7 @@ pub fn table(rows: &[PeerRow], reference: Option<&PeerRow>) -> Table {
             row.named(),
             row.operation.clone(),
             rate(figures.keys_per_s),
+            least_to_most(figures.keys_per_s_min, figures.keys_per_s_max),
             base.map_or_else(none, |base| ratio_of(figures.keys_per_s / base)),
             duration(figures.p50_ns),
             duration(figures.p99_ns),
@@ -115,6 +127,17 @@ pub fn table(rows: &[PeerRow], reference: Option<&PeerRow>) -> Table {
 }
 
 impl PeerRow {
+    /// What its figures may say against themselves. Tasks wait side by side, so that the mean of each is this or more.
+    pub fn doubts(&self) -> Option<Doubts> {
+        let figures = self.figures.as_ref()?;
+        Some(Doubts {
+            of: format!("{} {}", self.named(), self.operation),
+            passes: (figures.keys_per_s_min, figures.keys_per_s_max),
+            mean_ns: 1e9 * self.keys_per_latency as f64 / figures.keys_per_s,
+            p99_ns: figures.p99_ns,
+        })
+    }
+
     /// Whether others are compared with it: another system's answer to one key, over a unix socket.
     pub fn is_reference(&self) -> bool {
         self.transport.as_deref() == Some("unix") && self.keys_per_call == 1 && self.system != "fpcache"
@@ -132,6 +155,7 @@ impl PeerRow {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::report::doubts;
 
     fn row(system: &str, transport: Option<&str>, keys_per_call: u64) -> PeerRow {
         PeerRow {
@@ -140,9 +164,38 @@ mod tests {
             transport: transport.map(str::to_owned),
             operation: "get".to_owned(),
             keys_per_call,
+            keys_per_latency: keys_per_call,
             not_measured: None,
             figures: None,
         }
+    }
+
+    #[test]
+    fn a_rate_has_its_spread_beside_it_and_a_note_if_that_is_wide() {
+        let figures = |least, most| Figures {
+            lookups: 1_000_000,
+            keys_per_s: 3.49e6,
+            keys_per_s_min: least,
+            keys_per_s_max: most,
+            p50_ns: 300,
+            p99_ns: 900,
+            client_cpu_s_per_million: 0.3,
+            server_cpu_s_per_million: None,
+            mismatches: 0,
+        };
+        let with = |system, rates: (f64, f64)| PeerRow {
+            figures: Some(figures(rates.0, rates.1)),
+            ..row(system, Some("shm"), 1)
+        };
+        let wide = with("fpcache", (829e3, 8.07e6));
+        let text = table(std::slice::from_ref(&wide), None).to_string();
+        assert!(text.contains("829 K to 8.07 M"), "{text}");
+        let told = |row: PeerRow| doubts(row.doubts().into_iter());
+        assert!(told(wide).ends_with("fpcache shm get (9.73×)\n"));
+        assert_eq!(told(with("fpcache", (3.4e6, 3.6e6))), "");
+        // A call of 64 keys takes 18 µs, and one by 64 tasks is timed key by key.
+        let together = PeerRow { keys_per_latency: 64, ..with("fpcache", (3.4e6, 3.6e6)) };
+        assert!(told(together).ends_with("fpcache shm get (18.3 µs, 900 ns)\n"));
     }
 
     #[test]

@@ -11,8 +11,8 @@ use serde::Serialize;
 use crate::made::Recorded;
 use crate::run::row::Row;
 use crate::run::timeline::{Shift, TimelinePoint, median};
-
 use crate::table::new_table;
+
 /// Prints a line, or several, for people. A reader such as `head` that has seen enough is no
 /// failure.
 pub fn say(text: &str) -> anyhow::Result<()> {
@@ -81,6 +81,7 @@ pub fn table(rows: &[Row]) -> String {
     let mut table = new_table(&[
         "system",
         "lookups/s",
+        "least to most",
         "ns/lookup",
         "time : hashmap",
         "p50",
@@ -96,6 +97,7 @@ pub fn table(rows: &[Row]) -> String {
         table.add_row([
             row.system.clone(),
             rate(row.ops_per_s),
+            least_to_most(row.ops_per_s_min, row.ops_per_s_max),
             format!("{:.1}", row.ns_per_op()),
             hashmap.map_or_else(none, |ns| ratio(row.ns_per_op(), ns)),
             duration(row.p50_ns),
@@ -117,6 +119,7 @@ pub fn table(rows: &[Row]) -> String {
         text.push_str(&explanation(row));
         text.push_str(&timeline_explanation(row).unwrap_or_default());
     }
+    text.push_str(&doubts(rows.iter().map(doubts_of)));
     let c = &first.calibration;
     text.push_str(&format!(
         "latencies are of a {}; this machine during the run: {:.0} ns per random read of {}, {:.1} GB/s copied, \
@@ -200,6 +203,15 @@ fn cache_explanation(row: &Row) -> Option<String> {
     Some(text)
 }
 
+fn doubts_of(row: &Row) -> Doubts {
+    Doubts {
+        of: row.system.clone(),
+        passes: (row.ops_per_s_min, row.ops_per_s_max),
+        mean_ns: row.ns_per_op() * row.batch as f64,
+        p99_ns: row.p99_ns,
+    }
+}
+
 /// What a system's timeline shows, if there is one.
 fn timeline_explanation(row: &Row) -> Option<String> {
     let points = row.timeline.as_deref().filter(|points| !points.is_empty())?;
@@ -246,9 +258,15 @@ pub fn ratio(ns: f64, reference: f64) -> String {
     ratio_of(ns / reference)
 }
 
-/// A ratio.
+/// A ratio, to three digits: more would say more than is known.
 pub fn ratio_of(ratio: f64) -> String {
-    format!("{ratio:.2}×")
+    let decimals = match ratio.abs() {
+        100.0.. => 0,
+        10.0..100.0 => 1,
+        0.1..10.0 => 2,
+        _ => 3,
+    };
+    format!("{ratio:.decimals$}×")
 }
 
 /// Bytes per key.
@@ -264,6 +282,63 @@ pub fn percent(share: f64) -> String {
 /// A rate per second.
 pub fn rate(per_second: f64) -> String {
     human(per_second as u64)
+}
+
+/// Rates of the slowest and the fastest pass.
+pub fn least_to_most(least: f64, most: f64) -> String {
+    if least < most { format!("{} to {}", rate(least), rate(most)) } else { none() }
+}
+
+/// What figures may say against themselves.
+#[derive(Clone, Debug)]
+pub struct Doubts {
+    /// What they are of.
+    pub of: String,
+    /// Rates of the slowest and the fastest pass.
+    pub passes: (f64, f64),
+    /// Nanoseconds of a call in the median pass, by its rate.
+    pub mean_ns: f64,
+    /// 99th percentile of calls that were timed one by one.
+    pub p99_ns: u64,
+}
+
+impl Doubts {
+    /// How many times the slowest pass's rate the fastest has, if that is much.
+    fn spread(&self) -> Option<String> {
+        /// Passes of a machine with nothing else to do differ by less.
+        const MUCH: f64 = 1.3;
+        let (least, most) = self.passes;
+        (least > 0.0 && most > MUCH * least).then(|| format!("{} ({})", self.of, ratio_of(most / least)))
+    }
+
+    /// The mean and the percentile, if that is less.
+    fn beyond_percentile(&self) -> Option<String> {
+        let Self { of, mean_ns, p99_ns, .. } = self;
+        let is_beyond = *mean_ns > *p99_ns as f64;
+        is_beyond.then(|| format!("{of} ({}, {})", duration(*mean_ns as u64), duration(*p99_ns)))
+    }
+}
+
+/// Notes of figures that say something against themselves, a line of each kind; empty if none do.
+pub fn doubts(all: impl Iterator<Item = Doubts>) -> String {
+    let (mut spreads, mut beyond) = (Vec::new(), Vec::new());
+    for one in all {
+        spreads.extend(one.spread());
+        beyond.extend(one.beyond_percentile());
+    }
+    let mut text = String::new();
+    if !spreads.is_empty() {
+        let these = spreads.join(", ");
+        text += &format!("note: fastest passes beside slowest; ratios are as uncertain: {these}\n");
+    }
+    if !beyond.is_empty() {
+        let these = beyond.join(", ");
+        text += &format!(
+            "note: calls of the median pass took more on average than 99 of 100 of those that were timed, as where this \
+             process waits for a processor: {these}\n"
+        );
+    }
+    text
 }
 
 /// A duration in the fitting unit.
@@ -284,6 +359,33 @@ mod tests {
         assert_eq!(duration(999), "999 ns");
         assert_eq!(duration(12_345), "12.3 µs");
         assert_eq!(duration(12_345_678), "12.3 ms");
+    }
+
+    #[test]
+    fn ratios_have_three_digits() {
+        let told = [175.53, 17.553, 9.876, 0.956, 0.0123].map(ratio_of);
+        assert_eq!(told, ["176×", "17.6×", "9.88×", "0.96×", "0.012×"]);
+    }
+
+    #[test]
+    fn passes_that_differ_and_a_mean_beyond_the_percentile_are_noted() {
+        let row = |least, most, p99_ns| {
+            let row =
+                Row { system: "fpcache".to_owned(), ops_per_s: 1e6, threads: 2, batch: 4, ..Row::default() };
+            Row { ops_per_s_min: least, ops_per_s_max: most, p99_ns, ..row }
+        };
+        let notes = |row: &Row| {
+            table(std::slice::from_ref(row)).lines().filter(|line| line.starts_with("note: ")).count()
+        };
+        // A call of four keys takes 8 µs in each of two threads.
+        assert_eq!(notes(&row(0.9e6, 1.1e6, 9_000)), 0);
+        let told = |row: Row| doubts([&row, &row].into_iter().map(doubts_of));
+        let spread = told(row(0.829e6, 8.07e6, 9_000));
+        assert!(spread.ends_with(": fpcache (9.73×), fpcache (9.73×)\n"), "{spread}");
+        let beyond = told(row(0.9e6, 1.1e6, 7_000));
+        assert!(beyond.ends_with(": fpcache (8000 ns, 7000 ns), fpcache (8000 ns, 7000 ns)\n"), "{beyond}");
+        assert_eq!(notes(&row(0.829e6, 8.07e6, 7_000)), 2);
+        assert!(table(&[row(0.829e6, 8.07e6, 7_000)]).contains("829 K to 8.07 M"));
     }
 
     #[test]
