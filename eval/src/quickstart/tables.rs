@@ -65,7 +65,7 @@ pub fn budgets(rows: &[Row], over: Over) -> String {
 pub fn times(stops: &[Stop]) -> String {
     let mut header = vec!["ns per lookup"];
     for stop in stops {
-        header.extend([stop.name.as_str(), ": map"]);
+        header.extend([stop.name.as_str(), "× map"]);
     }
     let mut table = new_table(&header);
     for (at, line) in LINES.iter().enumerate() {
@@ -80,6 +80,7 @@ pub fn times(stops: &[Stop]) -> String {
         "And the time, which is not the point here: over shared memory a round trip is a\n\
          cache miss of a tenth of a microsecond, over a network it is microseconds, and\n\
          then the round trips and bytes above are what a lookup costs. A map needs every\n\
-         key in each process that looks it up; : map is how many times as long as one.\n{table}\n"
+         key in each process that looks it up. × map: how many times as long a lookup\n\
+         takes as a get of the hashmap.\n{table}\n"
     )
 }

@@ -61,6 +61,7 @@ fn sweep_over<K: DataKeys>(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
         store.write()?;
     } else {
         store.refuse_other_build(&Made::now())?;
+        eprintln!("{}", on_interruption(arguments.fresh));
         let bar = Bar::default();
         let calibration = bar.during("measuring this machine", 1, || {
             calibrate(arguments.run.calibration_buffer, arguments.run.pages)
@@ -86,6 +87,12 @@ fn sweep_over<K: DataKeys>(arguments: &SweepArgs) -> anyhow::Result<Verdict> {
         say(&text)?;
     }
     Ok(Verdict::of(rows.iter().map(|row| row.mismatches).sum()))
+}
+
+/// What to do after Ctrl-C, which ends the process without another word.
+fn on_interruption(is_fresh: bool) -> String {
+    let without = if is_fresh { ", without --fresh," } else { "" };
+    format!("if this is interrupted, the same command{without} goes on after the last point that was done")
 }
 
 /// What is kept from point to point.

@@ -30,6 +30,7 @@ fn the_quickstart_prints_a_table_per_data_set_and_what_to_do_next() {
         "fpcache full",
         "hit rate",
         "not the point",
+        "× map: how many times as long",
         "64 KiB",
         "plot: ",
         "page: ",

@@ -145,6 +145,7 @@ fn a_killed_sweep_goes_on_where_it_was() {
     assert!(output.status.success(), "{}", stderr(&output));
     let done = format!("{} of 4 points were there already", before.len() / 2);
     assert!(stderr(&output).contains(&done), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the same command goes on after"), "{}", stderr(&output));
     assert!(run(&sweep(&whole)).status.success());
     let after = rows(&results);
     assert_eq!(keys(&after), keys(&rows(&whole.join("results.json"))));
@@ -191,6 +192,7 @@ fn results_of_others_are_refused_and_left_as_they_are() {
     }
     let fresh = sweep("--seed 7 --fresh");
     assert!(fresh.status.success(), "{}", stderr(&fresh));
+    assert!(stderr(&fresh).contains("without --fresh, goes on after"), "{}", stderr(&fresh));
     assert_eq!(rows(&results)[0]["seed"], 7);
 
     let foreign = folder.path().join("theirs.json");
