@@ -64,6 +64,11 @@ impl Considered {
         self.split.bytes / self.candidate.keys.max(1.0)
     }
 
+    /// As [`cheapest`] takes it, if it is one of those to choose from.
+    fn option(&self, is_one: bool) -> (bool, f64, f64) {
+        (is_one && self.split.fits, self.split.ns, self.bytes_per_key())
+    }
+
     /// What a compute node keeps, for each key, and of how many keys the hot cache has an entry.
     fn kept(&self) -> String {
         let Self { candidate, split, .. } = self;
@@ -167,11 +172,11 @@ impl Tuned {
         }
     }
 
-    /// The best of each form that was not chosen.
+    /// Of each form that was not chosen, what would be chosen of it alone.
     pub fn others(&self) -> impl Iterator<Item = &Considered> {
         let of = |form: &'static str| {
-            let same = self.considered.iter().filter(move |one| one.form() == form && one.split.fits);
-            same.min_by(|a, b| a.split.ns.total_cmp(&b.split.ns))
+            let options = self.considered.iter().map(|one| one.option(one.form() == form));
+            cheapest(options).and_then(|at| self.considered.get(at))
         };
         let chosen = self.chosen().form();
         let forms = ["none"].into_iter().chain(GroupForm::ALL.map(GroupForm::name));
@@ -179,8 +184,8 @@ impl Tuned {
     }
 }
 
-/// What is chosen, what a compute node keeps for it, what a lookup takes, and what the best of each other form would take and keep: a line
-/// each.
+/// What is chosen, what a compute node keeps for it, what a lookup takes, and what each [other form](Tuned::others) would take and keep: a
+/// line each.
 impl Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chosen = self.chosen();
@@ -196,10 +201,10 @@ impl Display for Tuned {
         for other in self.others() {
             let (time, bytes) =
                 (other.split.ns / split.ns, other.bytes_per_key() / chosen.bytes_per_key().max(1e-9));
+            let (form, epsilon) = (other.form(), other.parameters.epsilon);
             write!(
                 f,
-                "\ngroups {}: {time:.2} times the time, {bytes:.2} times the bytes kept",
-                other.form()
+                "\ngroups {form}, epsilon {epsilon}: {time:.2} times the time, {bytes:.2} times the bytes kept"
             )?;
         }
         if let Some(FingerprintWorth { share, times }) =
@@ -240,8 +245,7 @@ pub fn tune<K: BuildKeys>(
                 .grouped_by(parameters.groups, &counts);
         considered.push(Considered { parameters, candidate, split: Split::of(&candidate, lookups) });
     }
-    let options = considered.iter().map(|one| (one.split.fits, one.split.ns, one.bytes_per_key()));
-    if let Some(chosen) = cheapest(options) {
+    if let Some(chosen) = cheapest(considered.iter().map(|one| one.option(true))) {
         let fingerprints = FingerprintWorth::of(&considered[chosen].candidate, lookups);
         let mut tuned = Tuned { considered, chosen, fingerprints };
         tuned.considered[chosen].parameters.chosen_for = Some(tuned.chosen_for(lookups, growth));

@@ -57,7 +57,7 @@ fn groups_are_chosen_where_round_trips_are_dear_and_none_where_memory_is_mapped(
         assert_eq!(tuned.others().count(), 3);
         assert!(tuned.others().all(|other| other.split.ns * CLOSE >= chosen.split.ns), "{tuned}");
         let text = tuned.to_string();
-        assert!(text.contains("round trips") && text.contains("groups none: "), "{text}");
+        assert!(text.contains("round trips") && text.contains("groups none, epsilon "), "{text}");
     }
     let mapped = tuned(&keys, &lookups(FabricCosts::MAPPED_MEMORY, None), Forced::default());
     assert_eq!(mapped.chosen().parameters.groups, None, "{mapped}");
@@ -82,6 +82,20 @@ fn no_choice_is_slower_than_another_of_as_many_bytes() {
     let better = |one: &&Considered| one.split.bytes <= chosen.split.bytes && one.split.ns < chosen.split.ns;
     let better: Vec<_> = tuned.considered.iter().filter(better).collect();
     assert!(better.is_empty(), "{tuned}: {better:?}");
+}
+
+#[test]
+fn other_forms_are_shown_as_they_would_be_chosen_alone() {
+    let keys = uneven(20_000);
+    let rdma = lookups(FabricCosts::RDMA, None);
+    let all = tuned(&keys, &rdma, Forced::default());
+    for other in all.others() {
+        let groups = other.parameters.groups.map(Grouping::name);
+        let alone = tuned(&keys, &rdma, Forced { groups: Some(groups), ..Forced::default() });
+        assert_eq!(alone.chosen().split, other.split, "{}", other.form());
+        let line = format!("\ngroups {}, epsilon {}: ", other.form(), alone.chosen().parameters.epsilon);
+        assert!(all.to_string().contains(&line), "{all}");
+    }
 }
 
 #[test]
