@@ -102,7 +102,8 @@ impl Get {
         shape: &RecordShape,
         format: TableFormat,
     ) -> anyhow::Result<Value> {
-        let value = answers.value(i).map(|value| format.json(value)).transpose()?;
+        let value =
+            answers.value(i).map(|value| format.json_of::<K>(key, value, self.key_format)).transpose()?;
         let found = answers.found(i);
         let token = found.and_then(|f| f.version).zip(answers.value(i)).map(|(version, value)| {
             // Digits, because JSON's numbers do not hold 64 bits everywhere.

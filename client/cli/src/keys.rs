@@ -217,7 +217,7 @@ pub(crate) fn shortened(text: String) -> String {
 }
 
 /// Appends each byte as `\xNN`.
-fn escape(bytes: &[u8], text: &mut String) -> std::fmt::Result {
+pub(crate) fn escape(bytes: &[u8], text: &mut String) -> std::fmt::Result {
     bytes.iter().try_for_each(|byte| write!(text, "\\x{byte:02x}"))
 }
 

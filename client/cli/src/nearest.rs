@@ -122,7 +122,9 @@ impl End {
         (record, cost): &Shown<K>,
         format: TableFormat,
     ) -> anyhow::Result<Value> {
-        let value = record.as_ref().map(|(_, value)| format.json(value)).transpose()?;
+        let value =
+            record.as_ref().map(|(key, value)| format.json_of::<K>(key.borrow(), value, self.key_format));
+        let value = value.transpose()?;
         let mut element = json!({
             "key": record.as_ref().map(|(key, _)| K::json(key.borrow(), self.key_format)),
             "value": value,

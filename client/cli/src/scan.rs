@@ -146,8 +146,8 @@ impl Scan {
         output: &mut Output,
     ) -> anyhow::Result<()> {
         if output.is_json() {
-            let key = K::json(key, self.key_format);
-            output.element(&json!({ "key": key, "value": format.json(value)? }))?;
+            let value = format.json_of::<K>(key, value, self.key_format)?;
+            output.element(&json!({ "key": K::json(key, self.key_format), "value": value }))?;
         } else {
             output.line(format_args!("{} {}", K::text(key, self.key_format), format.text(value)?))?;
         }

@@ -1,6 +1,6 @@
 //! Values on the command line: as integer, text or hexadecimal digits, or from a file.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
@@ -11,12 +11,15 @@ use fpcache_client::TableClient;
 use serde_json::Value;
 
 use crate::hex;
-use crate::keys::{Keys, shortened};
+use crate::keys::{KeyFormat, Keys, escape, shortened};
 use crate::numbers::number;
 use crate::output::counted;
 
 /// The longest value there may be.
 pub(crate) const MAX_VALUE_BYTES: usize = 16 << 20;
+
+/// What is wrong with a value that is no text.
+const NOT_UTF8: &str = "is not UTF-8: use --format hex";
 
 /// The format of values.
 #[derive(Clone, Copy, Debug, Args)]
@@ -167,9 +170,7 @@ impl TableFormat {
     /// The value's text, if no other value has the same.
     fn exactly(self, value: &[u8]) -> Result<String, String> {
         match self.kind {
-            Kind::Text => str::from_utf8(value)
-                .map(ToOwned::to_owned)
-                .map_err(|_| "is not UTF-8: use --format hex".to_owned()),
+            Kind::Text => str::from_utf8(value).map(ToOwned::to_owned).map_err(|_| NOT_UTF8.to_owned()),
             Kind::Int if self.len.is_none() && value.len() != 8 => Err(format!(
                 "has {} and not the eight of an integer: use --format text or hex",
                 counted(value.len() as u64, "byte")
@@ -193,11 +194,22 @@ impl TableFormat {
         }
     }
 
-    /// The value in JSON: a number, or a string.
-    pub(crate) fn json(self, value: &[u8]) -> anyhow::Result<Value> {
+    /// The value of a key in JSON; an error names the key.
+    pub(crate) fn json_of<K: Keys>(
+        self,
+        key: &K::Key,
+        value: &[u8],
+        key_format: KeyFormat,
+    ) -> anyhow::Result<Value> {
+        self.json(value).with_context(|| format!("the value of key {}", K::short(key, key_format)))
+    }
+
+    /// The value in JSON: a number, or a string. Bytes that no string of JSON has are refused: in
+    /// another's place they would be read back as other values.
+    fn json(self, value: &[u8]) -> anyhow::Result<Value> {
         Ok(match self.kind {
             Kind::Int => integer(value)?.into(),
-            Kind::Text => String::from_utf8_lossy(value).into(),
+            Kind::Text => str::from_utf8(value).map_err(|_| anyhow!(NOT_UTF8))?.into(),
             Kind::Hex => hex::digits(value).into(),
         })
     }
@@ -232,16 +244,20 @@ fn integer(value: &[u8]) -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// UTF-8 as it is, except for control characters, which would break the line or the terminal; other
-/// bytes as `\xNN`.
+/// UTF-8 as it is, except for control characters, which would break the line or the terminal; these
+/// and other bytes as keys have them, `\n` or `\xNN`.
 fn visible(value: &[u8]) -> String {
     let mut text = String::with_capacity(value.len());
     for chunk in value.utf8_chunks() {
         for c in chunk.valid().chars() {
-            if c.is_control() { text.extend(c.escape_default()) } else { text.push(c) }
+            // Writing to a string cannot fail.
+            let _ = match c {
+                '\0'..='\x1f' | '\x7f' => write!(text, "{}", (c as u8).escape_ascii()),
+                _ if c.is_control() => escape(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut text),
+                _ => write!(text, "{c}"),
+            };
         }
-        // Writing to a string cannot fail.
-        chunk.invalid().iter().for_each(|byte| _ = write!(text, "\\x{byte:02x}"));
+        let _ = escape(chunk.invalid(), &mut text);
     }
     text
 }
@@ -273,6 +289,7 @@ mod tests {
         assert_eq!(text(Kind::Hex, &[1, 0xff]), "01ff");
         assert_eq!(text(Kind::Text, "grün\n".as_bytes()), "grün\\n");
         assert_eq!(text(Kind::Text, &[0xff, b'a']), "\\xffa");
+        assert_eq!(text(Kind::Text, "\0\u{7f}\u{85}\t".as_bytes()), "\\x00\\x7f\\xc2\\x85\\t");
     }
 
     #[test]
@@ -356,6 +373,8 @@ mod tests {
             |kind: Option<Kind>, value: &[u8]| format(kind, value).json(value).expect("it has such a text");
         assert_eq!(json(None, &u64::MAX.to_le_bytes()), Value::from(u64::MAX));
         assert_eq!(json(Some(Kind::Text), b"a\n"), Value::from("a\n"));
+        let error = format(Kind::Text, b"\xff").json(b"\xff").expect_err("no text").to_string();
+        assert!(error.contains("--format hex"), "{error}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ fn a_data_set_is_loaded_read_and_verified() {
     assert_eq!(node.ends_with(0, "get 12345").0, "12345\n");
     assert_eq!(node.ends_with(0, "get 0x10 17").0, "16 16\n17 17\n");
     assert_eq!(node.ends_with(0, "get 258 --format hex").0, "0201000000000000\n");
-    assert_eq!(node.ends_with(0, "get 65 --format text").0, "A\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}\n");
+    assert_eq!(node.ends_with(0, "get 65 --format text").0, "A\\x00\\x00\\x00\\x00\\x00\\x00\\x00\n");
     assert_eq!(node.ends_with(0, "scan 19998 --limit 5").0, "19998 19998\n19999 19999\n");
     assert_eq!(node.ends_with(0, "scan 7").0.lines().count(), 10);
     assert_eq!(node.ends_with(0, "scan 0 --limit 0").0, "");

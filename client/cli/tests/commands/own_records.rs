@@ -114,6 +114,29 @@ fn records_of_json_lines_and_of_a_scan_are_imported() {
 }
 
 #[test]
+fn json_has_values_as_they_are_or_none() {
+    let node = Node::start(16 << 20);
+    node.ends_with(0, "create --table odd --keys bytes --value-bytes vary");
+    node.ends_with(0, "put --table odd a text");
+    let bytes = node.file("bytes", b"\xff\xfe\0");
+    node.ends_with(0, &format!("put --table odd b --value-file {bytes}"));
+    for command in ["scan", "get a b", "floor b c", "last"] {
+        let (out, err) = node.ends_with(2, &format!("{command} --table odd --json"));
+        assert!(err.contains("value of key b") && err.contains("--format hex"), "{command}: {err}");
+        if !out.is_empty() {
+            let shown: Value = serde_json::from_str(&out).unwrap();
+            assert_eq!(shown[0]["value"], "text", "{command}: what was printed before is whole");
+        }
+    }
+    let scan = node.ends_with(0, "scan --table odd --json --format hex").0;
+    let copied = node.fed("import - --table copy --keys bytes --from jsonl --format hex", scan.as_bytes());
+    assert!(copied.status.success(), "{copied:?}");
+    let copy = node.path("copy");
+    node.ends_with(0, &format!("get --table copy b --output {}", copy.display()));
+    assert_eq!(std::fs::read(copy).unwrap(), b"\xff\xfe\0");
+}
+
+#[test]
 fn records_are_added_to_a_table_that_has_some() {
     let node = Node::start(32 << 20);
     node.ends_with(0, "load sequential:3000");
