@@ -355,6 +355,10 @@ fn of_open(error: &OpenError) -> ErrorKind {
 /// The message for a memory node among several that a call failed to reach.
 fn away(node: &str, error: &FabricError) -> String {
     match of_fabric(error) {
+        // It answers, and says itself which one it is.
+        _ if matches!(error, FabricError::TooManyClients { .. } | FabricError::NoResources { .. }) => {
+            error.to_string()
+        }
         ErrorKind::Retry => format!(
             "the memory node {node} does not answer: {error}; only its own keys are affected, until it is back"
         ),
@@ -389,4 +393,22 @@ fn of_code(code: ErrorCode) -> ErrorKind {
 
 fn of_fabric(error: &FabricError) -> ErrorKind {
     if error.is_retryable() { ErrorKind::Retry } else { ErrorKind::Setup }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_memory_node_that_lets_nobody_in_is_not_told_to_be_silent() {
+        let node = "tcp://node-1:7400".to_owned();
+        let full = FabricError::TooManyClients { address: node.clone(), max: 1 };
+        let away = ClientError::NodeAway { node: node.clone(), source: full };
+        let said = away.to_string();
+        assert!(!said.contains("does not answer") && said.contains("--max-connections"), "{said}");
+        assert_eq!(said.matches(&node).count(), 1, "{said}");
+        assert!(away.is_retryable());
+        let gone = ClientError::NodeAway { node, source: FabricError::Disconnected { peer: "it".into() } };
+        assert!(gone.to_string().contains("does not answer"), "{gone}");
+    }
 }

@@ -186,10 +186,11 @@ pub enum FabricError {
         /// What helps.
         remedy: &'static str,
     },
-    /// The memory node serves as many clients as it was told to.
+    /// The memory node serves as many connections as it was told to.
     #[error(
-        "memory node {address} serves its maximum of {max} clients; close one, or raise the maximum, which the limit of \
-         the memory node's open files may set (ulimit -n)"
+        "memory node {address} serves its maximum of {max} connections, of which a client has one, and one more for each \
+         thread that reads over sockets: close some, or raise the maximum, which the memory node's --max-connections (over \
+         sockets) and its limit of open files (ulimit -n) set"
     )]
     TooManyClients {
         /// The address asked for.
@@ -270,6 +271,15 @@ impl From<TlsError> for FabricError {
 }
 
 impl FabricError {
+    /// What a memory node tells of a peer that it does not let in beside so many connections.
+    pub(crate) fn beyond_maximum(peer: String, max: u64) -> Self {
+        let why = format!(
+            "the maximum of {max} connections is reached; close some, or raise it: --max-connections (over sockets), and the \
+             limit of open files (ulimit -n)"
+        );
+        Self::HungUp { peer, why }
+    }
+
     /// What the caller can do about it.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

@@ -283,7 +283,7 @@ impl Listener {
         }
         let too_many = |max| {
             refuse(&socket, TOO_MANY_CLIENTS, max);
-            FabricError::TooManyClients { address: address(), max }
+            FabricError::beyond_maximum(format!("client process {process}"), max)
         };
         if open >= self.options.max_clients {
             return Err(too_many(self.options.max_clients as u64));

@@ -21,8 +21,8 @@ pub struct ListenOptions {
     /// How long a thread that has nothing to do goes on looking before it sleeps, while that pays off. Default 50 µs; zero
     /// saves processor time and costs a wake-up for every batch.
     pub spin: Duration,
-    /// Connections at once that were let in: a client has one, and one more for each of its threads. Default 1024. Those that
-    /// have not greeted or not proven their token do not count; there are a few of them at most.
+    /// Connections at once that were let in: a client has one, and one more for each of its reading threads. Default
+    /// 1024. Those that have not greeted or not proven their token do not count; there are a few of them at most.
     pub max_connections: usize,
     /// Bytes of requests to the service that may be under way, of all clients together, before the service has
     /// room for them; others wait. Those to one region leave some to others. Default 16 MiB.

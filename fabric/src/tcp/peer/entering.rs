@@ -114,8 +114,8 @@ impl Peer {
         let Some(admission) = tools.shared.admit() else {
             let max = tools.shared.options.max_connections as u64;
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, TOO_MANY_CLIENTS, max));
-            let address = self.origin.to_string();
-            tools.shared.report(HangUp::TooMany, FabricError::TooManyClients { address, max });
+            let peer = format!("the client at {}", self.origin);
+            tools.shared.report(HangUp::TooMany, FabricError::beyond_maximum(peer, max));
             return Err(End::Parted);
         };
         self.admission = Some(admission);

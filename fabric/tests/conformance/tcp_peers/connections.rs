@@ -151,6 +151,7 @@ fn there_are_so_many_connections_and_no_more() {
     assert!(matches!(error, FabricError::TooManyClients { max: 3, .. }), "{error}");
     assert!(error.is_retryable());
     node.tells(HangUp::TooMany, "maximum of 3");
+    node.tells(HangUp::TooMany, "the client at 127.0.0.1:");
     drop(first);
     let patience = Instant::now() + Duration::from_secs(5);
     while node.counters.connections() > 0 {

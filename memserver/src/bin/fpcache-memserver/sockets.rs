@@ -26,7 +26,8 @@ pub(crate) struct SocketArguments {
     spin: Option<Duration>,
 
     /// Limit of connections over sockets: a client has one, plus one for each of its reading
-    /// threads. Each may be sending a frame of 64 KiB and a request of 1 MiB [default: 1024]
+    /// threads, and fpcache-cli up to three. Each may be sending a frame of 64 KiB and a request of 1
+    /// MiB [default: 1024]
     #[arg(long, value_name = "COUNT")]
     max_connections: Option<usize>,
 
