@@ -258,7 +258,7 @@ impl Daemon {
     /// serves, after the load while it loads, and at once also then if they come twice.
     ///
     /// # Errors
-    /// [`DaemonError`]: the address or the folder is in use, the memory cannot be allocated, or a table cannot be recovered.
+    /// [`DaemonError`]: the address or the folder is in use, or the memory cannot be allocated.
     pub fn open(config: &DaemonConfig) -> Result<Self, DaemonError> {
         if config.exit_with_parent {
             let death = Some(rustix::process::Signal::TERM);
@@ -286,7 +286,8 @@ impl Daemon {
         };
         let mut catalogue = Catalogue::open_within(&tables, Arc::clone(&descriptors.shared))?;
         let FirstTable { name, keys } = config.first;
-        if catalogue.tables().next().is_none() {
+        // Where all tables are closed there are some: one of them may have this very name.
+        if catalogue.tables().next().is_none() && catalogue.closed().next().is_none() {
             catalogue.create(name, keys, None)?;
         }
         let options = ListenOptions {

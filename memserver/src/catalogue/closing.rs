@@ -10,7 +10,7 @@ use super::error::TableOpenError;
 
 impl Catalogue {
     /// The tables that are not served, in the order of their names, and why.
-    pub(crate) fn closed(&self) -> impl Iterator<Item = (&TableName, String)> {
+    pub fn closed(&self) -> impl Iterator<Item = (&TableName, String)> {
         self.closed.iter().map(|(name, table)| (name, table.why.to_string()))
     }
 

@@ -51,7 +51,7 @@ use fpcache_fabric::tcp::SocketCounters;
 use fpcache_fabric::{
     ClientId, Clock, Descriptors, Export, HugePages, MemoryError, Pages, SystemClock, Waker,
 };
-use tracing::warn;
+use tracing::{error, warn};
 
 use crate::boot::BOOT_ID_FILE;
 use crate::budget::Budget;
@@ -148,7 +148,7 @@ struct LettingGo {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogueError {
-    /// One of its tables cannot be recovered.
+    /// One of its tables is in another process's use, or there are no descriptors for it.
     #[error("the table `{name}`: {source}")]
     Table {
         /// Which one.
@@ -168,10 +168,11 @@ impl<E: Into<TableOpenError>> From<E> for CatalogueError {
 }
 
 impl Catalogue {
-    /// The tables that are there. No other process may have their folders meanwhile.
+    /// The tables that are there. No other process may have their folders meanwhile. One that cannot be recovered is
+    /// [closed](Self::closed), also if there is no other: its name stays taken, and clients are told why.
     ///
     /// # Errors
-    /// One of them cannot be recovered, or memory and descriptors are wanting.
+    /// A table's files are in another process's use, or memory and descriptors are wanting.
     pub fn open(config: &CatalogueConfig) -> Result<Self, CatalogueError> {
         Self::open_within(config, Descriptors::unlimited())
     }
@@ -246,14 +247,11 @@ impl Catalogue {
                 Ok(table) => catalogue.host(table),
                 // Of another memory node: that is no fault of the table.
                 Err(why @ TableOpenError::Memory(MemoryError::FileInUse { .. })) => return Err(failed(why)),
-                Err(why) => drop(catalogue.closed.insert(name, ClosedTable { kind, why, left: None })),
+                Err(why) => {
+                    error!("the table `{name}` is closed: {why}");
+                    catalogue.closed.insert(name, ClosedTable { kind, why, left: None });
+                }
             }
-        }
-        if catalogue.numbers.is_empty()
-            && let Some((name, ClosedTable { why, .. })) = catalogue.closed.pop_first()
-        {
-            // There is nothing to serve.
-            return Err(CatalogueError::Table { name, source: Box::new(why) });
         }
         Ok(catalogue)
     }

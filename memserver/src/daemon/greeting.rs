@@ -167,7 +167,7 @@ impl fmt::Display for Greeting {
         let Some(TableInfo { name, kind, keys, .. }) =
             shown.max_by_key(|table| (table.keys > 0, table.name == TableName::default()))
         else {
-            return write!(f, "  next       fpcache-cli --url {} create --table NAME", self.address());
+            return write!(f, "  next       fpcache-cli --url {} tables", self.address());
         };
         write!(f, "  next       fpcache-cli --url {}", self.address())?;
         if *name != TableName::default() {

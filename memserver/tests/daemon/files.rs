@@ -371,11 +371,14 @@ fn every_table_comes_back_with_its_own() {
     for part in ["the table `texts` exists", "closed", "table.fpt", "drop the table"] {
         assert!(error.contains(part), "{part} in {error}");
     }
-    // Damage of all there are ends the start with the name.
+    // So it is where all there are are damaged, and none is made in their place.
     fs::rename(place.data().join("tables/numbers"), place.0.path().join("away")).unwrap();
-    let error = place.refused("");
-    for part in ["the table `texts`", "table.fpt", "40 bytes", "move the table's folder away"] {
-        assert!(error.contains(part), "{part} in {error}");
+    for options in ["", "--table texts"] {
+        let node = place.start(options);
+        node.says(&["closed     texts: ", "table.fpt", "40 bytes", "move the table's folder away"]);
+        node.says(&["drop texts --yes", " tables\n"]);
+        assert!(!node.greeting.contains("\n  table "), "{}", node.greeting);
+        node.end();
     }
     fs::rename(place.0.path().join("away"), place.data().join("tables/numbers")).unwrap();
     fs::write(&descriptor, &whole).unwrap();

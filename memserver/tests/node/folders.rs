@@ -56,10 +56,23 @@ impl Place {
         self.try_open().unwrap()
     }
 
+    /// What an opening says that serves no table, whether it fails or closes them.
+    #[track_caller]
+    fn says_why_none_is_served(&self) -> String {
+        match self.try_open() {
+            Err(error) => error.to_string(),
+            Ok(tables) => {
+                assert_eq!(tables.tables().count(), 0);
+                let closed = tables.closed().map(|(name, why)| format!("the table `{name}`: {why}"));
+                closed.collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
+
     /// Opening is refused in these words, and changes nothing elsewhere.
     #[track_caller]
     fn refuses(&self, words: &[&str]) {
-        let error = self.try_open().map(drop).unwrap_err().to_string();
+        let error = self.says_why_none_is_served();
         for word in words {
             assert!(error.contains(word), "{word} in {error}");
         }
@@ -240,6 +253,27 @@ fn whoever_still_maps_a_closed_table_reads_nothing_of_it_once_it_is_dropped() {
 }
 
 #[test]
+fn a_table_that_cannot_be_opened_is_closed_also_if_it_is_the_only_one() {
+    let place = Place::new();
+    place.open().create(name("a"), KeyKind::U64, None).unwrap();
+    let descriptor = place.data().join("tables/a/table.fpt");
+    let whole = fs::read(&descriptor).unwrap();
+    fs::write(&descriptor, "damaged").unwrap();
+    let mut tables = place.open();
+    assert_eq!(tables.tables().count(), 0);
+    let closed: Vec<_> = tables.closed().map(|(name, why)| (*name, why)).collect();
+    assert!(closed.len() == 1 && closed[0].0 == name("a"), "{closed:?}");
+    assert!(closed[0].1.contains("table.fpt"), "{closed:?}");
+    // No other takes its name, but there may be others beside it.
+    assert_eq!(tables.create(name("a"), KeyKind::U64, None).unwrap_err().code, ErrorCode::TableExists);
+    tables.create(name("b"), KeyKind::U64, None).unwrap();
+    drop(tables);
+    fs::write(&descriptor, whole).unwrap();
+    let tables = place.open();
+    assert_eq!((tables.tables().count(), tables.closed().count()), (2, 0));
+}
+
+#[test]
 fn a_drop_that_is_repeated_leaves_nothing_in_the_region() {
     let place = Place::new();
     let (mut tables, reader) = with_records(&place);
@@ -286,7 +320,7 @@ fn a_link_in_place_of_a_file_is_not_written_through() {
     let region = place.region().join("tables/a/region.fpr");
     fs::remove_file(&region).unwrap();
     symlink(place.elsewhere().join("region.fpr"), &region).unwrap();
-    let error = place.try_open().map(drop).unwrap_err().to_string();
+    let error = place.says_why_none_is_served();
     assert!(error.contains("the path names a symbolic link"), "{error}");
     place.elsewhere_is_untouched();
 }
