@@ -1,5 +1,6 @@
 //! Why a table cannot be served.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use bytesize::ByteSize;
@@ -21,6 +22,17 @@ pub enum TableOpenError {
     Region {
         /// Bytes asked for.
         capacity: u64,
+        /// Why not.
+        source: MemoryError,
+    },
+    /// The disk has no room for what a durable table keeps beside its region.
+    #[error(
+        "the {bytes} that each table takes in --data-dir beside its region cannot be allocated: {}",
+        NotesRemedy(source), bytes = ByteSize(*.bytes).display().iec()
+    )]
+    RecoveryArea {
+        /// Bytes asked for.
+        bytes: u64,
         /// Why not.
         source: MemoryError,
     },
@@ -89,4 +101,20 @@ pub enum TableOpenError {
     /// The process has no descriptor left.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+}
+
+/// Why a recovery area cannot be allocated, and what helps: it has one size whatever that of the region is.
+struct NotesRemedy<'e>(&'e MemoryError);
+
+impl fmt::Display for NotesRemedy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            MemoryError::NoSpace { path, source, .. } => write!(
+                f,
+                "no room for {path} ({source}); free some on that disk, or have fewer tables: a smaller region takes no less of \
+                 it"
+            ),
+            other => other.fmt(f),
+        }
+    }
 }

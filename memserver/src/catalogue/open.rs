@@ -239,7 +239,6 @@ impl Opening {
         folders: &TableFolder,
         restores: bool,
     ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
-        let failed = |capacity| move |source| TableOpenError::Region { capacity, source };
         let len = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
         let recovery_area_bytes = store::recovery_area_bytes(store::RING_BYTES);
         let ((region, region_path), (recovery_area, recovery_area_path)) =
@@ -255,7 +254,11 @@ impl Opening {
                 );
                 anonymous(recovery_area_bytes)?.0
             }
-            created => created.map_err(failed(recovery_area_bytes))?.0,
+            created => {
+                created
+                    .map_err(|source| TableOpenError::RecoveryArea { bytes: recovery_area_bytes, source })?
+                    .0
+            }
         };
         remove_memory(&folders.region, REGION_FILE, region, region_path)?;
         let create = |bytes| SharedMemory::create_sparse_file_at(region, len(bytes), self.huge_pages);
@@ -266,7 +269,7 @@ impl Opening {
             }
             _ => create(limit),
         };
-        let (region, fd) = created.map_err(failed(limit))?;
+        let (region, fd) = created.map_err(|source| TableOpenError::Region { capacity: limit, source })?;
         let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
         let grant = Grant::of(&self.budget, &region, limit)?;
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;

@@ -3,6 +3,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -36,16 +37,42 @@ fn has_own_file_systems() -> bool {
 }
 
 impl Place {
+    /// Where such a file system is.
+    fn small(&self) -> PathBuf {
+        self.0.path().join("regions")
+    }
+
     /// Starts a daemon whose regions lie in such a file system.
     fn start_within(&self, room: &str, options: &str) -> Daemon {
-        let regions = self.0.path().join("regions");
-        fs::create_dir_all(&regions).unwrap();
-        let program = self.command(&format!("--region-dir {} {options}", regions.display()));
-        let mut command = own_file_systems();
-        command.arg(MOUNT).arg(&regions).arg(room).arg(program.get_program()).args(program.get_args());
-        program.get_envs().for_each(|(name, _)| _ = command.env_remove(name));
-        started(&mut command)
+        started(&mut self.within(room, &format!("--region-dir {} {options}", self.small().display())))
     }
+
+    /// The program with such a file system.
+    fn within(&self, room: &str, options: &str) -> Command {
+        let small = self.small();
+        fs::create_dir_all(&small).unwrap();
+        let program = self.command(options);
+        let mut command = own_file_systems();
+        command.arg(MOUNT).arg(&small).arg(room).arg(program.get_program()).args(program.get_args());
+        program.get_envs().for_each(|(name, _)| _ = command.env_remove(name));
+        command
+    }
+}
+
+#[test]
+fn a_disk_without_room_for_what_each_table_takes_is_told_with_that() {
+    if !has_own_file_systems() {
+        return;
+    }
+    let place = Place::new();
+    let options = format!("--data-dir {}", place.small().display());
+    let ended = place.within("empty", &options).output().unwrap();
+    let error = String::from_utf8(ended.stderr).unwrap();
+    assert_eq!(ended.status.code(), Some(2), "{error}");
+    for part in ["32.0 MiB", "notes.fpn", "each table", "--data-dir"] {
+        assert!(error.contains(part), "{part} in {error}");
+    }
+    assert!(!error.contains("ask for a smaller region"), "{error}");
 }
 
 #[test]
