@@ -280,6 +280,8 @@ Ends with 2 if there is no memory node or it does not answer in time. Of several
     #[command(after_help = "Examples:
   (umask 077; echo \"write $(fpcache-cli token new)\" >> tokens)
   fpcache-memserver --listen tcp://0.0.0.0:7400 --token-file tokens
+  (umask 077; sed -n 's/^write //p' tokens | head -n 1 > token)
+  fpcache-cli --url tcp://node-1:7400 --token-file token tables
   fpcache-cli token new --json
 
 The memory node's file has one line per token, `write TOKEN` or `read TOKEN`. A client has its token in a file, named by --token-file

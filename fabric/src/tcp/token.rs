@@ -45,6 +45,17 @@ pub enum TokenError {
         "{0} is no token: one has 64 hexadecimal digits that are random; make one with `fpcache-cli token new`"
     )]
     Malformed(String),
+    /// A client was given a memory node's file.
+    #[error(
+        "{path} has {count} tokens, as a memory node's file does, and a client proves one: give it a file with that token \
+         alone, for example of `sed -n 's/^write //p' FILE | head -n 1`", path = .path.display()
+    )]
+    Several {
+        /// The file.
+        path: PathBuf,
+        /// How many tokens it has.
+        count: usize,
+    },
     /// A line of a file of tokens says something else.
     #[error(
         "line {line} of {place} is no `write TOKEN` or `read TOKEN`, where a token has 64 hexadecimal digits; make one with \
@@ -112,7 +123,10 @@ impl Token {
                 };
                 word.parse().ok().filter(|_| is_one).ok_or_else(malformed)
             }
-            _ => Err(malformed()),
+            _ => Err(match TokenSet::parse(&text, "") {
+                Ok(set) => TokenError::Several { path: path.to_owned(), count: set.len() },
+                Err(_) => malformed(),
+            }),
         }
     }
 
@@ -369,6 +383,10 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(Token::from_file(&path).is_ok(), is_good);
         }
+        std::fs::write(&path, format!("write {A}\n read {B} # a reader\n")).unwrap();
+        let error = Token::from_file(&path).unwrap_err().to_string();
+        assert!(error.contains("has 2 tokens") && error.contains("sed -n"), "{error}");
+        assert!(!error.contains("token new") && !error.contains(&A[..8]), "{error}");
         std::fs::write(&path, format!("write {A}\n# {}", "x".repeat(64 << 10))).unwrap();
         let error = TokenSet::from_file(&path).unwrap_err().to_string();
         assert!(error.contains("more than 64 KiB"), "{error}");

@@ -182,7 +182,8 @@ impl Greeting<'_> {
             TOKEN_NEEDED => {
                 return Err(self.refused(
                     "lets nobody in without a token",
-                    "give this client one that the memory node knows: FPCACHE_TOKEN_FILE names a file that has it",
+                    "give this client one that the memory node knows: --token-file or FPCACHE_TOKEN_FILE names a file that \
+                     has it alone",
                 ));
             }
             TOKEN_UNKNOWN => {
