@@ -128,6 +128,12 @@ impl Listener {
         &self.addresses
     }
 
+    /// Connections at once that it lets in.
+    #[must_use]
+    pub fn max_connections(&self) -> usize {
+        self.shared.options.max_connections
+    }
+
     /// Where its sockets are counted.
     #[must_use]
     pub fn counters(&self) -> SocketCounters {

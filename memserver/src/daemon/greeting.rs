@@ -32,12 +32,30 @@ pub struct Greeting {
     closed: Vec<(TableName, String)>,
 }
 
-/// What the limit of open files leaves room for.
+/// What the limits of open files and of connections leave room for.
 #[derive(Clone, Copy, Debug)]
 struct Room {
     limit: usize,
-    clients: usize,
+    /// Clients that map the memory, where they can connect.
+    clients: Option<usize>,
+    /// Connections over sockets, where there are some, and whether no more are wanted.
+    connections: Option<(usize, bool)>,
     tables: usize,
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { limit, clients, connections, tables } = *self;
+        if let Some(clients) = clients {
+            write!(f, "{clients} clients")?;
+            f.write_str(if connections.is_some() { " by shared memory and " } else { "" })?;
+        }
+        if let Some((connections, is_wanted)) = connections {
+            write!(f, "{connections} connections over sockets")?;
+            f.write_str(if is_wanted { " (--max-connections)" } else { "" })?;
+        }
+        write!(f, ", or {tables} more tables (the limit of {limit} open files, ulimit -n)")
+    }
 }
 
 impl Greeting {
@@ -52,7 +70,11 @@ impl Greeting {
         let over_sockets = sockets.map(tcp::Listener::addresses).unwrap_or_default();
         let room = Room {
             limit: descriptors.limit,
-            clients: listener.map_or(left, |listener| listener.max_clients().min(left)),
+            clients: listener.map(|listener| listener.max_clients().min(left)),
+            connections: sockets.map(|sockets| {
+                let most = sockets.max_connections();
+                (most.min(left), most <= left)
+            }),
             tables: left.saturating_sub(DESCRIPTORS_FOR_CLIENTS) / catalogue.table_descriptors(),
         };
         let found = catalogue.recoveries().map(|(_, recovery)| recovery.cloned());
@@ -151,9 +173,7 @@ impl fmt::Display for Greeting {
             true => writeln!(f, ", of which existing tables use {}", iec(self.granted))?,
             false => writeln!(f)?,
         }
-        let Room { limit, clients, tables } = self.room;
-        let open = format_args!("the limit of {limit} open files, ulimit -n");
-        writeln!(f, "  room       {clients} clients, or {tables} more tables ({open})")?;
+        writeln!(f, "  room       {}", self.room)?;
         match &self.tables[..] {
             [only] => self.write_only(f, only)?,
             _ => self.write_many(f)?,

@@ -406,6 +406,18 @@ fn a_second_start_takes_no_longer_than_the_first() {
 }
 
 #[test]
+fn the_greeting_says_for_how_many_there_is_room_by_whichever_limit_is_reached_first() {
+    let place = Place::new();
+    let tcp = "--listen tcp://127.0.0.1:0";
+    let node = place.start(&format!("{tcp} --max-connections 2"));
+    node.says(&["room       2 connections over sockets (--max-connections), or "]);
+    node.end();
+    let node = place.start(&format!("--listen {} {tcp}", place.address()));
+    node.says(&[" clients by shared memory and ", " connections over sockets", "open files, ulimit -n"]);
+    node.end();
+}
+
+#[test]
 fn a_daemon_raises_its_own_limit_of_open_files_and_says_what_it_leaves_room_for() {
     let place = Place::new();
     let limited = |limit: &str| {
