@@ -21,12 +21,21 @@ pub enum Url {
 
 /// A text that names no memory node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "`{url}` is not the URL of a memory node: {why}; write shm://NAME, for example shm://fpcache, or tcp://HOST:PORT, for example tcp://127.0.0.1:7400"
-)]
+#[error("{message}")]
 pub struct UrlError {
-    url: String,
-    why: String,
+    message: String,
+}
+
+impl UrlError {
+    /// Of a text whose transport is none.
+    fn of_transport(url: &str, why: &str) -> Self {
+        Self {
+            message: format!(
+                "`{url}` is not the URL of a memory node: {why}; write shm://NAME, for example shm://fpcache, or \
+                 tcp://HOST:PORT, for example tcp://127.0.0.1:7400"
+            ),
+        }
+    }
 }
 
 /// Memory nodes, with commas between their URLs.
@@ -84,14 +93,21 @@ impl FromStr for Url {
     type Err = UrlError;
 
     fn from_str(s: &str) -> Result<Self, UrlError> {
-        let error = |why: String| UrlError { url: s.into(), why };
+        // An address that is none names itself and says what is wrong.
         match s.split_once("://") {
-            Some(("shm", _)) => s.parse().map(Self::Shm).map_err(|e| error(format!("{e}"))),
+            Some(("shm", _)) => s
+                .parse()
+                .map(Self::Shm)
+                .map_err(|error| UrlError { message: format!("{error}; for example shm://fpcache") }),
             Some(("tcp" | "tcps" | "tcp+unix" | "rdma", _)) => {
-                s.parse().map(Self::Tcp).map_err(|e| error(format!("{e}")))
+                s.parse().map(Self::Tcp).map_err(|error| UrlError {
+                    message: format!("{error}, or for shared memory shm://NAME, for example shm://fpcache"),
+                })
             }
-            Some((scheme, _)) => Err(error(format!("the transport `{scheme}` is not supported"))),
-            None => Err(error("it has no transport".into())),
+            Some((scheme, _)) => {
+                Err(UrlError::of_transport(s, &format!("the transport `{scheme}` is not supported")))
+            }
+            None => Err(UrlError::of_transport(s, "it has no transport")),
         }
     }
 }
@@ -120,6 +136,20 @@ mod tests {
         ] {
             let url: Url = text.parse().expect("a good name");
             assert_eq!(url.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_with_a_url_is_said_once() {
+        for (text, why) in [
+            ("tcp://127.0.0.1", "no port"),
+            ("shm://a b", "shm://NAME"),
+            ("udp://a", "`udp` is not supported"),
+            ("fpcache", "no transport"),
+        ] {
+            let error = text.parse::<Url>().expect_err(text).to_string();
+            assert!(error.contains(why) && error.len() < 300, "{error}");
+            assert_eq!(error.matches(&format!("`{text}`")).count(), 1, "{error}");
         }
     }
 

@@ -82,7 +82,8 @@ impl TcpAddress {
     pub fn at_path(path: impl Into<PathBuf>) -> Result<Self, TcpAddressError> {
         let path = path.into();
         if !path.is_absolute() || path.file_name().is_none() {
-            return Err(TcpAddressError::Malformed { text: path.display().to_string() });
+            let why = "a socket file's path is absolute and has a name at its end".to_owned();
+            return Err(TcpAddressError::Malformed { text: path.display().to_string(), why });
         }
         let len = path.as_os_str().len();
         if len > MAX_PATH {
@@ -217,17 +218,19 @@ impl FromStr for TcpAddress {
     type Err = TcpAddressError;
 
     fn from_str(text: &str) -> Result<Self, TcpAddressError> {
-        let malformed = || TcpAddressError::Malformed { text: text.to_owned() };
+        let malformed = |why: String| TcpAddressError::Malformed { text: text.to_owned(), why };
         if let Some(path) = text.strip_prefix(UNIX) {
             let (owner, path) = match path.split_once("@/") {
                 // A path may have an @ too.
                 Some((owner, _)) if !owner.starts_with('/') => {
-                    (Some(owner.parse().map_err(|_| malformed())?), &path[owner.len() + 1..])
+                    let user =
+                        owner.parse().map_err(|_| malformed(format!("`{owner}` is no user's number")))?;
+                    (Some(user), &path[owner.len() + 1..])
                 }
                 _ => (None, path),
             };
             let mut address = Self::at_path(path).map_err(|error| match error {
-                TcpAddressError::Malformed { .. } => malformed(),
+                TcpAddressError::Malformed { why, .. } => malformed(why),
                 other => other,
             })?;
             if let Place::Path(_, named) = &mut address.place {
@@ -237,24 +240,59 @@ impl FromStr for TcpAddress {
         }
         let options = |rest| str::split_once(rest, '?').unwrap_or((rest, ""));
         let (rest, way) = if let Some((rest, card)) = text.strip_prefix(RDMA).map(options) {
-            (rest, Way::Card(CardChoice::parse(card).ok_or_else(malformed)?))
+            let choice = CardChoice::parse(card);
+            (rest, Way::Card(choice.ok_or_else(|| malformed(wrong_options(RDMA, card, CardChoice::parse)))?))
         } else if let Some((rest, trust)) = text.strip_prefix(TCPS).map(options) {
-            (rest, Way::Tls(TlsTrust::parse(trust).ok_or_else(malformed)?))
+            let choice = TlsTrust::parse(trust);
+            (rest, Way::Tls(choice.ok_or_else(|| malformed(wrong_options(TCPS, trust, TlsTrust::parse)))?))
+        } else if let Some((rest, options)) = text.strip_prefix(TCP).map(options) {
+            if text.contains('?') {
+                return Err(malformed(format!("`?{options}` is no option of {TCP}, which has none")));
+            }
+            (rest, Way::Plain)
         } else {
-            (text.strip_prefix(TCP).ok_or_else(malformed)?, Way::Plain)
+            return Err(malformed("it has no transport".to_owned()));
         };
         let default = matches!(way, Way::Card(_)) && (rest.ends_with(']') || !rest.contains(':'));
         let (host, port) = match rest.rsplit_once(':') {
             _ if default => (rest, DEFAULT_PORT),
-            Some((host, port)) => (host, port.parse().map_err(|_| malformed())?),
-            None => return Err(malformed()),
+            Some((host, port)) => {
+                (host, port.parse().map_err(|_| malformed(format!("`{port}` is no port, of 0 to 65535")))?)
+            }
+            None => return Err(malformed("it has no port".to_owned())),
         };
         let is_named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
         let fits = match host.strip_prefix('[') {
             Some(rest) => rest.strip_suffix(']').is_some_and(|ip| ip.parse::<std::net::Ipv6Addr>().is_ok()),
             None => !host.is_empty() && host.chars().all(is_named),
         };
-        if fits { Ok(Self { place: Place::Host(host.to_owned(), port), way }) } else { Err(malformed()) }
+        if fits {
+            Ok(Self { place: Place::Host(host.to_owned(), port), way })
+        } else {
+            Err(malformed(no_host(host)))
+        }
+    }
+}
+
+/// Why this is no host.
+fn no_host(host: &str) -> String {
+    match host {
+        "" => "it has no host".to_owned(),
+        _ if host.contains(':') && !host.starts_with('[') => {
+            format!("`{host}` is no host: write an IPv6 address in brackets")
+        }
+        _ => format!("`{host}` is no host"),
+    }
+}
+
+/// Why these options, each of which may be parsed alone, are none.
+fn wrong_options<T>(scheme: &str, options: &str, parse: fn(&str) -> Option<T>) -> String {
+    // A certificate and its key are none without each other.
+    let of_two = |part: &str| part.starts_with("cert=") || part.starts_with("key=");
+    let is_wrong = |part: &&str| parse(part).is_none() && (!of_two(part) || scheme != TCPS);
+    match options.split('&').find(is_wrong) {
+        Some(part) => format!("`{part}` is no option of {scheme}"),
+        None => format!("of the options in `?{options}` one is missing or there twice"),
     }
 }
 
@@ -327,9 +365,32 @@ mod tests {
         ] {
             let error = text.parse::<TcpAddress>().unwrap_err().to_string();
             assert!(error.contains(text) && error.contains("tcp://127.0.0.1:7400"), "{error}");
+            assert!(error.len() < 300, "{error}");
         }
         let long = format!("tcp+unix:///{}", "a".repeat(107)).parse::<TcpAddress>().unwrap_err();
         assert!(matches!(long, TcpAddressError::TooLong { len: 108, .. }), "{long}");
+    }
+
+    #[test]
+    fn what_is_wrong_with_an_address_is_said() {
+        for (text, why) in [
+            ("tcp://127.0.0.1", "it has no port"),
+            ("tcp://127.0.0.1:99999", "`99999` is no port"),
+            ("tcp://127.0.0.1:7400/", "`7400/` is no port"),
+            ("tcp://127.0.0.1:7400?foo=1", "`?foo=1` is no option of tcp://"),
+            ("tcp://::1:7400", "IPv6 address in brackets"),
+            ("tcp://:1", "it has no host"),
+            ("tcp://a b:1", "`a b` is no host"),
+            ("tcps://host:1?ca=a&dev=b", "`dev=b` is no option of tcps://"),
+            ("tcps://host:1?cert=a.pem", "one is missing"),
+            ("rdma://host:1?gid=1&mtu=4096", "`mtu=4096` is no option of rdma://"),
+            ("rdma://host:1?gid=1&gid=2", "there twice"),
+            ("tcp+unix://relative", "path is absolute"),
+            ("tcp+unix://me@/run/a.sock", "`me` is no user's number"),
+        ] {
+            let error = text.parse::<TcpAddress>().unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
     }
 
     #[test]

@@ -9,12 +9,14 @@ pub(super) const MAX_PATH: usize = 107;
 pub enum TcpAddressError {
     /// Not of the form expected.
     #[error(
-        "`{text}` is not an address over TCP; write tcp://HOST:PORT, for example tcp://127.0.0.1:7400 or tcp://[::1]:7400, \
-         or tcps://HOST:PORT[?ca=FILE], or tcp+unix:///absolute/path.sock, or rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&tc=CLASS&sl=LEVEL&pkey=INDEX]"
+        "`{text}` is not an address over sockets: {why}; write {}tcp://HOST:PORT, for example tcp://127.0.0.1:7400",
+        form(text)
     )]
     Malformed {
         /// What was given.
         text: String,
+        /// What is wrong with it.
+        why: String,
     },
     /// The socket file's path is longer than the operating system takes.
     #[error("socket path {path} has {len} bytes, the system takes {MAX_PATH}; choose a shorter path")]
@@ -32,4 +34,16 @@ pub enum TcpAddressError {
         /// What the resolver said.
         why: String,
     },
+}
+
+/// How to write an address like this one, where that is not as over TCP.
+fn form(text: &str) -> &'static str {
+    match text.split_once("://") {
+        Some(("tcps", _)) => "tcps://HOST:PORT[?ca=FILE&cert=FILE&key=FILE] or ",
+        Some(("tcp+unix", _)) => "tcp+unix:///absolute/path.sock or ",
+        Some(("rdma", _)) => {
+            "rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&tc=CLASS&sl=LEVEL&pkey=INDEX] or "
+        }
+        _ => "",
+    }
 }
