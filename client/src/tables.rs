@@ -251,9 +251,9 @@ impl AnyConnection {
                 shm::connect(address, options).map(Self::Shm)
             }
             Url::Tcp(address) => {
-                let options = tcp::ConnectOptions { deadline, token, ..Default::default() };
                 // Nothing is read here but a few requests' answers.
-                tcp::connect(&believing(address).by_sockets(), options).map(Self::Tcp)
+                let options = tcp::ConnectOptions { deadline, token, uses_card: false, ..Default::default() };
+                tcp::connect(&believing(address), options).map(Self::Tcp)
             }
         }
     }

@@ -138,16 +138,6 @@ impl TcpAddress {
         }
     }
 
-    /// The same without network cards.
-    #[must_use]
-    pub fn by_sockets(&self) -> Self {
-        let way = match &self.way {
-            Way::Card(_) => Way::Plain,
-            way => way.clone(),
-        };
-        Self { way, ..self.clone() }
-    }
-
     /// The same, where it was found.
     pub(super) fn found_at(&self, address: SocketAddr) -> Self {
         Self { way: self.way.clone(), ..Self::internet(address) }
@@ -332,8 +322,6 @@ mod tests {
         ] {
             assert_eq!(text.parse::<TcpAddress>().unwrap().to_string(), text);
         }
-        let encrypted: TcpAddress = "tcps://node-1:1?ca=a".parse().unwrap();
-        assert_eq!(encrypted.by_sockets(), encrypted, "what is encrypted stays so");
         let short: TcpAddress = "rdma://node-1?gid=1&dev=mlx5_0".parse().unwrap();
         assert_eq!(short.to_string(), "rdma://node-1:7471?dev=mlx5_0&gid=1");
         let six: TcpAddress = "rdma://[::1]".parse().unwrap();

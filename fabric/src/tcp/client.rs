@@ -43,6 +43,8 @@ pub struct ConnectOptions {
     /// Whether connecting fails if the address asks for network cards and they cannot be used. If not, as is right for whoever was
     /// connected before, sockets are read over until they can be ([`TcpConnection::card_trouble`]). Default: it fails.
     pub needs_card: bool,
+    /// Whether the network cards that the address asks for are used. Whoever reads nothing needs none. Default: yes.
+    pub uses_card: bool,
     /// The token to prove, and to have the memory node prove: over TCP, not over unix sockets, where the operating system tells
     /// who is there. Default: none.
     pub token: Option<Token>,
@@ -61,6 +63,7 @@ impl Default for ConnectOptions {
             patience: Duration::from_secs(5),
             spin: Duration::from_micros(50),
             needs_card: true,
+            uses_card: true,
             token: None,
             clock: Arc::new(SystemClock),
             announce_version: PROTOCOL_VERSION,
@@ -78,7 +81,7 @@ impl Default for ConnectOptions {
 /// [`TokenRefused`](FabricError::TokenRefused), [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed)
 /// if it does not answer in time, and [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there cannot be used.
 pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
-    let card = address.card().map(|choice| Arc::new(SharedCard::new(choice)));
+    let card = address.card().filter(|_| options.uses_card).map(|choice| Arc::new(SharedCard::new(choice)));
     if let Some(card) = card.as_ref().filter(|_| options.needs_card) {
         card.card()?;
     }

@@ -89,7 +89,13 @@ impl Listener {
                 return Err(TlsError::OfClients { address: address.to_string() }.into());
             }
             if is_tls && tls.is_none() {
-                return Err(TlsError::NoIdentity { address: address.to_string() }.into());
+                let address = address.to_string();
+                // Whoever names a certificate to a program without TLS has made it in vain.
+                let error = match cfg!(feature = "tls") {
+                    true => TlsError::NoIdentity { address },
+                    false => TlsError::NotBuilt { address },
+                };
+                return Err(error.into());
             }
             let targets = address.targets()?;
             let is_beyond = |target: &&Target| !socket::is_local(target);

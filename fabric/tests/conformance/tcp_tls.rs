@@ -23,7 +23,7 @@ fn a_program_without_tls_says_so() {
     let error = connect(&address, ConnectOptions::default()).unwrap_err();
     assert!(matches!(error, FabricError::Tls(_)) && error.to_string().contains("--features tls"), "{error}");
     let error = Listener::bind(&[address], ListenOptions::default()).unwrap_err().to_string();
-    assert!(error.contains("--tls-cert"), "{error}");
+    assert!(error.contains("--features tls") && error.contains("tcps://127.0.0.1:1"), "{error}");
 }
 
 #[cfg(feature = "tls")]
