@@ -2,10 +2,12 @@
 
 use std::borrow::Borrow;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
-use fpcache_client::{ByteKeys, KeyKind, Nodes, TableClient, TableParameters, U64Keys};
+use fpcache_client::{
+    ByteKeys, ClientError, KeyKind, Nodes, RefusalCode, TableClient, TableParameters, U64Keys,
+};
 use fpcache_datasets::{KeySet, OpenOptions, Spec};
 use serde_json::json;
 
@@ -125,7 +127,16 @@ impl Create {
     fn create<K: Keys>(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         let client: TableClient<K> = place.client()?;
         let (parameters, tuned) = self.tuned::<K>(place)?;
-        client.create(parameters)?;
+        client.create(parameters).map_err(|error| match error {
+            // What the memory node advises is for who has records.
+            ClientError::Refused(refusal) if refusal.code == RefusalCode::NotEmpty => anyhow!(
+                "the table `{}` at {} is there already, and what it was made with cannot be changed: create one of another name \
+                 with --table, or drop this one with `fpcache-cli drop {0}`",
+                place.table,
+                client.name()
+            ),
+            error => error.into(),
+        })?;
         if output.is_json() {
             output.document(&json!({
                 "url": client.name(),

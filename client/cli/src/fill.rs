@@ -151,7 +151,9 @@ impl Filling {
         output: &mut Output,
         bar: &Bar,
     ) -> anyhow::Result<Outcome> {
-        if self.parameters.any_given() || self.tuning.is_wanted() {
+        let mut others = self.parameters.other_than(&client.table()?.record.parameters);
+        others.extend(self.tuning.is_wanted().then_some("--tune"));
+        if !others.is_empty() {
             let has = match client.stats()?.keys {
                 0 => "was created with parameters that cannot be changed".to_owned(),
                 keys => {
@@ -159,9 +161,9 @@ impl Filling {
                 }
             };
             bail!(
-                "the table `{name}` at {} {has}: omit --tune, --epsilon, --fingerprint-bits, --fill, --value-bytes, \
-                 --slot-bytes and --groups to add to it, or drop it",
-                client.name()
+                "the table `{name}` at {} {has}: omit {} to add to it, or drop it",
+                client.name(),
+                others.join(", ")
             );
         }
         let started = Instant::now();

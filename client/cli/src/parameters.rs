@@ -90,7 +90,7 @@ pub(crate) struct Parameters {
     #[arg(long, value_name = "BITS|auto|none")]
     fingerprint_bits: Option<WidthChoice>,
 
-    /// Share of slots that hold a record, above 0 and at most 1 [default: 0.85, with --groups 0.8]
+    /// Share of slots that hold a record, more than 0.01 and at most 1 [default: 0.85, with --groups 0.8]
     #[arg(long, value_name = "SHARE")]
     fill: Option<f64>,
 
@@ -122,14 +122,29 @@ pub(crate) struct Parameters {
 }
 
 impl Parameters {
-    /// Whether any was given.
-    pub(crate) fn any_given(&self) -> bool {
-        self.epsilon.is_some()
-            || self.fingerprint_bits.is_some()
-            || self.fill.is_some()
-            || self.value_bytes.is_some()
-            || self.slot_bytes.is_some()
-            || self.groups.is_some()
+    /// Those that were given and are not what a table has.
+    pub(crate) fn other_than(&self, table: &TableParameters) -> Vec<&'static str> {
+        let value_bytes = self.value_bytes.map(|length| match length {
+            ValueLength::Bytes(bytes) => Some(bytes),
+            ValueLength::Vary(_) => None,
+        });
+        let width = self.fingerprint_bits.map(|choice| table.with_width(choice).fingerprint_bits());
+        let groups = self.groups.map(|GroupsArgument(choice)| {
+            choice
+                .map_or(TableParameters { groups: None, ..*table }, |choice| table.with_groups(choice))
+                .groups
+        });
+        // A table has its fill rounded.
+        let is_other = |fill: f64| (fill - table.fill).abs() > 1e-4;
+        let others = [
+            ("--epsilon", self.epsilon.is_some_and(|epsilon| epsilon != table.epsilon)),
+            ("--fingerprint-bits", width.is_some_and(|bits| bits != table.fingerprint_bits())),
+            ("--fill", self.fill.is_some_and(is_other)),
+            ("--value-bytes", value_bytes.is_some_and(|bytes| bytes != table.shape.value_bytes)),
+            ("--slot-bytes", self.slot_bytes.is_some_and(|bytes| bytes != table.shape.room)),
+            ("--groups", groups.is_some_and(|groups| groups != table.groups)),
+        ];
+        others.into_iter().filter_map(|(option, is_other)| is_other.then_some(option)).collect()
     }
 
     /// The same for values of any length, unless theirs is given or they are integers.

@@ -69,8 +69,11 @@ fn failures_end_with_two_and_name_cause_and_remedy() {
         assert!(parts.iter().all(|part| err.contains(part)), "{line}: {err}");
     }
     node.ends_with(0, "load sequential:50 --value-bytes 20");
-    let (_, err) = node.ends_with(2, "load sequential:50 --fill 0.5");
-    assert!(err.contains("already holds 50 records") && err.contains("drop it"), "{err}");
+    let (_, err) = node.ends_with(2, "load sequential:50 --fill 0.5 --value-bytes 20");
+    assert!(err.contains("already holds 50 records") && err.contains("omit --fill to add"), "{err}");
+    assert!(err.contains("drop it"), "{err}");
+    // What the table has may be asked for.
+    node.ends_with(0, "load sequential:50 --fill 0.85 --value-bytes 20 --epsilon 32 --fingerprint-bits 16");
     let (_, err) = node.ends_with(2, "get 5 --format int");
     assert!(err.contains("20 bytes") && err.contains("--format hex"), "{err}");
     drop(node.serving.take());
