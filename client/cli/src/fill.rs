@@ -172,16 +172,20 @@ impl Filling {
         let opened = started.elapsed();
         // Once the first group is sent, the table has changed.
         records.check(&shape)?;
-        let (keys, new) = add_all(client, &mut records, bar).map_err(|error| {
+        let mut added = 0;
+        let (keys, new) = add_all(client, &mut records, bar, &mut added).map_err(|error| {
             let is_passing = error.downcast_ref().is_some_and(|error: &ClientError| {
                 matches!(error.kind(), ErrorKind::Retry | ErrorKind::Unknown)
             });
             let error = during(["adding", "to"], records.name(), name, client, error);
-            match is_passing {
-                true => anyhow!(
-                    "{error}; a part of the records may be there: once the memory node answers, the same command again adds the rest"
+            let sure = if added == 0 { String::new() } else { format!(", and the first {added} are") };
+            match (is_passing, added) {
+                (true, _) => anyhow!(
+                    "{error}; a part of the records may be there{sure}: once the memory node answers, the same command again adds \
+                     the rest"
                 ),
-                false => error,
+                (false, 0) => error,
+                (false, _) => anyhow!("{error}; the first {} are there", counted(added, "record")),
             }
         })?;
         let times = Times { reading: opened, filling: started.elapsed() - opened };
@@ -216,6 +220,11 @@ fn during<K: Keys>(
     error: anyhow::Error,
 ) -> anyhow::Error {
     match error.downcast::<ClientError>() {
+        // It was many.
+        Ok(ClientError::OutcomeUnknown { why }) => anyhow!(
+            "{doing} {records} {to} `{table}` at {}: it is unknown whether what was sent last took effect: {why}",
+            client.name()
+        ),
         Ok(error) => anyhow!("{doing} {records} {to} `{table}` at {}: {error}", client.name()),
         Err(error) => error,
     }
@@ -283,11 +292,13 @@ fn send<K: Keys>(
     load.finish().map_err(|error| Failed { error: error.into(), stage: Stage::End })
 }
 
-/// Puts all records, a group at a time, and returns how many there are, and how many of them new.
+/// Puts all records, a group at a time, and returns how many there are, and how many of them new. `added` counts those
+/// of whole groups.
 fn add_all<K: Keys>(
     client: &TableClient<K>,
     records: &mut impl Records<K>,
     bar: &Bar,
+    added: &mut u64,
 ) -> anyhow::Result<(u64, u64)> {
     let phase = bar.phase("adding", records.known() as u64);
     let (mut group, mut keys, mut new) = (Group::<K>::default(), 0, 0);
@@ -296,6 +307,7 @@ fn add_all<K: Keys>(
         group.push(key, value);
         if group.is_full() {
             new += group.send(client)?;
+            *added = keys;
             phase.advance(keys);
         }
         Ok(())

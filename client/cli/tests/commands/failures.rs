@@ -187,6 +187,7 @@ fn records_that_were_being_added_are_to_be_added_again() {
         err.contains("a part of the records may be there") && err.contains("same command again"),
         "{err}"
     );
+    assert!(err.contains("and the first 1024 are") && !err.contains("read the record"), "{err}");
 }
 
 #[test]
