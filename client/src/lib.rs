@@ -179,7 +179,7 @@ pub use pipeline::{BytePipeline, Completed, MAX_IN_FLIGHT, Pipeline, WriteTicket
 pub use reader::{ByteReader, Reader};
 pub use records::Records;
 pub use session::TableStats;
-pub use tables::{CreateOptions, TableList, Tables, wait_for_node, wait_for_node_with};
+pub use tables::{CreateOptions, DividedTable, TableList, Tables, wait_for_node, wait_for_node_with};
 pub use url::{Url, UrlError};
 
 /// The snippets of the documents compile, and run where they need no memory node.

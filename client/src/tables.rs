@@ -61,6 +61,18 @@ pub struct CreateOptions {
     pub region_bytes: Option<u64>,
 }
 
+/// A table over several memory nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DividedTable {
+    /// What it is called.
+    pub name: TableName,
+    /// Its creation number, which the names of its ranges have too (see [`TableName::as_range`]).
+    pub creation: u64,
+    /// Of how many ranges it is.
+    pub ranges: usize,
+}
+
 impl Tables {
     /// Connects to the memory node at `url`, for example `shm://fpcache`; if there are several, to
     /// the first that answers.
@@ -165,6 +177,19 @@ impl Tables {
     /// [`NoSuchTable`](ClientError::NoSuchTable), or the memory node is gone.
     pub fn drop_table(&self, name: &TableName) -> Result<(), ClientError> {
         self.call(&TablesRequest::Drop { name: *name }, |_| Ok(()))
+    }
+
+    /// The tables over several memory nodes that this one has ranges of, other than those whose ranges here are all closed.
+    ///
+    /// # Errors
+    /// As of [`list`](Self::list).
+    pub fn divided(&self) -> Result<Vec<DividedTable>, ClientError> {
+        let of = |map: &RangeMap| DividedTable {
+            name: map.name,
+            creation: map.creation,
+            ranges: map.ranges.len(),
+        };
+        Ok(self.maps()?.iter().map(of).collect())
     }
 
     /// Reads the partition maps of the tables that this memory node has ranges of.

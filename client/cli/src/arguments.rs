@@ -235,7 +235,13 @@ external values: every slot is read, 256 KiB per round trip; 29 bytes per key wi
     #[command(after_help = "Examples:\n  fpcache-cli stats\n  fpcache-cli stats --table words --json")]
     Stats,
     /// List all tables, or the one named by --table
-    #[command(after_help = "Examples:\n  fpcache-cli tables\n  fpcache-cli tables --json")]
+    #[command(after_help = "Examples:
+  fpcache-cli tables
+  fpcache-cli tables --table words
+  fpcache-cli tables --json
+
+Of a table over several memory nodes the ranges of the one that is asked are listed; of several URLs it is the first that can be \
+reached.")]
     Tables,
     /// Ask a memory node for an answer, and show the time that it takes
     #[command(after_help = "Examples:

@@ -158,9 +158,22 @@ fn of_node(list: &TableList) -> Vec<Metric> {
     ]
 }
 
+/// What tells a table from others. A range of one over several memory nodes has the table's name, and others may be
+/// there of that name while it is made anew.
+fn labels(info: &TableInfo) -> Vec<(&'static str, String)> {
+    let kind = ("key_kind", info.kind.name().to_owned());
+    match info.name.as_range() {
+        None => vec![("table", info.name.to_string()), kind],
+        Some((table, creation, number)) => vec![
+            ("table", table.to_string()),
+            ("range", (number + 1).to_string()),
+            ("creation", format!("{creation:016x}")),
+            kind,
+        ],
+    }
+}
+
 fn of_tables(list: &TableList, told: &[Told]) -> Vec<Metric> {
-    let labels =
-        |info: &TableInfo| vec![("table", info.name.to_string()), ("key_kind", info.kind.name().to_owned())];
     let listed = LISTED.iter().map(|(name, help, value)| Metric {
         name: format!("fpcache_table_{name}"),
         help,

@@ -3,7 +3,9 @@
 use anyhow::{bail, ensure};
 use bytesize::ByteSize;
 use clap::Args;
-use fpcache_client::{ClientError, CreateOptions, KeyKind, Nodes, RefusalCode, TableInfo, TableName, Tables};
+use fpcache_client::{
+    ClientError, CreateOptions, DividedTable, KeyKind, Nodes, RefusalCode, TableInfo, TableName, Tables,
+};
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
@@ -100,30 +102,32 @@ pub(crate) fn list(
         list.tables.retain(|table| table.name == *name || table.name.as_str().starts_with(&range));
         ensure!(!list.tables.is_empty(), "there is no table `{name}`; the tables are: {}", names.join(", "));
     }
+    let has_ranges = list.tables.iter().any(|table| table.name.as_range().is_some());
+    let divided = if has_ranges { tables.divided()? } else { Vec::new() };
     if output.is_json() {
         output.document(&json!({
             "capacity_bytes": list.capacity_bytes,
             "granted_bytes": list.granted_bytes,
-            "tables": list.tables.iter().map(document).collect::<Vec<_>>(),
+            "tables": list.tables.iter().map(|table| document(table, &divided)).collect::<Vec<_>>(),
         }))?;
         return Ok(Outcome::Done);
     }
-    let longest = list.tables.iter().map(|table| table.name.as_str().len()).max().unwrap_or(0).max(5);
+    let shown: Vec<String> = list.tables.iter().map(|table| shown(&table.name, &divided)).collect();
+    let longest = shown.iter().map(String::len).max().unwrap_or(0).max(5);
     output.line(format_args!(
         "{:<longest$}  {:<5}  {:>9}  {:>10}  {:>10}  {:>7}",
         "table", "keys", "number", "in use", "at most", "clients"
     ))?;
-    for table in &list.tables {
+    for (table, name) in list.tables.iter().zip(&shown) {
         if table.is_closed() {
             let why = "closed: the memory node could not open it; its output at start-up says why";
-            output.line(format_args!("{:<longest$}  {why}", table.name))?;
+            output.line(format_args!("{name:<longest$}  {why}"))?;
             continue;
         }
         let (keys, used, most) =
             (human(table.keys), human_bytes(table.used_bytes), human_bytes(table.region_bytes));
         output.line(format_args!(
-            "{:<longest$}  {:<5}  {keys:>9}  {used:>10}  {most:>10}  {:>7}",
-            table.name,
+            "{name:<longest$}  {:<5}  {keys:>9}  {used:>10}  {most:>10}  {:>7}",
             table.kind.name(),
             table.clients
         ))?;
@@ -133,9 +137,30 @@ pub(crate) fn list(
     Ok(Outcome::Done)
 }
 
-fn document(table: &TableInfo) -> Value {
+/// Of a table over several memory nodes that this names a range of: the name, which range it is, from 1, and of how
+/// many, if that is known.
+fn range_of(name: &TableName, divided: &[DividedTable]) -> Option<(TableName, u32, Option<usize>)> {
+    let (table, creation, number) = name.as_range()?;
+    let found = divided.iter().find(|of| (of.name, of.creation) == (table, creation));
+    Some((table, number + 1, found.map(|of| of.ranges)))
+}
+
+/// A table as it is listed.
+fn shown(name: &TableName, divided: &[DividedTable]) -> String {
+    match range_of(name, divided) {
+        None => name.to_string(),
+        Some((table, range, Some(count))) => format!("{table}, range {range} of {count}"),
+        Some((table, range, None)) => format!("{table}, range {range}"),
+    }
+}
+
+fn document(table: &TableInfo, divided: &[DividedTable]) -> Value {
+    let range = range_of(&table.name, divided);
     json!({
         "name": table.name.as_str(),
+        "range_of": range.map(|(table, ..)| table.to_string()),
+        "range": range.map(|(_, range, _)| range),
+        "ranges": range.and_then(|(.., count)| count),
         "key_kind": table.kind.name(),
         "keys": table.keys,
         "region_bytes": table.region_bytes,

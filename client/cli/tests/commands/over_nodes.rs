@@ -66,7 +66,12 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
         assert_eq!(range["keys"], 10_000, "as many each");
         let only = node.json(0, "tables --json --table u");
         assert_eq!(only["tables"], serde_json::json!([range]), "alone by the table's name");
+        assert_eq!((&range["range_of"], &range["ranges"]), (&"u".into(), &3.into()));
     }
+    let (out, _) = nodes[1].ends_with(0, "tables");
+    assert!(out.contains("\nu, range 2 of 3  u64 ") && !out.contains('@'), "{out}");
+    let (out, _) = nodes[1].ends_with(0, "metrics");
+    assert!(out.contains("fpcache_table_keys{table=\"u\",range=\"2\",creation=\""), "{out}");
     nodes[1].ends_with(0, "verify uniform:30k --table u");
     // Again: now it is there, and takes the same records once more.
     let (out, _) = ends_with(0, &format!("load uniform:30k --table u --nodes {all}"));

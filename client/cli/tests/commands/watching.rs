@@ -88,7 +88,8 @@ fn ranges_of_tables_over_several_memory_nodes_have_metrics_too() {
     let output = command().args(["load", "uniform:1000", "--table", "t", "--nodes", &urls]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output.stderr));
     let (out, _) = nodes[1].ends_with(0, "metrics");
-    let keys = out.lines().find(|line| line.starts_with("fpcache_table_keys{table=\"t@")).unwrap();
+    let keys =
+        out.lines().find(|line| line.starts_with("fpcache_table_keys{table=\"t\",range=\"2\",")).unwrap();
     assert!(keys.ends_with(" 500"), "{keys}");
-    assert!(out.contains("fpcache_table_segments{table=\"t@"), "{out}");
+    assert!(out.contains("fpcache_table_segments{table=\"t\",range=\"2\","), "{out}");
 }
