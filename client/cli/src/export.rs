@@ -184,7 +184,18 @@ impl Target {
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         let mut builder = tempfile::Builder::new();
-        let file = builder.prefix(".fpcache-cli-").permissions(permissions).tempfile_in(folder)?;
+        let file = builder.prefix(".fpcache-cli-").permissions(permissions).tempfile_in(folder);
+        // The error names a file that nobody has asked for.
+        let file = file.map_err(|error| match error.kind() {
+            kind @ io::ErrorKind::NotFound => {
+                io::Error::new(kind, format!("there is no folder {}; create it", folder.display()))
+            }
+            kind => {
+                let why =
+                    format!("no file can be made in the folder {} ({kind}); use another", folder.display());
+                io::Error::new(kind, why)
+            }
+        })?;
         Ok(Self::Beside(BufWriter::new(file), path))
     }
 

@@ -46,7 +46,9 @@ mod verify;
 mod walk;
 
 use std::process::ExitCode;
+use std::time::Instant;
 
+use anyhow::Error;
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 use clap_complete::Shell;
@@ -97,7 +99,11 @@ fn run_any(arguments: &Arguments, is_named: bool, output: &mut Output) -> anyhow
     let token = token_file.as_deref().map(Token::from_file).transpose()?;
     let place = Place { url: url.clone(), table: *table, deadline: *deadline, token };
     if let Some(wait) = arguments.wait {
-        wait_for_node_with(url, place.config().with_wait(wait))?;
+        let began = Instant::now();
+        wait_for_node_with(url, place.config().with_wait(wait)).map_err(|error| match began.elapsed() {
+            waited if waited < wait => Error::from(error),
+            _ => Error::from(error).context(format!("after waiting for {wait:?}")),
+        })?;
     }
     carry_out_any(&place, &arguments.command, is_named, output)
 }

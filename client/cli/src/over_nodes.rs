@@ -5,6 +5,7 @@ use clap::Args;
 use fpcache_client::{KeyKind, Nodes};
 
 use crate::keys::{KeyFormat, Keys};
+use crate::output::counted;
 use crate::place::Place;
 
 /// The memory nodes of a table over several.
@@ -28,6 +29,13 @@ impl OverNodes {
 /// even split of all integers.
 pub(crate) fn split_at<K: Keys>(named: &[String], nodes: usize) -> anyhow::Result<Vec<K::Owned>> {
     if !named.is_empty() {
+        let wanted = nodes.saturating_sub(1);
+        ensure!(
+            named.len() == wanted,
+            "--split-at names {}, but {nodes} memory nodes need {}, where the second range begins and each one after it",
+            counted(named.len() as u64, "key"),
+            counted(wanted as u64, "key")
+        );
         return named.iter().map(|key| K::parse(key, KeyFormat { is_hex: false })).collect();
     }
     if nodes > 1 && !KeyKind::U64.is::<K>() {

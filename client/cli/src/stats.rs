@@ -294,13 +294,14 @@ fn print_sockets(output: &mut Output, sockets: &SocketStats) -> anyhow::Result<(
     let (threads, connections) = (sockets.io_threads, sockets.connections);
     output.row("sockets", format_args!("{connections} connections at {threads} I/O threads"))?;
     let waits = sockets.waits_spun + sockets.waits_slept;
-    let (spin, spun) = (Duration::from_nanos(sockets.spin_ns), Duration::from_nanos(sockets.spun_ns));
     output.row(
         "spinning",
         format_args!(
-            "up to {spin:?} before sleep; {} of {} waits ended before it, {spun:.1?} spent",
+            "up to {} us before sleep; {} of {} waits ended before it, {:.1} s spent",
+            sockets.spin_ns as f64 / 1e3,
             human(sockets.waits_spun),
-            human(waits)
+            human(waits),
+            sockets.spun_ns as f64 / 1e9
         ),
     )?;
     let ended: Vec<String> = sockets

@@ -220,10 +220,13 @@ impl DropTable {
             );
         }
         if let (Some(TableInfo { keys, clients, .. }), false) = (found, self.yes) {
+            let clients = counted(clients, "client");
+            if keys == 0 {
+                bail!("`{name}` is empty and has {clients}: confirm with --yes");
+            }
             bail!(
-                "`{name}` has {} and {}, and its records cannot be restored: confirm with --yes",
-                counted(keys, "key"),
-                counted(clients, "client")
+                "`{name}` has {} and {clients}, and its records cannot be restored: confirm with --yes",
+                counted(keys, "key")
             );
         }
         match tables.drop_table(name) {

@@ -100,7 +100,10 @@ fn what_divides_no_table_is_told() {
     for (line, why) in [
         (format!("create --nodes {0},{0}", node.url), "named twice"),
         (format!("create --keys bytes --nodes {},shm://x", node.url), "--split-at"),
-        (format!("create --nodes {},shm://x --split-at 5,6", node.url), "need 1 keys"),
+        (
+            format!("create --nodes {},shm://x --split-at 5,6", node.url),
+            "--split-at names 2 keys, but 2 memory nodes need 1 key",
+        ),
         ("create --split-at 5".to_owned(), "--nodes"),
         (format!("create --table t --nodes {},shm://nobody-is-here", node.url), "nobody-is-here"),
     ] {

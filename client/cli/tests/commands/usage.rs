@@ -107,6 +107,15 @@ fn what_is_mistyped_is_told_with_what_was_meant() {
     node.ends_with(0, "put 100 0");
     for (line, parts) in [
         ("put 7 hello", &["hello", "8 bytes", "--value-bytes vary"][..]),
+        ("put 7 18446744073709551616", &["value `18446744073709551616`: it is too large; numbers run"]),
+        ("export --output /nonexist/odd.tsv", &["odd.tsv: there is no folder /nonexist; create it"]),
+        ("create --epsilon 8", &["`default` at shm://", "is there already", "--table"]),
+        (
+            "create --table t --nodes shm://a,shm://b --split-at 5,3",
+            &["--split-at names 2 keys", "need 1 key"],
+        ),
+        ("--url rdma://127.0.0.1:1 tables", &["no memory node at rdma://127.0.0.1:1"]),
+        ("--url tcp://127.0.0.1 tables", &["it has no port"]),
         ("load ipv6", &["did you mean `ipv4`"]),
         ("scan --from 9 --to 5", &["from 9 to 5", "before it begins"]),
         ("scan 9 --to 5", &["from 9 to 5"]),
@@ -145,7 +154,8 @@ fn commands_wait_for_a_memory_node_that_starts_later_if_asked() {
     let output = run("--wait 200ms tables");
     assert_eq!(output.status.code(), Some(2));
     assert!(begun.elapsed() >= Duration::from_millis(200));
-    assert!(text(&output.stderr).contains("no memory node"), "{}", text(&output.stderr));
+    let error = text(&output.stderr);
+    assert!(error.contains("no memory node") && error.contains("after waiting for 200ms"), "{error}");
     let output = run("--wait soon tables");
     assert!(text(&output.stderr).contains("as in 5s, 100ms or 1.5m"), "{}", text(&output.stderr));
 }

@@ -82,7 +82,7 @@ struct Arguments {
 
     /// Numeric id of another user who may connect, to shm://NAME@UID with the id of the user that
     /// runs this memory node. May be repeated
-    #[arg(long = "allow-user", value_name = "UID")]
+    #[arg(long = "allow-user", value_name = "UID", value_parser = user)]
     allowed_users: Vec<u32>,
 
     /// Keys of the first table: u64, or bytes for byte strings of 1 B to 4 KiB [default: those of
@@ -255,6 +255,11 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     // A closed standard output does not stop the server.
     let _ = writeln!(io::stdout(), "{}", daemon.greeting());
     Ok(daemon.serve()?)
+}
+
+/// Reads the numeric id of a user.
+fn user(text: &str) -> Result<u32, String> {
+    text.parse().map_err(|_| "it is no number: `id -u NAME` prints that of a user".to_owned())
 }
 
 /// Tells the operator something, or nobody.
