@@ -144,18 +144,28 @@ impl RecordShape {
     /// Key and value of the record in `body`; `None` if no record can lie there so.
     #[inline(always)]
     pub fn parts<'a, K: KeySpace>(&self, body: &'a [u8]) -> Option<RecordParts<'a>> {
+        let (key, rest) = self.key_and_rest::<K>(body)?;
+        let value = match self.value_bytes {
+            Some(bytes) => Stored::Here(rest.get(..bytes as usize)?),
+            None => stored(u32_at(body, 0), u16_at(body, 6), rest)?,
+        };
+        Some(RecordParts { key, value })
+    }
+
+    /// The encoded key of the record in `body`, whatever is said there of its value; `None` if no key can lie there so.
+    pub fn key<'a, K: KeySpace>(&self, body: &'a [u8]) -> Option<&'a [u8]> {
+        self.key_and_rest::<K>(body).map(|(key, _)| key)
+    }
+
+    #[inline(always)]
+    fn key_and_rest<'a, K: KeySpace>(&self, body: &'a [u8]) -> Option<(&'a [u8], &'a [u8])> {
         let head = self.head_bytes();
         let key_bytes = match (K::FIXED_BYTES, self.key_bytes) {
             (Some(bytes), _) => bytes,
             (None, Some(bytes)) => usize::from(bytes),
             (None, None) => usize::from(u16_at(body, if self.value_bytes.is_none() { 4 } else { 0 })),
         };
-        let (key, rest) = body.get(head..)?.split_at_checked(key_bytes)?;
-        let value = match self.value_bytes {
-            Some(bytes) => Stored::Here(rest.get(..bytes as usize)?),
-            None => stored(u32_at(body, 0), u16_at(body, 6), rest)?,
-        };
-        Some(RecordParts { key, value })
+        body.get(head..)?.split_at_checked(key_bytes)
     }
 
     /// Bytes of the body that [identify](super::RecordToken) a record with such a key and value: all it takes, but for an

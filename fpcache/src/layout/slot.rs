@@ -93,6 +93,14 @@ impl SlotWord {
         }
     }
 
+    /// Whether the slot has no record: the word of a free slot has no checksum either. One that has a checksum was a
+    /// record's, and its state is damaged.
+    #[inline(always)]
+    pub const fn is_free(self) -> bool {
+        const STATE_AND_CHECKSUM: u64 = 3 | (u32::MAX as u64) << 32;
+        self.0 & STATE_AND_CHECKSUM == 0
+    }
+
     /// The record's version.
     #[inline]
     pub const fn version(self) -> u32 {
@@ -240,6 +248,7 @@ mod tests {
                 let w = SlotWord::new(state, version, checksum);
                 let parts = (state, version % SlotWord::VERSIONS, checksum);
                 prop_assert_eq!((w.state(), w.version(), w.checksum()), parts);
+                prop_assert_eq!(w.is_free(), state == SlotState::Free && checksum == 0);
                 let m = w.marked();
                 prop_assert_eq!((m.state(), m.version(), m.checksum()), parts);
                 prop_assert!(m.is_marked() && !w.is_marked() && m.in_place_of(w) == m && w.in_place_of(m) == m);

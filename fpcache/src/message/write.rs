@@ -229,7 +229,8 @@ pub enum WriteStatus {
     NoRoom,
     /// Not done: it could not be written to the log.
     NotDurable,
-    /// Not done: the segment needs another one, and has a record that is damaged in memory.
+    /// Not done: the key's record is damaged in memory, or one that may be the key's, or one of the segment that the write needs
+    /// replaced.
     Damaged,
 }
 

@@ -71,8 +71,9 @@ pub(super) fn classify<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) 
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return SlotRead::Torn };
     let word = SlotWord::from_bits(u64::from_le_bytes(*word));
     match word.state() {
-        SlotState::Free => SlotRead::Free,
-        SlotState::Busy => SlotRead::Torn,
+        SlotState::Free if word.is_free() => SlotRead::Free,
+        // A free word with a checksum was a record's, of which nothing can be told.
+        SlotState::Free | SlotState::Busy => SlotRead::Torn,
         SlotState::Frozen => SlotRead::Frozen,
         SlotState::Live => match rules.shape.parts::<K>(body) {
             Some(RecordParts { key, value }) if rules.vouched(word, generation, body) => {
@@ -203,7 +204,12 @@ mod tests {
             SlotRead::Live { key: &42u64.to_le_bytes(), version: 1, value }
         );
         assert_eq!(classify::<U64Keys>(&live, 6, RULES), SlotRead::Torn, "another generation");
-        assert_eq!(classify::<U64Keys>(&slot(SlotState::Free), 5, RULES), SlotRead::Free);
+        assert_eq!(classify::<U64Keys>(&[0; 24], 5, RULES), SlotRead::Free);
+        assert_eq!(
+            classify::<U64Keys>(&slot(SlotState::Free), 5, RULES),
+            SlotRead::Torn,
+            "its state is damaged"
+        );
         assert_eq!(classify::<U64Keys>(&slot(SlotState::Busy), 5, RULES), SlotRead::Torn);
         assert_eq!(classify::<U64Keys>(&slot(SlotState::Frozen), 5, RULES), SlotRead::Frozen);
         assert_eq!(classify::<U64Keys>(&live[..20], 5, RULES), SlotRead::Torn, "cut short");

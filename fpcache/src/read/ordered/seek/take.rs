@@ -70,6 +70,15 @@ impl<K: KeySpace> Seek<K> {
         Ok(())
     }
 
+    /// Has the word that was kept last say that its slot cannot be told.
+    #[cold]
+    fn keep_as_busy(&mut self, word: SlotWord) {
+        if let Some(last) = self.words.last_mut() {
+            *last = SlotWord::new(SlotState::Busy, word.version(), 0).to_bits();
+        }
+        self.has_busy = true;
+    }
+
     /// Looks for the nearest record in a stretch that has come. A slot that cannot be told is kept as a busy one.
     #[inline]
     fn look(
@@ -80,7 +89,9 @@ impl<K: KeySpace> Seek<K> {
         batch: &Batch,
     ) -> Result<(), ReadError> {
         let stretch = &self.stretches[index];
-        let Some(landing) = stretch.landing else { return Ok(()) };
+        let (generation, Some(landing)) = (stretch.place.segment.generation(), stretch.landing) else {
+            return Ok(());
+        };
         let (rules, stride) = (Rules::of(rule.view), rule.view.geometry().slot_bytes / 8);
         let held = std::mem::take(&mut self.slot);
         let mut nearest = self.nearest.and_then(|_| key_of::<K>(&held, rules));
@@ -90,9 +101,14 @@ impl<K: KeySpace> Seek<K> {
             let word = SlotWord::from_bits(slot[0]);
             self.words.push(slot[0]);
             match word.state() {
-                SlotState::Free => continue,
+                SlotState::Free if word.is_free() => continue,
                 SlotState::Busy => {
                     self.has_busy = true;
+                    continue;
+                }
+                // A record's, whose state is damaged.
+                SlotState::Free => {
+                    self.keep_as_busy(word);
                     continue;
                 }
                 SlotState::Live => {}
@@ -105,11 +121,9 @@ impl<K: KeySpace> Seek<K> {
             let parts = rules
                 .shape
                 .parts::<K>(body)
-                .filter(|_| rule.is_guarded || rules.vouched(word, stretch.place.segment.generation(), body));
+                .filter(|_| rule.is_guarded || rules.vouched(word, generation, body));
             let Some(parts) = parts else {
-                let last = self.words.len() - 1;
-                self.words[last] = SlotWord::new(SlotState::Busy, word.version(), 0).to_bits();
-                self.has_busy = true;
+                self.keep_as_busy(word);
                 continue;
             };
             let Some(view) = K::view(parts.key) else { continue };
