@@ -384,8 +384,7 @@ fn of_code(code: ErrorCode) -> ErrorKind {
         | ErrorCode::NotDurable
         | ErrorCode::NoSuchTable
         | ErrorCode::NoMemory
-        | ErrorCode::ReadOnly
-        | ErrorCode::Damaged => ErrorKind::Setup,
+        | ErrorCode::ReadOnly => ErrorKind::Setup,
         ErrorCode::Forgotten => ErrorKind::Unknown,
         _ => ErrorKind::Internal,
     }

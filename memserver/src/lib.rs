@@ -34,6 +34,7 @@ pub mod folder;
 mod grouping;
 mod image;
 pub mod lease;
+mod left_out;
 pub mod loader;
 mod merging;
 mod nice;

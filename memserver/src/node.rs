@@ -39,6 +39,7 @@ use crate::budget::Grant;
 use crate::dedup::{DedupSessions, KeptReplies};
 use crate::durability::Lsn;
 use crate::lease::Lease;
+use crate::left_out::LeftOut;
 use crate::loader::Loader;
 use crate::node::owned::Owned;
 use crate::node::parked::{QUANTUM, Queue};
@@ -78,6 +79,8 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     /// Whether the disk has a snapshot that the log follows. Without one nothing that is written is
     /// durable.
     pub(crate) has_snapshot: bool,
+    /// What the newest snapshot is without.
+    pub(crate) left_out: LeftOut,
     /// The last entry that was done again when this life began.
     pub(crate) redone: Lsn,
     /// When to try again to write a snapshot that failed.
@@ -170,6 +173,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             uploads: Uploads::default(),
             snapshotting: None,
             has_snapshot: false,
+            left_out: LeftOut::default(),
             told: Told::default(),
             redone: 0,
             retry_at: None,

@@ -10,6 +10,7 @@
 //! 512   the same again: the two are written in turn, the greater life counts
 //! 256   table record to be published, 192 bytes · 448 its XXH3-64
 //! 1024  change in flight: 0 log head after it u64 (0: none) · 8 segments u64 · 16 per segment: offset u64, generation << 32 | cap
+//! 2064  what the newest snapshot was written without, see `left_out`
 //! 4096  the log's staging ring
 //! 4096 + ring   per client: 0 client u64 (0: none) · 8 request << 16 | operations done u64 · 16 a reply of 16 bytes per operation
 //! ```
@@ -36,6 +37,9 @@ const NEXT_VERSION: u64 = 72;
 const CHANGE: u64 = 1024;
 /// Segments that one change replaces.
 pub(crate) const MOST_REPLACED: usize = 64;
+/// Where it is noted what the newest snapshot was written without, and the bytes there are for that.
+pub(crate) const LEFT_OUT: u64 = CHANGE + 16 + 16 * MOST_REPLACED as u64;
+pub(crate) const LEFT_OUT_BYTES: usize = (RING - LEFT_OUT) as usize;
 const RECORD: u64 = 256;
 const RECORD_CHECKSUM: u64 = RECORD + TABLE_RECORD_BYTES as u64;
 const RING: u64 = 4096;

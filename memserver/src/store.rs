@@ -11,6 +11,7 @@ use crate::budget::Grant;
 use crate::dedup::DedupSessions;
 use crate::durability::{self, Disk, Drain, LogOptions, LogReader, Lsn, Staging, SyncPolicy};
 use crate::lease::Lease;
+use crate::left_out::LeftOut;
 use crate::node::MemoryNode;
 use crate::recovery::{Origin, RecoverError, Recovery, cold, warm};
 use crate::recovery_area::{Identity, RecoveryArea};
@@ -175,7 +176,9 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let mut sessions = found.sessions;
     // The recovery area has them.
     sessions.let_all_go();
+    let left_out = LeftOut::noted(wal.recovery_area.memory())?;
     let mut node = MemoryNode::over(found.superblock, node, found.table, sessions, Some(wal), startup.now);
+    node.left_out = left_out;
     node.waker = waker;
     node.has_snapshot = has_snapshot;
     node.redone = node.wal.as_ref().map_or(0, Wal::last);
@@ -266,6 +269,8 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
         recovery_area.set_record::<K>(&record)?;
     }
     let (boot, incarnation) = (startup.boot, startup.incarnation);
+    // What a snapshot is without, the memory that is filled from it lacks, too.
+    LeftOut::default().note(recovery_area.memory())?;
     recovery_area.begin(&Identity { boot, lineage, incarnation, before: incarnation, files, limit })?;
     node.superblock.recovery_area = Some(recovery_area.clone());
     node.waker = background.waker();

@@ -46,12 +46,10 @@ pub enum ErrorCode {
     },
     /// The load is not under way over this connection: it ended with its own, by an error, or in favour of another one.
     NoSuchLoad,
-    /// A record that is asked for is damaged in memory, or one that may be it.
-    Damaged,
 }
 
 impl ErrorCode {
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 18] = [
         Self::Invalid,
         Self::BadData,
         Self::Full,
@@ -70,7 +68,6 @@ impl ErrorCode {
         Self::ReadOnly,
         Self::WrongRange { version: 0 },
         Self::NoSuchLoad,
-        Self::Damaged,
     ];
 
     /// What a reply begins with: the number of the reason, and in the upper half the version of a map.

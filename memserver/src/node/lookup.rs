@@ -116,19 +116,22 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         const FOUND: u8 = 0;
         const EXTERNAL: u8 = 1;
         const ABSENT: u8 = 2;
+        const DAMAGED: u8 = 3;
         self.check_owned(key)?;
-        let Self { superblock, state: NodeState::Serving(table), told, clock, .. } = self else {
+        let Self { superblock, state: NodeState::Serving(table), .. } = self else {
             return Err(Self::no_table());
         };
-        let found = table.segments.get(superblock, key).map_err(|error| match error {
-            TableError::Damaged(damaged) => {
+        let found = match table.segments.get(superblock, key) {
+            Ok(found) => found,
+            Err(TableError::Damaged(damaged)) => {
                 table.counters.damaged_lookups += 1;
-                told.refused.tell(clock.now(), format_args!("a lookup was refused: {damaged}"));
-                let why = format!("key {} is damaged in memory, or what may be it", K::show(key));
-                Refusal::new(ErrorCode::Damaged, format!("{why}: see the memory node's standard error"))
+                self.tell_refused(&damaged);
+                body.extend([DAMAGED]);
+                body.extend([0; LEAST - 1]);
+                return Ok(());
             }
-            error => Refusal::new(ErrorCode::Internal, error.to_string()),
-        })?;
+            Err(error) => return Err(Refusal::new(ErrorCode::Internal, error.to_string())),
+        };
         let (status, value_bytes, token) = match &found {
             None => (ABSENT, 0, 0),
             // A record that a reply has no room for cannot be: its slot is shorter than that.

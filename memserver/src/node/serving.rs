@@ -127,8 +127,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             // The writes that need the room are told.
             Ok(_) | Err(TableError::NoRoom { .. }) => {}
             Err(error) => {
-                self.told.work.tell(self.clock.now(), format_args!("work between requests failed: {error}"))
+                let place = if let TableError::Damaged(damaged) = error { damaged.offset } else { 0 };
+                let what = format_args!("work between requests failed: {error}");
+                self.told.work.tell(self.clock.now(), place, what);
             }
+        }
+        for damaged in table.passed_by.drain(..) {
+            let what = format_args!("a segment is left as it is: {damaged}");
+            self.told.work.tell(self.clock.now(), damaged.offset, what);
         }
         let is_busy = matches!(worked, Ok(true));
         // In its turn also while the table has work: under writes that never cease it always has.

@@ -13,6 +13,7 @@ use fpcache_fabric::{NodeMemory, Work};
 use tracing::error;
 
 use crate::durability::{SnapshotError, SnapshotInfo};
+use crate::left_out::LeftOut;
 use crate::node::parked::cost;
 use crate::node::under_way::Snapshotting;
 use crate::node::{MemoryNode, NodeState};
@@ -66,13 +67,21 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let logged_before = std::mem::take(&mut wal.since_snapshot);
         table.begin_taking();
         let begun = self.clock.now();
-        self.snapshotting =
-            Some(Snapshotting { begun, logged_before, records: Vec::new(), last: None, is_finished: false });
+        self.snapshotting = Some(Snapshotting {
+            begun,
+            logged_before,
+            records: Vec::new(),
+            last: None,
+            is_finished: false,
+            left_out: LeftOut::default(),
+        });
     }
 
     /// Takes some more of the snapshot under way.
     pub(crate) fn step_snapshot(&mut self) -> Result<Step, TableError> {
-        let Self { superblock, state: NodeState::Serving(table), wal: Some(wal), snapshotting, .. } = self
+        let Self {
+            superblock, state: NodeState::Serving(table), wal: Some(wal), snapshotting, left_out, ..
+        } = self
         else {
             return Ok(Step::Idle);
         };
@@ -81,7 +90,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let Some(outcome) = wal.snapshots.outcome() else { return Ok(Step::Waits) };
             match &outcome {
                 Ok(info) => {
+                    let now = std::mem::take(&mut taking.left_out);
                     *snapshotting = None;
+                    if now != *left_out {
+                        *left_out = now;
+                        left_out.note(wal.recovery_area.memory())?;
+                    }
                     wal.covered_before(info.first_lsn);
                     // One that began before entries were lost does not make up for them.
                     self.has_snapshot = !wal.has_lost();
@@ -91,17 +105,24 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Ok(Step::Ended(outcome));
         }
         if taking.records.len() < BLOCK_BYTES && table.is_taking() {
-            let has_snapshot = self.has_snapshot;
+            let (has_snapshot, lacks) = (self.has_snapshot, &mut taking.left_out);
             let mut met = 0;
             let leaves_out = |damaged: DamagedRecord, is_new: bool| {
-                met += u64::from(is_new || has_snapshot);
-                if has_snapshot {
+                let is_on_disk = has_snapshot && !left_out.has(&damaged);
+                met += u64::from(is_new || is_on_disk);
+                if is_on_disk {
                     // The disk has it whole: a snapshot without it must not take the place of that.
                     return Err(damaged.into());
                 }
-                // Nothing written from now on would be durable without a snapshot.
+                // Nothing written from now on would be durable without a snapshot; or the last one was
+                // without it too.
+                lacks.add(&damaged);
                 if is_new {
-                    error!("a snapshot is written without what cannot be read: {damaged}");
+                    let what = damaged.what();
+                    error!(
+                        "{what}; a snapshot is written without it, so that the disk does not have it whole: write that key again, or \
+                         delete it"
+                    );
                 }
                 Ok(())
             };
@@ -128,6 +149,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if wal.synced() < last {
             wal.want_synced(last);
             return Ok(Step::Waits);
+        }
+        if !taking.left_out.is_empty() {
+            // Before it counts: else a start in between would take the disk for whole.
+            left_out.add_all(&taking.left_out);
+            left_out.note(wal.recovery_area.memory())?;
         }
         taking.is_finished = wal.snapshots.finish(last);
         Ok(if taking.is_finished { Step::More } else { Step::Waits })

@@ -14,23 +14,26 @@ pub(crate) struct Told {
     pub(crate) work: NowAndThen,
 }
 
-/// Tells the same no oftener than every ten seconds.
+/// Tells the same of a place no oftener than every ten seconds, and of at most so many places meanwhile.
 #[derive(Debug, Default)]
-pub(crate) struct NowAndThen(Option<Instant>);
+pub(crate) struct NowAndThen(Vec<(u64, Instant)>);
 
 impl NowAndThen {
     const PAUSE: Duration = Duration::from_secs(10);
+    const MOST_PLACES: usize = 64;
 
-    pub(crate) fn tell(&mut self, now: Instant, what: fmt::Arguments<'_>) {
-        if self.is_due(now) {
+    /// Tells what is the matter with the place of this offset; 0 if it has none.
+    pub(crate) fn tell(&mut self, now: Instant, place: u64, what: fmt::Arguments<'_>) {
+        if self.is_due(now, place) {
             error!("{what}");
         }
     }
 
-    fn is_due(&mut self, now: Instant) -> bool {
-        let is_due = self.0.is_none_or(|at| now.saturating_duration_since(at) >= Self::PAUSE);
+    fn is_due(&mut self, now: Instant, place: u64) -> bool {
+        self.0.retain(|(_, at)| now.saturating_duration_since(*at) < Self::PAUSE);
+        let is_due = self.0.len() < Self::MOST_PLACES && self.0.iter().all(|(told, _)| *told != place);
         if is_due {
-            self.0 = Some(now);
+            self.0.push((place, now));
         }
         is_due
     }
@@ -43,8 +46,18 @@ mod tests {
     #[test]
     fn what_comes_often_is_told_now_and_then_and_keeps_nothing_else_from_being_told() {
         let (mut told, begun) = (Told::default(), Instant::now());
-        let due = [0, 1, 9, 10, 11, 25].map(|second| told.work.is_due(begun + Duration::from_secs(second)));
+        let due =
+            [0, 1, 9, 10, 11, 25].map(|second| told.work.is_due(begun + Duration::from_secs(second), 8));
         assert_eq!(due, [true, false, false, true, false, true]);
-        assert!(told.refused.is_due(begun));
+        assert!(told.refused.is_due(begun, 8));
+    }
+
+    #[test]
+    fn each_place_is_told_at_once_but_not_any_number_of_them() {
+        let (mut told, begun) = (NowAndThen::default(), Instant::now());
+        assert!(told.is_due(begun, 8) && told.is_due(begun, 16) && !told.is_due(begun, 8));
+        let many = (3..1000).filter(|place| told.is_due(begun, 8 * place)).count();
+        assert_eq!(many, NowAndThen::MOST_PLACES - 2);
+        assert!(told.is_due(begun + NowAndThen::PAUSE, 8 * 999));
     }
 }

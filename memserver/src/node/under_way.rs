@@ -6,6 +6,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache_fabric::ClientId;
 
 use crate::durability::Lsn;
+use crate::left_out::LeftOut;
 use crate::loader::Loader;
 
 /// Which load it is: a connection may be that of several handles and threads, each with loads of its own.
@@ -36,4 +37,6 @@ pub(crate) struct Snapshotting {
     /// The last entry of the log that may be contained, once all records are on their way.
     pub(super) last: Option<Lsn>,
     pub(super) is_finished: bool,
+    /// What is damaged, and not in it.
+    pub(super) left_out: LeftOut,
 }

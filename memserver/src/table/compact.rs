@@ -221,7 +221,7 @@ impl<K: BuildKeys> Table<K> {
         let mut behind = next.clone();
         while let Err((at, error)) = self.gather_run(superblock, &run) {
             let TableError::Damaged(_) = error else { return Err(error) };
-            self.counters.damaged_passed_by += 1;
+            self.pass_by(error);
             if let Some((after, ..)) = run.segments.get(at + 1) {
                 *next = Some(after.clone());
             }

@@ -4,16 +4,16 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::Corrupt;
 use fpcache_fabric::{AccessError, NodeMemory};
 
-use crate::store::RECOVERY_AREA_FILE;
+use crate::store::REGION_FILE;
 use crate::superblock_writer::SuperblockWriter;
 
 /// A record in a slot whose bytes contradict each other: nobody can read it.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the record of {} in the slot at region offset {offset} is damaged: {why}; write or delete that key, or, where that is no \
-     remedy, stop the memory node and move the table's file `{RECOVERY_AREA_FILE}` away, so that it starts from snapshot and log \
-     (without a data directory: load the table again)",
-    .key.as_deref().unwrap_or("an unknown key")
+    "{}; write or delete that key; where that is no remedy, and the table has a snapshot from before the damage (of one that is \
+     written without the record you are told here), stop the memory node and move the table's file `{REGION_FILE}` away, so that it \
+     starts from snapshot and log (without a data directory: load the table again)",
+    self.what()
 )]
 pub struct DamagedRecord {
     /// The key as the slot has it, if it has one: it may be what is damaged.
@@ -22,7 +22,19 @@ pub struct DamagedRecord {
     pub(crate) slot: u32,
     /// Where the slot lies, in bytes from the start of the region.
     pub(crate) offset: u64,
+    /// Differs from that of any other damage: its place, and what is there that a write of the record
+    /// changes.
+    pub(crate) identity: (u64, u64),
     pub(crate) why: String,
+}
+
+impl DamagedRecord {
+    /// Which record is damaged, and how.
+    pub(crate) fn what(&self) -> String {
+        let Self { key, offset, why, .. } = self;
+        let key = key.as_deref().unwrap_or("an unknown key");
+        format!("the record of {key} in the slot at region offset {offset} is damaged: {why}")
+    }
 }
 
 /// Why a table could not be changed.
@@ -53,11 +65,6 @@ impl TableError {
     /// Whether what failed for some segments may be done for others: there was no room, or a record of these is damaged.
     pub(super) fn spares_others(&self) -> bool {
         matches!(self, Self::NoRoom { .. } | Self::Corrupt(_) | Self::Damaged(_))
-    }
-
-    /// How many segments were left as they are because a record is damaged: one or none.
-    pub(super) fn passed_by(&self) -> u64 {
-        u64::from(matches!(self, Self::Damaged(_)))
     }
 
     pub(super) fn no_room<K: BuildKeys, M: NodeMemory>(superblock: &SuperblockWriter<K, M>) -> Self {

@@ -113,8 +113,8 @@ impl<K: BuildKeys> Table<K> {
         match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), &segment) {
             Err(error) if error.spares_others() => {
                 if let TableError::Damaged(_) = error {
-                    self.counters.damaged_passed_by += 1;
                     self.room.emptying.immovables.note_segment(lo);
+                    self.pass_by(error);
                 }
                 return Ok(behind);
             }

@@ -52,14 +52,14 @@ use fpcache_index::Directory;
 use crate::counters::Counters;
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
-use error::TableError;
+use error::{DamagedRecord, TableError};
 use rebuilder::Rebuilder;
 use room::aside::Separators;
 use room::{Publication, Room};
 use segments::{Counts, Segments};
 use taking::Taking;
 use under_way::{Search, Sweep};
-use values::{ExternalValues, memory_of};
+use values::{ExternalValues, Recounting, memory_of};
 
 /// A table.
 #[derive(Debug)]
@@ -67,6 +67,8 @@ pub(crate) struct Table<K: BuildKeys> {
     pub(crate) segments: Segments<K>,
     pub(crate) room: Room<K>,
     values: ExternalValues,
+    /// How far external values have been counted again, after a damaged slot had none to tell.
+    recounting: Option<Recounting<K>>,
     rebuilder: Rebuilder<K>,
     /// Segments being brought together.
     sweep: Option<Sweep<K>>,
@@ -74,6 +76,8 @@ pub(crate) struct Table<K: BuildKeys> {
     search: Option<Search<K>>,
     /// How far the snapshot under way has come, until it has all records.
     taking: Option<Box<Taking<K>>>,
+    /// What kept segments from being replaced between requests: for those who tell it.
+    pub(crate) passed_by: Vec<DamagedRecord>,
     pub(crate) counters: Counters,
 }
 
@@ -99,9 +103,11 @@ impl<K: BuildKeys> Table<K> {
             segments,
             room: Room::new(node, record, space, Publication::new(published, separators)),
             values: external,
+            recounting: None,
             sweep: None,
             search: None,
             taking: None,
+            passed_by: Vec::new(),
             counters: Counters::default(),
         }
     }
@@ -124,6 +130,7 @@ impl<K: BuildKeys> Table<K> {
             Ok(())
         })?;
         self.values = external;
+        self.recounting = None;
         Ok(())
     }
 
@@ -218,6 +225,17 @@ impl<K: BuildKeys> Table<K> {
         &self.segments.encoders
     }
 
+    /// Counts what is damaged in segments that stay as they are, and keeps it for those who tell it.
+    pub(super) fn pass_by(&mut self, error: TableError) {
+        /// As many as one step may meet.
+        const MOST: usize = 64;
+        let TableError::Damaged(damaged) = error else { return };
+        self.counters.damaged_passed_by += 1;
+        if self.passed_by.len() < MOST {
+            self.passed_by.push(damaged);
+        }
+    }
+
     /// Does a little background work; `true` if there is more. Segments are replaced only if
     /// `may_replace`: none of their slots may be reserved.
     pub(crate) fn work<M: NodeMemory>(
@@ -229,6 +247,9 @@ impl<K: BuildKeys> Table<K> {
         let may_replace = may_replace && !self.is_searching();
         if may_replace && let Some(key) = self.rebuilder.next_nearly_full() {
             self.relieve(superblock, key.borrow())?;
+            return Ok(true);
+        }
+        if self.step_recounting(superblock)? {
             return Ok(true);
         }
         // A search writes directories when it needs them, and has room for them then.

@@ -104,7 +104,12 @@ impl<K: BuildKeys> Table<K> {
             match self.append_record(superblock, key.borrow(), word.version(), &value, out) {
                 Err(TableError::Corrupt(Corrupt { offset, why, .. })) => {
                     let why = format!("of its value at offset {offset}, {why}");
-                    leaves_out(slots.damaged_record::<K>(slot, Some(key), why), true)?;
+                    let mut damaged = slots.damaged_record::<K>(slot, word, Some(key), why);
+                    if let Stored::External(extent) = value {
+                        // Its slot is whole, and may be another one tomorrow.
+                        damaged.identity = (offset, extent.checksum);
+                    }
+                    leaves_out(damaged, true)?;
                 }
                 appended => appended?,
             }
@@ -180,6 +185,9 @@ impl<K: BuildKeys> Table<K> {
                     return Ok(());
                 }
                 Decision::Full => drop(self.make_room(superblock, key)?),
+                Decision::Damaged(segment, slot) => {
+                    return Err(self.segments.damage(superblock, &segment, slot)?.into());
+                }
             }
         }
     }

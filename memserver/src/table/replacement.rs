@@ -36,7 +36,10 @@ impl<K: BuildKeys> Table<K> {
         key: &K::Key,
         incoming: Option<&K::Key>,
     ) -> Result<(), TableError> {
-        let old = self.rebuilder.gather(superblock, &mut self.segments, &mut self.counters, key)?;
+        let (old, left_out) = self.rebuilder.gather(superblock, &mut self.segments, key)?;
+        if let Some(damaged) = left_out {
+            self.pass_by(damaged);
+        }
         if let Some(key) = incoming {
             self.rebuilder.gathering.add_incoming(key);
         }

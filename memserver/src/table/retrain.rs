@@ -156,7 +156,7 @@ impl<K: BuildKeys> Table<K> {
             match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), segment) {
                 // They stay as they are.
                 Err(error) if error.spares_others() => {
-                    self.counters.damaged_passed_by += error.passed_by();
+                    self.pass_by(error);
                     return Ok(behind);
                 }
                 gathered => gathered?,

@@ -4,12 +4,18 @@
 //! slot does. A reader checks its bytes by the checksum in the slot, and reads the slot again if
 //! they differ.
 
+use std::borrow::Borrow;
+
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Corrupt, SegmentAddress, Stored, ValueExtent};
 use fpcache_fabric::NodeMemory;
 
+use super::Table;
 use super::error::TableError;
-use crate::space::{Extent, Space};
+use super::segments::copied::extents_in;
+use super::segments::slots::Slots;
+use super::segments::store::Outside;
+use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 
 /// External values.
@@ -32,18 +38,85 @@ impl ExternalValues {
         self.bytes = self.bytes.saturating_sub(u64::from(extent.bytes));
     }
 
-    /// A slot no longer names one value, and names another: the memory of the first is free, unless
-    /// they are the same.
-    pub(crate) fn exchange(&mut self, space: &mut Space, before: Option<&ValueExtent>, now: &Stored<'_>) {
+    /// A slot no longer names one value, and names another.
+    pub(crate) fn exchange(&mut self, before: Option<&ValueExtent>, now: &Stored<'_>) {
         if let Some(before) = before {
             self.remove(before);
-            if !matches!(now, Stored::External(now) if now.address == before.address) {
-                space.put(memory_of(before));
-            }
         }
         if let Stored::External(now) = now {
             self.add(now);
         }
+    }
+}
+
+/// External values being counted again, segment by segment, while records change.
+#[derive(Debug)]
+pub(super) struct Recounting<K: BuildKeys> {
+    /// The least key whose value is still to be counted.
+    next: K::Owned,
+    /// Those of lesser keys.
+    counted: ExternalValues,
+}
+
+impl<K: BuildKeys> Table<K> {
+    /// A slot of this key no longer has what was outside it before, and has this value: the memory of
+    /// the first is free, unless they are the same.
+    #[inline]
+    pub(super) fn exchange_value(&mut self, key: &K::Key, before: Outside, now: &Stored<'_>) {
+        let before = match before {
+            Outside::Nothing if matches!(now, Stored::Here(_)) => return,
+            Outside::Nothing => None,
+            Outside::Value(before) => Some(before),
+            Outside::Unknown => {
+                // Whatever it was no longer counts.
+                let next = K::lowest().to_owned();
+                self.recounting = Some(Recounting { next, counted: ExternalValues::default() });
+                None
+            }
+        };
+        self.values.exchange(before.as_ref(), now);
+        if let Some(before) = before
+            && !matches!(now, Stored::External(now) if now.address == before.address)
+        {
+            self.room.space.put(memory_of(&before));
+        }
+        if let Some(recounting) = &mut self.recounting
+            && key < recounting.next.borrow()
+        {
+            recounting.counted.exchange(before.as_ref(), now);
+        }
+    }
+
+    /// Counts the external values of some more segments, if they are being counted again; `false` if
+    /// they are not.
+    pub(super) fn step_recounting<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+    ) -> Result<bool, TableError> {
+        /// Bytes of slots that are read in one step, but for those of a single segment.
+        const MOST_READ: usize = 256 << 10;
+        let Some(mut recounting) = self.recounting.take() else { return Ok(false) };
+        let geometry = self.segments.geometry;
+        let mut bytes = Vec::new();
+        let mut read = 0;
+        while read < MOST_READ {
+            let Some(located) = self.segments.directory.locate(recounting.next.borrow()) else { break };
+            Slots::of(&*superblock.region, geometry, located.entry).read_all(&mut bytes)?;
+            read += bytes.len();
+            for extent in extents_in::<K>(&geometry, located.entry.generation(), &bytes) {
+                let (key, extent) = extent;
+                if key.borrow() >= recounting.next.borrow() {
+                    recounting.counted.add(&extent);
+                }
+            }
+            let Some(hi) = located.hi else {
+                self.values = recounting.counted;
+                return Ok(true);
+            };
+            recounting.next = hi;
+        }
+        self.recounting = Some(recounting);
+        Ok(true)
     }
 }
 

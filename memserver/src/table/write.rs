@@ -13,6 +13,7 @@ use super::Table;
 use super::error::TableError;
 use super::segments::decide::{Ahead, Decision, MutationKind, SlotMutation};
 use super::segments::slots::Slots;
+use super::segments::store::Outside;
 use crate::superblock_writer::SuperblockWriter;
 
 impl<K: BuildKeys> Table<K> {
@@ -50,21 +51,20 @@ impl<K: BuildKeys> Table<K> {
         let mutation = &self.segments.moved(superblock, mutation)?;
         let slots = Slots::of(&*superblock.region, self.segments.geometry, &mutation.segment);
         let before = match mutation.kind {
-            MutationKind::Insert => None,
+            MutationKind::Insert => Outside::Nothing,
             MutationKind::Update | MutationKind::Remove => self.segments.value_of(&slots, mutation.slot)?,
         };
         self.counters.writes += 1;
-        let space = &mut self.room.space;
         let token = match mutation.kind {
             MutationKind::Remove => {
                 self.segments.remove(superblock, mutation)?;
-                self.values.exchange(space, before.as_ref(), &Stored::Here(&[]));
+                self.exchange_value(mutation.key.borrow(), before, &Stored::Here(&[]));
                 None
             }
             MutationKind::Insert | MutationKind::Update => {
                 let token = self.segments.put(superblock, mutation, value)?;
                 self.counters.inserts += u64::from(mutation.kind == MutationKind::Insert);
-                self.values.exchange(space, before.as_ref(), value);
+                self.exchange_value(mutation.key.borrow(), before, value);
                 if let Some(taking) = &mut self.taking {
                     taking.note(&mutation.segment, mutation.slot, mutation.key.borrow());
                 }
@@ -120,7 +120,7 @@ impl<K: BuildKeys> Table<K> {
         match self.replace_segment(superblock, key, None) {
             // The next write that needs the room will be told.
             Err(error) if error.spares_others() => {
-                self.counters.damaged_passed_by += error.passed_by();
+                self.pass_by(error);
                 Ok(())
             }
             other => other,

@@ -20,7 +20,7 @@ use crate::loader::describe;
 use crate::node::parked::{Going, Progress, Until, cost};
 use crate::node::serving::{Answer, internal};
 use crate::node::{MemoryNode, NodeState};
-use crate::table::error::TableError;
+use crate::table::error::{DamagedRecord, TableError};
 use crate::table::segments::decide::{Ahead, Decision};
 use crate::wal::Wal;
 
@@ -233,6 +233,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                         Err(unable) => self.unable(going, operation, unable),
                     };
                 }
+                Decision::Damaged(segment, slot) => {
+                    table.counters.damaged_writes += 1;
+                    let damaged = table.segments.damage(superblock, &segment, slot).map_err(internal)?;
+                    self.tell_refused(&damaged);
+                    return self.unable(going, operation, Unable::Damaged);
+                }
                 Decision::Full => match self.make_room(wanted.key.borrow()) {
                     Ok(true) => {}
                     Ok(false) => return Ok(Step::Waits(Until::Room)),
@@ -261,6 +267,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.reply(going, operation, unable.reply()?)
     }
 
+    /// Tells that a request was refused because of a damaged record.
+    #[cold]
+    pub(crate) fn tell_refused(&mut self, damaged: &DamagedRecord) {
+        let what = format_args!("a request was refused: {damaged}");
+        self.told.refused.tell(self.clock.now(), damaged.offset, what);
+    }
+
     /// Makes room for a key whose window is full, as long as the allowance lasts; `false` if there
     /// is more to do.
     fn make_room(&mut self, key: &K::Key) -> Result<bool, Unable> {
@@ -282,9 +295,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let made = made.map_err(|error| match error {
                 TableError::NoRoom { .. } => Unable::NoRoom,
                 TableError::Damaged(damaged) => {
-                    self.told
-                        .refused
-                        .tell(self.clock.now(), format_args!("an insert was refused: {damaged}"));
+                    self.tell_refused(&damaged);
                     Unable::Damaged
                 }
                 other => Unable::Broken(other.to_string()),
@@ -343,7 +354,7 @@ pub(crate) enum Unable {
     NotDurable,
     /// A segment is to be replaced while operations wait for the disk.
     NotQuiet,
-    /// A record beside the key's is damaged.
+    /// The key's record is damaged, or one beside it.
     Damaged,
     /// The region contradicts itself.
     Broken(String),

@@ -24,7 +24,6 @@ use fpcache_fabric::NodeMemory;
 use super::error::TableError;
 use super::room::Room;
 use super::segments::Segments;
-use crate::counters::Counters;
 use crate::image::SegmentImage;
 use crate::rebuild::plan::{Gathered, RebuildOptions, neighbours, plan};
 use crate::superblock_writer::SuperblockWriter;
@@ -93,14 +92,13 @@ impl<K: BuildKeys> Rebuilder<K> {
     }
 
     /// Reads the live records of the segment that owns `key`, and of neighbours that are worth
-    /// merging with it.
+    /// merging with it; and what is damaged in neighbours, if they are left out for that.
     pub(crate) fn gather<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         segments: &mut Segments<K>,
-        counters: &mut Counters,
         key: &K::Key,
-    ) -> Result<Old<K>, TableError> {
+    ) -> Result<(Old<K>, Option<TableError>), TableError> {
         let Some(located) = segments.directory.locate(key) else {
             return Err(TableError::no_room(superblock));
         };
@@ -122,12 +120,11 @@ impl<K: BuildKeys> Rebuilder<K> {
         let centre = (lo, behind, centre);
         match self.gather_all(superblock, segments, left, centre.clone(), right) {
             // A neighbour's record may be what is damaged: the segment is replaced without it.
-            Err(TableError::Damaged(_)) if !alone => {
-                let gathered = self.gather_all(superblock, segments, None, centre, None);
-                counters.damaged_passed_by += u64::from(gathered.is_ok());
-                gathered
+            Err(damaged @ TableError::Damaged(_)) if !alone => {
+                let old = self.gather_all(superblock, segments, None, centre, None)?;
+                Ok((old, Some(damaged)))
             }
-            gathered => gathered,
+            gathered => gathered.map(|old| (old, None)),
         }
     }
 

@@ -2,11 +2,14 @@
 
 use std::borrow::Borrow;
 
+use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::KeySpace;
-use fpcache::layout::{RecordParts, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored};
+use fpcache::layout::{
+    RecordParts, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored, ValueExtent,
+};
 use fpcache_fabric::{AccessError, NodeMemory};
 
-use super::super::error::{DamagedRecord, TableError};
+use super::super::error::DamagedRecord;
 use super::slots::Slots;
 
 /// A live record in a copy of a slot.
@@ -41,6 +44,20 @@ pub(crate) fn live_records<'b, K: KeySpace>(
     })
 }
 
+/// The external values that slots of a segment name, with the keys of their records. A slot that is
+/// damaged names nothing: nobody can read its record either.
+pub(crate) fn extents_in<'b, K: KeySpace>(
+    geometry: &SegmentGeometry,
+    generation: u32,
+    slots: &'b [u8],
+) -> impl Iterator<Item = (K::View<'b>, ValueExtent)> {
+    live_records::<K>(geometry, slots).filter_map(move |LiveRecord { word, body, parts }| {
+        let Stored::External(extent) = parts.value else { return None };
+        let key = K::view(parts.key)?;
+        word.vouches_for(generation, body).then_some((key, extent))
+    })
+}
+
 impl<M: NodeMemory> Slots<'_, M> {
     /// The records in a copy of all slots, by slot: each is whole, or damaged. Whoever moves or
     /// copies records goes by this, so that what is damaged neither gets lost nor becomes valid.
@@ -57,21 +74,7 @@ impl<M: NodeMemory> Slots<'_, M> {
     pub(super) fn is_whole(&self, slot: u32, scratch: &mut Vec<u8>) -> Result<bool, AccessError> {
         scratch.resize(self.geometry.shape.body_bytes(), 0);
         self.read_body(slot, scratch)?;
-        self.vouches_for(slot, scratch)
-    }
-
-    /// Whether a slot holds no record, or a whole one.
-    pub(crate) fn check_whole<K: KeySpace>(
-        &self,
-        slot: u32,
-        scratch: &mut Vec<u8>,
-    ) -> Result<(), TableError> {
-        scratch.resize(self.geometry.slot_bytes, 0);
-        let (word, body) = scratch.split_at_mut(SLOT_WORD_BYTES);
-        word.copy_from_slice(&self.word(slot)?.to_bits().to_le_bytes());
-        self.read_body(slot, body)?;
-        self.whole_record::<K>(slot, scratch)?;
-        Ok(())
+        Ok(self.word(slot)?.vouches_for(self.generation, scratch))
     }
 
     fn whole_record<'b, K: KeySpace>(
@@ -81,21 +84,53 @@ impl<M: NodeMemory> Slots<'_, M> {
     ) -> Result<Option<WholeRecord<'b, K>>, DamagedRecord> {
         let Some((word, body)) = bytes.split_first_chunk::<SLOT_WORD_BYTES>() else { return Ok(None) };
         let word = SlotWord::from_bits(u64::from_le_bytes(*word));
-        let parts = self.geometry.shape.parts::<K>(body);
-        let record = parts.and_then(|parts| Some((K::view(parts.key)?, parts.value)));
+        if word.is_free() {
+            return Ok(None);
+        }
+        if word.state() == SlotState::Live
+            && let Some(RecordParts { key, value }) = self.geometry.shape.parts::<K>(body)
+            && let Some(key) = K::view(key)
+            && word.vouches_for(self.generation, body)
+        {
+            return Ok(Some(WholeRecord { slot, word, key, value }));
+        }
+        match self.is_freed(slot, word) {
+            true => Ok(None),
+            false => Err(self.damaged_slot::<K>(slot, word, body)),
+        }
+    }
+
+    /// Whether a slot is free whose word is neither a free one nor that of its record: it has neither
+    /// checksum nor fingerprint, so only its state is damaged. Where no fingerprints are stored the
+    /// checksum tells alone, as it does of slots whose state is that of a free one.
+    #[cold]
+    pub(crate) fn is_freed(&self, slot: u32, word: SlotWord) -> bool {
+        let is_empty = |stored| stored == FingerprintWidth::EMPTY;
+        word.checksum() == 0
+            && (!self.geometry.stores_fingerprints || self.stored_fingerprint(slot).is_ok_and(is_empty))
+    }
+
+    /// The same, of one whose body is still to be looked at.
+    #[cold]
+    pub(crate) fn is_freed_slot(&self, slot: u32, word: SlotWord) -> Result<bool, AccessError> {
+        let mut body = vec![0; self.geometry.shape.body_bytes()];
+        self.read_body(slot, &mut body)?;
+        let is_whole = word.state() == SlotState::Live && word.vouches_for(self.generation, &body);
+        Ok(!is_whole && self.is_freed(slot, word))
+    }
+
+    /// What is wrong with a slot that is neither free nor whole.
+    #[cold]
+    pub(crate) fn damaged_slot<K: KeySpace>(&self, slot: u32, word: SlotWord, body: &[u8]) -> DamagedRecord {
         let why = match word.state() {
-            SlotState::Free => return Ok(None),
+            SlotState::Free => "its state is a free slot's, and its checksum a record's",
             // Writes end on the thread that asks here, and a start redoes those that were cut off.
             SlotState::Busy => "it is half written",
             SlotState::Frozen => "it is frozen in a segment that was not replaced",
-            SlotState::Live => match record {
-                Some((key, value)) if word.vouches_for(self.generation, body) => {
-                    return Ok(Some(WholeRecord { slot, word, key, value }));
-                }
-                _ => "its checksum does not match",
-            },
+            SlotState::Live => "its checksum does not match",
         };
-        Err(self.damaged_record::<K>(slot, record.map(|(key, _)| key), why.to_owned()))
+        let key = self.geometry.shape.key::<K>(body).and_then(|key| K::view(key));
+        self.damaged_record::<K>(slot, word, key, why.to_owned())
     }
 
     /// The record in a copy of a slot, whatever its word says of it.
@@ -117,10 +152,13 @@ impl<M: NodeMemory> Slots<'_, M> {
     pub(crate) fn damaged_record<K: KeySpace>(
         &self,
         slot: u32,
+        word: SlotWord,
         key: Option<K::View<'_>>,
         why: String,
     ) -> DamagedRecord {
         let key = key.map(|key| format!("key {}", K::show(key.borrow())));
-        DamagedRecord { key, slot, offset: self.slot(slot), why }
+        // The mark is no part of the record.
+        let (offset, word) = (self.slot(slot), word.marked());
+        DamagedRecord { key, slot, offset, identity: (offset, word.to_bits()), why }
     }
 }

@@ -4,12 +4,13 @@ use std::borrow::Borrow;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, KeySpace};
-use fpcache::layout::{SlotState, ValuePlace};
+use fpcache::layout::ValuePlace;
 use fpcache::matching::Fingerprints;
 use fpcache::message::{WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 
+use super::find::Found;
 use super::slots::{Marks, NO_MARKS, Slots};
 use super::{Place, Scratch, Segments};
 use crate::rebuild::choose::{choose_in_block, choose_in_group, choose_slot, is_nearly_full};
@@ -59,6 +60,8 @@ pub(crate) enum Decision<K: KeySpace, Q> {
     Mutate(SlotMutation<K, Q>),
     /// The key's window is full: its segment must be replaced first.
     Full,
+    /// Nothing changes: the key's record is damaged, or one in this slot that may be the key's.
+    Damaged(Segment<K>, u32),
 }
 
 /// The place of a key as it was when the table's next segment was to have this generation.
@@ -111,34 +114,49 @@ impl<K: BuildKeys> Segments<K> {
         let change = |kind, slot, marks| {
             Decision::Mutate(SlotMutation { kind, segment, slot, predicted, key, hash, version, marks })
         };
-        let Some(slot) = found else {
-            return Ok(match kind {
-                // Making room will be refused.
-                WriteKind::Insert | WriteKind::Put if is_over_limit() && self.is_external(operation) => {
-                    Decision::Full
-                }
-                WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place, hash)? {
-                    Some(slot) => {
-                        let marks = slots.to_mark(&segment.model(), (place.x, hash), slot)?;
-                        change(MutationKind::Insert, slot, marks)
+        let slot = match found {
+            Found::Record(slot) => slot,
+            // With its key and fingerprint it is the key's: what does not ask for its value takes its
+            // place.
+            Found::DamagedRecord(slot) => {
+                return Ok(match kind {
+                    WriteKind::Put | WriteKind::Update => change(MutationKind::Update, slot, NO_MARKS),
+                    WriteKind::Delete => change(MutationKind::Remove, slot, NO_MARKS),
+                    WriteKind::Insert | WriteKind::CompareAndSet => Decision::Damaged(segment, slot),
+                });
+            }
+            // Beside it the key might be there twice, and instead of it another key's might be gone.
+            Found::Damaged(slot) => return Ok(Decision::Damaged(segment, slot)),
+            Found::Nothing => {
+                return Ok(match kind {
+                    // Making room will be refused.
+                    WriteKind::Insert | WriteKind::Put if is_over_limit() && self.is_external(operation) => {
+                        Decision::Full
                     }
-                    None => Decision::Full,
-                },
-                WriteKind::Update | WriteKind::Delete | WriteKind::CompareAndSet => {
-                    Decision::Reply(WriteReply { status: WriteStatus::Absent, token: None })
-                }
-            });
+                    WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place, hash)? {
+                        Some(slot) => {
+                            let marks = slots.to_mark(&segment.model(), (place.x, hash), slot)?;
+                            change(MutationKind::Insert, slot, marks)
+                        }
+                        None => Decision::Full,
+                    },
+                    WriteKind::Update | WriteKind::Delete | WriteKind::CompareAndSet => {
+                        Decision::Reply(WriteReply { status: WriteStatus::Absent, token: None })
+                    }
+                });
+            }
         };
         Ok(match kind {
             WriteKind::Put | WriteKind::Update => change(MutationKind::Update, slot, NO_MARKS),
             WriteKind::Delete => change(MutationKind::Remove, slot, NO_MARKS),
-            WriteKind::Insert => {
-                let token = Some(self.token(&slots, slot)?);
-                Decision::Reply(WriteReply { status: WriteStatus::Exists, token })
-            }
+            WriteKind::Insert => match self.token(&slots, slot)? {
+                None => Decision::Damaged(segment, slot),
+                token => Decision::Reply(WriteReply { status: WriteStatus::Exists, token }),
+            },
             WriteKind::CompareAndSet => match self.token(&slots, slot)? {
-                token if token == expected => change(MutationKind::Update, slot, NO_MARKS),
-                token => Decision::Reply(WriteReply { status: WriteStatus::Differs, token: Some(token) }),
+                None => Decision::Damaged(segment, slot),
+                Some(token) if token == expected => change(MutationKind::Update, slot, NO_MARKS),
+                token => Decision::Reply(WriteReply { status: WriteStatus::Differs, token }),
             },
         })
     }
@@ -180,10 +198,11 @@ impl<K: BuildKeys> Segments<K> {
             });
             let chosen = at_home.or_else(|| choose_slot(&scratch.slots, place.predicted, place.window));
             match chosen {
-                // One that a record which waits for the disk is to have; or whose fingerprint is damaged, and its record is not.
+                // One that a record which waits for the disk is to have, or that has a record whose
+                // fingerprint is damaged.
                 Some(slot)
                     if self.reserved.contains(&(slots.offset(), slot))
-                        || slots.word(slot)?.state() != SlotState::Free =>
+                        || slots.word(slot)?.checksum() != 0 =>
                 {
                     scratch.slots.retain(|other| *other != slot);
                 }

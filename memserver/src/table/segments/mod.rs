@@ -3,32 +3,33 @@
 //! | module | holds |
 //! |---|---|
 //! | [`slots`] | the slots of one segment, and the stores that insert, update and remove a record |
+//! | [`find`] | the slot that a key has |
+//! | [`copied`] | records in copies of slots: free, whole or damaged |
 //! | [`decide`] | the decision which slot an operation changes |
 //! | [`store`] | the change itself |
 
 pub(crate) mod copied;
 pub(crate) mod decide;
+mod find;
 pub(crate) mod slots;
-mod store;
+pub(super) mod store;
 
 use std::collections::HashSet;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, KeySpace};
-use fpcache::layout::{
-    RecordToken, SegmentGeometry, SlotState, SlotWord, Stored, TableParameters, TableRecord, ValueExtent,
-};
+use fpcache::layout::{SegmentGeometry, SlotWord, TableParameters, TableRecord, ValueExtent};
 use fpcache::matching::{Fingerprints, Matcher};
 use fpcache::models::Segment;
-use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_fabric::NodeMemory;
 use fpcache_index::{Directory, Window};
 
 use super::error::TableError;
 use crate::rebuild::plan::Facts;
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::{FIRST_VERSION, age};
-use copied::{LiveRecord, live_records};
-use slots::{RecordPlace, Slots};
+use copied::extents_in;
+use slots::Slots;
 
 /// The directory, whole and current, and what is counted of the segments in it.
 #[derive(Debug)]
@@ -121,100 +122,6 @@ impl<K: BuildKeys> Segments<K> {
         Some(Place { segment, x, predicted, window: model.window_around(predicted) })
     }
 
-    /// The slot that holds `key`: the one the client named, or one whose fingerprint matches.
-    #[inline]
-    fn find<M: NodeMemory>(
-        &mut self,
-        slots: &Slots<'_, M>,
-        place: &Place<K>,
-        key: &K::Key,
-        hash: u64,
-        hint: Option<u16>,
-    ) -> Result<Option<u32>, AccessError> {
-        if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
-            && slots.holds::<K>(slot, key, &mut self.scratch.body)?
-        {
-            return Ok(Some(slot));
-        }
-        let (width, scratch) = (self.geometry.width, &mut self.scratch);
-        slots.read_fingerprints::<K>(place.window, &mut scratch.body, &mut scratch.fingerprints)?;
-        scratch.slots.clear();
-        let fingerprints = Fingerprints::new(width, place.window.len() as usize, &scratch.fingerprints);
-        let wanted = width.of_hash(hash);
-        self.matcher.find(fingerprints, wanted, place.window.first, &mut scratch.slots);
-        let Scratch { slots: candidates, body, .. } = scratch;
-        let mut found = None;
-        for slot in candidates {
-            // Another key may have become this one by damage: of two the whole one is the key's.
-            if slots.holds::<K>(*slot, key, body)? && (found.is_none() || slots.is_whole(*slot, body)?) {
-                found = Some(*slot);
-            }
-        }
-        Ok(found)
-    }
-
-    /// The token of the record in a live slot.
-    fn token<M: NodeMemory>(&mut self, slots: &Slots<'_, M>, slot: u32) -> Result<RecordToken, AccessError> {
-        let version = slots.word(slot)?.version();
-        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
-        body.resize(shape.body_bytes(), 0);
-        slots.read_body(slot, body)?;
-        // A live record has parts.
-        let parts = shape.parts::<K>(body);
-        let used = parts.map_or(0, |parts| shape.used(parts.key.len(), &parts.value));
-        Ok(RecordToken::of(version, &body[..used]))
-    }
-
-    /// Reads a record the way a writer sees it, for clients that cannot read it one-sided.
-    ///
-    /// # Errors
-    /// [`Damaged`](TableError::Damaged) if the record is, or one that may be the key's.
-    pub(crate) fn get<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        key: &K::Key,
-    ) -> Result<Option<(RecordToken, Stored<'_>)>, TableError> {
-        let Some(place) = self.place(key) else { return Ok(None) };
-        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
-        let found = self.find(&slots, &place, key, K::hash(key), None)?;
-        self.check_found(&slots, place.window, found)?;
-        let Some(slot) = found else { return Ok(None) };
-        let token = self.token(&slots, slot)?;
-        // A live record has parts.
-        let parts = self.geometry.shape.parts::<K>(&self.scratch.body);
-        Ok(parts.map(|parts| (token, parts.value)))
-    }
-
-    /// Whether the record that was found is whole; if none was, whether none is damaged that may be the
-    /// key's: those of its fingerprint or, where none are stored, all of its window.
-    fn check_found<M: NodeMemory>(
-        &mut self,
-        slots: &Slots<'_, M>,
-        window: Window,
-        found: Option<u32>,
-    ) -> Result<(), TableError> {
-        let Scratch { slots: candidates, body, .. } = &mut self.scratch;
-        let mut check = |slot| slots.check_whole::<K>(slot, body);
-        match found {
-            Some(slot) => check(slot),
-            None if self.geometry.stores_fingerprints => candidates.iter().try_for_each(|slot| check(*slot)),
-            None => (window.first..=window.last).try_for_each(check),
-        }
-    }
-
-    /// Where the record of a key lies, if there is one that is whole.
-    pub(crate) fn where_is<M: NodeMemory>(
-        &mut self,
-        superblock: &SuperblockWriter<K, M>,
-        key: &K::Key,
-    ) -> Result<Option<RecordPlace>, TableError> {
-        let Some(place) = self.place(key) else { return Ok(None) };
-        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
-        let found = self.find(&slots, &place, key, K::hash(key), None)?;
-        self.check_found(&slots, place.window, found)?;
-        Ok(found.map(|slot| slots.place_of(slot)))
-    }
-
     /// Live records of a segment; and, where there are few for its slots, how long ago it was last
     /// written to. The fingerprints tell the first, a few microseconds for the longest segments.
     pub(crate) fn facts<M: NodeMemory>(
@@ -240,14 +147,12 @@ impl<K: BuildKeys> Segments<K> {
         superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
     ) -> Result<usize, TableError> {
-        if !self.geometry.stores_fingerprints {
-            let slots = Slots::of(&*superblock.region, self.geometry, segment);
-            return (0..u32::from(segment.model().cap)).try_fold(0, |records, slot| {
-                Ok(records + usize::from(slots.word(slot)?.state() != SlotState::Free))
-            });
-        }
         let slots = Slots::of(&*superblock.region, self.geometry, segment);
         let cap = segment.model().cap;
+        if !self.geometry.stores_fingerprints {
+            return (0..u32::from(cap))
+                .try_fold(0, |records, slot| Ok(records + usize::from(slots.word(slot)?.checksum() != 0)));
+        }
         let all = Window { first: 0, last: u32::from(cap).saturating_sub(1) };
         let Scratch { fingerprints, body, .. } = &mut self.scratch;
         slots.read_fingerprints::<K>(all, body, fingerprints)?;
@@ -256,18 +161,22 @@ impl<K: BuildKeys> Segments<K> {
         Ok(usize::from(cap).saturating_sub(empty as usize))
     }
 
-    /// Live records of a segment, by their words.
+    /// Records of a segment, by their words: damaged ones, too.
     pub(crate) fn count<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
     ) -> Result<u64, TableError> {
         let slots = Slots::of(&*superblock.region, self.geometry, segment);
-        let mut live = 0;
+        let mut records = 0;
         for slot in 0..u32::from(segment.model().cap) {
-            live += u64::from(slots.word(slot)?.state() == SlotState::Live);
+            let word = slots.word(slot)?;
+            // One record in 2^32 has this checksum.
+            let may_be_free = word.checksum() == 0;
+            let is_free = may_be_free && (word.is_free() || slots.is_freed_slot(slot, word)?);
+            records += u64::from(!is_free);
         }
-        Ok(live)
+        Ok(records)
     }
 
     /// Calls `each` with the value of every live record that has it outside its slot.
@@ -282,14 +191,8 @@ impl<K: BuildKeys> Segments<K> {
         let mut bytes = Vec::new();
         for (_, segment) in &self.directory {
             Slots::of(&*superblock.region, self.geometry, segment).read_all(&mut bytes)?;
-            for LiveRecord { word, body, parts, .. } in live_records::<K>(&self.geometry, &bytes) {
-                // A slot that is damaged names nothing: nobody can read its record either.
-                if let Stored::External(extent) = parts.value
-                    && word.vouches_for(segment.generation(), body)
-                {
-                    each(extent)?;
-                }
-            }
+            let mut extents = extents_in::<K>(&self.geometry, segment.generation(), &bytes);
+            extents.try_for_each(|(_, extent)| each(extent))?;
         }
         Ok(())
     }

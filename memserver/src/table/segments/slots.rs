@@ -105,6 +105,14 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         RecordPlace { slot, fingerprint: fingerprint..fingerprint + bytes }
     }
 
+    /// The fingerprint that is stored for a slot, where any are.
+    pub(crate) fn stored_fingerprint(&self, slot: u32) -> Result<u64, AccessError> {
+        let mut bytes = [0; 8];
+        let stored = self.geometry.fingerprint_bytes(1);
+        self.region.read_bytes(self.fingerprint(slot), &mut bytes[..stored])?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
     /// What is wrong with a slot, and where it is.
     #[cold]
     pub(crate) fn damaged(&self, slot: u32, why: &str) -> Corrupt {
@@ -117,16 +125,12 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.load_relaxed(self.slot(slot)).map(SlotWord::from_bits)
     }
 
-    /// Whether a slot's word is that of this body.
-    pub(crate) fn vouches_for(&self, slot: u32, body: &[u8]) -> Result<bool, AccessError> {
-        Ok(self.word(slot)?.vouches_for(self.generation, body))
-    }
-
-    /// Whether a live slot's value lies outside it, in a table whose values vary.
+    /// Whether a slot is live with its value in it, by its word and the first of its body, in a table
+    /// whose values vary.
     #[inline]
-    pub(crate) fn names_extent(&self, slot: u32) -> Result<bool, AccessError> {
+    pub(crate) fn has_value_inside(&self, slot: u32) -> Result<bool, AccessError> {
         let head = self.region.load_relaxed(self.slot(slot) + SLOT_WORD_BYTES as u64)?;
-        Ok(self.word(slot)?.state() == SlotState::Live && self.geometry.shape.names_extent(head))
+        Ok(self.word(slot)?.state() == SlotState::Live && !self.geometry.shape.names_extent(head))
     }
 
     /// Copies a slot's body: record and padding.
@@ -175,6 +179,8 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.read_bytes(self.fingerprint(window.first), out)
     }
 
+    /// Makes the fingerprints of a window. A slot that is neither free nor whole gets one that no key
+    /// has: whose it was cannot be told.
     #[cold]
     fn make_fingerprints<K: KeySpace>(
         &self,
@@ -185,15 +191,17 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         let SegmentGeometry { width, shape, .. } = self.geometry;
         body.resize(shape.body_bytes(), 0);
         for (at, slot) in (window.first..=window.last).enumerate() {
-            let fingerprint = match self.word(slot)?.state() {
-                SlotState::Free => FingerprintWidth::EMPTY,
-                SlotState::Frozen => width.frozen(),
-                // What is half written is neither free nor a key's.
-                SlotState::Busy => FingerprintWidth::SPARE,
-                SlotState::Live => {
-                    self.read_body(slot, body)?;
-                    let key = shape.parts::<K>(body).and_then(|parts| K::view(parts.key));
-                    key.map_or(FingerprintWidth::SPARE, |key| width.of_hash(K::hash(key.borrow())))
+            let word = self.word(slot)?;
+            let fingerprint = if word.is_free() {
+                FingerprintWidth::EMPTY
+            } else {
+                self.read_body(slot, body)?;
+                let is_whole = word.state() == SlotState::Live && word.vouches_for(self.generation, body);
+                let key = shape.parts::<K>(body).filter(|_| is_whole).and_then(|parts| K::view(parts.key));
+                match key {
+                    Some(key) => width.of_hash(K::hash(key.borrow())),
+                    None if self.is_freed(slot, word) => FingerprintWidth::EMPTY,
+                    None => FingerprintWidth::SPARE,
                 }
             };
             width.put(out, at, fingerprint);

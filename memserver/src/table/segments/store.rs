@@ -15,6 +15,16 @@ use super::slots::NO_MARKS;
 use super::slots::Slots;
 use crate::superblock_writer::SuperblockWriter;
 
+/// What of a record lies outside its slot.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Outside {
+    Nothing,
+    /// Its value.
+    Value(ValueExtent),
+    /// The slot is damaged, and does not tell.
+    Unknown,
+}
+
 impl<K: BuildKeys> Segments<K> {
     /// Removes a record.
     #[inline(always)]
@@ -29,7 +39,7 @@ impl<K: BuildKeys> Segments<K> {
             slots.remove_fingerprint_first(mutation.slot, mutation.version)?;
         }
         slots.remove(mutation.slot, mutation.version)?;
-        self.keys -= 1;
+        self.keys = self.keys.saturating_sub(1);
         self.at_home = self.at_home.saturating_sub(u64::from(mutation.slot == mutation.predicted));
         Ok(())
     }
@@ -109,33 +119,33 @@ impl<K: BuildKeys> Segments<K> {
         shape.fill::<K>(body, key, value)
     }
 
-    /// The value that a live slot names, if its value is external.
+    /// The external value that a slot's record has.
     #[inline]
     pub(crate) fn value_of<M: NodeMemory>(
         &mut self,
         slots: &Slots<'_, M>,
         slot: u32,
-    ) -> Result<Option<ValueExtent>, AccessError> {
-        if self.geometry.shape.value_bytes.is_some() || !slots.names_extent(slot)? {
-            return Ok(None);
+    ) -> Result<Outside, AccessError> {
+        if self.geometry.shape.value_bytes.is_some() || slots.has_value_inside(slot)? {
+            return Ok(Outside::Nothing);
         }
         self.extent_in(slots, slot)
     }
 
     #[cold]
-    fn extent_in<M: NodeMemory>(
-        &mut self,
-        slots: &Slots<'_, M>,
-        slot: u32,
-    ) -> Result<Option<ValueExtent>, AccessError> {
+    fn extent_in<M: NodeMemory>(&mut self, slots: &Slots<'_, M>, slot: u32) -> Result<Outside, AccessError> {
         let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
         body.resize(shape.body_bytes(), 0);
         slots.read_body(slot, body)?;
-        // Memory is not freed on the word of a slot that is damaged.
-        let is_whole = slots.vouches_for(slot, body)?;
-        Ok(match shape.parts::<K>(body) {
-            Some(RecordParts { value: Stored::External(extent), .. }) if is_whole => Some(extent),
-            _ => None,
+        // Memory is not freed on the word of a body that is damaged; where the state alone is, the body
+        // is as it was written.
+        let parts = shape
+            .parts::<K>(body)
+            .filter(|_| slots.word(slot).is_ok_and(|word| word.vouches_for(slots.generation, body)));
+        Ok(match parts {
+            Some(RecordParts { value: Stored::External(extent), .. }) => Outside::Value(extent),
+            Some(_) => Outside::Nothing,
+            None => Outside::Unknown,
         })
     }
 }

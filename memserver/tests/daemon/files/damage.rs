@@ -147,3 +147,18 @@ fn a_store_of_the_older_form_is_refused() {
     );
     assert!(!place.data().join("tables").exists());
 }
+
+#[test]
+fn a_region_that_is_moved_away_takes_no_acknowledged_write_with_it() {
+    let place = Place::new();
+    // What the ring alone has when the process ends.
+    let node = place.start("--load sequential:100 --fsync 1000s");
+    let mut client = place.client();
+    (0..50).for_each(|i| client.put(NEW + i, i).unwrap());
+    node.kill();
+    fs::rename(place.table().join("region.fpr"), place.0.path().join("damaged.fpr")).unwrap();
+    let node = place.start("");
+    node.says(&["found      150 keys from snapshot-", " and 50 entries of the log", "region.fpr is missing"]);
+    is_whole(&place);
+    node.end();
+}

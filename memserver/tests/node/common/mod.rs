@@ -1,6 +1,7 @@
 //! What the tests share: a loaded region that can be damaged, and lookups over it.
 #![allow(dead_code, reason = "each test uses its share")]
 
+pub mod damage;
 #[macro_use]
 pub mod keys;
 pub mod requests;

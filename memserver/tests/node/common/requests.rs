@@ -117,26 +117,37 @@ impl<T: TestKeys> Writer<T> {
         self.get_of(node, T::key(key).borrow())
     }
 
-    /// The same for a key that may have no number.
-    pub fn get_of(&self, node: &mut impl Readable, key: &KeyRef<T>) -> Option<(Vec<u8>, RecordToken)> {
+    /// Whether the memory node's processor finds that a key's record is damaged.
+    pub fn finds_damage(&self, node: &mut impl Readable, key: u64) -> bool {
+        let (head, _) = self.asked(node, T::key(key).borrow());
+        head[0] == 3
+    }
+
+    fn asked(&self, node: &mut impl Readable, key: &KeyRef<T>) -> (Vec<u8>, Vec<u8>) {
         let mut bytes = Vec::new();
         put_key::<T::Space>(key, &mut bytes);
         let reply = call::<T>(node, &Request::Get(AskedKeys { count: 1, bytes: &bytes }));
-        let body = decode_reply(&reply).expect("a reply");
-        let (head, value) = body.split_at(16);
+        let (head, value) = decode_reply(&reply).expect("a reply").split_at(16);
+        (head.to_vec(), value.to_vec())
+    }
+
+    /// The same for a key that may have no number.
+    pub fn get_of(&self, node: &mut impl Readable, key: &KeyRef<T>) -> Option<(Vec<u8>, RecordToken)> {
+        let (head, value) = self.asked(node, key);
         let word = |at: &[u8]| u64::from_le_bytes(*at.first_chunk().expect("eight bytes"));
         let token = RecordToken::from_bits(word(&head[8..]));
         match head[0] {
-            0 => Some((value.to_vec(), token)),
+            0 => Some((value, token)),
             1 => {
                 let address = SegmentAddress::from_bits(word(&value[8..]));
-                let bytes = (word(head) >> 32) as u32;
-                let extent = ValueExtent { address, bytes, checksum: word(value) };
+                let bytes = (word(&head) >> 32) as u32;
+                let extent = ValueExtent { address, bytes, checksum: word(&value) };
                 let value = node.read(address.offset(), bytes as usize);
                 assert!(extent.vouches_for(&value), "the value that lies outside is not there");
                 Some((value, token))
             }
-            _ => None,
+            2 => None,
+            other => panic!("it is not there, and not absent: {other}"),
         }
     }
 }

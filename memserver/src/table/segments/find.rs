@@ -1,0 +1,176 @@
+//! Where a key's record is.
+
+use std::borrow::Borrow;
+
+use fpcache::fingerprint::FingerprintWidth;
+use fpcache::key_space::BuildKeys;
+use fpcache::layout::{RecordToken, SlotState, Stored};
+use fpcache::matching::Fingerprints;
+use fpcache::models::Segment;
+use fpcache_fabric::{AccessError, NodeMemory};
+
+use super::super::error::{DamagedRecord, TableError};
+use super::slots::{RecordPlace, Slots};
+use super::{Place, Scratch, Segments};
+use crate::superblock_writer::SuperblockWriter;
+
+/// What a key's window has of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// No record.
+    Nothing,
+    /// A live slot with the key, whose checksum was not looked at.
+    Record(u32),
+    /// A damaged slot with the key, in a state that is none of a record, or with a length that cannot
+    /// be.
+    DamagedRecord(u32),
+    /// A damaged slot that may have been the key's.
+    Damaged(u32),
+}
+
+impl<K: BuildKeys> Segments<K> {
+    /// The slot that holds `key`: the one the client named, or one whose fingerprint matches.
+    #[inline]
+    pub(super) fn find<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        place: &Place<K>,
+        key: &K::Key,
+        hash: u64,
+        hint: Option<u16>,
+    ) -> Result<Found, AccessError> {
+        if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
+            && slots.holds::<K>(slot, key, &mut self.scratch.body)?
+        {
+            return Ok(Found::Record(slot));
+        }
+        let (width, scratch) = (self.geometry.width, &mut self.scratch);
+        slots.read_fingerprints::<K>(place.window, &mut scratch.body, &mut scratch.fingerprints)?;
+        scratch.slots.clear();
+        let wanted = width.of_hash(hash);
+        let fingerprints = Fingerprints::new(width, place.window.len() as usize, &scratch.fingerprints);
+        self.matcher.find(fingerprints, wanted, place.window.first, &mut scratch.slots);
+        let Scratch { slots: candidates, body, .. } = scratch;
+        let mut found = None;
+        for slot in &*candidates {
+            // Another key may have become this one by damage: of two the whole one is the key's.
+            if slots.holds::<K>(*slot, key, body)? && (found.is_none() || slots.is_whole(*slot, body)?) {
+                found = Some(*slot);
+            }
+        }
+        if let Some(slot) = found {
+            return Ok(Found::Record(slot));
+        }
+        if candidates.is_empty() && self.geometry.stores_fingerprints {
+            return Ok(Found::Nothing);
+        }
+        self.find_damaged(slots, place, key)
+    }
+
+    /// Whether one of the slots whose fingerprints are the key's, and which do not hold it, is
+    /// damaged. Where no fingerprints are stored, every damaged slot of the window may be the key's.
+    #[cold]
+    fn find_damaged<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        place: &Place<K>,
+        key: &K::Key,
+    ) -> Result<Found, AccessError> {
+        let (width, shape) = (self.geometry.width, self.geometry.shape);
+        let Scratch { slots: candidates, body, fingerprints } = &mut self.scratch;
+        if !self.geometry.stores_fingerprints {
+            candidates.clear();
+            let spare = FingerprintWidth::SPARE;
+            let all = Fingerprints::new(width, place.window.len() as usize, fingerprints);
+            self.matcher.find(all, spare, place.window.first, candidates);
+        }
+        let mut found = Found::Nothing;
+        body.resize(shape.body_bytes(), 0);
+        for slot in &*candidates {
+            let word = slots.word(*slot)?;
+            if word.is_free() {
+                continue;
+            }
+            slots.read_body(*slot, body)?;
+            let parts = shape.parts::<K>(body).filter(|parts| K::view(parts.key).is_some());
+            let is_vouched = parts.is_some() && word.vouches_for(slots.generation, body);
+            if is_vouched && word.state() == SlotState::Live {
+                continue;
+            }
+            let held = shape.key::<K>(body).and_then(|key| K::view(key));
+            if held.is_some_and(|held| held.borrow() == key) {
+                return Ok(Found::DamagedRecord(*slot));
+            }
+            found = Found::Damaged(*slot);
+        }
+        Ok(found)
+    }
+
+    /// The token of the record in a live slot, which is left in the scratch body; `None` if its
+    /// checksum does not match.
+    pub(super) fn token<M: NodeMemory>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        slot: u32,
+    ) -> Result<Option<RecordToken>, AccessError> {
+        let word = slots.word(slot)?;
+        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
+        body.resize(shape.body_bytes(), 0);
+        slots.read_body(slot, body)?;
+        if !word.vouches_for(slots.generation, body) {
+            return Ok(None);
+        }
+        let used = shape.parts::<K>(body).map(|parts| shape.used(parts.key.len(), &parts.value));
+        Ok(used.map(|used| RecordToken::of(word.version(), &body[..used])))
+    }
+
+    /// Reads a record the way a writer sees it, for clients that cannot read it one-sided.
+    ///
+    /// # Errors
+    /// [`Damaged`](TableError::Damaged) if the key's record, or one that may be the key's, is damaged.
+    pub(crate) fn get<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        key: &K::Key,
+    ) -> Result<Option<(RecordToken, Stored<'_>)>, TableError> {
+        let Some(place) = self.place(key) else { return Ok(None) };
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        let (slot, token) = match self.find(&slots, &place, key, K::hash(key), None)? {
+            Found::Nothing => return Ok(None),
+            Found::Record(slot) => (slot, self.token(&slots, slot)?),
+            Found::DamagedRecord(slot) | Found::Damaged(slot) => (slot, None),
+        };
+        let Some(token) = token else { return Err(self.damage(superblock, &place.segment, slot)?.into()) };
+        // A record with a token has parts.
+        let parts = self.geometry.shape.parts::<K>(&self.scratch.body);
+        Ok(parts.map(|parts| (token, parts.value)))
+    }
+
+    /// Where the record of a key lies, if there is one that is whole.
+    pub(crate) fn where_is<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        key: &K::Key,
+    ) -> Result<Option<RecordPlace>, AccessError> {
+        let Some(place) = self.place(key) else { return Ok(None) };
+        let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
+        Ok(match self.find(&slots, &place, key, K::hash(key), None)? {
+            Found::Record(slot) => self.token(&slots, slot)?.map(|_| slots.place_of(slot)),
+            _ => None,
+        })
+    }
+
+    /// What is wrong with a slot that was found damaged.
+    #[cold]
+    pub(crate) fn damage<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        segment: &Segment<K>,
+        slot: u32,
+    ) -> Result<DamagedRecord, AccessError> {
+        let slots = Slots::of(&*superblock.region, self.geometry, segment);
+        let mut body = vec![0; self.geometry.shape.body_bytes()];
+        slots.read_body(slot, &mut body)?;
+        Ok(slots.damaged_slot::<K>(slot, slots.word(slot)?, &body))
+    }
+}
