@@ -64,6 +64,14 @@ impl<K: BuildKeys> Run<K> {
         self.segments.push((lo, segment, live));
     }
 
+    /// Leaves those out from one on, and says where that begins.
+    fn cut_at(&mut self, at: usize) -> Option<K::Owned> {
+        let lo = self.segments.drain(at..).next().map(|(lo, ..)| lo);
+        self.keys = self.segments.iter().map(|(_, _, live)| live).sum();
+        self.slots = self.segments.iter().map(|(_, segment, _)| usize::from(segment.model().cap)).sum();
+        lo
+    }
+
     fn has_room_for(&self, segment: &Segment<K>, live: usize) -> bool {
         self.segments.len() < MOST_REPLACED
             && self.keys + live <= MOST_COPIED
@@ -102,9 +110,10 @@ impl<K: BuildKeys> Table<K> {
         };
         let (run, mut next) = self.next_run(superblock, sweep.from.borrow(), sweep.pass)?;
         if !run.segments.is_empty() {
-            match self.bring_together(superblock, run, &mut next) {
+            match self.bring_together(superblock, run, sweep.pass, &mut next) {
                 Err(error) if !error.spares_others() => return Err(error),
-                _ => {}
+                Err(error) => self.pass_by(error),
+                Ok(()) => {}
             }
         }
         self.sweep = match next {
@@ -211,11 +220,12 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Replaces the segments of a run, up to `next`; only those before one with a damaged record, if
-    /// there is such a one: `next` is then what comes after it.
+    /// there is such a one and these free enough: `next` is then what comes after it.
     fn bring_together<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
         mut run: Run<K>,
+        pass: usize,
         next: &mut Option<K::Owned>,
     ) -> Result<(), TableError> {
         let mut behind = next.clone();
@@ -225,7 +235,10 @@ impl<K: BuildKeys> Table<K> {
             if let Some((after, ..)) = run.segments.get(at + 1) {
                 *next = Some(after.clone());
             }
-            behind = run.segments.drain(at..).next().map(|(lo, ..)| lo);
+            behind = run.cut_at(at);
+            if !self.is_worth_it(&run, pass) {
+                return Ok(());
+            }
         }
         let Some((lo, ..)) = run.segments.first() else { return Ok(()) };
         let old = Old {
@@ -243,13 +256,11 @@ impl<K: BuildKeys> Table<K> {
         run: &Run<K>,
     ) -> Result<(), (usize, TableError)> {
         self.rebuilder.gathering.clear();
-        for (at, (lo, segment, live)) in run.segments.iter().enumerate() {
-            // A snapshot under way counts the slots of all.
-            if *live > 0 || self.taking.is_some() {
-                let gathering = &mut self.rebuilder.gathering;
-                let gathered = gathering.add_segment(superblock, &self.segments, lo.borrow(), segment);
-                gathered.map_err(|error| (at, error))?;
-            }
+        // Also those without a record by their fingerprints, which may be what is damaged.
+        for (at, (lo, segment, _)) in run.segments.iter().enumerate() {
+            let gathering = &mut self.rebuilder.gathering;
+            let gathered = gathering.add_segment(superblock, &self.segments, lo.borrow(), segment);
+            gathered.map_err(|error| (at, error))?;
         }
         Ok(())
     }
@@ -280,9 +291,17 @@ impl<K: BuildKeys> Segments<K> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use fpcache::fingerprint::FingerprintWidth;
     use fpcache::key_space::U64Keys;
+    use fpcache::layout::{Descriptor, SEGMENT_HEADER_BYTES, SegmentAddress, TableParameters};
+    use fpcache_fabric::{Service, SharedMemory};
+    use fpcache_index::{Line, SegmentModel};
 
     use super::*;
+    use crate::node::{MemoryNode, NodeState};
 
     #[test]
     fn a_step_gathers_as_many_bytes_at_most_however_long_slots_are() {
@@ -291,5 +310,73 @@ mod tests {
         for slot_bytes in [264, 4_112, 61_456, 4 << 20] {
             assert!(most(slot_bytes) * slot_bytes <= MOST_GATHERED_BYTES, "{slot_bytes}");
         }
+    }
+
+    #[test]
+    fn what_a_run_frees_is_what_its_segments_do_that_are_left() {
+        let mut run = Run::<U64Keys>::new(24);
+        for (lo, live) in [(0, 60), (100, 0), (200, 10)] {
+            let model = SegmentModel { origin: lo, line: Line::from_bits(1), cap: 64, epsilon: 4 };
+            let address = SegmentAddress::from_bits(0);
+            let descriptor = Descriptor::<U64Keys> { lo, tail: (), model, address, generation: 1 };
+            run.add(lo, Segment::from(&descriptor), live);
+        }
+        assert_eq!((run.keys, run.slots), (70, 192));
+        assert_eq!(run.cut_at(1), Some(100));
+        assert_eq!((run.segments.len(), run.keys, run.slots), (1, 60, 64));
+    }
+
+    /// A table of one kind of keys, and the slot of one of them, whose fingerprint is damaged to that of
+    /// a free slot.
+    fn with_lost_fingerprint(key: u64) -> MemoryNode<U64Keys> {
+        let region = Arc::new(SharedMemory::anonymous(8 << 20).expect("memory"));
+        let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");
+        let parameters = TableParameters { epsilon: 4, max_slots: 64, ..TableParameters::default() };
+        node.load(parameters, (0..1000u32).map(|i| u64::from(i) * 50), |_, value| value.fill(7))
+            .expect("room");
+        let NodeState::Serving(table) = &node.state else { panic!("a table was loaded") };
+        let segment = table.segments.directory.find(&key).expect("all keys have one");
+        let geometry = table.segments.geometry;
+        let slots = Slots::of(&**node.region(), geometry, segment);
+        let holds = |slot: &u32| slots.holds::<U64Keys>(*slot, &key, &mut Vec::new()).expect("inside");
+        let slot = (0..u32::from(segment.model().cap)).find(holds).expect("it is there");
+        let at = SEGMENT_HEADER_BYTES + geometry.fingerprint_bytes(slot as usize);
+        let empty = FingerprintWidth::EMPTY.to_le_bytes();
+        let bytes = &empty[..geometry.fingerprint_bytes(1)];
+        node.region().write_bytes(segment.address().offset() + at as u64, bytes).expect("inside");
+        node
+    }
+
+    fn has(node: &mut MemoryNode<U64Keys>, key: u64) -> bool {
+        let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else { return false };
+        table.segments.get(superblock, &key).expect("nothing is damaged").is_some()
+    }
+
+    /// Writes a key, or removes it, as a start from the disk does.
+    fn write(node: &mut MemoryNode<U64Keys>, key: u64, value: Option<&[u8]>) {
+        let MemoryNode { superblock, state: NodeState::Serving(table), .. } = node else { return };
+        let version = table.next_version();
+        table.put_back(superblock, &key, version, value).expect("room");
+    }
+
+    #[test]
+    fn a_record_whose_fingerprint_is_a_free_slots_is_not_compacted_away() {
+        const KEY: u64 = 25_000;
+        let mut node = with_lost_fingerprint(KEY);
+        node.give_back_from(0);
+        (0..1000).map(|i| i * 50).filter(|key| *key != KEY).for_each(|key| write(&mut node, key, None));
+        (0..2000).for_each(|_| _ = node.work());
+        assert!(node.stats().segments < 8, "nothing was compacted: {:?}", node.stats());
+        assert!(has(&mut node, KEY), "it was lost");
+        node.audit().expect("every byte is right");
+    }
+
+    #[test]
+    fn a_slot_with_a_record_is_given_to_no_other_whatever_its_fingerprint_says() {
+        const KEY: u64 = 25_000;
+        let mut node = with_lost_fingerprint(KEY);
+        (KEY + 1..KEY + 300).filter(|key| key % 50 != 0).for_each(|key| write(&mut node, key, Some(&[8; 8])));
+        assert!(has(&mut node, KEY), "it was lost");
+        node.audit().expect("every byte is right");
     }
 }

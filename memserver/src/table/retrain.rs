@@ -12,6 +12,7 @@ use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::TableRecord;
+use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::SegmentOptions;
 use xxhash_rust::xxh3::xxh3_64;
@@ -120,6 +121,27 @@ impl<K: BuildKeys> Table<K> {
         Ok(())
     }
 
+    /// Gathers the records of segments; which of these has a damaged record and stays as it is, if one
+    /// has.
+    fn gather_outdated<M: NodeMemory>(
+        &mut self,
+        superblock: &SuperblockWriter<K, M>,
+        los: &[K::Owned],
+        segments: &[Segment<K>],
+    ) -> Result<Option<usize>, TableError> {
+        self.rebuilder.gathering.clear();
+        for (at, (lo, segment)) in los.iter().zip(segments).enumerate() {
+            match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), segment) {
+                Err(error) if error.spares_others() => {
+                    self.pass_by(error);
+                    return Ok(Some(at));
+                }
+                gathered => gathered?,
+            }
+        }
+        Ok(None)
+    }
+
     /// Replaces some of the first outdated segments from `from` on; returns where to continue.
     fn replace_outdated<M: NodeMemory>(
         &mut self,
@@ -151,20 +173,19 @@ impl<K: BuildKeys> Table<K> {
         }
         let behind = entries.next().map(|(lo, _)| lo);
         drop(entries);
-        self.rebuilder.gathering.clear();
-        for (lo, segment) in los.iter().zip(&segments) {
-            match self.rebuilder.gathering.add_segment(superblock, &self.segments, lo.borrow(), segment) {
-                // They stay as they are.
-                Err(error) if error.spares_others() => {
-                    self.pass_by(error);
-                    return Ok(behind);
-                }
-                gathered => gathered?,
+        let (behind, next) = match self.gather_outdated(superblock, &los, &segments)? {
+            None => (behind.clone(), behind),
+            Some(0) => return Ok(los.get(1).cloned().or(behind)),
+            // Those before the one with a damaged record are replaced without it.
+            Some(at) => {
+                segments.truncate(at);
+                self.gather_outdated(superblock, &los[..at], &segments)?;
+                (los.get(at).cloned(), los.get(at + 1).cloned().or(behind))
             }
-        }
+        };
         let old = Old { lo, behind, segments };
         match self.replace(superblock, &old, Making::ForWrites) {
-            Ok(()) => Ok(old.behind),
+            Ok(()) => Ok(next),
             // The change of so many does not fit the change log, or free memory: that of fewer may.
             Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {
                 self.rebuilder.retraining.at_once = old.segments.len() / 2;
@@ -233,6 +254,31 @@ mod tests {
     fn table(node: &mut MemoryNode<ByteKeys>) -> &mut Table<ByteKeys> {
         let NodeState::Serving(table) = &mut node.state else { panic!("a table was loaded") };
         table
+    }
+
+    #[test]
+    fn a_damaged_record_keeps_its_own_segment_alone_from_being_replaced() {
+        let mut node = untrained();
+        let region = Arc::clone(node.region());
+        let segments = &table(&mut node).segments;
+        let (_, segment) =
+            segments.directory.iter().nth(segments.directory.len() / 2).expect("there are many");
+        let segment = *segment;
+        let slots = Slots::of(&*region, segments.geometry, &segment);
+        let at = |slot: u32| slots.damaged(slot, "").offset;
+        let is_live = |slot: &u32| slots.word(*slot).expect("inside").checksum() != 0;
+        let slot = (0..u32::from(segment.model().cap)).find(is_live).expect("a record");
+        let mut byte = [0];
+        region.read_bytes(at(slot) + 24, &mut byte).expect("inside");
+        region.write_bytes(at(slot) + 24, &[byte[0] ^ 1]).expect("inside");
+        while node.work() == Work::More {}
+        let segments = &table(&mut node).segments;
+        let outdated = segments
+            .directory
+            .iter()
+            .filter(|(_, segment)| ByteKeys::is_outdated(&segments.encoders, segment.tail()));
+        let left: Vec<u64> = outdated.map(|(_, segment)| segment.address().offset()).collect();
+        assert_eq!(left, [segment.address().offset()]);
     }
 
     #[test]
