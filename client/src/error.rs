@@ -147,15 +147,15 @@ pub enum ClientError {
         /// Which memory node, of a table over several.
         node: Option<String>,
     },
-    /// The write needs the record's segment replaced, which has a record that is damaged in memory;
-    /// nothing was changed.
+    /// The key's record is damaged in memory, or one that may be the key's, or one of the segment that
+    /// a write needs replaced; nothing was changed.
     #[error(
-        "the memory node{} could not make room for key {key}, because a record beside it is damaged in memory: its standard \
+        "the memory node{} cannot serve key {key}, because its record, or one beside it, is damaged in memory: its standard \
          error names that one, and what to do",
         .node.as_ref().map_or(String::new(), |node| format!(" {node}"))
     )]
     Damaged {
-        /// The key that was to be written.
+        /// The key that was to be read or written.
         key: String,
         /// Which memory node, of a table over several.
         node: Option<String>,

@@ -1,10 +1,11 @@
 //! Server-side lookups, by the memory node's processor: the last resort.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, SegmentAddress, ValueExtent};
-use fpcache::message::keys::{key_bytes, put_key};
+use fpcache::message::keys::{key_bytes, put_key, take_key};
 use fpcache::message::{AskedKeys, MessageError, Request, decode_reply};
 use fpcache::read::{LookupScratch, Outcome, Outcomes, ReadError, fetch_value};
 use fpcache_fabric::{Connection, Deadline, FabricError};
@@ -17,10 +18,12 @@ use crate::error::ClientError;
 
 /// Bytes of a reply beside the values, per key and in all.
 const REPLY_HEADS: (usize, usize) = (16, 8);
-/// What a reply says of a key: that its value follows, or where that lies, or that there is none.
+/// What a reply says of a key: that its value follows, or where that lies, or that there is none, or
+/// that what there is is damaged.
 const FOUND: u8 = 0;
 const EXTERNAL: u8 = 1;
 const ABSENT: u8 = 2;
+const DAMAGED: u8 = 3;
 
 /// The share of a call's time that is waited for the memory node's first answer, before it is asked
 /// again.
@@ -172,7 +175,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             self.call_again(&connection, &request, &mut reply, retry)?;
             let mut answers = decode_reply(&reply)?;
             self.tally.server_side.add(count as u64);
-            for _ in 0..count {
+            for asked in 0..count {
+                if answers.first() == Some(&DAMAGED) {
+                    return Err(damaged::<K>(&encoded, asked));
+                }
                 answers = take_answer(answers, &mut take).ok_or_else(cut_short)?;
             }
         }
@@ -234,6 +240,17 @@ fn take_answer<'a>(bytes: &'a [u8], take: &mut impl FnMut(Answer)) -> Option<&'a
     Some(after)
 }
 
+/// The error for the key of this number among those that were asked for.
+#[cold]
+fn damaged<K: BuildKeys>(mut asked: &[u8], number: usize) -> ClientError {
+    let mut keys = std::iter::from_fn(|| {
+        let (key, rest) = take_key::<K>(asked)?;
+        asked = rest;
+        Some(K::show(key.borrow()))
+    });
+    ClientError::Damaged { key: keys.nth(number).unwrap_or_default(), node: None }
+}
+
 fn cut_short() -> MessageError {
     MessageError::Malformed("the reply to a lookup is cut short".into())
 }
@@ -264,6 +281,16 @@ mod tests {
             }
             assert!(count < 3, "cut at {cut}");
         }
+    }
+
+    #[test]
+    fn the_error_for_a_damaged_record_names_its_key() {
+        use fpcache::key_space::ByteKeys;
+
+        let mut asked = Vec::new();
+        [&b"a"[..], b"bc", b"d"].iter().for_each(|key| put_key::<ByteKeys>(key, &mut asked));
+        let error = damaged::<ByteKeys>(&asked, 1).to_string();
+        assert!(error.contains("bc") && error.contains("damaged"), "{error}");
     }
 
     #[cfg(feature = "embedded")]

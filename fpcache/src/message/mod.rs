@@ -13,7 +13,7 @@
 //! write        see [`WriteBatch`]                                reply: see [`WriteReply`]
 //! value        see [`Piece`]                                     reply empty
 //! get          0 count u32 · 4 bytes of the keys u32 · 8 count keys, see [`keys`]
-//!              reply, per key: 0 status u8 (0 found, 1 its value is external, 2 absent) · 1–3 zero · 4 bytes of the value u32
+//!              reply, per key: 0 status u8 (0 found, 1 its value is external, 2 absent, 3 damaged) · 1–3 zero · 4 bytes of the value u32
 //!              8 token u64 · then the value, or 0 XXH3-64 of the value u64 · 8 its address u64
 //! table create, table list, table drop: see [`tables`]; range create, range map: see [`ranges`]
 //! ```
