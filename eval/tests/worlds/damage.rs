@@ -1,7 +1,8 @@
 //! Bits of live records flip in the region: of a slot's word, of lengths, of what its checksum covers, of its fingerprint. Every
 //! key has one process that writes it, and so knows what the store may answer. Keys that nothing happened to are answered as
-//! ever, or by an error; of the others no answer is one that they never had, and no step panics. What begins anew from snapshot
-//! and log has everything else.
+//! ever, or by an error; of the others no answer is one that they never had, and no step panics. None is said to be absent that
+//! never was, unless its fingerprint was damaged, or a key became another one. What begins anew from snapshot and log has
+//! everything else.
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
@@ -32,7 +33,7 @@ struct Known {
     may_be: BTreeSet<Option<u64>>,
     /// What writes would leave whose outcome is unknown: they may come at any time.
     late: BTreeSet<Option<u64>>,
-    ever: BTreeSet<u64>,
+    ever: BTreeSet<Option<u64>>,
 }
 
 type AllKnown = Arc<Mutex<BTreeMap<u64, Known>>>;
@@ -68,14 +69,20 @@ impl<K: NumberedKeys> Writer<K> {
         self.shared.stage.flipped(false).keys.contains(&key)
     }
 
+    fn may_be_missed(&self, key: u64) -> bool {
+        self.shared.stage.flipped(false).unsure.contains(&key)
+    }
+
     /// Notes what a call for a key said of it, unless that cannot be.
     fn told(&self, key: u64, what: &str, can_be: impl Fn(Option<u64>) -> bool, now: Option<u64>) {
         let mut all = lock(&self.shared.known);
         let known = all.get_mut(&key).expect("a key of this process");
         if self.is_damaged(key) {
-            // What it reads as, if it can be read, is something that it was.
-            let is_old = |value: u64| known.ever.contains(&value);
-            assert!(now.is_none_or(is_old), "{what} of damaged key {key}: {now:?} was never written");
+            // What is said of it was so at some time. Where its record may not be found, it may be absent.
+            let was_so = known.ever.iter().any(|value| can_be(*value));
+            let is_missed =
+                self.may_be_missed(key) && now.is_none_or(|value| known.ever.contains(&Some(value)));
+            assert!(was_so || is_missed, "{what} of damaged key {key}, left as {now:?}: it was {known:?}");
             return;
         }
         let could_be = known.may_be.iter().chain(&known.late).any(|value| can_be(*value));
@@ -112,7 +119,7 @@ impl<K: NumberedKeys> Writer<K> {
         {
             let mut all = lock(&self.shared.known);
             let known = all.get_mut(&key).expect("a key of this process");
-            known.ever.extend(leaves);
+            known.ever.insert(leaves);
             known.late.insert(leaves);
         }
         let mut bytes = Vec::new();
@@ -150,10 +157,12 @@ impl<K: NumberedKeys> Writer<K> {
     fn refused(&self, key: u64, was_there: bool) {
         let mut all = lock(&self.shared.known);
         let known = all.get_mut(&key).expect("a key of this process");
+        let is_so = |value: &Option<u64>| value.is_some() == was_there;
         if self.is_damaged(key) {
+            let was_so = known.ever.iter().any(is_so) || self.may_be_missed(key);
+            assert!(was_so, "damaged key {key} was there: {was_there}, not {known:?}");
             return;
         }
-        let is_so = |value: &Option<u64>| value.is_some() == was_there;
         let late: Vec<_> = known.late.iter().copied().filter(is_so).collect();
         known.may_be.retain(is_so);
         assert!(
@@ -174,7 +183,8 @@ impl<K: NumberedKeys> Writer<K> {
         for (key, known) in &*lock(&self.shared.known) {
             let value = found.get(key).copied();
             let is_known = known.may_be.contains(&value) || known.late.contains(&value);
-            let is_old = self.is_damaged(*key) && value.is_none_or(|value| known.ever.contains(&value));
+            let is_missed = value.is_none() && self.may_be_missed(*key);
+            let is_old = self.is_damaged(*key) && (is_missed || known.ever.contains(&value));
             assert!(is_known || is_old, "a scan finds {value:?} of key {key}, not {known:?}");
         }
     }
@@ -238,7 +248,7 @@ impl<K: NumberedKeys> Shared<K> {
     fn add(world: &mut World, shape: NodeShape) -> Self {
         let known_of = |key| {
             let value = shape.loaded.contains(&key).then(|| first_value(key));
-            let ever = value.into_iter().collect();
+            let ever = BTreeSet::from([value]);
             (key, Known { may_be: BTreeSet::from([value]), late: BTreeSet::new(), ever })
         };
         let known = Arc::new(Mutex::new((0..KEYS).map(known_of).collect()));

@@ -26,6 +26,9 @@ pub struct Flipped {
     pub count: u64,
     /// The keys of these records.
     pub keys: BTreeSet<u64>,
+    /// Those of them whose fingerprint it was, which no checksum covers; and where a key became another
+    /// one, both.
+    pub unsure: BTreeSet<u64>,
     /// Whether no more do.
     pub is_over: bool,
 }
@@ -49,7 +52,11 @@ impl Flipped {
         node.region().store_relaxed(word, bits ^ 1 << bit).unwrap();
         self.count += 1;
         self.keys.insert(key);
-        self.keys.extend(reads_as(node, &place));
+        let became = reads_as(node, &place).filter(|other| *other != key);
+        self.keys.extend(became);
+        if became.is_some() || place.fingerprint.contains(&(at / 8)) {
+            self.unsure.extend(became.into_iter().chain([key]));
+        }
     }
 }
 
