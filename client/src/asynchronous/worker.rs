@@ -105,7 +105,10 @@ impl<K: BuildKeys> Worker<K> {
             group.read_with(&*core, &mut held);
             if let Some(context) = &mut held {
                 // In what the group left of its time, or else in the next group's: that waits.
-                context.buffers.endpoint.set_patience(group.until().saturating_duration_since(Instant::now()));
+                context
+                    .buffers
+                    .endpoint
+                    .set_patience(group.until().saturating_duration_since(Instant::now()));
                 let _ = context.buffers.endpoint.connect();
             }
             held
