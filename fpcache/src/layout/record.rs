@@ -153,6 +153,7 @@ impl RecordShape {
     }
 
     /// The encoded key of the record in `body`, whatever is said there of its value; `None` if no key can lie there so.
+    #[inline(always)]
     pub fn key<'a, K: KeySpace>(&self, body: &'a [u8]) -> Option<&'a [u8]> {
         self.key_and_rest::<K>(body).map(|(key, _)| key)
     }

@@ -168,8 +168,9 @@ pub(super) fn match_window<M: Kernels>(
 #[inline]
 pub(super) fn shows<K: KeySpace>(slot: &[u8], key: &K::Key, shape: RecordShape) -> bool {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return true };
-    // A record whose lengths make no sense is half written, and then its key is nobody's yet.
-    shape.parts::<K>(body).is_some_and(|parts| is_key::<K>(parts.key, key))
+    // Where the key's length makes no sense the record is half written, and its key is nobody's yet. A value's length may be what is
+    // damaged.
+    shape.key::<K>(body).is_some_and(|shown| is_key::<K>(shown, key))
         || SlotWord::from_bits(u64::from_le_bytes(*word)).state() == SlotState::Frozen
 }
 
@@ -297,6 +298,18 @@ mod tests {
             }
             assert!(shows::<ByteKeys>(&mixed, b"the key", VARIES.shape), "{mixture:b}");
             assert!(!shows::<ByteKeys>(&mixed, b"the ke", VARIES.shape), "{mixture:b}");
+        }
+    }
+
+    #[test]
+    fn a_slot_whose_value_has_a_damaged_length_shows_its_key_and_is_torn() {
+        let whole = bytes_slot(1, b"the key", b"a");
+        // The value's length, and where it is.
+        for bit in (8 * 8..12 * 8).chain(14 * 8..16 * 8) {
+            let mut damaged = whole;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(shows::<ByteKeys>(&damaged, b"the key", VARIES.shape), "bit {bit}");
+            assert_eq!(classify::<ByteKeys>(&damaged, 5, VARIES), SlotRead::Torn, "bit {bit}");
         }
     }
 }
