@@ -1,8 +1,8 @@
 //! Bits of live records flip in the region: of a slot's word, of lengths, of what its checksum covers, of its fingerprint. Every
 //! key has one process that writes it, and so knows what the store may answer. Keys that nothing happened to are answered as
 //! ever, or by an error; of the others no answer is one that they never had, and no step panics. None is said to be absent that
-//! never was, unless its fingerprint was damaged, or a key became another one. What begins anew from snapshot and log has
-//! everything else.
+//! never was, unless its fingerprint or its key was damaged. What begins anew from snapshot and
+//! log has everything else.
 
 use std::borrow::Borrow;
 use std::cell::RefCell;

@@ -26,8 +26,8 @@ pub struct Flipped {
     pub count: u64,
     /// The keys of these records.
     pub keys: BTreeSet<u64>,
-    /// Those of them whose fingerprint it was, which no checksum covers; and where a key became another
-    /// one, both.
+    /// Those of them whose fingerprint it was, which no checksum covers, or the key itself, by which slots
+    /// are searched; and where it became another one, that one.
     pub unsure: BTreeSet<u64>,
     /// Whether no more do.
     pub is_over: bool,
@@ -52,10 +52,10 @@ impl Flipped {
         node.region().store_relaxed(word, bits ^ 1 << bit).unwrap();
         self.count += 1;
         self.keys.insert(key);
-        let became = reads_as(node, &place).filter(|other| *other != key);
-        self.keys.extend(became);
-        if became.is_some() || place.fingerprint.contains(&(at / 8)) {
-            self.unsure.extend(became.into_iter().chain([key]));
+        let now = reads_as(node, &place);
+        self.keys.extend(now);
+        if now != Some(key) || place.fingerprint.contains(&(at / 8)) {
+            self.unsure.extend(now.into_iter().chain([key]));
         }
     }
 }
@@ -64,8 +64,8 @@ impl Flipped {
 fn reads_as<K: NumberedKeys>(node: &MemoryNode<K, SimMemory>, place: &RecordPlace) -> Option<u64> {
     let mut slot = vec![0; (place.slot.end - place.slot.start) as usize];
     node.region().read_bytes(place.slot.start, &mut slot).unwrap();
-    let parts = K::small_segments().shape.parts::<K>(&slot[SLOT_WORD_BYTES..])?;
-    Some(K::number(K::view(parts.key)?.borrow()))
+    let key = K::small_segments().shape.key::<K>(&slot[SLOT_WORD_BYTES..])?;
+    Some(K::number(K::view(key)?.borrow()))
 }
 
 /// Which bit of the region: of the slot's state or the rest of its word, of what comes after it, or of
