@@ -302,7 +302,7 @@ mod tests {
             request.encode::<U64Keys>(CREATION, &mut bytes);
             bytes
         };
-        let head = |operation: u8| [operation, 0, 8, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        let head = |operation: u8| [operation, 0, 9, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(encoded(Request::Stats), head(1));
         assert_eq!(encoded(Request::Sockets), head(14));
         let chunk = Request::LoadChunk(9, Chunk { first: 3, count: 2, records: b"abc" });
@@ -344,8 +344,8 @@ mod tests {
 
     #[test]
     fn another_protocol_version_is_named() {
-        let error = Request::decode::<U64Keys>(0, &[1, 0, 9, 0, 0, 0, 0, 0]).expect_err("version 9");
-        assert!(error.to_string().contains("version 9"), "{error}");
+        let error = Request::decode::<U64Keys>(0, &[1, 0, 10, 0, 0, 0, 0, 0]).expect_err("version 10");
+        assert!(error.to_string().contains("version 10"), "{error}");
     }
 
     proptest! {
