@@ -16,7 +16,7 @@ use fpcache_client::{
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, connect};
 use fpcache_fabric::{Connection, FabricError};
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::Folders;
+use fpcache_memserver::files::Folders;
 use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig};
 
 const DATA: &str = "FPCACHE_DESCRIPTORS_TEST_DATA";

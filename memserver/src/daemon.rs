@@ -29,9 +29,9 @@ use crate::capacity::default_capacity;
 use crate::catalogue::folders::older_store;
 use crate::catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 use crate::durability::SyncPolicy;
+use crate::files::Folders;
 use crate::folder::{Folder, FolderError};
 use crate::node::MemoryNode;
-use crate::store::Folders;
 use access::Rereading;
 use limits::DescriptorLimit;
 

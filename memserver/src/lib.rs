@@ -15,6 +15,7 @@
 //! | `table` | the table: segments, memory, rebuilds, checkpoints |
 //! | [`rebuild`] | planning of new segments, without a region |
 //! | [`durability`], `wal`, `recovery_area` | the write-ahead log, snapshots, and memory that survives the process |
+//! | [`files`], [`folder`] | where its files lie, and folders that nobody else can change |
 //! | [`store`], `recovery` | durable memory nodes, and their recovery |
 //! | [`daemon`] | a memory node as a process |
 //! | [`capacity`] | the default capacity |
@@ -30,6 +31,7 @@ mod counters;
 pub mod daemon;
 mod dedup;
 pub mod durability;
+pub mod files;
 pub mod folder;
 mod grouping;
 mod image;

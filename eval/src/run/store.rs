@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use fpcache_memserver::DurableConfig;
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::Folders;
+use fpcache_memserver::files::Folders;
 
 /// What keeps data. Not `--data-dir` as the memory node calls it: that one means data sets here.
 #[derive(Args, Clone, Debug, Default)]

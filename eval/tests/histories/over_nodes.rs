@@ -18,7 +18,7 @@ use fpcache_eval::history::tasks::TaskStore;
 use fpcache_fabric::Serving;
 use fpcache_fabric::tcp::{ListenOptions, Listener, TcpAddress};
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::Folders;
+use fpcache_memserver::files::Folders;
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;

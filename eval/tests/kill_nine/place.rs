@@ -11,7 +11,8 @@ use fpcache_client::KeySpace;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_fabric::{Access, SharedMemory};
 use fpcache_memserver::durability::{FileDisk, SyncPolicy};
-use fpcache_memserver::store::{self, Background, Folders, Memories, Startup};
+use fpcache_memserver::files::Folders;
+use fpcache_memserver::store::{self, Background, Memories, Startup};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::support;

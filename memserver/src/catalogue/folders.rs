@@ -23,8 +23,8 @@ use rustix::io::Errno;
 use super::descriptor::Descriptor;
 use super::error::TableOpenError;
 use super::hosted;
+use crate::files::{Folders, RECOVERY_AREA_FILE, REGION_FILE};
 use crate::folder::{Folder, FolderError};
-use crate::store::{Folders, RECOVERY_AREA_FILE, REGION_FILE};
 
 const TABLES: &str = "tables";
 const DESCRIPTOR: &str = "table.fpt";

@@ -20,12 +20,13 @@ use crate::budget::{Budget, Denied, Grant};
 use crate::capacity::MIN_CAPACITY;
 use crate::dedup::KeptReplies;
 use crate::durability::{FileDisk, SyncPolicy};
+use crate::files::{RECOVERY_AREA_FILE, REGION_FILE};
 use crate::folder::{Folder, FolderError};
 use crate::lease::Lease;
 use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
-use crate::store::{self, Background, Memories, RECOVERY_AREA_FILE, REGION_FILE, Startup};
+use crate::store::{self, Background, Memories, Startup};
 use crate::transit::Transit;
 
 /// What all tables of a memory node begin with.

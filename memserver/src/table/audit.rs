@@ -82,8 +82,8 @@ impl<K: BuildKeys> Table<K> {
         if let Some(extent) = all.iter().find(|extent| self.room.space.overlaps(**extent)) {
             return damaged(extent, "its memory counts as free");
         }
-        if external != self.values {
-            let why = format!("there are {external:?}, and {:?} are counted", self.values);
+        if external != self.values.counted {
+            let why = format!("there are {external:?}, and {:?} are counted", self.values.counted);
             return Err(Corrupt::new("value", 0, why).into());
         }
         Ok(external)

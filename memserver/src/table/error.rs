@@ -4,7 +4,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::Corrupt;
 use fpcache_fabric::{AccessError, NodeMemory};
 
-use crate::store::REGION_FILE;
+use crate::files::REGION_FILE;
 use crate::superblock_writer::SuperblockWriter;
 
 /// A record in a slot whose bytes contradict each other: nobody can read it.

@@ -89,7 +89,7 @@ impl<K: BuildKeys> Table<K> {
         replaced: &mut u64,
     ) -> Result<Option<K::Owned>, TableError> {
         let Some(window) = self.room.space.emptied().cloned() else { return Ok(None) };
-        let has_values = self.segments.geometry.shape.value_bytes.is_none() && self.values.values > 0;
+        let has_values = self.segments.geometry.shape.value_bytes.is_none() && self.values.counted.values > 0;
         let mut slots = 0;
         let mut entries = self.segments.directory.range_from(from).map(|(lo, segment)| (lo, *segment));
         let mut found = None;

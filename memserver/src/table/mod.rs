@@ -59,16 +59,14 @@ use room::{Publication, Room};
 use segments::{Counts, Segments};
 use taking::Taking;
 use under_way::{Search, Sweep};
-use values::{ExternalValues, Recounting, memory_of};
+use values::{ExternalValues, Values, memory_of};
 
 /// A table.
 #[derive(Debug)]
 pub(crate) struct Table<K: BuildKeys> {
     pub(crate) segments: Segments<K>,
     pub(crate) room: Room<K>,
-    values: ExternalValues,
-    /// How far external values have been counted again, after a damaged slot had none to tell.
-    recounting: Option<Recounting<K>>,
+    values: Values<K>,
     rebuilder: Rebuilder<K>,
     /// Segments being brought together.
     sweep: Option<Sweep<K>>,
@@ -102,8 +100,7 @@ impl<K: BuildKeys> Table<K> {
             rebuilder: Rebuilder::new(&segments, record.keys),
             segments,
             room: Room::new(node, record, space, Publication::new(published, separators)),
-            values: external,
-            recounting: None,
+            values: Values::new(external),
             sweep: None,
             search: None,
             taking: None,
@@ -129,8 +126,7 @@ impl<K: BuildKeys> Table<K> {
             external.add(&extent);
             Ok(())
         })?;
-        self.values = external;
-        self.recounting = None;
+        self.values = Values::new(external);
         Ok(())
     }
 
@@ -174,7 +170,7 @@ impl<K: BuildKeys> Table<K> {
 
     /// External values.
     pub(crate) fn external(&self) -> ExternalValues {
-        self.values
+        self.values.counted
     }
 
     /// Has the table retrain once it has this many keys.
@@ -249,7 +245,7 @@ impl<K: BuildKeys> Table<K> {
             self.relieve(superblock, key.borrow())?;
             return Ok(true);
         }
-        if self.step_recounting(superblock)? {
+        if self.values.step_recounting(superblock, &self.segments)? {
             return Ok(true);
         }
         // A search writes directories when it needs them, and has room for them then.

@@ -125,7 +125,7 @@ impl<K: BuildKeys> Table<K> {
     /// About how many bytes all records take as [`take_records`](Self::take_records) gives them.
     pub(crate) fn records_bytes(&self) -> u64 {
         let each = LENGTH_BYTES + VERSION_BYTES + self.segments.geometry.shape.body_bytes();
-        self.segments.keys * each as u64 + self.values.bytes
+        self.segments.keys * each as u64 + self.values.counted.bytes
     }
 
     /// Appends one record as snapshots have it.

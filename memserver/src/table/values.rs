@@ -10,8 +10,8 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Corrupt, SegmentAddress, Stored, ValueExtent};
 use fpcache_fabric::NodeMemory;
 
-use super::Table;
 use super::error::TableError;
+use super::segments::Segments;
 use super::segments::copied::extents_in;
 use super::segments::slots::Slots;
 use super::segments::store::Outside;
@@ -51,20 +51,32 @@ impl ExternalValues {
 
 /// External values being counted again, segment by segment, while records change.
 #[derive(Debug)]
-pub(super) struct Recounting<K: BuildKeys> {
+struct Recounting<K: BuildKeys> {
     /// The least key whose value is still to be counted.
     next: K::Owned,
     /// Those of lesser keys.
     counted: ExternalValues,
 }
 
-impl<K: BuildKeys> Table<K> {
-    /// A slot of this key no longer has what was outside it before, and has this value: the memory of
-    /// the first is free, unless they are the same.
+/// The external values of a table, as its slots name them.
+#[derive(Debug)]
+pub(super) struct Values<K: BuildKeys> {
+    pub(super) counted: ExternalValues,
+    /// How far they have been counted again, after a damaged slot had none to tell.
+    recounting: Option<Recounting<K>>,
+}
+
+impl<K: BuildKeys> Values<K> {
+    pub(super) fn new(counted: ExternalValues) -> Self {
+        Self { counted, recounting: None }
+    }
+
+    /// A slot of this key no longer has what was outside it before, and has this value. Returns the
+    /// memory of the first, which is free, unless they are the same.
     #[inline]
-    pub(super) fn exchange_value(&mut self, key: &K::Key, before: Outside, now: &Stored<'_>) {
+    pub(super) fn exchange(&mut self, key: &K::Key, before: Outside, now: &Stored<'_>) -> Option<Extent> {
         let before = match before {
-            Outside::Nothing if matches!(now, Stored::Here(_)) => return,
+            Outside::Nothing if matches!(now, Stored::Here(_)) => return None,
             Outside::Nothing => None,
             Outside::Value(before) => Some(before),
             Outside::Unknown => {
@@ -74,17 +86,15 @@ impl<K: BuildKeys> Table<K> {
                 None
             }
         };
-        self.values.exchange(before.as_ref(), now);
-        if let Some(before) = before
-            && !matches!(now, Stored::External(now) if now.address == before.address)
-        {
-            self.room.space.put(memory_of(&before));
-        }
+        self.counted.exchange(before.as_ref(), now);
         if let Some(recounting) = &mut self.recounting
             && key < recounting.next.borrow()
         {
             recounting.counted.exchange(before.as_ref(), now);
         }
+        let is_same =
+            |before: &ValueExtent| matches!(now, Stored::External(now) if now.address == before.address);
+        before.filter(|before| !is_same(before)).as_ref().map(memory_of)
     }
 
     /// Counts the external values of some more segments, if they are being counted again; `false` if
@@ -92,15 +102,16 @@ impl<K: BuildKeys> Table<K> {
     pub(super) fn step_recounting<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
+        segments: &Segments<K>,
     ) -> Result<bool, TableError> {
         /// Bytes of slots that are read in one step, but for those of a single segment.
         const MOST_READ: usize = 256 << 10;
         let Some(mut recounting) = self.recounting.take() else { return Ok(false) };
-        let geometry = self.segments.geometry;
+        let geometry = segments.geometry;
         let mut bytes = Vec::new();
         let mut read = 0;
         while read < MOST_READ {
-            let Some(located) = self.segments.directory.locate(recounting.next.borrow()) else { break };
+            let Some(located) = segments.directory.locate(recounting.next.borrow()) else { break };
             Slots::of(&*superblock.region, geometry, located.entry).read_all(&mut bytes)?;
             read += bytes.len();
             for extent in extents_in::<K>(&geometry, located.entry.generation(), &bytes) {
@@ -110,7 +121,7 @@ impl<K: BuildKeys> Table<K> {
                 }
             }
             let Some(hi) = located.hi else {
-                self.values = recounting.counted;
+                self.counted = recounting.counted;
                 return Ok(true);
             };
             recounting.next = hi;

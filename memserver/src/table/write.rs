@@ -78,6 +78,14 @@ impl<K: BuildKeys> Table<K> {
         Ok(WriteReply { status: WriteStatus::Done, token })
     }
 
+    /// A slot of this key no longer has what was outside it before, and has this value.
+    #[inline]
+    fn exchange_value(&mut self, key: &K::Key, before: Outside, now: &Stored<'_>) {
+        if let Some(memory) = self.values.exchange(key, before, now) {
+            self.room.space.put(memory);
+        }
+    }
+
     /// Replaces the segment of `key`, whose window is full, or takes one step to make room for
     /// that; `false` if there is more to do.
     pub(crate) fn make_room<M: NodeMemory>(

@@ -12,7 +12,7 @@ use fpcache::TableName;
 use fpcache::key_space::{ByteKeys, KeyKind, U64Keys};
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::Folders;
+use fpcache_memserver::files::Folders;
 use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig};
 use tempfile::TempDir;
 

@@ -11,7 +11,7 @@ use fpcache::layout::{DROPPED, REUSE_OFFSET, RecordShape, SUPERBLOCK_BYTES, Tabl
 use fpcache::message::ErrorCode;
 use fpcache_fabric::{Access, SharedMemory};
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::Folders;
+use fpcache_memserver::files::Folders;
 use fpcache_memserver::{Catalogue, CatalogueConfig, CatalogueError};
 use tempfile::TempDir;
 

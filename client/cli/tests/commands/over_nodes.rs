@@ -5,7 +5,7 @@ use std::fs;
 use fpcache_fabric::Serving;
 use fpcache_fabric::shm::{ListenOptions, Listener, ShmAddress};
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::Folders;
+use fpcache_memserver::files::Folders;
 use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 use super::{Node, command, text};

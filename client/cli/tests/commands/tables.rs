@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::ByteKeys;
 use fpcache_fabric::shm::ShmAddress;
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::Folders;
+use fpcache_memserver::files::Folders;
 use fpcache_memserver::{Daemon, DaemonConfig, DurableConfig};
 use serde_json::{Value, json};
 

@@ -17,7 +17,7 @@ use fpcache_datasets::{Duplicates, OpenOptions, Spec, causes, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_memserver::daemon::{log_to_stderr, raise_descriptor_limit};
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_memserver::store::Folders;
+use fpcache_memserver::files::Folders;
 use fpcache_memserver::{
     Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, ListenAddress, MemoryNode, capacity,
 };
