@@ -5,25 +5,43 @@ use crate::random::Random;
 /// Draws absent keys.
 pub(super) struct Absent<'a> {
     keys: &'a [u64],
-    /// Whether two neighbours leave room between them.
-    gaps: bool,
+    gaps: Gaps,
     /// Absent keys below the first and above the last.
     below: u64,
     above: u64,
 }
 
-/// Random tries for a pair of neighbours with room between them, before the next such pair is
-/// searched for.
-const TRIES: usize = 64;
+/// Which neighbours leave room between them.
+enum Gaps {
+    None,
+    /// These, behind the keys of these numbers: few among all.
+    Few(Vec<usize>),
+    /// So many that drawing pairs finds one soon.
+    Many,
+}
+
+impl Gaps {
+    /// One pair in so many, or fewer, are few.
+    const FEW: usize = 16;
+
+    fn of(keys: &[u64]) -> Self {
+        let pairs = || keys.windows(2).enumerate().filter(|(_, pair)| pair[1] - pair[0] > 1);
+        match pairs().count() {
+            0 => Self::None,
+            gaps if gaps > keys.len() / Self::FEW => Self::Many,
+            _ => Self::Few(pairs().map(|(at, _)| at).collect()),
+        }
+    }
+}
 
 impl<'a> Absent<'a> {
     pub(super) fn new(keys: &'a [u64], notes: &mut Vec<String>) -> Option<Self> {
-        let gaps = keys.windows(2).any(|pair| pair[1] - pair[0] > 1);
+        let gaps = Gaps::of(keys);
         let (below, above) = match (keys.first(), keys.last()) {
             (Some(&first), Some(&last)) => (first, u64::MAX - last),
             _ => (0, u64::MAX),
         };
-        match (gaps, below > 0 || above > 0) {
+        match (!matches!(gaps, Gaps::None), below > 0 || above > 0) {
             (false, false) => {
                 notes.push("no negative requests: every possible key is present".to_owned());
                 return None;
@@ -47,30 +65,25 @@ impl<'a> Absent<'a> {
 
     pub(super) fn draw(&self, random: &mut Random) -> u64 {
         let outside = self.below > 0 || self.above > 0;
-        if self.gaps && (!outside || random.below(2) == 0) {
-            self.between(random)
-        } else {
-            self.outside(random)
-        }
+        let is_between = !matches!(self.gaps, Gaps::None) && (!outside || random.below(2) == 0);
+        is_between.then(|| self.draw_between(random)).flatten().unwrap_or_else(|| self.outside(random))
     }
 
-    /// Draws only between the first key and the last one, where neighbours leave room; `None` where
-    /// none do.
+    /// Draws only between the first key and the last one, each pair of neighbours that leaves room
+    /// equally likely; `None` where none do.
     pub(super) fn draw_between(&self, random: &mut Random) -> Option<u64> {
-        self.gaps.then(|| self.between(random))
-    }
-
-    /// Between two neighbours, each pair with room equally likely (nearly: see [`TRIES`]).
-    fn between(&self, random: &mut Random) -> u64 {
-        let pairs = self.keys.len() - 1;
-        let room = |i: usize| self.keys[i + 1] - self.keys[i] - 1;
-        let mut i = random.below(pairs as u64) as usize;
-        let mut tries = 0;
-        while room(i) == 0 {
-            tries += 1;
-            i = if tries < TRIES { random.below(pairs as u64) as usize } else { (i + 1) % pairs };
-        }
-        self.keys[i] + 1 + random.below(room(i))
+        let room = |at: usize| self.keys[at + 1] - self.keys[at] - 1;
+        let at = match &self.gaps {
+            Gaps::None => return None,
+            Gaps::Few(pairs) => pairs[random.below(pairs.len() as u64) as usize],
+            Gaps::Many => loop {
+                let at = random.below(self.keys.len() as u64 - 1) as usize;
+                if room(at) > 0 {
+                    break at;
+                }
+            },
+        };
+        Some(self.keys[at] + 1 + random.below(room(at)))
     }
 
     /// Below the first or above the last key, each side equally likely where both have room.

@@ -1,6 +1,7 @@
 //! A split of the keys into those loaded first and those inserted later, and the order of the
 //! latter.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -85,8 +86,8 @@ const PURPOSE_GROWTH: u64 = 0x6E0;
 
 impl Growth {
     /// Splits the distinct ascending `keys` so that `inserts` of them, and at most all but one, are
-    /// to be inserted; with [`InsertOrder::Fresh`] as many new keys as there is room for, found in
-    /// one pass. A function of its arguments alone. Costs a pass over the keys and about 50 ns per
+    /// to be inserted; with [`InsertOrder::Fresh`] as many new keys as that, unless keys leave less
+    /// room. A function of its arguments alone. Costs a pass over the keys and about 50 ns per
     /// insert.
     pub fn split(keys: &[u64], inserts: usize, order: InsertOrder, seed: u64) -> Self {
         let mut random = Random::new(seed, PURPOSE_GROWTH);
@@ -162,7 +163,8 @@ fn by_stretches(keys: &[u64], random: &mut Random) -> Vec<u64> {
     inserts
 }
 
-/// Up to `count` new keys, ascending.
+/// `count` new keys, ascending, between neighbours drawn at random; where these leave too little room, what is missing is drawn
+/// from all that is free between keys, and fewer only if there are no more.
 fn fresh_keys(keys: &[u64], count: usize, random: &mut Random) -> Vec<u64> {
     let Some(absent) = Absent::new(keys, &mut Vec::new()) else { return Vec::new() };
     let mut fresh = Vec::with_capacity(count);
@@ -173,7 +175,40 @@ fn fresh_keys(keys: &[u64], count: usize, random: &mut Random) -> Vec<u64> {
         fresh.sort_unstable();
         fresh.dedup();
     }
+    top_up(keys, count, &mut fresh, random);
     fresh
+}
+
+/// Adds keys that are between others and not in `fresh`, each as likely as any other, until there are `count` or no more.
+fn top_up(keys: &[u64], count: usize, fresh: &mut Vec<u64>, random: &mut Random) {
+    // The room before each pair of neighbours, from the first on: of distinct keys it is below 2^64.
+    let before: Vec<u64> = (0..).zip(keys).map(|(at, key)| key - keys[0] - at).collect();
+    let room = before.last().copied().unwrap_or_default();
+    let missing = count.min(usize::try_from(room).unwrap_or(usize::MAX)) - fresh.len();
+    if missing == 0 {
+        return;
+    }
+    if room / 2 <= count as u64 {
+        let free: Vec<u64> = keys
+            .windows(2)
+            .flat_map(|pair| pair[0] + 1..pair[1])
+            .filter(|key| fresh.binary_search(key).is_err())
+            .collect();
+        fresh.extend(hold_back(&free, missing, random).1);
+    } else {
+        let mut added = HashSet::with_capacity(missing);
+        while added.len() < missing {
+            let place = random.below(room);
+            let pair = before.partition_point(|before| *before <= place) - 1;
+            let key = keys[pair] + 1 + (place - before[pair]);
+            // More than half of the room is free: two draws find a place, on average.
+            if fresh.binary_search(&key).is_err() {
+                added.insert(key);
+            }
+        }
+        fresh.extend(added);
+    }
+    fresh.sort_unstable();
 }
 
 #[cfg(test)]
@@ -198,6 +233,8 @@ mod tests {
             prop_assert!(all.windows(2).all(|pair| pair[0] < pair[1]));
             if order == InsertOrder::Fresh {
                 prop_assert_eq!(&growth.loaded, &keys);
+                let room = keys[keys.len() - 1] - keys[0] - (keys.len() as u64 - 1);
+                prop_assert_eq!(growth.inserts.len() as u64, room.min(inserts as u64));
             } else {
                 prop_assert_eq!(all, keys.clone());
                 prop_assert_eq!(growth.inserts.len(), inserts.min(keys.len() - 1));
@@ -208,6 +245,21 @@ mod tests {
             inserts.sort_unstable();
             prop_assert_eq!(shared, inserts);
         }
+    }
+
+    #[test]
+    fn fresh_keys_are_as_many_as_asked_for_where_room_is_rare_or_little() {
+        let fresh = |keys: &[u64], inserts| Growth::split(keys, inserts, InsertOrder::Fresh, 7).inserts;
+        let even: Vec<u64> = (0..=10_000).map(|i| 2 * i).collect();
+        assert_eq!(fresh(&even, 10_000).len(), 10_000);
+        assert_eq!(fresh(&even, 20_000).len(), 10_000);
+        let crowded: Vec<u64> = (0..=1000).map(|i| 2 * i).chain([1_000_000]).collect();
+        assert_eq!(fresh(&crowded, 10_000).len(), 10_000);
+        assert_eq!(fresh(&[0, 100], 99).len(), 99);
+        assert_eq!(fresh(&[0, u64::MAX], 3).len(), 3);
+        assert!(fresh(&[], 3).is_empty() && fresh(&[7], 3).is_empty() && fresh(&[7, 8], 3).is_empty());
+        let dense: Vec<u64> = (0..2_000_000).filter(|key| *key != 1_000_000).collect();
+        assert_eq!(fresh(&dense, 200), [1_000_000]);
     }
 
     #[test]
