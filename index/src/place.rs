@@ -84,7 +84,8 @@ fn place_piece(
     }
     let (low, high) = xs.split_at(xs.len() / 2);
     for mut half in [low, high] {
-        let mut segmenter = Segmenter::with_limit(options.epsilon, options.max_keys().max(1) as u64);
+        let mut segmenter =
+            Segmenter::with_limit(options.epsilon.min(u16::MAX.into()), options.max_keys().max(1) as u64);
         let mut pieces: Vec<Piece> = (0..half.len())
             .filter_map(|i| segmenter.add_or_equal(half[i], i > 0 && half[i] == half[i - 1]))
             .collect();
