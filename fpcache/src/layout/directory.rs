@@ -154,10 +154,16 @@ pub fn encode_root<K: KeySpace>(entries: &[RootEntry<K>]) -> Vec<u8> {
     out
 }
 
-/// The entries of a root; `None` if these are not the bytes of one.
-pub fn decode_root<K: KeySpace>(mut bytes: &[u8]) -> Option<Vec<RootEntry<K>>> {
+/// The entries of a root of so many pages; `None` if these are not the bytes of one.
+///
+/// Few bytes may be many entries that share most of their separators, which take their whole length
+/// here: so no more are made than there are pages.
+pub fn decode_root<K: KeySpace>(mut bytes: &[u8], pages: u64) -> Option<Vec<RootEntry<K>>> {
     let mut entries: Vec<RootEntry<K>> = Vec::new();
     while !bytes.is_empty() {
+        if entries.len() as u64 == pages {
+            return None;
+        }
         let before = entries.last().map(|entry| entry.lo.borrow());
         let (lo, _, rest) = K::take_separator(before, bytes)?;
         let (_, after) = rest.split_first_chunk::<8>()?;
@@ -245,11 +251,13 @@ mod tests {
     fn roots_round_trip_and_cut_ones_are_refused() {
         let entries = [RootEntry::<U64Keys> { lo: 0, page: 4096 }, RootEntry { lo: 9, page: 8192 }];
         let bytes = encode_root(&entries);
-        assert_eq!(decode_root(&bytes).as_deref(), Some(&entries[..]));
-        assert_eq!(decode_root::<U64Keys>(&bytes[..31]), None);
+        assert_eq!(decode_root(&bytes, 2).as_deref(), Some(&entries[..]));
+        assert_eq!(decode_root::<U64Keys>(&bytes[..31], 2), None);
         let lo = |text: &str| text.as_bytes().to_vec();
         let entries = [("", 4096), ("/a/b", 8192), ("/a/c", 12288)]
             .map(|(text, page)| RootEntry::<ByteKeys> { lo: lo(text), page });
-        assert_eq!(decode_root(&encode_root(&entries)).as_deref(), Some(&entries[..]));
+        let bytes = encode_root(&entries);
+        assert_eq!(decode_root(&bytes, 3).as_deref(), Some(&entries[..]));
+        assert_eq!(decode_root::<ByteKeys>(&bytes, 2), None);
     }
 }

@@ -107,6 +107,11 @@ fn read_root<K: KeySpace, E: Endpoint>(
     record: &TableRecord,
     region_bytes: u64,
 ) -> Result<(Root<K>, K::Encoders), OpenError> {
+    let damaged = |why| Corrupt::new("directory root", record.root, why);
+    // Of pages that lie in the region, as this limits what its separators take.
+    if record.pages.saturating_mul(K::PAGE_BYTES as u64) > region_bytes {
+        return Err(damaged("the region does not hold its pages").into());
+    }
     batch.clear();
     // Both fit, as they lie inside the region.
     let root = batch.read(RemoteAddr::region(record.root), record.root_bytes as usize);
@@ -116,15 +121,15 @@ fn read_root<K: KeySpace, E: Endpoint>(
     let root = batch.bytes(root);
     let encoders = encoders.map_or(&[][..], |landing| batch.bytes(landing));
     if xxh3_64_with_seed(root, record.checkpoint) != record.root_checksum {
-        return Err(Corrupt::new("directory root", record.root, "its checksum does not match").into());
+        return Err(damaged("its checksum does not match").into());
     }
     if !encoders.is_empty() && xxh3_64(encoders) != record.encoders_checksum {
         return Err(Corrupt::new("encoders", record.encoders, "their checksum does not match").into());
     }
     let encoders =
         K::decode_encoders(encoders).map_err(|why| Corrupt::new("encoders", record.encoders, why))?;
-    let entries = decode_root(root)
-        .ok_or_else(|| Corrupt::new("directory root", record.root, "an entry is cut short"))?;
+    let entries = decode_root(root, record.pages)
+        .ok_or_else(|| damaged("an entry is cut short, or there are more than the table has pages"))?;
     Ok((Root::new(record, entries, &encoders, region_bytes)?, encoders))
 }
 

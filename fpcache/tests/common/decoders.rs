@@ -85,7 +85,7 @@ fn layout_of<K: BuildKeys>(bytes: &[u8]) {
     let mut record = bytes.to_vec();
     record.resize(TABLE_RECORD_BYTES, 0);
     let _ = TableRecord::decode::<K>(&record, 0);
-    let _ = decode_root::<K>(bytes);
+    let _ = decode_root::<K>(bytes, 1 << 16);
     let _ = SegmentReplacement::<K>::decode(bytes);
     let _ = DirectoryPage::decode::<K>(bytes, 0, 0, &mut Vec::new());
     page::<K>(bytes);

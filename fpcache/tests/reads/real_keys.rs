@@ -315,7 +315,8 @@ fn forge<K: Cuts>(built: &Built<K>, what: Forged, changes: &Changes) {
             table.encoders_checksum = xxh3_64(&built.forge(table.encoders, table.encoders_bytes, change));
         }
         Forged::Page => {
-            let entries = decode_root::<K>(&built.forge(table.root, table.root_bytes, |_| ())).unwrap();
+            let entries =
+                decode_root::<K>(&built.forge(table.root, table.root_bytes, |_| ()), table.pages).unwrap();
             let page = entries[changes[0].0.index(entries.len())].page;
             built.forge(page, K::PAGE_BYTES as u64, |page| {
                 // Where there is something, its header included.

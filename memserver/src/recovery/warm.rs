@@ -207,7 +207,7 @@ fn table<K: BuildKeys, M: NodeMemory>(
     let mut published = vec![Extent::new(record.root, root.len() as u64)];
     let mut descriptors: Vec<Descriptor<K>> = Vec::new();
     let mut page = vec![0; K::PAGE_BYTES];
-    let entries = decode_root::<K>(&root)
+    let entries = decode_root::<K>(&root, record.pages)
         .ok_or_else(|| Corrupt::new("directory root", record.root, "an entry is cut short"))?;
     for entry in entries {
         region.read_bytes(entry.page, &mut page)?;

@@ -27,7 +27,7 @@ fn fixture<T: TestKeys>() -> Fixture<T> {
 fn root_of<T: TestKeys>(f: &Fixture<T>) -> (TableRecord, Vec<RootEntry<T::Space>>) {
     let record = *f.open().unwrap().record();
     let root = f.bytes(record.root, record.root_bytes as usize);
-    (record, decode_root::<T::Space>(&root).unwrap())
+    (record, decode_root::<T::Space>(&root, record.pages).unwrap())
 }
 
 /// The bytes of a page that hold something.
