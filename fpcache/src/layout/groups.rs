@@ -42,8 +42,8 @@ impl Grouping {
     const LEAST_REACH: usize = 4;
     /// Groups that share a seed: with more, few of all 256 seeds spread the keys of a block evenly enough.
     const PER_SEED: u8 = 6;
-    /// Slots of a block with pilots, and these: for 3.7 keys each at the fill of groups.
-    const BY_PILOTS: (u8, u8) = (32, 7);
+    /// Slots of a block with pilots, unless told otherwise.
+    const PILOT_SLOTS: u8 = 32;
 
     /// Plain groups, of so many slots from one to the next and so many that are READ.
     #[must_use]
@@ -63,12 +63,18 @@ impl Grouping {
         Self { stride: 1, reach: 1, per_block: slots, names: pilots }
     }
 
+    /// Blocks of so many slots, of which there are several, with as many pilots as these need: one for 3.7 keys or fewer at the fill of
+    /// groups.
+    #[must_use]
+    pub const fn by_pilots(slots: u8) -> Self {
+        Self::pilots(slots, (slots as u16 * 7).div_ceil(32) as u8)
+    }
+
     /// Groups of this form of slots of so many bytes; `None` if those are too long for several to be READ at once, or too short.
     #[must_use]
     pub const fn for_slots(form: GroupForm, slot_bytes: usize) -> Option<Self> {
         if let GroupForm::Pilots = form {
-            let (slots, pilots) = Self::BY_PILOTS;
-            return Some(Self::pilots(slots, pilots));
+            return Some(Self::by_pilots(Self::PILOT_SLOTS));
         }
         let reach = Self::READ_BYTES / if slot_bytes == 0 { 1 } else { slot_bytes };
         if reach < Self::LEAST_REACH || reach > 64 {

@@ -170,19 +170,20 @@ impl TableParameters {
         }
     }
 
-    /// The same with groups of the form that is chosen for its slots, at [the fill](Self::FILL_OF_GROUPS) that these need.
+    /// The same with the groups that are chosen for its slots, at [the fill](Self::FILL_OF_GROUPS) that these need; with none if the slots
+    /// are too long for them.
     #[must_use]
     pub const fn with_groups(self, choice: GroupChoice) -> Self {
-        self.with_groups_of(choice.of(self.geometry().slot_bytes))
+        match choice.grouping(self.geometry().slot_bytes) {
+            None => Self { groups: None, ..self },
+            groups => Self { groups, fill: Self::FILL_OF_GROUPS, ..self },
+        }
     }
 
     /// The same with groups of this form; with none if the slots are too long for it.
     #[must_use]
     pub const fn with_groups_of(self, form: GroupForm) -> Self {
-        match Grouping::for_slots(form, self.geometry().slot_bytes) {
-            None => Self { groups: None, ..self },
-            groups => Self { groups, fill: Self::FILL_OF_GROUPS, ..self },
-        }
+        self.with_groups(GroupChoice::Fixed(form))
     }
 
     /// Share of slots that hold a record after a load of records in groups: after 10 % of inserts at random, 99.5 % of the keys of

@@ -296,17 +296,20 @@ fn fpcaches(experiment: &Experiment<'_>) -> Vec<Options> {
         variant: fixed.variant.unwrap_or(paper.variant),
         ..paper
     });
-    let in_groups =
-        [(32, GroupChoice::Auto), (128, GroupChoice::Fixed(GroupForm::Pilots))].map(|(epsilon, choice)| {
-            Options {
-                epsilon: fixed.epsilon.unwrap_or(epsilon),
-                width: FingerprintWidth::Bits16,
-                plan: PlanChoice::Auto,
-                groups: Some(choice),
-                fill: TableParameters::FILL_OF_GROUPS,
-                ..paper
-            }
-        });
+    let in_groups = [
+        (32, GroupChoice::Auto),
+        (128, GroupChoice::Fixed(GroupForm::Pilots)),
+        (16, GroupChoice::Pilots(16)),
+        (16, GroupChoice::Pilots(8)),
+    ]
+    .map(|(epsilon, choice)| Options {
+        epsilon: fixed.epsilon.unwrap_or(epsilon),
+        width: FingerprintWidth::Bits16,
+        plan: PlanChoice::Auto,
+        groups: Some(choice),
+        fill: TableParameters::FILL_OF_GROUPS,
+        ..paper
+    });
     let suits = (fixed.width, fixed.plan, fixed.variant) == (None, None, None);
     in_windows.into_iter().chain(in_groups.into_iter().filter(|_| suits)).collect()
 }
