@@ -98,7 +98,7 @@ impl<K: BuildKeys> Segments<K> {
         superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,
     ) -> Result<(), TableError> {
-        if Slots::of(&*superblock.region, self.geometry, segment).has_whole_table()? {
+        if Slots::of(&*superblock.region, self.geometry, segment).has_whole_table(&mut Vec::new())? {
             return Ok(());
         }
         let at = segment.address().offset() + self.geometry.table_offset(segment.model().cap) as u64;

@@ -136,10 +136,11 @@ fn free_slot(region: &Mortal) -> u64 {
 }
 
 #[test]
-fn a_free_slot_whose_state_is_damaged_is_free() {
-    for (width, mask) in [WidthChoice::Auto, WidthChoice::None]
-        .into_iter()
-        .flat_map(|width| [1, 2, 3].map(|mask| (width, mask)))
+fn a_free_slot_whose_word_is_damaged_is_free() {
+    // Its state, and its checksum.
+    let flips = [(0, 1), (0, 2), (0, 3), (4, 1), (7, 0x80)];
+    for (width, (byte, mask)) in
+        [WidthChoice::Auto, WidthChoice::None].into_iter().flat_map(|width| flips.map(|flip| (width, flip)))
     {
         let mut world = World::new(SyncPolicy::Always, 1);
         let (mut node, _) = world.begin::<Integers>();
@@ -147,20 +148,59 @@ fn a_free_slot_whose_state_is_damaged_is_free() {
         let mut writer = Writer::<Integers>::new(5);
         assert_eq!(put(&mut writer, &mut node, 1), WriteStatus::Done);
         let region = node.region().clone();
-        let flip = Flip { what: "a free slot's state", at: free_slot(&region), mask, has_key: false };
+        let flip = Flip { what: "a free slot", at: free_slot(&region) + byte, mask, has_key: false };
         flip.apply(&region);
         let before = snapshots(&world);
         take_snapshot::<Integers>(&mut node);
-        assert_ne!(snapshots(&world), before, "{width:?}, {mask}");
+        assert_ne!(snapshots(&world), before, "{width:?}, {byte}, {mask}");
         // It is not counted either.
         drop(node);
         let (mut node, recovery) = world.begin::<Integers>();
-        assert_eq!(recovery.keys, 1001, "{width:?}, {mask}");
+        assert_eq!(recovery.keys, 1001, "{width:?}, {byte}, {mask}");
         for key in around() {
-            assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done, "{width:?}, {mask}");
+            assert_eq!(put(&mut writer, &mut node, key), WriteStatus::Done, "{width:?}, {byte}, {mask}");
         }
         node.audit().expect("every byte is right");
     }
+}
+
+/// A key whose value lies outside, and its slot: word, lengths and place, key, checksum and address.
+fn of_value_outside(region: &Mortal) -> (u64, u64) {
+    let mut all = vec![0; REGION];
+    region.read_bytes(0, &mut all).expect("all of it");
+    let slot_of = |key: u64| {
+        let rest = [&[8, 0, 1, 0][..], &key.to_le_bytes()].concat();
+        all.windows(rest.len()).position(|window| *window == rest).map(|at| (key, at as u64 - 12))
+    };
+    (0..300).find_map(|i| slot_of(APART * i)).expect("most are too long")
+}
+
+/// A start takes the memory that such a slot names for free; it must not be freed once more, when others have it.
+#[test]
+fn memory_that_a_slot_in_a_damaged_state_names_is_not_freed_twice() {
+    let mut world = World::new(SyncPolicy::Always, 1);
+    let (mut node, _) = world.begin::<LongValues>();
+    load::<LongValues>(&mut node, 300);
+    let (key, slot) = of_value_outside(node.region());
+    Flip { what: "a live slot's state", at: slot, mask: 2, has_key: true }.apply(node.region());
+    drop(node);
+    let (mut node, _) = world.begin::<LongValues>();
+    let mut writer = Writer::<LongValues>::new(5);
+    let mut write = |node: &mut _, kind, key| {
+        let value = value::<LongValues>(key, 1, 8);
+        let reply = writer.one(node, kind, key, RecordToken::default(), &value);
+        assert_eq!(reply.status, WriteStatus::Done, "key {key}");
+    };
+    let others = |from: u64, to: u64| (from..to).map(|i| APART * i).filter(|other| *other != key);
+    others(0, 100).for_each(|other| write(&mut node, WriteKind::Put, other));
+    write(&mut node, WriteKind::Delete, key);
+    others(100, 200).for_each(|other| write(&mut node, WriteKind::Put, other));
+    for other in others(0, 200) {
+        let got = writer.get(&mut node, other).map(|(got, _)| got);
+        assert_eq!(got, Some(value::<LongValues>(other, 1, 8)), "key {other}");
+    }
+    drop(node);
+    world.begin::<LongValues>().0.audit().expect("every byte is right");
 }
 
 /// Whatever of a slot is damaged that names a value outside: when its key is written or deleted, what
@@ -174,14 +214,7 @@ fn damaged_records_with_values_outside_are_replaced_and_counted() {
         let (mut node, _) = world.begin::<LongValues>();
         load::<LongValues>(&mut node, 300);
         let region = node.region().clone();
-        let mut all = vec![0; REGION];
-        region.read_bytes(0, &mut all).expect("all of it");
-        // A key whose value lies outside: its slot's word, lengths and place, key, checksum and address.
-        let slot_of = |key: u64| {
-            let rest = [&[8, 0, 1, 0][..], &key.to_le_bytes()].concat();
-            all.windows(rest.len()).position(|window| *window == rest).map(|at| (key, at as u64 - 12))
-        };
-        let (key, slot) = (0..300).find_map(|i| slot_of(APART * i)).expect("most are too long");
+        let (key, slot) = of_value_outside(&region);
         let mut writer = Writer::<LongValues>::new(5);
         let used = node.stats().used_bytes;
         let mask = if at == 0 { 2 } else { 0x40 };

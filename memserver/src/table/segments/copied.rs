@@ -94,19 +94,20 @@ impl<M: NodeMemory> Slots<'_, M> {
         {
             return Ok(Some(WholeRecord { slot, word, key, value }));
         }
-        match self.is_freed(slot, word) {
+        match self.is_freed(slot, word, body) {
             true => Ok(None),
             false => Err(self.damaged_slot::<K>(slot, word, body)),
         }
     }
 
-    /// Whether a slot is free whose word is neither a free one nor that of its record: it has neither
-    /// checksum nor fingerprint, so only its state is damaged. Where no fingerprints are stored the
-    /// checksum tells alone, as it does of slots whose state is that of a free one.
+    /// Whether a slot is free whose word is neither a free one nor that of its record: it has no
+    /// fingerprint, and either no checksum, so that only its state is damaged, or a free one's state
+    /// and a checksum that is not its body's. Where no fingerprints are stored the word tells alone.
     #[cold]
-    pub(crate) fn is_freed(&self, slot: u32, word: SlotWord) -> bool {
+    pub(crate) fn is_freed(&self, slot: u32, word: SlotWord, body: &[u8]) -> bool {
         let is_empty = |stored| stored == FingerprintWidth::EMPTY;
-        word.checksum() == 0
+        let is_free = word.state() == SlotState::Free && !word.vouches_for(self.generation, body);
+        (word.checksum() == 0 || is_free)
             && (!self.geometry.stores_fingerprints || self.stored_fingerprint(slot).is_ok_and(is_empty))
     }
 
@@ -116,7 +117,7 @@ impl<M: NodeMemory> Slots<'_, M> {
         let mut body = vec![0; self.geometry.shape.body_bytes()];
         self.read_body(slot, &mut body)?;
         let is_whole = word.state() == SlotState::Live && word.vouches_for(self.generation, &body);
-        Ok(!is_whole && self.is_freed(slot, word))
+        Ok(!is_whole && self.is_freed(slot, word, &body))
     }
 
     /// What is wrong with a slot that is neither free nor whole.

@@ -133,6 +133,13 @@ impl<K: BuildKeys> Segments<K> {
                     WriteKind::Insert | WriteKind::Put if is_over_limit() && self.is_external(operation) => {
                         Decision::Full
                     }
+                    // Readers may have the table as it was before it was damaged, and would look for the
+                    // key elsewhere: the segment is replaced first.
+                    WriteKind::Insert | WriteKind::Put
+                        if !slots.has_whole_table(&mut self.scratch.body)? =>
+                    {
+                        Decision::Full
+                    }
                     WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place, hash)? {
                         Some(slot) => {
                             let marks = slots.to_mark(&segment.model(), (place.x, hash), slot)?;
@@ -201,14 +208,20 @@ impl<K: BuildKeys> Segments<K> {
                 // One that a record which waits for the disk is to have, or that has a record whose
                 // fingerprint is damaged.
                 Some(slot)
-                    if self.reserved.contains(&(slots.offset(), slot))
-                        || slots.word(slot)?.checksum() != 0 =>
+                    if self.reserved.contains(&(slots.offset(), slot)) || !Self::is_free_in(slots, slot)? =>
                 {
                     scratch.slots.retain(|other| *other != slot);
                 }
                 chosen => return Ok(chosen),
             }
         }
+    }
+
+    /// Whether a slot without a fingerprint is free.
+    #[inline]
+    fn is_free_in<M: NodeMemory>(slots: &Slots<'_, M>, slot: u32) -> Result<bool, AccessError> {
+        let word = slots.word(slot)?;
+        Ok(word.is_free() || slots.is_freed_slot(slot, word)?)
     }
 
     /// Accepts what was decided, so that the next decision has another version; `true` if an insert

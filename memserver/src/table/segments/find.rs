@@ -41,6 +41,8 @@ impl<K: BuildKeys> Segments<K> {
     ) -> Result<Found, AccessError> {
         if let Some(slot) = hint.map(u32::from).filter(|slot| place.window.contains(*slot))
             && slots.holds::<K>(slot, key, &mut self.scratch.body)?
+            // A freed slot whose state is damaged still has its key; its fingerprint tells.
+            && slots.word(slot)?.checksum() != 0
         {
             return Ok(Found::Record(slot));
         }

@@ -200,7 +200,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
                 let key = shape.parts::<K>(body).filter(|_| is_whole).and_then(|parts| K::view(parts.key));
                 match key {
                     Some(key) => width.of_hash(K::hash(key.borrow())),
-                    None if self.is_freed(slot, word) => FingerprintWidth::EMPTY,
+                    None if self.is_freed(slot, word, body) => FingerprintWidth::EMPTY,
                     None => FingerprintWidth::SPARE,
                 }
             };
@@ -247,13 +247,13 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     }
 
     /// Whether the table of groups is as it was written with the segment, if there is one.
-    pub(crate) fn has_whole_table(&self) -> Result<bool, AccessError> {
+    pub(crate) fn has_whole_table(&self, scratch: &mut Vec<u8>) -> Result<bool, AccessError> {
         if self.geometry.groups.is_none() {
             return Ok(true);
         }
-        let mut table = vec![0; self.geometry.table_bytes(self.cap)];
-        self.region.read_bytes(self.at + self.geometry.table_offset(self.cap) as u64, &mut table)?;
-        Ok(is_whole_table(self.generation, &table))
+        scratch.resize(self.geometry.table_bytes(self.cap), 0);
+        self.region.read_bytes(self.at + self.geometry.table_offset(self.cap) as u64, scratch)?;
+        Ok(is_whole_table(self.generation, scratch))
     }
 
     /// The slots to [mark](Self::mark) before a record of a key with this coordinate and hash goes

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{RecordParts, RecordToken, Stored, ValueExtent};
+use fpcache::layout::{RecordParts, RecordToken, SlotState, Stored, ValueExtent};
 #[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{AccessError, NodeMemory};
@@ -137,11 +137,11 @@ impl<K: BuildKeys> Segments<K> {
         let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
         body.resize(shape.body_bytes(), 0);
         slots.read_body(slot, body)?;
-        // Memory is not freed on the word of a body that is damaged; where the state alone is, the body
-        // is as it was written.
-        let parts = shape
-            .parts::<K>(body)
-            .filter(|_| slots.word(slot).is_ok_and(|word| word.vouches_for(slots.generation, body)));
+        // Memory is not freed on the word of a body that is damaged; nor on that of a slot whose state
+        // alone is, as a start has not claimed what it names.
+        let word = slots.word(slot)?;
+        let is_whole = word.state() == SlotState::Live && word.vouches_for(slots.generation, body);
+        let parts = shape.parts::<K>(body).filter(|_| is_whole);
         Ok(match parts {
             Some(RecordParts { value: Stored::External(extent), .. }) => Outside::Value(extent),
             Some(_) => Outside::Nothing,
