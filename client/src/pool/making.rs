@@ -395,8 +395,9 @@ fn other_ranges(map: &RangeMap) -> ClientError {
 pub(super) fn lost(map: &RangeMap, node: &str) -> ClientError {
     let name = map.name;
     let why = format!(
-        "the memory node {node} has lost its range of the table `{name}`, as one does that is started anew without --data-dir: drop \
-         the table with `fpcache-cli drop {name} --yes`, and make it anew"
+        "the memory node {node} has lost its range of the table `{name}`, or was started on another folder: see that its --data-dir is \
+         the right one, that the disk is mounted there, and that the address is its own, and start it again; only if it had no \
+         --data-dir, or the folder is gone for good, drop the table with `fpcache-cli drop {name} --yes`, and make it anew"
     );
     ClientError::NoSuchTable { why }
 }
