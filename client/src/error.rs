@@ -124,6 +124,21 @@ pub enum ClientError {
         /// Why the outcome is unknown.
         why: String,
     },
+    /// The share of the cache budget that each range of a table over several memory nodes gets is too
+    /// small for one of them.
+    #[error(
+        "a cache of {} KiB cannot hold the top levels of the directories of this table's {ranges} ranges, each of which gets an \
+         even share of it: at least {} KiB in all; raise the cache budget",
+        budget / 1024, least.div_ceil(1024)
+    )]
+    RangesBudget {
+        /// The number of ranges.
+        ranges: u64,
+        /// Bytes that they may take together.
+        budget: u64,
+        /// The fewest that would do for the range that was looked at.
+        least: u64,
+    },
     /// The region has no room for the record; nothing was changed.
     #[error(
         "the memory node{} has no room for key {key}: delete records, drop tables, or restart it with a larger --capacity",
@@ -283,6 +298,7 @@ impl ClientError {
             | Self::ValueTooLong { .. }
             | Self::RecordSize { .. }
             | Self::NotWords { .. }
+            | Self::RangesBudget { .. }
             | Self::ArrayLengths { .. } => ErrorKind::Invalid,
             Self::Open(error) => of_open(error),
             Self::Refused(refusal) => of_code(refusal.code),
@@ -308,8 +324,8 @@ impl ClientError {
     /// The error for a missing table; `there` says which ones there are, or nothing.
     pub(crate) fn no_such_table(address: &str, table: &str, there: &str) -> Self {
         let why = format!(
-            "there is no table `{table}` at {address}{there}: create it with `fpcache-cli create --table {table}`, or use another \
-             one"
+            "there is no table `{table}` at {address}{there}: create it with `fpcache-cli --url '{address}' create --table {table}` (and \
+             --keys bytes, if its keys are to be byte strings), or use another one"
         );
         Self::NoSuchTable { why }
     }

@@ -9,6 +9,7 @@ use fpcache::cache::CacheConfig;
 use fpcache::key_space::BuildKeys;
 use fpcache::map::{RangeMap, key_of_bytes};
 use fpcache::read::Side;
+use fpcache::table_view::OpenError;
 use fpcache_fabric::{Deadline, FabricError, SystemClock};
 
 use crate::access::token_for;
@@ -172,10 +173,17 @@ impl<K: BuildKeys> Ranges<K> {
         Ok(range.core.get_or_init(|| core))
     }
 
-    /// The error of a range's call, with the memory node's name.
+    /// The error of a range's call, with the memory node's name; of a budget it tells all of it.
     #[cold]
     pub(crate) fn named(&self, index: usize, error: ClientError) -> ClientError {
-        error.at(&self.url(index))
+        match error {
+            ClientError::Open(OpenError::Budget { budget, least }) => {
+                let ranges = self.ranges.len() as u64;
+                let (budget, least) = (budget.saturating_mul(ranges), least.saturating_mul(ranges));
+                ClientError::RangesBudget { ranges, budget, least }
+            }
+            error => error.at(&self.url(index)),
+        }
     }
 
     /// How many ranges there are.
