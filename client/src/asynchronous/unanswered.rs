@@ -13,7 +13,8 @@ use crate::error::ClientError;
 const GRACE: Duration = Duration::from_millis(20);
 
 /// What a call waits for that is not under way.
-pub(super) const OTHERS: &str = "other calls of the client, which are served first";
+pub(super) const OTHERS: &str =
+    "the call's turn: other calls of the client are served first, if there are any";
 
 /// Waits for a call until its deadline and [`GRACE`] more, in which its worker can report the outcome.
 ///

@@ -71,11 +71,13 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         CompareAndSet::of(&reply).ok_or_else(nonsense)
     }
 
-    /// Makes changes, in order, each by itself, and says how each ended. As [`TableClient::apply`](crate::TableClient::apply).
+    /// Makes changes, in order, each by itself, and says how each ended. Unlike
+    /// [`TableClient::apply`](crate::TableClient::apply) it has one deadline for all of them, however many requests they take.
     ///
     /// # Errors
-    /// As for [`TableClient::apply`](crate::TableClient::apply); where the first changes were made and a later one could not be, that is
-    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown), which says how many.
+    /// As for [`TableClient::apply`](crate::TableClient::apply), but without the replies that came before: where some changes
+    /// were made and others could not be, or the deadline has passed, that is
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown). It says how many were made if all requests were answered.
     pub async fn apply(&self, changes: Changes<K>) -> Result<Vec<WriteReply>, ClientError> {
         if changes.is_empty() {
             return Ok(Vec::new());
