@@ -1,5 +1,7 @@
 //! Tables over several memory nodes, for `create`, `load` and `drop`.
 
+use std::borrow::Borrow;
+
 use anyhow::{bail, ensure};
 use clap::Args;
 use fpcache_client::{KeyKind, Nodes};
@@ -36,7 +38,18 @@ pub(crate) fn split_at<K: Keys>(named: &[String], nodes: usize) -> anyhow::Resul
             counted(named.len() as u64, "key"),
             counted(wanted as u64, "key")
         );
-        return named.iter().map(|key| K::parse(key, KeyFormat { is_hex: false })).collect();
+        let parse = |key: &String| K::parse(key, KeyFormat { is_hex: false });
+        let keys: Vec<K::Owned> = named.iter().map(parse).collect::<Result<_, _>>()?;
+        let is_before =
+            |at: usize| Borrow::<K::Key>::borrow(&keys[at]) < Borrow::<K::Key>::borrow(&keys[at + 1]);
+        if let Some(at) = (0..keys.len().saturating_sub(1)).find(|at| !is_before(*at)) {
+            bail!(
+                "the keys of --split-at must ascend, but {} does not come after {}",
+                named[at + 1],
+                named[at]
+            );
+        }
+        return Ok(keys);
     }
     if nodes > 1 && !KeyKind::U64.is::<K>() {
         bail!(
