@@ -87,6 +87,11 @@ impl Nodes {
         self.urls.iter().map(|url| url.for_others().to_string()).collect()
     }
 
+    /// The URL of each.
+    pub fn each(&self) -> impl Iterator<Item = &Url> {
+        self.urls.iter()
+    }
+
     /// The number of memory nodes.
     pub fn len(&self) -> usize {
         self.urls.len()

@@ -48,11 +48,13 @@ mod walk;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use anyhow::Error;
+use anyhow::{Error, anyhow};
 use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 use clap_complete::Shell;
-use fpcache_client::{ByteKeys, KeyKind, TableClient, TableName, Token, U64Keys, wait_for_node_with};
+use fpcache_client::{
+    ByteKeys, ClientError, KeyKind, RefusalCode, TableClient, TableName, Token, U64Keys, wait_for_node_with,
+};
 use fpcache_datasets::causes;
 
 use arguments::{Arguments, Command};
@@ -124,7 +126,7 @@ fn carry_out_any(
 ) -> anyhow::Result<Outcome> {
     match command {
         Command::Devices => devices::list(output),
-        Command::Tables => tables::list(&place.tables()?, is_named.then_some(&place.table), output),
+        Command::Tables => tables::list(place, is_named.then_some(&place.table), output),
         Command::Drop(drop) => drop.run(place, output),
         Command::Create(create) => create.run(place, output),
         Command::Load(load) => load.run(place, output),
@@ -135,8 +137,22 @@ fn carry_out_any(
     }
 }
 
-/// Carries out a command about the records of a table, for the kind of keys that it has.
+/// Carries out a command about the records of a table. Of a range alone it says why it fails where the keys are others'.
 fn run_on_table(place: &Place, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
+    let ended = run_on_kind(place, command, output);
+    let Some((table, _, number)) = place.table.as_range() else { return ended };
+    ended.map_err(|error| match error.downcast_ref() {
+        Some(ClientError::Refused(refusal)) if matches!(refusal.code, RefusalCode::WrongRange { .. }) => anyhow!(
+            "`{}` is range {} of the table `{table}`, and the key belongs to another range: name the table with --table {table}",
+            place.table,
+            number + 1
+        ),
+        _ => error,
+    })
+}
+
+/// Carries out a command about the records of a table, for the kind of keys that it has.
+fn run_on_kind(place: &Place, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
     let kind = match place.tables()?.find(&place.table)? {
         Some(table) => Some(table.kind),
         // It may be one over several memory nodes.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::exposition::{Kind, Metric, Number};
 use crate::output::{Outcome, Output};
 use crate::place::Place;
+use crate::tables::{none_failed, why};
 
 /// What there is to tell of a table by its counters: the name, what it is, and the value.
 type Counter = (&'static str, &'static str, Kind, fn(&NodeStats) -> Number);
@@ -98,6 +99,40 @@ struct Told {
 }
 
 pub(crate) fn run(place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+    let places = place.each()?;
+    let (mut metrics, mut failed): (Vec<Metric>, _) = (Vec::new(), Vec::new());
+    for one in &places {
+        match of_one(one) {
+            Ok(told) if places.len() == 1 => metrics = told,
+            Ok(told) => told.into_iter().for_each(|metric| add(&mut metrics, metric, &one.url)),
+            Err(error) if places.len() == 1 => return Err(error.into()),
+            Err(error) => failed.push(why(one, &error)),
+        }
+    }
+    for metric in &metrics {
+        match output.is_json() {
+            true => output.element(&document(metric))?,
+            false => output.bytes(metric.to_string().as_bytes())?,
+        }
+    }
+    if output.is_json() {
+        output.end_array()?;
+    }
+    none_failed(&failed, places.len())?;
+    Ok(Outcome::Done)
+}
+
+/// Adds what one of several memory nodes has told to what others have: each metric comes once, with all its samples.
+fn add(metrics: &mut Vec<Metric>, mut metric: Metric, url: &str) {
+    metric.samples.iter_mut().for_each(|(labels, _)| labels.insert(0, ("node", url.to_owned())));
+    match metrics.iter_mut().find(|other| other.name == metric.name) {
+        Some(other) => other.samples.append(&mut metric.samples),
+        None => metrics.push(metric),
+    }
+}
+
+/// What one memory node has to tell.
+fn of_one(place: &Place) -> Result<Vec<Metric>, ClientError> {
     let list = place.tables()?.list()?;
     let (mut told, mut sockets) = (Vec::new(), None);
     for (table, info) in list.tables.iter().enumerate().filter(|(_, info)| !info.is_closed()) {
@@ -113,22 +148,13 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> anyhow::Result<Outcome>
             }
             // Dropped since it was listed, or made anew.
             Err(ClientError::NoSuchTable { .. } | ClientError::OtherKeys { .. }) => {}
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(error),
         }
     }
     let mut metrics = of_node(&list);
     metrics.extend(of_tables(&list, &told));
     metrics.extend(sockets.iter().flat_map(of_sockets));
-    for metric in &metrics {
-        match output.is_json() {
-            true => output.element(&document(metric))?,
-            false => output.bytes(metric.to_string().as_bytes())?,
-        }
-    }
-    if output.is_json() {
-        output.end_array()?;
-    }
-    Ok(Outcome::Done)
+    Ok(metrics)
 }
 
 /// A table's counters; and those of the memory node's sockets, if they are wanted and there are

@@ -30,6 +30,12 @@ impl Place {
         Nodes::at_with(&self.url, self.config())
     }
 
+    /// Each of the memory nodes in the URL alone.
+    pub(crate) fn each(&self) -> Result<Vec<Self>, ClientError> {
+        let urls = self.nodes()?;
+        Ok(urls.each().map(|url| Self { url: url.to_string(), ..self.clone() }).collect())
+    }
+
     /// A client of the table.
     pub(crate) fn client<K: BuildKeys>(&self) -> Result<TableClient<K>, ClientError> {
         TableClient::connect_with(&self.url, self.config())

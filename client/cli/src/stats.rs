@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use anyhow::Error;
 use fpcache_client::{
-    ChosenFor, Expected, GroupForm, NodeStats, RecordShape, SocketStats, TableClient, TableStats,
+    ChosenFor, ClientError, Expected, GroupForm, NodeStats, RecordShape, SocketStats, TableClient, TableStats,
 };
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
@@ -12,7 +13,14 @@ use crate::keys::Keys;
 use crate::output::{Outcome, Output};
 
 pub(crate) fn run<K: Keys>(client: &TableClient<K>, output: &mut Output) -> anyhow::Result<Outcome> {
-    let node = client.stats()?;
+    let node = client.stats().map_err(|error| match error {
+        // Those of all are added up.
+        away @ ClientError::NodeAway { .. } => Error::from(away).context(
+            "the statistics of a table over several memory nodes need all of them (those of the others alone are shown by \
+             `fpcache-cli --url URL,URL metrics` and `tables`)",
+        ),
+        error => error.into(),
+    })?;
     let table = if node.segments > 0 { Some(client.table()?) } else { None };
     let lookups = match table {
         Some(_) => Some(Lookups { single: client.expected(1)?, group: client.expected(GROUP)? }),

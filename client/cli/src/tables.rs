@@ -1,10 +1,11 @@
 //! `tables` and `drop`, and the creation of tables by `create` and `load`.
 
-use anyhow::{bail, ensure};
+use anyhow::{Error, anyhow, bail, ensure};
 use bytesize::ByteSize;
 use clap::Args;
 use fpcache_client::{
-    ClientError, CreateOptions, DividedTable, KeyKind, Nodes, RefusalCode, TableInfo, TableName, Tables,
+    ClientError, CreateOptions, DividedTable, KeyKind, Nodes, RefusalCode, TableInfo, TableList, TableName,
+    Tables,
 };
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
@@ -88,31 +89,97 @@ impl NewTable {
     }
 }
 
-/// Lists the tables, or the one of this name and the ranges of it that lie here.
-pub(crate) fn list(
-    tables: &Tables,
-    only: Option<&TableName>,
-    output: &mut Output,
-) -> anyhow::Result<Outcome> {
-    let mut list = tables.list()?;
+/// Lists the tables of each memory node, or the one of this name and the ranges of it that lie there. Where some do not
+/// answer it lists those of the others, and then fails.
+pub(crate) fn list(place: &Place, only: Option<&TableName>, output: &mut Output) -> anyhow::Result<Outcome> {
+    let places = place.each()?;
+    if let [place] = places.as_slice() {
+        let (list, divided) = ask(place)?;
+        let names: Vec<String> =
+            list.tables.iter().map(|table| format!("`{}`", shown(&table.name, &divided))).collect();
+        let list = retained(list, only);
+        if let Some(name) = only.filter(|_| list.tables.is_empty()) {
+            bail!("there is no table `{name}`; the tables are: {}", names.join(", "));
+        }
+        match output.is_json() {
+            true => output.document(&of_node(&list, &divided))?,
+            false => tell(&list, &divided, output)?,
+        }
+        return Ok(Outcome::Done);
+    }
+    let (mut failed, mut found) = (Vec::new(), false);
+    for (i, place) in places.iter().enumerate() {
+        let (list, divided) = match ask(place) {
+            Ok(told) => told,
+            Err(error) => {
+                failed.push(why(place, &error));
+                continue;
+            }
+        };
+        let list = retained(list, only);
+        found |= !list.tables.is_empty();
+        if output.is_json() {
+            let mut document = of_node(&list, &divided);
+            document["url"] = place.url.as_str().into();
+            output.element(&document)?;
+        } else {
+            let before = if i > 0 { "\n" } else { "" };
+            output.line(format_args!("{before}{}:", place.url))?;
+            tell(&list, &divided, output)?;
+        }
+    }
+    if output.is_json() {
+        output.end_array()?;
+    }
+    none_failed(&failed, places.len())?;
+    if let Some(name) = only.filter(|_| !found) {
+        bail!("there is no table `{name}` at any of these memory nodes");
+    }
+    Ok(Outcome::Done)
+}
+
+/// The tables of a memory node, and those over several of which it has ranges.
+fn ask(place: &Place) -> Result<(TableList, Vec<DividedTable>), ClientError> {
+    let tables = place.tables()?;
+    let list = tables.list()?;
+    let has_ranges = list.tables.iter().any(|table| table.name.as_range().is_some());
+    let divided = if has_ranges { tables.divided()? } else { Vec::new() };
+    Ok((list, divided))
+}
+
+/// All tables, or what there is of the one of this name.
+fn retained(mut list: TableList, only: Option<&TableName>) -> TableList {
     if let Some(name) = only {
-        let names: Vec<String> = list.tables.iter().map(|table| format!("`{}`", table.name)).collect();
         // Of one over several memory nodes the range that lies here has more to its name.
         let range = format!("{name}@");
         list.tables.retain(|table| table.name == *name || table.name.as_str().starts_with(&range));
-        ensure!(!list.tables.is_empty(), "there is no table `{name}`; the tables are: {}", names.join(", "));
     }
-    let has_ranges = list.tables.iter().any(|table| table.name.as_range().is_some());
-    let divided = if has_ranges { tables.divided()? } else { Vec::new() };
-    if output.is_json() {
-        output.document(&json!({
-            "capacity_bytes": list.capacity_bytes,
-            "granted_bytes": list.granted_bytes,
-            "tables": list.tables.iter().map(|table| document(table, &divided)).collect::<Vec<_>>(),
-        }))?;
-        return Ok(Outcome::Done);
-    }
-    let shown: Vec<String> = list.tables.iter().map(|table| shown(&table.name, &divided)).collect();
+    list
+}
+
+fn of_node(list: &TableList, divided: &[DividedTable]) -> Value {
+    json!({
+        "capacity_bytes": list.capacity_bytes,
+        "granted_bytes": list.granted_bytes,
+        "tables": list.tables.iter().map(|table| document(table, divided)).collect::<Vec<_>>(),
+    })
+}
+
+/// Why a memory node could not be asked, with its URL.
+pub(crate) fn why(place: &Place, error: &ClientError) -> String {
+    let said = error.to_string();
+    if said.contains(&place.url) { said } else { format!("{}: {said}", place.url) }
+}
+
+/// Fails if some of so many memory nodes could not be asked, for these reasons.
+pub(crate) fn none_failed(failed: &[String], of: usize) -> anyhow::Result<()> {
+    ensure!(failed.is_empty(), "{} of {of} memory nodes were not asked: {}", failed.len(), failed.join("; "));
+    Ok(())
+}
+
+/// Writes a memory node's tables, one a line.
+fn tell(list: &TableList, divided: &[DividedTable], output: &mut Output) -> anyhow::Result<()> {
+    let shown: Vec<String> = list.tables.iter().map(|table| shown(&table.name, divided)).collect();
     let longest = shown.iter().map(String::len).max().unwrap_or(0).max(5);
     output.line(format_args!(
         "{:<longest$}  {:<5}  {:>9}  {:>10}  {:>10}  {:>7}",
@@ -134,7 +201,7 @@ pub(crate) fn list(
     }
     let (granted, capacity) = (human_bytes(list.granted_bytes), human_bytes(list.capacity_bytes));
     output.line(format_args!("together {granted} of {capacity}"))?;
-    Ok(Outcome::Done)
+    Ok(())
 }
 
 /// Of a table over several memory nodes that this names a range of: the name, which range it is, from 1, and of how
@@ -184,6 +251,11 @@ pub(crate) struct DropTable {
     /// are gone for good
     #[arg(long, value_name = "URL,URL")]
     nodes: Option<String>,
+
+    /// Remove a single range by its own name, NAME@CREATION.NUMBER, of a table over several memory
+    /// nodes, which cannot be used without it
+    #[arg(long, conflicts_with = "nodes")]
+    range: bool,
 }
 
 impl DropTable {
@@ -204,6 +276,15 @@ impl DropTable {
 
     /// Removes a table, and returns what is told of that.
     fn drop_one(&self, name: &TableName, place: &Place) -> anyhow::Result<Value> {
+        if let (Some((table, _, number)), false) = (name.as_range(), self.range) {
+            bail!(
+                "`{name}` is range {} of the table `{table}` over several memory nodes, which cannot be used without it: drop the whole \
+                 table with `fpcache-cli drop {table} --yes`; where its other memory nodes are gone for good, what this one has of it with \
+                 `fpcache-cli drop {table} --nodes '{}' --yes`; or add --range to drop it alone",
+                number + 1,
+                place.url
+            );
+        }
         let (nodes, here) = match &self.nodes {
             Some(urls) => (Nodes::at_with(urls, place.config())?, true),
             None => (place.nodes()?, false),
@@ -235,7 +316,7 @@ impl DropTable {
                 // be taken for one that has nothing.
                 match nodes.drop_table(name) {
                     Err(ClientError::NoSuchTable { .. }) => return Err(error.into()),
-                    dropped => dropped?,
+                    dropped => dropped.map_err(|error| left_over(name, error))?,
                 }
             }
             dropped => dropped?,
@@ -258,8 +339,19 @@ impl DropTable {
         }
         match here {
             true => nodes.drop_here(name)?,
-            false => nodes.drop_table(name)?,
+            false => nodes.drop_table(name).map_err(|error| left_over(name, error))?,
         }
         Ok(json!({ "dropped": name.as_str() }))
+    }
+}
+
+/// The error of a drop, with what to do if the memory node that does not answer never will.
+fn left_over(name: &TableName, error: ClientError) -> Error {
+    match error {
+        ClientError::NodeAway { node, source } => anyhow!(
+            "`{name}` was not dropped, because the memory node {node} does not answer ({source}): repeat this when it is back; if it is \
+             gone for good, drop what the others have of it with `fpcache-cli drop {name} --nodes URL,URL --yes`, naming them"
+        ),
+        error => error.into(),
     }
 }

@@ -24,12 +24,17 @@ use crate::table_name::{TableName, TableNameError};
 /// Most tables in one reply.
 pub const MOST_LISTED: usize = 512;
 
-/// The first tables there are, and how many more, in words: for the error that there is none of a name.
+/// The first tables there are, and how many more, in words: for the error that there is none of a name. Of one over
+/// several memory nodes it names the table, since no command is about a range alone.
 pub fn some_names<'n>(names: impl ExactSizeIterator<Item = &'n TableName>) -> String {
     /// Tables that are named.
     const NAMED: usize = 8;
     let more = names.len().saturating_sub(NAMED);
-    let mut shown: Vec<String> = names.take(NAMED).map(|name| format!("`{name}`")).collect();
+    let shown = |name: &TableName| match name.as_range() {
+        Some((table, _, number)) => format!("`{table}` (range {})", number + 1),
+        None => format!("`{name}`"),
+    };
+    let mut shown: Vec<String> = names.take(NAMED).map(shown).collect();
     if more > 0 {
         shown.push(format!("and {more} others"));
     }

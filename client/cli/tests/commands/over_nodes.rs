@@ -104,6 +104,10 @@ fn what_divides_no_table_is_told() {
             format!("create --nodes {},shm://x --split-at 5,6", node.url),
             "--split-at names 2 keys, but 2 memory nodes need 1 key",
         ),
+        (
+            format!("create --nodes {},shm://x,shm://y --split-at 9,5", node.url),
+            "must ascend, but 5 does not come after 9",
+        ),
         ("create --split-at 5".to_owned(), "--nodes"),
         (format!("create --table t --nodes {},shm://nobody-is-here", node.url), "nobody-is-here"),
     ] {
@@ -146,4 +150,57 @@ fn a_drop_tells_of_a_range_that_is_closed_and_does_not_say_who_has_the_others() 
     assert!(err.contains("no table `w`") && err.contains("`v`"), "{err}");
     other.ends_with(0, &format!("drop u --yes --nodes {}", other.url));
     ends_with(0, &format!("drop u --yes --nodes {url}"));
+}
+
+#[test]
+fn a_range_alone_is_not_dropped_by_mistake_nor_taken_for_a_table() {
+    let nodes = [(); 2].map(|()| Node::start(16 << 20));
+    let all = nodes.each_ref().map(|node| node.url.as_str()).join(",");
+    ends_with(0, &format!("create --table t --nodes {all} --split-at 1000"));
+    let listed = nodes[1].json(0, "tables --json");
+    let names = listed["tables"].as_array().unwrap().iter().map(|table| table["name"].as_str().unwrap());
+    let range = names.into_iter().find(|name| name.starts_with("t@")).unwrap();
+    let (_, err) = nodes[1].ends_with(2, &format!("drop {range} --yes"));
+    for part in ["range 2 of the table `t`", "drop t --yes", "--nodes", "--range"] {
+        assert!(err.contains(part), "{err}");
+    }
+    let (_, err) = nodes[1].ends_with(2, &format!("put --table {range} 5 1"));
+    assert!(err.contains("another range") && err.contains("--table t") && !err.contains("map"), "{err}");
+    let (_, err) = nodes[1].ends_with(2, "get --table nosuch 5");
+    assert!(err.contains("`t` (range 2)") && !err.contains('@'), "{err}");
+    assert!(err.contains(&format!("--url '{}' create --table nosuch", nodes[1].url)), "{err}");
+    nodes[0].ends_with(0, "put --table t 1000 1");
+    nodes[1].ends_with(0, &format!("drop {range} --range --yes"));
+    let (_, err) = nodes[0].ends_with(2, "get --table t 1000");
+    let check = err.find("--data-dir").unwrap();
+    assert!(err.contains("has lost its range") && check < err.find("drop t").unwrap(), "{err}");
+}
+
+#[test]
+fn of_several_memory_nodes_those_that_answer_are_shown_and_the_others_named() {
+    let mut nodes = [(); 3].map(|()| Node::start(16 << 20));
+    let all = nodes.each_ref().map(|node| node.url.as_str()).join(",");
+    ends_with(0, &format!("create --table t --nodes {all} --split-at 1000,2000"));
+    let (out, _) = ends_with(0, &format!("--url {all} tables --table t"));
+    for (i, node) in nodes.iter().enumerate() {
+        assert!(out.contains(&node.url) && out.contains(&format!("t, range {} of 3", i + 1)), "{out}");
+    }
+    drop(nodes[0].serving.take());
+    for command in ["tables", "metrics", "tables --json", "metrics --json"] {
+        let (out, err) = ends_with(2, &format!("--url {all} {command}"));
+        assert!(err.contains("1 of 3 memory nodes") && err.contains(&nodes[0].url), "{err}");
+        assert!(!out.contains(&nodes[0].url), "{out}");
+        nodes[1..].iter().for_each(|node| assert!(out.contains(&node.url), "{command}: {out}"));
+        if command == "metrics" {
+            assert_eq!(out.matches("# TYPE fpcache_table_keys ").count(), 1, "{out}");
+        }
+        if command.ends_with("--json") {
+            serde_json::from_str::<serde_json::Value>(&out).unwrap();
+        }
+    }
+    let (_, err) = nodes[1].ends_with(2, "stats --table t --deadline 1s");
+    assert!(err.contains(&nodes[0].url) && err.contains("metrics"), "{err}");
+    let (_, err) = nodes[1].ends_with(2, "drop t --yes --deadline 1s");
+    assert!(err.contains(&nodes[0].url) && err.contains("drop t --nodes URL,URL --yes"), "{err}");
+    ends_with(0, &format!("drop t --yes --nodes {},{}", nodes[1].url, nodes[2].url));
 }
