@@ -351,6 +351,11 @@ impl ClientError {
         }
     }
 
+    /// Whether a record does not fit the table as it is made.
+    pub(crate) fn is_misfit(&self) -> bool {
+        matches!(self, Self::ValueSize { .. } | Self::KeySize { .. } | Self::RecordSize { .. })
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         self.kind() == ErrorKind::Retry

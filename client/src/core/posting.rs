@@ -82,7 +82,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let limits = Limits::new(within, &*self.clock);
         let (mut left, mut retry) = (within, Retry::new(within));
         let (ahead, first) = loop {
-            let ahead = self.fill(writer, std::iter::once(*operation), true, left)?;
+            let only = std::iter::once(*operation);
+            let ahead = self.fill_for(writer, only, true, left, (limits, &mut retry))?;
             self.revive(connection, limits.deadline)?;
             writer.next_request();
             match Self::send_along(connection, writer, &ahead, false, limits, &*self.clock) {

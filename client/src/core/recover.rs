@@ -208,7 +208,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
     /// Whether the table of the session in use was dropped, or its memory node has hung up: the
     /// next attempt learns what there is.
-    fn was_dropped(&self, retry: &Retry) -> bool {
+    pub(super) fn was_dropped(&self, retry: &Retry) -> bool {
         let connection = Arc::clone(&self.session().connection);
         if !connection.is_alive() {
             return true;

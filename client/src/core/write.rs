@@ -65,7 +65,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let limits = Limits::new(within, &*self.clock);
         let (mut left, mut retry) = (within, Retry::new(within));
         loop {
-            let ahead = self.fill(writer, operations.clone(), is_first, left)?;
+            let ahead = self.fill_for(writer, operations.clone(), is_first, left, (limits, &mut retry))?;
             match self.send(writer, &ahead, limits, replies) {
                 Ok(()) => return Ok(writer.batch.len()),
                 Err(Failed::Call(error)) => return Err(error),
@@ -127,6 +127,27 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             *writer = self.new_writer()?;
         }
         Ok(writer)
+    }
+
+    /// As [`fill`](Self::fill), but what does not fit a table that was dropped is looked at anew: nothing else may ever show that,
+    /// and another table may have the name.
+    pub(super) fn fill_for<'v>(
+        &self,
+        writer: &mut Writer,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        is_first: bool,
+        mut left: Duration,
+        (limits, retry): (Limits, &mut Retry),
+    ) -> Result<Ahead<'v>, ClientError> {
+        loop {
+            match self.fill(writer, operations.clone(), is_first, left) {
+                Err(error) if error.is_misfit() && self.was_dropped(retry) => {
+                    self.before_refilling(limits, retry)?;
+                    left = limits.left(&*self.clock);
+                }
+                filled => return filled,
+            }
+        }
     }
 
     /// Fills a request with the first operations, and says what goes ahead of it. All values are

@@ -229,6 +229,10 @@ fn a_client_of_a_lost_table_is_told_once_and_goes_on_with_the_empty_one() {
     assert_eq!(writing.get(1).unwrap(), None);
     assert_eq!(node.client::<U64Keys>("written").get(2).unwrap(), Some(vec![2; 8]));
 
+    let other = client_of_a_lost_table(&node, "other");
+    assert_eq!(repeated(|| other.put(2, b"longer than words")), ((), 1));
+    assert_eq!(other.get(2).unwrap().as_deref(), Some(&b"longer than words"[..]));
+
     let posting = client_of_a_lost_table(&node, "posted");
     let posted = || {
         let mut pipeline = posting.pipeline(2)?;
