@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::common::{PATIENCE, TestKeys, ThreadNode, load, scattered, value_in};
+use crate::over_nodes;
 use crate::proxies::{ALL, so_many_answers};
 use crate::remote::Node;
 use fpcache::table_view::OpenError;
@@ -155,4 +156,20 @@ fn the_first_write_to_a_table_that_does_not_fit_ends_with_its_deadline() {
     poor.put(7, &[7; 8]).unwrap();
     assert_eq!(rich.get(7).unwrap(), Some(vec![7; 8]));
     assert_eq!(poor.counters().reconnects, 0);
+}
+
+/// The message told the share of one range, so that who raised the budget to it was told the same again.
+#[test]
+fn a_budget_that_is_too_small_for_a_range_is_told_for_all_of_them() {
+    let nodes = [(); 3].map(|()| over_nodes::Node::shm());
+    over_nodes::make::<U64Keys>(&nodes, &[1000, 2000], Some(8));
+    let with = |bytes| {
+        let config = over_nodes::config().with_cache(CacheConfig::of(bytes));
+        Client::connect_with(&nodes[0].url, config).unwrap()
+    };
+    let ClientError::RangesBudget { ranges, budget, least } = with(3 << 9).get(5).unwrap_err() else {
+        panic!("another error");
+    };
+    assert_eq!((ranges, budget), (3, 3 << 9));
+    assert_eq!(with(least).get(5).unwrap(), None);
 }
