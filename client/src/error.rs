@@ -38,8 +38,8 @@ pub enum ClientError {
     },
     /// The table exists, but its memory node could not open it.
     #[error(
-        "the table `{table}` at {address} is closed because its memory node could not open it: see its output at start-up \
-         for the reason and the remedy, or remove the table with `fpcache-cli drop {table} --yes`"
+        "the table `{table}` at {address} is closed because its memory node could not open it: its output at start-up has \
+         the reason and the remedy; its records may be whole"
     )]
     TableClosed {
         /// The address of the memory node.
