@@ -29,6 +29,8 @@ mod reads_of_dropped;
 mod remote;
 mod round_trips;
 mod scans;
+#[cfg(feature = "tokio")]
+mod slow_once;
 mod small_budgets;
 mod tables;
 mod threads;

@@ -5,14 +5,14 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proptest::prelude::Rng;
 use proptest::test_runner::{RngAlgorithm, TestRng};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::areas::{Areas, Output};
-use super::channel::Channel;
+use super::channel::{Channel, Sent};
 use super::frame::{
     Change, HEAD_BYTES, Kind, Limits, MAX_STRIDE, ReadEntry, ReplyHead, RequestHead, SERVED, checksum,
 };
@@ -180,14 +180,15 @@ fn land(bytes: &[u8]) -> bool {
     let (own, others): (OwnedFd, OwnedFd) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair of sockets");
     let mut channel = Channel::new(Stream::new(own, None), LIMITS);
+    let sent = Sent { at: Instant::now(), is_trip: false };
     for len in [40, 64] {
         let mut batch = Batch::new();
         batch.read(RemoteAddr::region(0), len);
-        channel.submit(None, batch, None);
+        channel.submit(None, batch, None, sent);
     }
     let mut question = Batch::new();
     question.ask(b"what", 5);
-    channel.submit(None, question, None);
+    channel.submit(None, question, None, sent);
     rustix::io::write(&others, bytes).expect("a socket takes some bytes");
     let mut landed = 0;
     while channel.progress(&mut |_| landed += 1).is_ok_and(|moved| moved) {}

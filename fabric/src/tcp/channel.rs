@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Instant;
 
 use zerocopy::IntoBytes;
 
@@ -18,12 +19,21 @@ const INPUT: usize = 64 << 10;
 /// From so many bytes on what is still to come is received where it lands.
 const DIRECT: usize = 16 << 10;
 
+/// When a batch was put on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub(super) at: Instant,
+    /// Whether it takes as long as a round trip: it is short, and nothing was under way before it. Others take no less.
+    pub(super) is_trip: bool,
+}
+
 /// A batch under way.
 #[derive(Debug)]
 struct Flight {
     /// `None` of one that is waited for.
     ticket: Option<Ticket>,
     batch: Batch,
+    sent: Sent,
     /// Replies that are still to come.
     frames: u32,
     /// Words that have landed, and that are to.
@@ -43,6 +53,7 @@ struct Flight {
 pub(super) struct Landed {
     pub(super) ticket: Option<Ticket>,
     pub(super) batch: Batch,
+    pub(super) sent: Sent,
     pub(super) result: Result<(), FabricError>,
 }
 
@@ -118,6 +129,7 @@ impl Channel {
         ticket: Option<Ticket>,
         batch: Batch,
         error: Option<(usize, FabricError)>,
+        sent: Sent,
     ) {
         let requests = error.as_ref().map_or(batch.len(), |(at, _)| *at);
         if !self.has_out() {
@@ -133,6 +145,7 @@ impl Channel {
         self.flights.push_back(Flight {
             ticket,
             batch,
+            sent,
             frames,
             words: 0,
             total: words,
@@ -346,6 +359,6 @@ impl Flight {
             }
         }
         let result = self.error.map_or(Ok(()), Err);
-        Ok(Landed { ticket: self.ticket, batch: self.batch, result })
+        Ok(Landed { ticket: self.ticket, batch: self.batch, sent: self.sent, result })
     }
 }

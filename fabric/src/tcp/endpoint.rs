@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use self::checks::is_short;
 use super::by_card::CardReader;
-use super::channel::{Channel, Landed};
+use super::channel::{Channel, Landed, Sent};
 use super::client::session::Session;
 use super::socket::{Ready, wait};
 use crate::clock::Deadline;
@@ -161,26 +162,34 @@ impl TcpEndpoint {
     fn submit(&mut self, ticket: Option<Ticket>, batch: Batch) {
         let error = self.session.fault_of(&batch);
         if let Some(channel) = &mut self.channel {
-            if channel.is_idle() {
+            let is_alone = channel.is_idle();
+            if is_alone {
                 self.moved_at = Instant::now();
             }
-            channel.submit(ticket, batch, error);
+            let sent = Sent { at: self.session.clock.now(), is_trip: is_alone && is_short(&batch) };
+            channel.submit(ticket, batch, error, sent);
         }
     }
 
     /// Moves what can be moved, and says whether anything did.
     fn progress(&mut self) -> Result<bool, FabricError> {
-        let Self { channel, done, ran, meter, .. } = self;
+        let Self { session, channel, done, ran, meter, .. } = self;
         let Some(channel) = channel else { return Ok(false) };
-        let moved = channel.progress(&mut |Landed { ticket, batch, result }| match ticket {
-            Some(ticket) => {
-                if batch.question.is_some() {
-                    // Only now it is known how long the reply is.
-                    meter.record(batch.tally());
-                }
-                done.push_back(Completion { ticket, batch, result });
+        let moved = channel.progress(&mut |Landed { ticket, batch, sent, result }| {
+            // Of a batch with an error nothing may have been sent.
+            if result.is_ok() {
+                session.took(sent);
             }
-            None => *ran = Some((batch, result)),
+            match ticket {
+                Some(ticket) => {
+                    if batch.question.is_some() {
+                        // Only now it is known how long the reply is.
+                        meter.record(batch.tally());
+                    }
+                    done.push_back(Completion { ticket, batch, result });
+                }
+                None => *ran = Some((batch, result)),
+            }
         });
         if channel.is_unanswered {
             self.session.answers.store(false, Ordering::Relaxed);
@@ -256,7 +265,7 @@ impl Endpoint for TcpEndpoint {
         self.session.answers.load(Ordering::Relaxed)
     }
 
-    /// Of what was waited for while nothing else was under way. A network card's are not measured.
+    /// Of short batches while nothing else was under way, and of all others that took less. A network card's are not measured.
     fn round_trip(&self) -> Option<Duration> {
         self.session.round_trip.known().filter(|_| self.by_card.is_none())
     }

@@ -16,14 +16,29 @@ pub(super) struct RoundTrip {
 }
 
 impl RoundTrip {
-    /// Takes the time of one. Threads that do so at once may lose one another's.
+    /// Takes the time of one.
     pub(super) fn record(&self, took: Duration) {
+        self.smooth(took, |_| true);
+    }
+
+    /// Takes a time that one takes at most, such as that of a longer batch. If it is less than is known, that is too much: what
+    /// was once measured to be long would stay so where all batches are longer than those that are measured.
+    pub(super) fn record_at_most(&self, most: Duration) {
+        // A clock that stands still has measured nothing.
+        self.smooth(most, |known| most > Duration::ZERO && most.as_nanos() < u128::from(known));
+    }
+
+    /// Moves what is known towards a time, if that `counts` beside it. Of threads that do so at once each counts.
+    fn smooth(&self, took: Duration, counts: impl Fn(u64) -> bool) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).clamp(1, 1 << 40);
-        let smoothed = match self.nanoseconds.load(Ordering::Relaxed) {
-            0 => took,
-            known => (known * (PART - 1) + took.min(2 * known)).div_ceil(PART),
+        let smoothed = |known| {
+            counts(known).then(|| match known {
+                0 => took,
+                _ => (known * (PART - 1) + took.min(2 * known)).div_ceil(PART),
+            })
         };
-        self.nanoseconds.store(smoothed, Ordering::Relaxed);
+        // `Err` where it does not count.
+        let _ = self.nanoseconds.fetch_update(Ordering::Relaxed, Ordering::Relaxed, smoothed);
     }
 
     /// What is known; `None` before the first.
@@ -54,5 +69,31 @@ mod tests {
         assert!(trip.known() < Some(us(60)) && trip.known() >= Some(us(50)));
         trip.record(Duration::MAX);
         assert!(trip.known() < Some(us(70)));
+    }
+
+    #[test]
+    fn a_longer_batch_that_took_less_shows_that_too_much_is_known() {
+        let (trip, us) = (RoundTrip::default(), Duration::from_micros);
+        trip.record_at_most(us(900));
+        assert_eq!(trip.known(), None, "how much less a round trip takes is not known");
+        trip.record(us(5_000));
+        for most in [us(5_000), us(8_000), Duration::MAX, Duration::ZERO] {
+            trip.record_at_most(most);
+        }
+        assert_eq!(trip.known(), Some(us(5_000)));
+        (0..50).for_each(|_| trip.record_at_most(us(300)));
+        assert!(trip.known() >= Some(us(300)) && trip.known() < Some(us(310)));
+    }
+
+    #[test]
+    fn threads_that_measure_at_once_never_leave_more_than_one_of_them_measured() {
+        let (trip, us) = (RoundTrip::default(), Duration::from_micros);
+        trip.record(us(5_000));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| (0..100).for_each(|_| trip.record_at_most(us(300))));
+            }
+        });
+        assert!(trip.known() >= Some(us(300)) && trip.known() < Some(us(310)));
     }
 }

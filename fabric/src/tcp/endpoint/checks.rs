@@ -2,6 +2,7 @@
 
 use crate::error::FabricError;
 use crate::tcp::areas::SCRATCH;
+use crate::tcp::channel::Sent;
 use crate::tcp::client::session::Session;
 use crate::tcp::frame::{MAX_QUESTION_BYTES, MAX_STRIDE, QUESTION_SUM_BYTES};
 use crate::verbs::{AreaId, Batch, Posted, REGION, RemoteAddr, Verb};
@@ -18,6 +19,12 @@ pub(super) fn is_short(batch: &Batch) -> bool {
 
 /// What the memory node would hang up for is found out here, as where memory is mapped.
 impl Session {
+    /// Takes the time of a batch that has come back now, for what a round trip takes.
+    pub(super) fn took(&self, sent: Sent) {
+        let took = self.clock.now().saturating_duration_since(sent.at);
+        if sent.is_trip { self.round_trip.record(took) } else { self.round_trip.record_at_most(took) }
+    }
+
     /// Bytes of an area, if there is one.
     pub(in crate::tcp) fn area_len(&self, area: AreaId) -> Option<u64> {
         match area.0 {

@@ -1,6 +1,5 @@
 //! Batches that are executed while their caller waits: over the socket, or by a card.
 
-use super::checks::is_short;
 use super::{TcpEndpoint, answers_too_late, left};
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
@@ -24,16 +23,10 @@ impl TcpEndpoint {
             let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
             return Err(FabricError::TooLong { len, max });
         }
-        let is_alone = self.channel.as_ref().is_some_and(|channel| channel.is_idle());
-        let sent = (is_alone && is_short(batch)).then(|| self.session.clock.now());
         self.submit(None, std::mem::take(batch));
         let finished = self.finish();
         match self.ran.take() {
             Some((back, result)) => {
-                if let Some(sent) = sent.filter(|_| finished.is_ok() && result.is_ok()) {
-                    let took = self.session.clock.now().saturating_duration_since(sent);
-                    self.session.round_trip.record(took);
-                }
                 *batch = back;
                 finished.and(result)
             }

@@ -1,0 +1,80 @@
+//! A network that is slow for a moment, while a client connects.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use fpcache_client::{
+    AsyncConfig, AsyncTableClient, CacheConfig, ClientConfig, Plan, TableClient, TableParameters, U64Keys,
+};
+
+use crate::asynchronous::one_thread;
+use crate::common::{TestKeys, load};
+use crate::proxies::slow_while;
+use crate::remote::Node;
+
+/// What is added to each way while the network is slow.
+const ADDED: Duration = Duration::from_millis(5);
+/// Calls, of so many keys each.
+const CALLS: usize = 100;
+const GROUP: usize = 64;
+
+/// A client that took the network for slow, which it no longer is, and the keys of its table.
+fn slow_once() -> (Node, TableClient<U64Keys>, Vec<u64>) {
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    // Keys that no line predicts well, so that windows are long.
+    let mut keys: Vec<u64> =
+        (0..20_000u64).map(|n| n.wrapping_mul(n).wrapping_mul(0x9E37_79B9_7F4A_7C15)).collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let parameters = <U64Keys as TestKeys>::parameters_of(Some(112));
+    let parameters = TableParameters { epsilon: 32, ..parameters };
+    load(&node.client::<U64Keys>(0, "t", ClientConfig::default()), parameters, keys.iter().copied(), 1)
+        .unwrap();
+    let is_slow = Arc::new(AtomicBool::new(true));
+    let url = slow_while(node.url(), ADDED, &is_slow);
+    // Beside a hot cache the memory node is not asked to look keys up.
+    let config = ClientConfig::default().with_table("t".parse().unwrap());
+    let config = config.with_cache(Some(CacheConfig::of(200_000)));
+    let client = TableClient::<U64Keys>::connect_with(&url, config).unwrap();
+    client.get(keys[0]).unwrap();
+    let expected = client.expected(GROUP).unwrap();
+    assert!(expected.round_trip >= 2.0 * ADDED.as_nanos() as f64, "{expected:?}");
+    assert_eq!(expected.plan, Plan::Range, "{expected:?}");
+    is_slow.store(false, Ordering::SeqCst);
+    (node, client, keys)
+}
+
+/// The keys of some call, which are seldom those of another.
+fn group(keys: &[u64], call: usize) -> Vec<u64> {
+    (0..GROUP).map(|at| keys[(call * GROUP + at) * 7919 % keys.len()]).collect()
+}
+
+/// Whether the client knows that the network is no longer slow, and reads fewer bytes again.
+fn assert_it_noticed(client: &TableClient<U64Keys>) {
+    let expected = client.expected(GROUP).unwrap();
+    assert!(expected.is_measured && expected.round_trip < ADDED.as_nanos() as f64, "{expected:?}");
+    assert_ne!(expected.plan, Plan::Range, "{expected:?}");
+}
+
+#[test]
+fn a_client_of_long_batches_notices_that_the_network_is_fast_again() {
+    let (_node, client, keys) = slow_once();
+    for call in 0..CALLS {
+        assert!(client.multi_get(&group(&keys, call)).unwrap().iter().all(Option::is_some));
+    }
+    assert_it_noticed(&client);
+}
+
+#[test]
+fn so_does_an_asynchronous_client() {
+    one_thread().block_on(async {
+        let (_node, client, keys) = slow_once();
+        let client = AsyncTableClient::of_with(client, AsyncConfig::default());
+        for call in 0..CALLS {
+            assert!(client.multi_get(&group(&keys, call)).await.unwrap().iter().all(Option::is_some));
+        }
+        assert_it_noticed(client.client());
+    });
+}
