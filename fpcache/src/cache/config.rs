@@ -6,7 +6,7 @@ use std::str::FromStr;
 ///
 /// Requests answered, in per cent, by the `fd` variant in the bytes of `n` entries, everything included, over 20 M keys
 /// in segments of 190; after 45 requests per entry (11 at `n` = 4 M), in the 15 that follow (4). Beside them the best
-/// fixed set of `n` keys, and exact LRU over `n` keys. `fpcache/tests/hot_cache_rates.rs` prints them.
+/// fixed set of `n` keys, and exact LRU over `n` keys. `fpcache/tests/reads/hot_cache_rates.rs` prints them.
 ///
 /// | requests | n | best set | exact LRU | heat | frequency | lru |
 /// |---|---|---|---|---|---|---|

@@ -8,8 +8,9 @@
 //! - *Frequency* and *Heat*: a hit raises level l with probability 2^-l, so that a level is the logarithm of a count
 //!   (Morris, CACM 21(10), 1978) and hot entries are hardly ever written. Newcomers start at 0 and compete for the
 //!   entries at 0, an eighth of a bucket. When hits have raised so many that fewer are left, the bucket is lowered by
-//!   one: counts halve exactly as fast as newcomers prove to be worth their place. A hotspot that moves is followed,
-//!   a scan changes nothing.
+//!   one: counts halve exactly as fast as newcomers prove to be worth their place. A hotspot that moves is followed.
+//!   Keys that are asked for once, in sequence, compete for the entries at 0 like any newcomers: with as many of them as
+//!   lookups of a fixed skew, the answered share is a tenth to a sixth below that of the best set.
 
 use super::Policy;
 use super::bucket::TOP_LEVEL;

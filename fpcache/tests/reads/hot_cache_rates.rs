@@ -1,7 +1,7 @@
 //! How many lookups the hot cache answers, by policy and kind of requests.
 //!
 //! The tests that run by default are small. The others print tables: `cargo test -p fpcache --release --test
-//! hot_cache_rates -- --ignored --nocapture`. The one over block traces reads the files that `BLOCK_TRACES` names,
+//! reads hot_cache_rates -- --ignored --nocapture`. The one over block traces reads the files that `BLOCK_TRACES` names,
 //! separated by colons, of lines "first-block blocks ...".
 
 use std::collections::HashMap;
