@@ -23,7 +23,7 @@ const DIRECT: usize = 16 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) at: Instant,
-    /// Whether it takes as long as a round trip: it is short, and nothing was under way before it. Others take no less.
+    /// Whether it takes as long as a round trip: it is short and waited for, and nothing was under way before it. Others take no less.
     pub(super) is_trip: bool,
 }
 

@@ -166,7 +166,9 @@ impl TcpEndpoint {
             if is_alone {
                 self.moved_at = Instant::now();
             }
-            let sent = Sent { at: self.session.clock.now(), is_trip: is_alone && is_short(&batch) };
+            // Whoever posted one may look for it late.
+            let is_trip = ticket.is_none() && is_alone && is_short(&batch);
+            let sent = Sent { at: self.session.clock.now(), is_trip };
             channel.submit(ticket, batch, error, sent);
         }
     }
@@ -265,7 +267,7 @@ impl Endpoint for TcpEndpoint {
         self.session.answers.load(Ordering::Relaxed)
     }
 
-    /// Of short batches while nothing else was under way, and of all others that took less. A network card's are not measured.
+    /// Of short batches that were waited for while nothing else was under way, and of all others that took less. A network card's are not measured.
     fn round_trip(&self) -> Option<Duration> {
         self.session.round_trip.known().filter(|_| self.by_card.is_none())
     }

@@ -10,7 +10,7 @@
 //!   entries at 0, an eighth of a bucket. When hits have raised so many that fewer are left, the bucket is lowered by
 //!   one: counts halve exactly as fast as newcomers prove to be worth their place. A hotspot that moves is followed.
 //!   Keys that are asked for once, in sequence, compete for the entries at 0 like any newcomers: with as many of them as
-//!   lookups of a fixed skew, the answered share is a tenth to a sixth below that of the best set.
+//!   lookups of a fixed skew (zipf 0.99, 40 K entries for 4 M keys) 31.5 and 29.3 % are answered, and 34.9 by the best set.
 
 use super::Policy;
 use super::bucket::TOP_LEVEL;
