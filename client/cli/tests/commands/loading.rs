@@ -198,7 +198,7 @@ fn groups_of_every_form_are_made_and_told() {
     let (_, error) = node.ends_with(2, "load uniform:5K --table other --value-bytes 128 --groups=plain");
     assert!(error.contains("--groups=pilots"), "{error}");
     let (_, error) = node.ends_with(2, "load uniform:5K --table other --groups=trees");
-    assert!(error.contains("plain, seeded or pilots, or none"), "{error}");
+    assert!(error.contains("pilots:SLOTS with 8 to 64 slots to a block, or none"), "{error}");
 }
 
 #[test]
