@@ -4,9 +4,12 @@
 use std::borrow::Borrow;
 
 use fpcache::fingerprint::WidthChoice;
+use fpcache::key_space::U64Keys;
 use fpcache::layout::RecordToken;
 use fpcache::message::keys::put_key;
-use fpcache::message::{AskedKeys, Request, WriteKind, WriteStatus, decode_reply};
+use fpcache::message::{
+    AskedKeys, Request, Sent, WriteBatch, WriteKind, WriteOperation, WriteStatus, decode_reply,
+};
 use fpcache_fabric::{NodeMemory, Service};
 use fpcache_memserver::durability::SyncPolicy;
 
@@ -201,6 +204,31 @@ fn memory_that_a_slot_in_a_damaged_state_names_is_not_freed_twice() {
     }
     drop(node);
     world.begin::<LongValues>().0.audit().expect("every byte is right");
+}
+
+/// Its slot still has the key of the record that was deleted.
+#[test]
+fn an_update_by_an_old_hint_does_not_go_to_a_free_slot_whose_state_is_damaged() {
+    let (mut node, _) = World::new(SyncPolicy::Always, 1).begin::<Integers>();
+    load::<Integers>(&mut node, 1000);
+    let word = flips::<Integers>(node.region())[1].at;
+    let mut writer = Writer::<Integers>::new(5);
+    let value = value::<Integers>(KEY, 1, 8);
+    let none = RecordToken::default();
+    assert_eq!(writer.one(&mut node, WriteKind::Delete, KEY, none, &[]).status, WriteStatus::Done);
+    Flip { what: "a free slot's state", at: word, mask: 2, has_key: true }.apply(node.region());
+    for hint in 0..1000 {
+        let mut writes = WriteBatch::default();
+        writes.push::<U64Keys>(&WriteOperation {
+            kind: WriteKind::Update,
+            key: KEY,
+            hint: Some(hint),
+            expected: none,
+            value: Sent::Here(&value),
+        });
+        let said = statuses(&call::<Integers>(&mut node, &writes.request(6, u64::from(hint) + 1, false)));
+        assert_eq!(said, Ok(vec![WriteStatus::Absent]), "slot {hint}");
+    }
 }
 
 /// Whatever of a slot is damaged that names a value outside: when its key is written or deleted, what
