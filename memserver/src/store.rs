@@ -239,6 +239,48 @@ pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
     Ok(())
 }
 
+/// Makes sure that the disk has what had been brought there by the process whose recovery area lies in this
+/// file. Changes nothing where it has not.
+///
+/// # Errors
+/// Entries of the log are missing, or cannot be read.
+pub fn check_synced<M: NodeMemory, D: Disk + Clone>(
+    recovery_area: &Arc<M>,
+    file: FileIdentity,
+    disk: &D,
+    ring_bytes: u64,
+) -> Result<(), RecoverError> {
+    let recovery_area = RecoveryArea::over(Arc::clone(recovery_area), ring_bytes);
+    // A copy may be younger than the log that was copied before it.
+    let Some(identity) = recovery_area.identity()?.filter(|identity| identity.files[1] == file) else {
+        return Ok(());
+    };
+    let (ring, ring_bytes) = recovery_area.ring();
+    let Ok((lineage, synced)) = Staging::synced_in(Arc::clone(recovery_area.memory()), ring, ring_bytes)
+    else {
+        return Ok(());
+    };
+    if lineage != identity.lineage {
+        return Ok(());
+    }
+    let found = match LogReader::open_synced(&mut disk.clone(), Some(lineage), synced) {
+        // It tells nothing of another store's.
+        Err(durability::RecoveryError::Lineage { .. }) => return Ok(()),
+        opened => opened?.1,
+    };
+    if found.last >= synced {
+        return Ok(());
+    }
+    let (snapshot, _) = durability::SnapshotReader::newest(&mut disk.clone(), Some(lineage))?;
+    let before = snapshot.map_or(0, |snapshot| snapshot.info().first_lsn.saturating_sub(1));
+    let last = found.last.max(before);
+    match found.unusable {
+        _ if last >= synced => Ok(()),
+        Some(error) => Err(error.into()),
+        None => Err(RecoverError::SyncedMissing { last, synced }),
+    }
+}
+
 /// Begins with empty memory: with what the disk holds, or with nothing.
 ///
 /// # Errors

@@ -163,7 +163,7 @@ impl Opening {
             },
         };
         if why.is_some() {
-            self.bring_left_to_disk(folders, &disk, &startup);
+            self.bring_left_to_disk(folders, &disk, &startup).map_err(failed)?;
         }
         let restores = store::holds_snapshot(&disk)?;
         let (memories, fd) = match self.create_memories(self.span(descriptor), folders, restores) {
@@ -222,14 +222,25 @@ impl Opening {
     }
 
     /// Brings what the recovery area of the previous process has, and the disk may not, to the disk, where
-    /// its region cannot be used: from there it is read with the rest.
-    fn bring_left_to_disk(&self, folders: &TableFolder, disk: &FileDisk, startup: &Startup) {
+    /// its region cannot be used: from there it is read with the rest. The disk must have all that the
+    /// recovery area says was there, for a new one takes its place.
+    fn bring_left_to_disk(
+        &self,
+        folders: &TableFolder,
+        disk: &FileDisk,
+        startup: &Startup,
+    ) -> Result<(), RecoverError> {
         let (file, path) = folders.notes_file();
-        let Ok((recovery_area, _)) = SharedMemory::open_file_at(file, Access::ReadWrite) else { return };
+        let Ok((recovery_area, _)) = SharedMemory::open_file_at(file, Access::ReadWrite) else {
+            return Ok(());
+        };
         let identity = recovery_area.file_identity().ok().flatten().unwrap_or_default();
-        if let Err(error) = store::bring_left_to_disk(&Arc::new(recovery_area), identity, disk, startup) {
+        let recovery_area = Arc::new(recovery_area);
+        store::check_synced(&recovery_area, identity, disk, startup.ring_bytes)?;
+        if let Err(error) = store::bring_left_to_disk(&recovery_area, identity, disk, startup) {
             warn!("what {} has of the log does not come to the disk: {error}", path.display());
         }
+        Ok(())
     }
 
     /// New files for region and recovery area, of which a table that is restored may need more than

@@ -9,7 +9,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::error::{LogError, StagingError};
 use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, encode_mark};
-use super::log::{LogFiles, RecoveryError};
+use super::log::{LogFiles, RecoveryError, Report};
 use super::lsn::Lsn;
 use super::names::log_name;
 use super::policy::SyncPolicy;
@@ -119,14 +119,12 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         let chunk_bytes = CHUNK_BYTES.min(usize::try_from(ring.capacity).unwrap_or(CHUNK_BYTES));
         let word = |word| ring.load(word).map_err(LogError::from);
         let (freed, freed_lsn, lost) = (word(Word::Freed)?, word(Word::FreedLsn)?, word(Word::LostLsn)?);
-        let (_, report) = LogFiles::open_below(&mut disk, Some(ring.lineage), Some(freed_lsn + 1))
+        let (_, report) = LogFiles::open_below(&mut disk, Some(ring.lineage), Some(freed_lsn + 1), 0)
             .inspect_err(|error| staging.note_failed_open(error))?;
-        let begins = report.files.last().map_or(0, |file| file.first);
-        if let Some(error) = report.unusable.filter(|_| begins > freed_lsn + 1) {
-            return Err(error.into());
-        }
-        if !report.files.is_empty() && (report.last < freed_lsn || begins > freed_lsn + 1) {
-            return Err(OpenError::Apart { ring: freed_lsn, first: report.first, last: report.last });
+        continues(&report, freed_lsn)?;
+        // The ring has, or will have, what it was made for; none of the others was ever in it.
+        if let Some(half_made) = &report.half_made {
+            disk.remove(&half_made.name).map_err(RecoveryError::from)?;
         }
         let mut drain = Self {
             ring,
@@ -381,6 +379,19 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.mark_due = false;
         Ok(())
     }
+}
+
+/// Whether the files have what a ring relies on that has given back what is before `freed + 1`.
+fn continues(report: &Report, freed: Lsn) -> Result<(), OpenError> {
+    let begins = report.files.last().or(report.half_made.as_ref()).map_or(0, |file| file.first);
+    if let Some(error) = report.unusable.as_ref().filter(|_| begins > freed + 1) {
+        return Err(error.clone().into());
+    }
+    let is_short = !report.files.is_empty() && report.last < freed;
+    if is_short || begins > freed + 1 {
+        return Err(OpenError::Apart { ring: freed, first: report.first, last: report.last });
+    }
+    Ok(())
 }
 
 /// How many bytes of `staged` are whole frames, and the LSN of the last, if they continue after

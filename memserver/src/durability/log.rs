@@ -37,8 +37,9 @@ pub struct Report {
     pub last: Lsn,
     /// What was cut off the last file.
     pub truncated: Option<Truncated>,
-    /// Files without records that a crash left half made, and that were removed.
-    pub removed: Vec<String>,
+    /// A last file without a whole header, as a crash leaves one that is being made. It is left for
+    /// who goes on with the log to replace, since damage may have shortened it as well.
+    pub half_made: Option<LogFile>,
     /// Why nothing before the files can be used, if the last file before them cannot.
     pub unusable: Option<RecoveryError>,
 }
@@ -70,6 +71,7 @@ impl LogFiles {
         disk: &mut D,
         lineage: Option<u64>,
         below: Option<Lsn>,
+        synced: Lsn,
     ) -> Result<(LogReader, Report), RecoveryError> {
         let mut report = Report { lineage, ..Report::default() };
         unsynced::put_back(disk)?;
@@ -78,9 +80,9 @@ impl LogFiles {
             let bytes = disk.len(name)?;
             let is_last = index + 1 == names.len();
             if is_last && bytes <= FILE_HEADER_BYTES as u64 && read_header(disk, name)?.is_err() {
-                // Records are written after a synced header only: this file never had any.
-                disk.remove(name)?;
-                report.removed.push(name.clone());
+                // Records are written after a synced header only. But its name says that there were
+                // others before it.
+                report.half_made = Some(LogFile { name: name.clone(), first: *first, bytes });
                 continue;
             }
             match check_header(disk, name, *first, &mut report.lineage) {
@@ -98,7 +100,7 @@ impl LogFiles {
         if let (Some(first), Some(last)) = (report.files.first(), report.files.last()) {
             report.first = first.first;
             let last = last.clone();
-            scan_last(disk, &last, below, &mut report)?;
+            scan_last(disk, &last, below, synced, &mut report)?;
             // What a process that has ended wrote may not be on the disk yet, and the next file
             // relies on it.
             let synced = disk.sync(&last.name);
@@ -114,6 +116,7 @@ impl LogFiles {
             lineage: report.lineage.unwrap_or(0),
             files: report.files.clone(),
             last: report.last,
+            half_made: report.half_made.clone(),
             unusable: report.unusable.clone(),
         };
         Ok((reader, report))
@@ -156,6 +159,7 @@ fn scan_last<D: Disk>(
     disk: &mut D,
     file: &LogFile,
     below: Option<Lsn>,
+    synced: Lsn,
     report: &mut Report,
 ) -> Result<(), RecoveryError> {
     let lineage = report.lineage.unwrap_or(0);
@@ -175,6 +179,9 @@ fn scan_last<D: Disk>(
     let damaged = |why| cursor.damaged(expected, why);
     if below.is_some() {
         return Err(damaged(fault));
+    }
+    if expected <= synced {
+        return Err(damaged(format!("{fault}, but all records up to {synced} had been on the disk")));
     }
     let mut rest =
         vec![0; usize::try_from(cursor.left()).map_err(|_| damaged("the file is too long".into()))?];
@@ -214,6 +221,7 @@ pub struct LogReader {
     lineage: u64,
     files: Vec<LogFile>,
     last: Lsn,
+    half_made: Option<LogFile>,
     unusable: Option<RecoveryError>,
 }
 
@@ -229,23 +237,40 @@ impl LogReader {
     /// If the files are not one log of this `lineage` (`None`: of any), or the last is damaged
     /// before its tail.
     pub fn open<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Self, Report), RecoveryError> {
-        LogFiles::open_below(disk, lineage, None)
+        LogFiles::open_below(disk, lineage, None, 0)
+    }
+
+    /// As [`open`](Self::open), where all records up to `synced` are known to have been on the disk: a
+    /// tail before that is damage, and left as it is.
+    pub(crate) fn open_synced<D: Disk>(
+        disk: &mut D,
+        lineage: Option<u64>,
+        synced: Lsn,
+    ) -> Result<(Self, Report), RecoveryError> {
+        LogFiles::open_below(disk, lineage, None, synced)
     }
 
     /// The records from LSN `from` on. There are none if there are no files at all, or if `from` is
     /// the next.
     ///
     /// # Errors
-    /// If the files begin after `from`, or end before it.
+    /// If the files begin after `from`, or end before it, or are missing before one that is named for a later
+    /// record.
     pub fn records<'a, D: Disk>(
         &'a self,
         disk: &'a D,
         from: Lsn,
     ) -> Result<LogRecords<'a, D>, RecoveryError> {
-        let first = self.files.first().map_or(from, |file| file.first);
+        let first = self.files.first().or(self.half_made.as_ref()).map_or(Lsn::MAX, |file| file.first);
         if let Some(error) = self.unusable.as_ref().filter(|_| from < first) {
             return Err(error.clone());
         }
+        // Those after the last whole file, up to one that has none.
+        let next = if self.files.is_empty() { from } else { self.last + 1 };
+        if let Some(later) = self.half_made.as_ref().filter(|later| next < later.first) {
+            return Err(RecoveryError::Gap { from: next, to: later.first - 1, file: later.name.clone() });
+        }
+        let first = self.files.first().map_or(from, |file| file.first);
         if !self.files.is_empty() && (from < first || from > self.last + 1) {
             return Err(RecoveryError::OutOfReach { wanted: from, first, last: self.last });
         }

@@ -188,6 +188,13 @@ impl<M: NodeMemory> Staging<M> {
         Ok(self.ring.load(Word::SyncedLsn)?)
     }
 
+    /// The random number of the log whose ring is in `len` bytes of `memory` from `offset` on, and the last
+    /// record that its drain had brought to the disk, whatever else the ring holds.
+    pub(crate) fn synced_in(memory: Arc<M>, offset: u64, len: u64) -> Result<(u64, Lsn), StagingError> {
+        let ring = Ring::open(memory, offset, len)?;
+        Ok((ring.lineage, ring.load(Word::SyncedLsn)?))
+    }
+
     /// The log's random number.
     #[must_use]
     pub fn lineage(&self) -> u64 {

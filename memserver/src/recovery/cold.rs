@@ -37,7 +37,11 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     let Some(mut snapshot) = snapshot else {
         // A load is in its snapshot alone: a log without entries says nothing of it. And a log begins
         // later than with its first entry only where a snapshot has what came before.
-        let had_snapshot = !skipped.is_empty() || found.first > 1;
+        if let Some(error) = found.unusable.filter(|_| found.files.is_empty()) {
+            return Err(error.into());
+        }
+        let begins = found.half_made.map_or(found.first, |file| file.first.max(found.first));
+        let had_snapshot = !skipped.is_empty() || found.first > 1 || found.files.is_empty() && begins > 1;
         if had_snapshot || found.last >= found.first && found.last > 0 {
             let skipped = skipped.iter().map(|skipped| format!("; {skipped}")).collect();
             return Err(RecoverError::NoSnapshot { first: found.first, last: found.last, skipped });

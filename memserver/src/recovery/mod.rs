@@ -68,6 +68,18 @@ pub enum RecoverError {
         /// The LSN that it reaches.
         last: u64,
     },
+    /// The log ends before entries that had been on the disk.
+    #[error(
+        "the recovery area says that entries up to {synced} of the log were on the disk, but its files end with {last}: restore \
+         the missing log files, or move the recovery area's file (notes.fpn) away to start with what there is (writes from LSN \
+         {} on are lost then)", last + 1
+    )]
+    SyncedMissing {
+        /// The last entry there is.
+        last: u64,
+        /// The last entry that had been on the disk.
+        synced: u64,
+    },
     /// An entry of the log or a record of a snapshot cannot be decoded.
     #[error("{what} cannot be decoded: it was written by another release, or this is a bug")]
     Undecodable {

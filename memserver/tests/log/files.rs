@@ -49,7 +49,8 @@ fn a_tail_torn_anywhere_is_cut_off_where_its_last_whole_record_ends() {
         let (found, report) = read_all(&mut torn).unwrap();
         let expected: Vec<_> = (1..=found.len() as Lsn).map(|lsn| (lsn, payload(lsn))).collect();
         assert_eq!(found, expected);
-        assert_eq!(len < 64, report.removed == [name.clone()]);
+        let half_made = report.half_made.map(|file| file.name);
+        assert_eq!(half_made, (len < 64).then(|| name.clone()), "{len} bytes");
         let after: usize =
             (0..=found.len() as Lsn + 1).skip(1).map(|l| 16 + payload(l).len().next_multiple_of(8)).sum();
         assert!(len < 64 + after, "{} records of {len} bytes", found.len());
@@ -103,6 +104,40 @@ fn missing_files_and_files_of_others_are_refused() {
     let mut renamed = changed(&disk, |_, _| {});
     renamed.rename(&names[1], "log-0000000000000002.fpl").unwrap();
     assert!(matches!(read_all(&mut renamed), Err(RecoveryError::BadFile { .. })));
+}
+
+/// The name of a file says that there were records before it, also where it was shortened to less than a header.
+#[test]
+fn a_last_file_without_a_header_proves_the_records_before_it() {
+    let disk = written(200, 9, SyncPolicy::Always);
+    let names = logs(&disk);
+    assert!(names.len() > 3);
+    let (last, before) = (names[names.len() - 1].clone(), names[names.len() - 2].clone());
+    let short = |missing: Option<&String>| {
+        changed(&disk, |name, bytes| match name {
+            _ if name == last || Some(name) == missing.map(String::as_str) => bytes.truncate(10),
+            _ => {}
+        })
+    };
+    // After a whole one it is what a crash leaves.
+    let mut begun = short(None);
+    let (found, report) = read_all(&mut begun).unwrap();
+    assert_eq!(
+        report.half_made.map(|file| (file.name, file.first)),
+        Some((last.clone(), found.len() as Lsn + 1))
+    );
+    let mut gap = short(None);
+    gap.remove(&before).unwrap();
+    assert!(matches!(read_all(&mut gap), Err(RecoveryError::Gap { file, .. }) if file == last));
+    let mut both = short(Some(&before));
+    assert!(matches!(read_all(&mut both), Err(RecoveryError::BadFile { file, .. }) if file == before));
+    // Whoever reads them leaves them all.
+    for (disk, files) in [(begun, names.len()), (gap, names.len() - 1), (both, names.len())] {
+        assert_eq!(logs(&disk).len(), files);
+    }
+    let mut alone = short(None);
+    names[..names.len() - 1].iter().for_each(|name| alone.remove(name).unwrap());
+    assert!(matches!(read_all(&mut alone), Err(RecoveryError::Gap { from: 1, .. })));
 }
 
 #[test]

@@ -91,6 +91,74 @@ fn a_log_damaged_in_the_middle_is_refused_with_the_place_and_what_to_do() {
     is_whole(&place);
 }
 
+/// The folder's files, and what is in the log's and the snapshots'.
+fn stored(place: &Place) -> Vec<(PathBuf, Vec<u8>)> {
+    let entries = fs::read_dir(place.table()).unwrap().map(|entry| entry.unwrap().path());
+    let is_kept = |path: &PathBuf| path.extension().is_some_and(|e| e == "fpl" || e == "fps");
+    let mut stored: Vec<_> =
+        entries.filter(is_kept).map(|path| (path.clone(), fs::read(path).unwrap())).collect();
+    stored.sort();
+    stored
+}
+
+/// A log that is not there any more is missed, and what is left of it stays as it is, start after start.
+#[test]
+fn logs_that_were_shortened_or_removed_close_the_table_and_stay_as_they_are() {
+    let shorten = |path: &PathBuf| {
+        fs::OpenOptions::new().write(true).open(path).unwrap().set_len(10).unwrap();
+    };
+    for (loses_notes, removes) in [(false, false), (false, true), (true, false)] {
+        let place = Place::new();
+        written(&place);
+        // Another file of the log.
+        let node = place.start("");
+        let mut client = place.client();
+        client.put(NEW, 0).unwrap();
+        drop(client);
+        node.end();
+        let whole: Vec<_> = place.logs().into_iter().map(|log| (fs::read(&log).unwrap(), log)).collect();
+        assert_eq!(whole.len(), 2);
+        for (_, log) in &whole {
+            if removes { fs::remove_file(log).unwrap() } else { shorten(log) }
+        }
+        fs::remove_file(place.table().join("region.fpr")).unwrap();
+        if loses_notes {
+            fs::remove_file(place.table().join("notes.fpn")).unwrap();
+        }
+        let before = stored(&place);
+        for _ in 0..2 {
+            let node = place.start("");
+            node.says(&["closed     default: ", "cannot be recovered", "restore", "move"]);
+            node.end();
+            assert_eq!(stored(&place), before, "notes lost: {loses_notes}, removed: {removes}");
+        }
+        for (bytes, log) in &whole {
+            fs::write(log, bytes).unwrap();
+        }
+        let _node = place.start("");
+        is_whole(&place);
+    }
+}
+
+/// A tail that a mark in memory says was on the disk is not cut off.
+#[test]
+fn the_end_of_a_log_that_had_been_on_the_disk_is_missed() {
+    let place = Place::new();
+    written(&place);
+    fs::remove_file(place.table().join("region.fpr")).unwrap();
+    let log = place.logs().pop().unwrap();
+    let whole = fs::read(&log).unwrap();
+    fs::write(&log, &whole[..whole.len() - 3]).unwrap();
+    let before = stored(&place);
+    let node = place.start("");
+    node.says(&["closed     default: ", "had been on the disk"]);
+    node.end();
+    assert_eq!(stored(&place), before);
+    // Whoever has no copy goes on without.
+    fs::remove_file(place.table().join("notes.fpn")).unwrap();
+    place.start("").says(&["found      149 keys from snapshot-", "bytes were cut off log-"]);
+}
+
 #[test]
 fn a_snapshot_that_is_gone_is_missed() {
     let place = Place::new();
