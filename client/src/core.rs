@@ -78,7 +78,7 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     /// Of threads that have lost the memory node one connects at a time.
     connecting: Turn,
     tally: Tally,
-    /// Whether the table had parameters when this was last looked at: if it has none, it was lost, which is to be told.
+    /// Whether the table had parameters once: then it is not empty but lost if it has none.
     has_opened: AtomicBool,
     /// For threads to leave when they end.
     me: Weak<Self>,

@@ -4,9 +4,8 @@
 //! A new table has no parameters until it gets some from [`Client::create`](crate::Client::create),
 //! from a load, or, by [`first_parameters`], from the first write. Until then every read finds
 //! nothing. Such a table cannot be confused with one being recovered, since memory nodes serve
-//! tables only when recovery is complete. One that was lost is told from it once: a client that knew
-//! the table with parameters gets [`ClientError::Emptied`] from one call, and then goes on with the
-//! empty table, as every client does that connects later.
+//! tables only when recovery is complete. Nor with one that was lost: a client that knew the table
+//! with parameters gets [`ClientError::Emptied`] from reads and writes.
 
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordShape, TableParameters};

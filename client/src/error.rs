@@ -204,11 +204,9 @@ pub enum ClientError {
         own: &'static str,
     },
     /// The table had parameters when this client opened it, and has none now: its memory node was
-    /// restarted without its data, or the table was dropped and created again. Nothing was changed.
-    /// A client is told once: from the next call on it reads and writes the empty table.
+    /// restarted without its data, or the table was dropped and created again.
     #[error(
-        "the table was lost and created again, and is empty: the next calls of this client find nothing in it, and write to \
-         it; load it again if its records are missed"
+        "the table was lost and created again, and is empty: load it again, or open it with a new client"
     )]
     Emptied,
     /// The table is empty, but was created with parameters that the records to be loaded do not

@@ -127,8 +127,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
             // This connection is about to be closed: reconnecting shows what there is.
             Attempt::Open(_) if self.was_dropped(retry) => ReadError::Contended { attempts: 1 },
-            // Told once: whoever tries again goes on with the empty table that there is.
-            Attempt::Open(OpenError::Empty) if self.has_opened.swap(false, Ordering::Relaxed) => {
+            Attempt::Open(OpenError::Empty) if self.has_opened.load(Ordering::Relaxed) => {
                 return Err(ClientError::Emptied);
             }
             Attempt::Open(error) => self.explained(error, retry)?,

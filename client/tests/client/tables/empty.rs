@@ -188,69 +188,27 @@ fn a_load_by_inserts_is_of_one_table_whatever_gets_its_name() {
     assert_eq!(node.client::<U64Keys>("t").count_from(0).unwrap(), 0, "{error}");
 }
 
-/// A client that knows a table of one record, which was dropped and created again since.
-fn client_of_a_lost_table(node: &Node, table: &str) -> TableClient<U64Keys> {
-    let tables = node.tables();
-    tables.create(&name(table), KeyKind::U64, ANY).unwrap();
-    let client = node.client::<U64Keys>(table);
-    client.put(1, &[1; 8]).unwrap();
-    assert_eq!(client.get(1).unwrap(), Some(vec![1; 8]));
-    tables.drop_table(&name(table)).unwrap();
-    tables.create(&name(table), KeyKind::U64, ANY).unwrap();
-    client
-}
-
-/// Repeats a call until it succeeds, as its errors say that it may, and says how often it was told that the table was lost.
-fn repeated<R>(mut call: impl FnMut() -> Result<R, ClientError>) -> (R, usize) {
-    let (begun, mut told) = (Instant::now(), 0);
-    loop {
-        match call() {
-            Ok(done) => return (done, told),
-            Err(ClientError::Emptied) => told += 1,
-            // Until it has noticed, it is told that the table is gone.
-            Err(error) => assert!(begun.elapsed() < PATIENCE, "{error}"),
-        }
-        assert!(told < 2 && ClientError::Emptied.is_retryable());
-    }
-}
-
-/// It failed for ever unless another client wrote to the table.
 #[test]
-fn a_client_of_a_lost_table_is_told_once_and_goes_on_with_the_empty_one() {
-    let node = Node::start(16 << 20);
-    let reading = client_of_a_lost_table(&node, "read");
-    assert_eq!(repeated(|| reading.get(1)), (None, 1));
-    finds_nothing(&reading);
-    reading.put(2, &[2; 8]).unwrap();
-    assert_eq!(reading.multi_get(&[1, 2]).unwrap(), [None, Some(vec![2; 8])]);
-
-    let writing = client_of_a_lost_table(&node, "written");
-    assert_eq!(repeated(|| writing.put(2, &[2; 8])), ((), 1));
-    assert_eq!(writing.get(1).unwrap(), None);
-    assert_eq!(node.client::<U64Keys>("written").get(2).unwrap(), Some(vec![2; 8]));
-
-    let other = client_of_a_lost_table(&node, "other");
-    assert_eq!(repeated(|| other.put(2, b"longer than words")), ((), 1));
-    assert_eq!(other.get(2).unwrap().as_deref(), Some(&b"longer than words"[..]));
-
-    let posting = client_of_a_lost_table(&node, "posted");
-    let posted = || {
-        let mut pipeline = posting.pipeline(2)?;
-        pipeline.put(2, &[2; 8])?;
-        pipeline.finish().pop().unwrap().outcome.map(drop)
-    };
-    assert_eq!(repeated(posted), ((), 1));
-    assert_eq!(posting.get(2).unwrap(), Some(vec![2; 8]));
-}
-
-#[test]
-fn a_client_that_never_knew_the_lost_table_is_told_nothing() {
+fn a_table_that_was_lost_is_not_taken_for_an_empty_one() {
     let node = Node::start(16 << 20);
     let tables = node.tables();
     tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
-    let idle = node.client::<U64Keys>("t");
-    node.client::<U64Keys>("t").put(1, &[1; 8]).unwrap();
+    let (before, idle) = (node.client::<U64Keys>("t"), node.client::<U64Keys>("t"));
+    before.put(1, &[1; 8]).unwrap();
+    assert_eq!(before.get(1).unwrap(), Some(vec![1; 8]));
     tables.drop_table(&name("t")).unwrap();
     tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
-    assert_eq!(idle.get(1).unwrap(), None);
+    // Until it has noticed, it is told that the table is gone.
+    let begun = Instant::now();
+    loop {
+        let errors = [before.get(1).unwrap_err(), before.put(1, &[2; 8]).unwrap_err()];
+        if errors.iter().all(|error| matches!(error, ClientError::Emptied)) {
+            assert!(errors.iter().all(ClientError::is_retryable));
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{errors:?}");
+    }
+    assert_eq!(idle.get(1).unwrap(), None, "it never knew another");
+    idle.put(1, &[3; 8]).unwrap();
+    assert_eq!(before.get(1).unwrap(), Some(vec![3; 8]));
 }
