@@ -167,6 +167,7 @@ impl CompareAndSet {
 pub(crate) fn outcome<K: BuildKeys>(key: &K::Key, reply: WriteReply) -> Result<WriteReply, ClientError> {
     match reply.status {
         WriteStatus::NoRoom => Err(ClientError::NoRoom { key: K::show(key), node: None }),
+        WriteStatus::DiskFull => Err(ClientError::DiskFull { key: K::show(key), node: None }),
         WriteStatus::NotDurable => Err(ClientError::NotDurable { key: K::show(key), node: None }),
         WriteStatus::Damaged => Err(ClientError::Damaged { key: K::show(key), node: None }),
         _ => Ok(reply),

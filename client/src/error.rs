@@ -113,12 +113,10 @@ pub enum ClientError {
         /// Bytes that the record needs.
         needs: usize,
     },
-    /// No reply to a write arrived in time, or none with its outcome. The write may have taken
-    /// effect, or may still do so until the same thread makes its next write. So may a load have
-    /// ended whose end was not answered: all of its records are there, or none. This is also the
-    /// error if the table was dropped meanwhile, or could not be opened by a memory node that was
-    /// restarted: the write may have taken effect before, and does not in another table of the
-    /// name.
+    /// No reply to a write arrived in time, or none with its outcome. The write may have taken effect, or may still do so
+    /// until the same thread makes its next write. So may a load have ended whose end was not answered: all of its records
+    /// are there, or none. This is also the error if the table was dropped meanwhile, or could not be opened by a memory node
+    /// that was restarted: the write may have taken effect before, and does not in another table of the name.
     #[error("it is unknown whether the write took effect: {why}; read the record before writing it again")]
     OutcomeUnknown {
         /// Why the outcome is unknown.
@@ -141,7 +139,8 @@ pub enum ClientError {
     },
     /// The region has no room for the record; nothing was changed.
     #[error(
-        "the memory node{} has no room for key {key}: delete records, drop tables, or restart it with a larger --capacity",
+        "the memory node{} has no room for key {key}: delete records, drop tables, or restart it with a larger --capacity (with \
+         --data-dir, stop it and move the table's region.fpr away first: regions that are there keep their size)",
         .node.as_ref().map_or(String::new(), |node| format!(" {node}"))
     )]
     NoRoom {
@@ -150,10 +149,21 @@ pub enum ClientError {
         /// Which memory node, of a table over several.
         node: Option<String>,
     },
+    /// The region's file system has no room for the record; nothing was changed.
+    #[error(
+        "the memory node{} has no room for key {key}: the file system of its regions is full; make room on that of its --region-dir, \
+         or of its --data-dir if it has none, or delete records",
+        .node.as_ref().map_or(String::new(), |node| format!(" {node}"))
+    )]
+    DiskFull {
+        /// The record's key.
+        key: String,
+        /// Which memory node, of a table over several.
+        node: Option<String>,
+    },
     /// The memory node could not log the write; nothing was changed.
     #[error(
-        "the memory node{} could not log the write of key {key}: make room on the disk of its --data-dir, then try \
-         again",
+        "the memory node{} could not log the write of key {key}: make room on the disk of its --data-dir, then try again",
         .node.as_ref().map_or(String::new(), |node| format!(" {node}"))
     )]
     NotDurable {
@@ -309,13 +319,16 @@ impl ClientError {
             | Self::TableClosed { .. }
             | Self::MapUnusable(_)
             | Self::MapsDisagree { .. }
-            | Self::NotFollowed { .. } => ErrorKind::Setup,
+            | Self::NotFollowed { .. }
+            | Self::NoRoom { .. }
+            | Self::DiskFull { .. }
+            | Self::NotDurable { .. }
+            | Self::Damaged { .. } => ErrorKind::Setup,
             Self::NodeAway { source, .. } => of_fabric(source),
             Self::Message(_) => ErrorKind::Internal,
             Self::Fabric(error) => of_fabric(error),
             Self::Deadline { .. } | Self::Emptied => ErrorKind::Retry,
             Self::OutcomeUnknown { .. } => ErrorKind::Unknown,
-            Self::NoRoom { .. } | Self::NotDurable { .. } | Self::Damaged { .. } => ErrorKind::Setup,
         }
     }
 
@@ -336,6 +349,7 @@ impl ClientError {
                 Self::NodeAway { node: node.to_owned(), source }
             }
             Self::NoRoom { key, node: None } => Self::NoRoom { key, node: named() },
+            Self::DiskFull { key, node: None } => Self::DiskFull { key, node: named() },
             Self::NotDurable { key, node: None } => Self::NotDurable { key, node: named() },
             Self::Damaged { key, node: None } => Self::Damaged { key, node: named() },
             Self::OutcomeUnknown { why } if !why.starts_with(node) => {

@@ -71,6 +71,7 @@ fn made<K: Keys>(key: &K::Key, reply: &WriteReply) -> Result<bool, ClientError> 
     let key = || K::short(key, KeyFormat { is_hex: false });
     match reply.status {
         WriteStatus::NoRoom => Err(ClientError::NoRoom { key: key(), node: None }),
+        WriteStatus::DiskFull => Err(ClientError::DiskFull { key: key(), node: None }),
         WriteStatus::NotDurable => Err(ClientError::NotDurable { key: key(), node: None }),
         WriteStatus::Damaged => Err(ClientError::Damaged { key: key(), node: None }),
         status => Ok(status == WriteStatus::Done),

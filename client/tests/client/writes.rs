@@ -212,6 +212,8 @@ fn refusals_are_typed_and_name_the_remedy<K: TestKeys>() {
     let k = K::key;
     for (act, kind, part) in [
         (Act::Say(WriteStatus::NoRoom), ErrorKind::Setup, "--capacity"),
+        (Act::Say(WriteStatus::NoRoom), ErrorKind::Setup, "region.fpr"),
+        (Act::Say(WriteStatus::DiskFull), ErrorKind::Setup, "--region-dir"),
         (Act::Say(WriteStatus::NotDurable), ErrorKind::Setup, "--data-dir"),
         (Act::Say(WriteStatus::Damaged), ErrorKind::Setup, "damaged"),
         (Act::Refuse(ErrorCode::NoTable), ErrorKind::Retry, "as the test has it"),

@@ -370,7 +370,9 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
                         WriteStatus::Exists => Outcome::Exists,
                         WriteStatus::Absent => Outcome::Absent,
                         WriteStatus::Differs => Outcome::Differs,
-                        WriteStatus::NoRoom | WriteStatus::NotDurable => Outcome::Refused,
+                        WriteStatus::NoRoom | WriteStatus::DiskFull | WriteStatus::NotDurable => {
+                            Outcome::Refused
+                        }
                         WriteStatus::Damaged => panic!("nothing is damaged"),
                     };
                     found_room &= outcome != Outcome::Refused;

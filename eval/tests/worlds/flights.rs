@@ -27,7 +27,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Flights<K, C> {
                 WriteStatus::Exists => Outcome::Exists,
                 WriteStatus::Absent => Outcome::Absent,
                 WriteStatus::Differs => Outcome::Differs,
-                WriteStatus::NoRoom | WriteStatus::NotDurable => Outcome::Refused,
+                WriteStatus::NoRoom | WriteStatus::DiskFull | WriteStatus::NotDurable => Outcome::Refused,
                 WriteStatus::Damaged => panic!("nothing is damaged"),
             },
             Err(error) => failed(&error),

@@ -227,6 +227,9 @@ pub enum WriteStatus {
     Differs,
     /// Not done: the region has no room for the record.
     NoRoom,
+    /// The same, because the file system that the region lies in has none: told as a cause of `NoRoom`, so that who does not
+    /// know it takes it for that.
+    DiskFull,
     /// Not done: it could not be written to the log.
     NotDurable,
     /// Not done: the key's record is damaged in memory, or one that may be the key's, or one of the segment that the write needs
@@ -234,7 +237,11 @@ pub enum WriteStatus {
     Damaged,
 }
 
+/// The cause of [`DiskFull`](WriteStatus::DiskFull), in the byte behind the status.
+const DISK_FULL: u8 = 1;
+
 impl WriteStatus {
+    /// Those that have a number.
     const ALL: [Self; 7] = [
         Self::Done,
         Self::Exists,
@@ -262,7 +269,12 @@ impl WriteReply {
     /// The reply's bytes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
         let mut b = [0; Self::BYTES];
-        b[0] = WriteStatus::ALL.iter().position(|s| *s == self.status).unwrap_or(0) as u8;
+        let (status, cause) = match self.status {
+            WriteStatus::DiskFull => (WriteStatus::NoRoom, DISK_FULL),
+            status => (status, 0),
+        };
+        b[0] = WriteStatus::ALL.iter().position(|s| *s == status).unwrap_or(0) as u8;
+        b[1] = cause;
         b[8..].copy_from_slice(&self.token.map_or(0, RecordToken::to_bits).to_le_bytes());
         b
     }
@@ -270,11 +282,12 @@ impl WriteReply {
     /// Reads a reply; `None` if it is cut short or its status unknown.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let mut bytes = Cursor::new(bytes);
-        let ([status, ..], token) = (bytes.array::<8>().ok()?, bytes.u64().ok()?);
-        Some(Self {
-            status: *WriteStatus::ALL.get(usize::from(status))?,
-            token: (token != 0).then_some(RecordToken::from_bits(token)),
-        })
+        let ([status, cause, ..], token) = (bytes.array::<8>().ok()?, bytes.u64().ok()?);
+        let status = match *WriteStatus::ALL.get(usize::from(status))? {
+            WriteStatus::NoRoom if cause == DISK_FULL => WriteStatus::DiskFull,
+            status => status,
+        };
+        Some(Self { status, token: (token != 0).then_some(RecordToken::from_bits(token)) })
     }
 }
 
@@ -293,6 +306,12 @@ mod tests {
                 assert_eq!(WriteReply::decode(&reply.encode()), Some(reply));
             }
         }
+        // Who looks at the status alone takes a full disk for a full region.
+        let full = WriteReply { status: WriteStatus::DiskFull, token: None };
+        let mut bytes = full.encode();
+        assert_eq!(WriteReply::decode(&bytes), Some(full));
+        bytes[1] = 0;
+        assert_eq!(WriteReply::decode(&bytes).map(|reply| reply.status), Some(WriteStatus::NoRoom));
         assert_eq!(WriteReply::decode(&[7; 16]), None);
         assert_eq!(WriteReply::decode(&[0; 15]), None);
     }

@@ -1,16 +1,18 @@
 //! A region's share of the budget: how much of the region its table may use. The grant grows as the
 //! table does, and shrinks when memory at the region's end is free.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use bytesize::ByteSize;
 use fpcache::layout::SUPERBLOCK_BYTES;
-use fpcache_fabric::{Pages, SharedMemory};
+use fpcache_fabric::{MemoryError, Pages, SharedMemory};
 use tracing::error;
 
 use super::returning::Spare;
 use super::{Budget, Denied, round_up};
+use crate::files::REGION_FILE;
 
 /// Grants come in steps of this share of what is wanted in all, but of this many bytes at least and
 /// at most.
@@ -135,6 +137,14 @@ impl Grant {
         self.is_disk_full.load(Ordering::Relaxed)
     }
 
+    /// Notes whether it has, where it was asked or need not be; whether it had before.
+    fn note_disk_full(&self, is_full: bool) -> bool {
+        if !is_full && self.is_restoring() {
+            return self.is_disk_full();
+        }
+        self.is_disk_full.swap(is_full, Ordering::Relaxed)
+    }
+
     /// How far the region may be used now.
     fn bound(&self) -> u64 {
         if self.is_restoring() { self.region_bytes } else { self.limit }
@@ -233,6 +243,7 @@ impl Grant {
     ) -> Result<(), Denied> {
         let from = self.end();
         if wanted > bound {
+            self.note_disk_full(false);
             return Err(Denied::Region);
         }
         let Some(Shared { budget, memory, is_reserved }) = &self.shared else {
@@ -241,7 +252,10 @@ impl Grant {
         };
         let most = self.stepped(wanted) - from;
         let least = if *is_reserved { most } else { wanted - from };
-        let mut taken = take(budget, most, least).ok_or(Denied::Budget)?;
+        let Some(mut taken) = take(budget, most, least) else {
+            self.note_disk_full(false);
+            return Err(Denied::Budget);
+        };
         let mut reserved = memory.reserve(from, taken);
         if reserved.is_err() && least < taken && memory.reserve(from, least).is_ok() {
             // A disk that has no room for a whole step may have what is needed, or have given it before.
@@ -250,16 +264,13 @@ impl Grant {
         }
         if let Err(error) = reserved {
             budget.give_back(taken);
-            // The request gets only "no room". Reported once, not with every insert that is
-            // refused.
-            if !self.is_disk_full.swap(true, Ordering::Relaxed) {
-                error!("{error}");
+            // Reported once, not with every insert that is refused.
+            if !self.note_disk_full(true) {
+                error!("{}", NoSpaceForRegion(&error));
             }
             return Err(Denied::Disk(error.to_string()));
         }
-        if !self.is_restoring() {
-            self.is_disk_full.store(false, Ordering::Relaxed);
-        }
+        self.note_disk_full(false);
         self.end.store(from + taken, Ordering::Relaxed);
         // Before anything is stored there.
         memory.set_backed_end(from + taken);
@@ -333,21 +344,51 @@ impl Grant {
 
     /// What helps a table that needs a region of `needed` bytes and did not get it.
     pub(crate) fn remedy(&self, needed: u64) -> String {
-        let Some(Shared { budget, .. }) = &self.shared else {
+        let Some(Shared { budget, memory, .. }) = &self.shared else {
             return format!("start the memory node with --capacity {} or more", round_up(needed));
         };
+        if self.is_disk_full() {
+            return "make room on the file system of --region-dir (or of --data-dir without it), or name one there with more \
+                    room"
+                .into();
+        }
         let others = budget.granted().saturating_sub(self.end());
+        let larger = |needed: u64| {
+            let larger = format!("start the memory node with --capacity {} or more", round_up(needed));
+            match memory.file_identity() {
+                Ok(Some(_)) => format!(
+                    "stop the memory node, move the table's {REGION_FILE} away, as regions that are there keep their size, and {larger}"
+                ),
+                _ => larger,
+            }
+        };
         match others {
             // A region that was made smaller than the memory node.
             _ if needed > self.limit && needed.saturating_add(others) <= budget.bytes => {
                 format!("create the table with --region-bytes {} or more", round_up(needed))
             }
-            0 => format!("start the memory node with --capacity {} or more", round_up(needed)),
+            0 => larger(needed),
             _ => format!(
-                "drop other tables, which use {}, or start the memory node with --capacity {} or more",
+                "drop other tables, which use {}, or {}",
                 ByteSize(others).display().iec(),
-                round_up(needed.saturating_add(others))
+                larger(needed.saturating_add(others))
             ),
+        }
+    }
+}
+
+/// That the file system has no room for more of a region, whose size is not at fault.
+struct NoSpaceForRegion<'e>(&'e MemoryError);
+
+impl fmt::Display for NoSpaceForRegion<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            MemoryError::NoSpace { path, len, source } => write!(
+                f,
+                "no room for {len} bytes more of {path} ({source}): records that need them are refused until there is \
+                 room on that file system"
+            ),
+            other => other.fmt(f),
         }
     }
 }

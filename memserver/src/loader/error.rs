@@ -66,15 +66,17 @@ pub enum LoadError {
     },
     /// The region is too small.
     #[error(
-        "the region of {capacity} does not hold these records{after}: about {needed} are needed; {remedy}, or use a \
-         higher fill, narrower fingerprints or fewer keys",
-        capacity = bytesize::ByteSize(*.capacity).display().iec(),
+        "{what} does not hold these records{after}: about {needed} are needed; {remedy}, or use a higher fill, narrower \
+         fingerprints or fewer keys",
+        what = if *.is_disk_full { "the file system of the region is full and".into() } else { format!("the region of {}", bytesize::ByteSize(*.capacity).display().iec()) },
         after = .loaded.map(|n| format!(" (full after {n})")).unwrap_or_default(),
         needed = round_up(*.needed),
     )]
     Full {
         /// Bytes that the region can have.
         capacity: u64,
+        /// Whether it has fewer because its file system is full.
+        is_disk_full: bool,
         /// Records it held when it was full, if any were written.
         loaded: Option<u64>,
         /// Estimate of the bytes that would do.

@@ -140,7 +140,13 @@ impl<K: BuildKeys> Loader<K> {
         if least > reach.saturating_sub(allocator.used()) {
             let needed = allocator.used().saturating_add(least).saturating_add(least / 20);
             let remedy = allocator.grant().remedy(needed);
-            return Err(LoadError::Full { capacity: reach, loaded: None, needed, remedy });
+            return Err(LoadError::Full {
+                capacity: reach,
+                is_disk_full: false,
+                loaded: None,
+                needed,
+                remedy,
+            });
         }
         let geometry = parameters.geometry();
         // What stays where it is comes first, so that what is after it can be given back.
@@ -152,8 +158,8 @@ impl<K: BuildKeys> Loader<K> {
             allocator.allocate(encoders_bytes.len()).and_then(|at| Ok((at, allocator.allocate(log_bytes)?)));
         let Ok((encoders_at, log)) = first else {
             let needed = allocator.used() + least + (encoders_bytes.len() + log_bytes) as u64;
-            let remedy = allocator.grant().remedy(needed);
-            return Err(LoadError::Full { capacity: reach, loaded: None, needed, remedy });
+            let (remedy, is_disk_full) = (allocator.grant().remedy(needed), allocator.grant().is_disk_full());
+            return Err(LoadError::Full { capacity: reach, is_disk_full, loaded: None, needed, remedy });
         };
         Ok(Self {
             parameters,
@@ -373,11 +379,13 @@ impl<K: BuildKeys> Loader<K> {
         let keys = self.expected_keys.max(self.keys);
         let needed = bytes / written.max(1) as f64 * keys as f64 * 1.05 + 8.0 * K::PAGE_BYTES as f64;
         let needed = needed + kept_for_compaction_of(needed as u64) as f64;
-        let capacity = self.allocator.grant().reach();
+        let (capacity, is_disk_full) =
+            (self.allocator.grant().reach(), self.allocator.grant().is_disk_full());
         // Too little was written to tell, or only the directory did not fit.
-        let needed = (needed as u64).max(capacity + capacity / 4);
+        let least = if is_disk_full { self.allocator.used() } else { capacity };
+        let needed = (needed as u64).max(least + least / 4);
         let remedy = self.allocator.grant().remedy(needed);
-        LoadError::Full { capacity, loaded: Some(written), needed, remedy }
+        LoadError::Full { capacity, is_disk_full, loaded: Some(written), needed, remedy }
     }
 
     /// How the table's records lie in slots.

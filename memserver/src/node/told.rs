@@ -12,6 +12,22 @@ pub(crate) struct Told {
     pub(crate) refused: NowAndThen,
     /// That work between requests failed.
     pub(crate) work: NowAndThen,
+    /// That the table is full.
+    full: Option<Instant>,
+}
+
+impl Told {
+    /// How often a table that stays full is told of.
+    const FULL_PAUSE: Duration = Duration::from_secs(600);
+
+    /// Whether it is to be told now that the table is full.
+    pub(crate) fn is_full_due(&mut self, now: Instant) -> bool {
+        let is_due = self.full.is_none_or(|at| now.saturating_duration_since(at) >= Self::FULL_PAUSE);
+        if is_due {
+            self.full = Some(now);
+        }
+        is_due
+    }
 }
 
 /// Tells the same of a place no oftener than every ten seconds, and of at most so many places meanwhile.
@@ -50,6 +66,13 @@ mod tests {
             [0, 1, 9, 10, 11, 25].map(|second| told.work.is_due(begun + Duration::from_secs(second), 8));
         assert_eq!(due, [true, false, false, true, false, true]);
         assert!(told.refused.is_due(begun, 8));
+    }
+
+    #[test]
+    fn a_table_that_stays_full_is_told_of_at_once_and_then_seldom() {
+        let (mut told, begun) = (Told::default(), Instant::now());
+        let due = [0, 1, 599, 600, 1199, 1200].map(|s| told.is_full_due(begun + Duration::from_secs(s)));
+        assert_eq!(due, [true, false, false, true, false, true]);
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub enum TableError {
     /// The region is full.
     #[error(
         "the region of {} has no room for more records: delete some, drop other tables, or restart the memory node with \
-         a larger --capacity",
+         a larger --capacity (with --data-dir, move the table's {REGION_FILE} away first: regions that are there keep their size)",
         bytesize::ByteSize(*.capacity).display().iec()
     )]
     NoRoom {
@@ -67,7 +67,7 @@ impl TableError {
         matches!(self, Self::NoRoom { .. } | Self::Corrupt(_) | Self::Damaged(_))
     }
 
-    pub(super) fn no_room<K: BuildKeys, M: NodeMemory>(superblock: &SuperblockWriter<K, M>) -> Self {
+    pub(crate) fn no_room<K: BuildKeys, M: NodeMemory>(superblock: &SuperblockWriter<K, M>) -> Self {
         Self::NoRoom { capacity: superblock.grant.reach() }
     }
 }

@@ -161,6 +161,12 @@ impl Client {
 
     /// Sets a key's value; `None` if the memory node is gone.
     fn put(&mut self, key: u64, value: u64) -> Option<()> {
+        assert_eq!(self.put_status(key, value)?, WriteStatus::Done);
+        Some(())
+    }
+
+    /// Asks for a key's value to be set; how that ended, or `None` if the memory node is gone.
+    fn put_status(&mut self, key: u64, value: u64) -> Option<WriteStatus> {
         self.requests += 1;
         let mut batch = WriteBatch::default();
         let (expected, value) = (RecordToken::default(), value.to_le_bytes());
@@ -172,8 +178,7 @@ impl Client {
             value: Sent::Here(&value),
         });
         let body = self.call(&batch.request(self.identity, self.requests, false))?;
-        assert_eq!(WriteReply::decode(&body).unwrap().status, WriteStatus::Done);
-        Some(())
+        Some(WriteReply::decode(&body).unwrap().status)
     }
 
     fn get(&self, key: u64) -> Option<u64> {

@@ -14,6 +14,7 @@ use fpcache::message::{ErrorCode, Refusal, Sent, Write, WriteKind, WriteOperatio
 use fpcache_fabric::{ClientId, NodeMemory};
 use std::borrow::Borrow;
 use std::cell::OnceCell;
+use tracing::warn;
 
 use crate::dedup::{DedupSession, Known};
 use crate::loader::describe;
@@ -259,12 +260,24 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 }
                 Unable::NotDurable
             }
+            Unable::NoRoom if self.superblock.grant.is_disk_full() => Unable::DiskFull,
             unable => unable,
         };
+        if matches!(unable, Unable::NoRoom) {
+            self.tell_full();
+        }
         if let Some(put) = going.put.take() {
             self.give_up_value(&put);
         }
         self.reply(going, operation, unable.reply()?)
+    }
+
+    /// Tells that writes are refused for want of room. That of a full disk is told with what the disk says.
+    #[cold]
+    fn tell_full(&mut self) {
+        if self.told.is_full_due(self.clock.now()) {
+            warn!("a write was refused: {}", TableError::no_room(&self.superblock));
+        }
     }
 
     /// Tells that a request was refused because of a damaged record.
@@ -351,6 +364,8 @@ enum Step {
 #[derive(Debug)]
 pub(crate) enum Unable {
     NoRoom,
+    /// There would be room if the region's file system had some.
+    DiskFull,
     NotDurable,
     /// A segment is to be replaced while operations wait for the disk.
     NotQuiet,
@@ -364,6 +379,7 @@ impl Unable {
     fn reply(self) -> Result<WriteReply, Refusal> {
         let status = match self {
             Self::NoRoom => WriteStatus::NoRoom,
+            Self::DiskFull => WriteStatus::DiskFull,
             Self::NotDurable | Self::NotQuiet => WriteStatus::NotDurable,
             Self::Damaged => WriteStatus::Damaged,
             Self::Broken(_) => return Err(self.refusal()),
@@ -374,6 +390,7 @@ impl Unable {
     pub(crate) fn refusal(self) -> Refusal {
         match self {
             Self::NoRoom => Refusal::new(ErrorCode::Full, "the region has no room"),
+            Self::DiskFull => Refusal::new(ErrorCode::Full, "the file system of the region has no room"),
             Self::NotDurable | Self::NotQuiet => Refusal::new(
                 ErrorCode::NotDurable,
                 "the log cannot be written: see the memory node's standard error",

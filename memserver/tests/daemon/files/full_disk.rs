@@ -2,16 +2,17 @@
 //! what is on the disk.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use fpcache::key_space::KeyKind;
-use fpcache::message::{Request, TablesRequest, decode_reply};
+use fpcache::message::{Request, TablesRequest, WriteStatus, decode_reply};
 use fpcache_fabric::{Connection, Deadline};
+use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Daemon, Place, is_whole, started, written};
+use super::{Client, Daemon, Place, is_whole, started, written};
 
 /// Begins with a file system of four mebibytes of its own at the first argument, which is full if the second says
 /// so, and goes on with the rest.
@@ -96,6 +97,66 @@ fn a_table_without_room_for_its_first_page_is_refused_and_the_daemon_goes_on() {
     assert!(refusal.message.contains("room"), "{}", refusal.message);
     assert!(client.call(&Request::Stats).is_some(), "it goes on");
     assert_eq!(client.get(7), Some(7));
+    node.end();
+}
+
+/// Puts keys from `first` on until one is refused; which one, and how.
+fn fill_table(client: &mut Client, first: u64) -> (u64, WriteStatus) {
+    (first..1 << 20)
+        .find_map(|key| {
+            let status = client.put_status(key, key)?;
+            (status != WriteStatus::Done).then_some((key, status))
+        })
+        .unwrap()
+}
+
+/// What it has told until it ends.
+fn told_by(mut node: Daemon) -> String {
+    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+    let mut told = String::new();
+    node.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    told
+}
+
+#[test]
+fn writes_that_find_the_disk_full_are_told_so_and_go_on_when_it_has_room() {
+    if !has_own_file_systems() {
+        return;
+    }
+    let place = Place::new();
+    let node = place.start_within("empty", "--load sequential:100 --capacity 64MiB");
+    let process = format!("/proc/{}", node.child.id());
+    let fill = format!("{process}/root{}/fill", place.0.path().join("regions").display());
+    let mut file = File::create(&fill).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    let mut client = place.client();
+    let (key, status) = fill_table(&mut client, 1000);
+    assert_eq!(status, WriteStatus::DiskFull, "key {key}");
+    drop(file);
+    fs::remove_file(&fill).unwrap();
+    client.put(key, key).unwrap();
+    drop(client);
+    let told = told_by(node);
+    assert_eq!(told.matches("the file of a region (No space left on device").count(), 1, "{told}");
+    assert!(told.contains("room on that file system") && !told.contains("smaller region"), "{told}");
+}
+
+#[test]
+fn a_table_that_fills_its_region_says_so_once_with_what_gives_it_a_larger_one() {
+    let place = Place::new();
+    let node = place.start("--load sequential:100 --capacity 256KiB");
+    let mut client = place.client();
+    let (key, status) = fill_table(&mut client, 1000);
+    assert_eq!(status, WriteStatus::NoRoom, "key {key}");
+    assert_eq!(fill_table(&mut client, key).0, key);
+    drop(client);
+    let told = told_by(node);
+    assert_eq!(told.matches("a write was refused: the region of 256.0 KiB has no room").count(), 1, "{told}");
+    assert!(told.contains("region.fpr away first"), "{told}");
+    // It does.
+    fs::remove_file(place.table().join("region.fpr")).unwrap();
+    let node = place.start("--capacity 8MiB");
+    place.client().put(key, key).unwrap();
     node.end();
 }
 
