@@ -24,6 +24,14 @@ pub(crate) struct ClosedTable {
 }
 
 impl ClosedTable {
+    /// Why it is not served, and what to do; as the last resort that it be dropped, if records are lost anyway.
+    pub(super) fn why_and_remedy(&self, name: &TableName) -> String {
+        match self.why.loses_records() {
+            true => format!("{}; or remove it with fpcache-cli drop {name} --yes", self.why),
+            false => self.why.to_string(),
+        }
+    }
+
     /// What there is to tell of it.
     pub(super) fn info(&self, name: TableName) -> TableInfo {
         TableInfo { name, kind: self.kind, keys: 0, region_bytes: 0, used_bytes: 0, clients: 0 }

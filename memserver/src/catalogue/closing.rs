@@ -9,18 +9,17 @@ use super::closed::{ClosedTable, NotDropped, Removing};
 use super::error::TableOpenError;
 
 impl Catalogue {
-    /// The tables that are not served, in the order of their names, and why.
+    /// The tables that are not served, in the order of their names, and why, with what to do.
     pub fn closed(&self) -> impl Iterator<Item = (&TableName, String)> {
-        self.closed.iter().map(|(name, table)| (name, table.why.to_string()))
+        self.closed.iter().map(|(name, table)| (name, table.why_and_remedy(name)))
     }
 
     /// The refusal to make a table of a name that a closed one has; `None` if none has.
     pub(super) fn refusal_for_closed(&self, name: &TableName) -> Option<Refusal> {
         let closed = self.closed.get(name)?;
         let why = format!(
-            "the table `{name}` exists but is closed ({}): fix that and restart the memory node, drop the table, or \
-             choose another name",
-            closed.why
+            "the table `{name}` exists but is closed ({}): fix that and restart the memory node, or choose another name",
+            closed.why_and_remedy(name)
         );
         Some(Refusal::new(ErrorCode::TableExists, why))
     }

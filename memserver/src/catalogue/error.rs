@@ -103,6 +103,18 @@ pub enum TableOpenError {
     Fabric(#[from] FabricError),
 }
 
+impl TableOpenError {
+    /// Whether records are lost, or may be, that no restart brings back. Else the cause may pass, or is outside of the table's
+    /// records: then nobody is to be told of dropping them.
+    pub(super) fn loses_records(&self) -> bool {
+        match self {
+            Self::NotDropped { .. } => true,
+            Self::Recover { source, .. } => source.loses_records(),
+            _ => false,
+        }
+    }
+}
+
 /// Why a recovery area cannot be allocated, and what helps: it has one size whatever that of the region is.
 struct NotesRemedy<'e>(&'e MemoryError);
 

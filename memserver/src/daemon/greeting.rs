@@ -179,7 +179,7 @@ impl fmt::Display for Greeting {
             _ => self.write_many(f)?,
         }
         for (name, why) in &self.closed {
-            writeln!(f, "  closed     {name}: {why}; or remove it with fpcache-cli drop {name} --yes")?;
+            writeln!(f, "  closed     {name}: {why}")?;
         }
         // Of a table with keys if there is one, and of the one that need not be named before
         // others.

@@ -122,6 +122,30 @@ pub enum RecoverError {
     Thread(std::io::Error),
 }
 
+impl RecoverError {
+    /// Whether what is on the disk or in memory is not whole, and not merely out of reach or of another release.
+    pub(crate) fn loses_records(&self) -> bool {
+        use durability::{OpenError, RecoveryError};
+        let is_damage = |log: &RecoveryError| {
+            matches!(
+                log,
+                RecoveryError::Damaged { .. } | RecoveryError::Gap { .. } | RecoveryError::OutOfReach { .. }
+            )
+        };
+        match self {
+            Self::Log(log) | Self::Open(OpenError::Recovery(log)) => is_damage(log),
+            Self::Open(OpenError::Apart { .. })
+            | Self::Staging(StagingError::Damaged { .. })
+            | Self::NoSnapshot { .. }
+            | Self::LogTooShort { .. }
+            | Self::SyncedMissing { .. }
+            | Self::Misfit { .. }
+            | Self::Table(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// What there is where no snapshot is, in words.
 fn without_snapshot(first: u64, last: u64) -> String {
     if last == 0 || last < first {

@@ -80,7 +80,14 @@ fn a_log_damaged_in_the_middle_is_refused_with_the_place_and_what_to_do() {
     fs::write(&logs[0], &bytes).unwrap();
     let node = place.start("");
     let name = logs[0].file_name().unwrap().to_str().unwrap();
-    node.says(&["closed     default: ", "cannot be recovered", name, "offset"]);
+    node.says(&[
+        "closed     default: ",
+        "cannot be recovered",
+        name,
+        "offset",
+        "or remove it with",
+        "drop default --yes",
+    ]);
     let region = RegionName::new("default").unwrap();
     assert!(connect(&place.address(), ConnectOptions { region, ..Default::default() }).is_err());
     node.end();
@@ -157,6 +164,35 @@ fn the_end_of_a_log_that_had_been_on_the_disk_is_missed() {
     // Whoever has no copy goes on without.
     fs::remove_file(place.table().join("notes.fpn")).unwrap();
     place.start("").says(&["found      149 keys from snapshot-", "bytes were cut off log-"]);
+}
+
+/// Nobody is told to drop what another release reads, or what can be read when the cause has passed.
+#[test]
+fn what_a_closed_table_has_whole_is_not_offered_to_be_dropped() {
+    let place = Place::new();
+    written(&place);
+    place.lose_memory();
+    let log = place.logs().pop().unwrap();
+    let whole = fs::read(&log).unwrap();
+    let mut newer = [&whole[..8], &[99, 0, 0, 0], &whole[12..]].concat();
+    let checksum = xxhash_rust::xxh3::xxh3_64(&newer[..56]);
+    newer[56..64].copy_from_slice(&checksum.to_le_bytes());
+    fs::write(&log, newer).unwrap();
+    let node = place.start("");
+    node.says(&["closed     default: ", "layout version is 99"]);
+    assert!(!node.greeting.contains("drop default"), "{}", node.greeting);
+    node.end();
+    // Nor what the file system does not let it open.
+    fs::write(&log, &whole).unwrap();
+    let descriptor = place.table().join("table.fpt");
+    fs::rename(&descriptor, place.0.path().join("away")).unwrap();
+    let node = place.start("");
+    node.says(&["closed     default: ", "table.fpt"]);
+    assert!(!node.greeting.contains("drop default"), "{}", node.greeting);
+    node.end();
+    fs::rename(place.0.path().join("away"), &descriptor).unwrap();
+    let _node = place.start("");
+    is_whole(&place);
 }
 
 #[test]
