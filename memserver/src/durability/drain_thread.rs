@@ -52,7 +52,7 @@ impl<M: NodeMemory + 'static, D: Disk + 'static> DrainThread<M, D> {
     ) -> io::Result<Self> {
         let signals = Arc::clone(&drain.signals);
         let synced = drain.progress().synced;
-        let mut runner = Runner { drain, clock, tell, told: synced, retry_at: None };
+        let mut runner = Runner { drain, clock, tell, told: synced, retry_at: None, lost: None };
         let thread = thread::Builder::new().name("fpcache-log".into()).spawn(move || {
             runner.run();
             runner.drain
@@ -90,6 +90,8 @@ struct Runner<M, D, F> {
     tell: F,
     told: Lsn,
     retry_at: Option<Instant>,
+    /// Records that were lost, which is told when the log works again.
+    lost: Option<(Lsn, Lsn)>,
 }
 
 impl<M: NodeMemory, D: Disk, F: FnMut(LogEvent)> Runner<M, D, F> {
@@ -119,9 +121,21 @@ impl<M: NodeMemory, D: Disk, F: FnMut(LogEvent)> Runner<M, D, F> {
 
     fn retry(&mut self, now: Instant) {
         match self.drain.retry() {
-            Ok(lost) => {
+            Ok(Some(lost)) => {
+                let (from, to) = lost.into_inner();
+                self.lost = Some((self.lost.map_or(from, |(first, _)| first), to));
+            }
+            Ok(None) => {}
+            Err(_) => {
+                self.retry_at = now.checked_add(RETRY_AFTER);
+                return;
+            }
+        }
+        // A disk that has room for the header of a file may have none for what belongs into it.
+        match self.drain.step(now) {
+            Ok(_) => {
                 self.retry_at = None;
-                (self.tell)(LogEvent::Recovered(lost.map(|lost| lost.into_inner())));
+                (self.tell)(LogEvent::Recovered(self.lost.take()));
             }
             Err(_) => self.retry_at = now.checked_add(RETRY_AFTER),
         }

@@ -79,7 +79,13 @@ fn a_thread_goes_on_when_the_disk_does() {
     let event = told.recv_timeout(Duration::from_secs(30)).unwrap();
     assert!(matches!(event, LogEvent::Failed(LogError::Write { .. })), "{event:?}");
     assert!(staging.failure().is_some());
+    // That there is room for the beginning of a file does not mean that the log works again.
+    disk.fill_up_after(100);
+    let event = told.recv_timeout(Duration::from_millis(900));
+    assert!(event.is_err(), "{event:?}");
     disk.fill_up_after(u64::MAX);
+    let event = told.recv_timeout(Duration::from_secs(30)).unwrap();
+    assert!(matches!(event, LogEvent::Recovered(None)), "{event:?}");
     wait_synced(&told, 10);
     assert!(staging.failure().is_none());
     drop(thread);
