@@ -35,6 +35,39 @@ pub fn default_capacity() -> u64 {
     quarter(machine_memory(root), cgroup_limit(root))
 }
 
+/// Why a memory node with this capacity may not have it, in words: the memory that this process may use, or the file
+/// system that its regions lie in, is smaller.
+pub(crate) fn doubt(capacity: u64, regions: Option<&Path>) -> Option<String> {
+    let root = Path::new("/");
+    let memory = machine_memory(root).into_iter().chain(cgroup_limit(root)).min();
+    let disk = regions.and_then(|regions| {
+        // The folder may be made only later.
+        let mut there =
+            regions.ancestors().map(|path| if path == Path::new("") { Path::new(".") } else { path });
+        let found = there.find_map(|path| rustix::fs::statvfs(path).ok())?;
+        Some((regions, found.f_blocks.saturating_mul(found.f_frsize)))
+    });
+    doubt_of(capacity, memory, disk)
+}
+
+fn doubt_of(capacity: u64, memory: Option<u64>, disk: Option<(&Path, u64)>) -> Option<String> {
+    let iec = |bytes| ByteSize(bytes).display().iec();
+    let asked = format!("the capacity of {}", iec(capacity));
+    if let Some((regions, bytes)) = disk.filter(|(_, bytes)| capacity > *bytes) {
+        return Some(format!(
+            "{asked} is more than the file system of {} has in all, {}: tables that grow beyond that are refused more records",
+            regions.display(),
+            iec(bytes)
+        ));
+    }
+    let memory = memory.filter(|memory| capacity > *memory)?;
+    let then = match disk {
+        Some(_) => "what of the regions is not in memory is read from their file system, which takes longer",
+        None => "the operating system may end this process when its tables grow beyond that",
+    };
+    Some(format!("{asked} is more than the memory that this process may use, {}: {then}", iec(memory)))
+}
+
 fn quarter(machine: Option<u64>, limit: Option<u64>) -> u64 {
     const FALLBACK: u64 = 4 << 30;
     const HUGE_PAGE: u64 = 2 << 20;
@@ -98,6 +131,20 @@ mod tests {
         assert_eq!(cgroup_limit(dir.path()), Some(2_000_000));
         put("proc/meminfo", "MemTotal:       100 kB\nMemFree: 1 kB\n");
         assert_eq!(machine_memory(dir.path()), Some(102_400));
+    }
+
+    #[test]
+    fn a_capacity_that_there_is_not_is_doubted() {
+        let (memory, regions) = (Some(8 << 30), Path::new("/dev/shm"));
+        assert_eq!(doubt_of(8 << 30, memory, None), None);
+        assert_eq!(doubt_of(900 << 30, None, None), None, "nobody knows");
+        let said = |disk| doubt_of(900 << 30, memory, disk).expect("a doubt");
+        assert!(
+            said(None).contains("900.0 GiB is more than the memory")
+                && said(None).contains("end this process")
+        );
+        assert!(said(Some((regions, 4 << 30))).contains("the file system of /dev/shm has in all, 4.0 GiB"));
+        assert!(said(Some((regions, 1 << 50))).contains("which takes longer"));
     }
 
     #[test]

@@ -23,9 +23,9 @@ use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use tracing::info;
+use tracing::{info, warn};
 
-use crate::capacity::default_capacity;
+use crate::capacity::{self, default_capacity};
 use crate::catalogue::folders::older_store;
 use crate::catalogue::{Catalogue, CatalogueConfig, CatalogueError};
 use crate::durability::SyncPolicy;
@@ -284,6 +284,10 @@ impl Daemon {
             durable: config.durable.clone().map(|durable| (durable.folders, durable.sync)),
             lease: config.lease(),
         };
+        let regions = config.durable.as_ref().map(|durable| &*durable.folders.region);
+        if let Some(doubt) = capacity::doubt(config.capacity, regions) {
+            warn!("{doubt}");
+        }
         let mut catalogue = Catalogue::open_within(&tables, Arc::clone(&descriptors.shared))?;
         let FirstTable { name, keys } = config.first;
         // Where all tables are closed there are some: one of them may have this very name.
