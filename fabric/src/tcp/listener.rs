@@ -134,6 +134,13 @@ impl Listener {
         &self.addresses
     }
 
+    /// Where it listens on TCP, and whether nobody gets in there without a token.
+    pub fn token_rules(&self) -> impl Iterator<Item = (&TcpAddress, bool)> {
+        let all = self.addresses.iter().zip(&*self.listening);
+        all.filter(|(_, at)| matches!(at.target, Target::Internet(_)))
+            .map(|(name, at)| (name, at.needs_token))
+    }
+
     /// Connections at once that it lets in.
     #[must_use]
     pub fn max_connections(&self) -> usize {

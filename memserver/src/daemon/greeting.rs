@@ -21,6 +21,8 @@ const LARGEST_PAGE: u64 = 2 << 20;
 pub struct Greeting {
     /// Where it listens.
     addresses: Vec<String>,
+    /// Of those over TCP, the ones where clients need a token, and the others.
+    with_tokens: [Vec<String>; 2],
     maps: bool,
     others: Option<ShmAddress>,
     capacity: u64,
@@ -79,6 +81,10 @@ impl Greeting {
         };
         let found = catalogue.recoveries().map(|(_, recovery)| recovery.cloned());
         Self {
+            with_tokens: [true, false].map(|needed| {
+                let rules = sockets.iter().flat_map(|sockets| sockets.token_rules());
+                rules.filter(|(_, needs)| *needs == needed).map(|(address, _)| address.to_string()).collect()
+            }),
             maps: mapped.is_some(),
             addresses: mapped.into_iter().chain(over_sockets.iter().map(ToString::to_string)).collect(),
             others: listener.and_then(Listener::address_for_others),
@@ -94,6 +100,21 @@ impl Greeting {
     /// The first address, which every client of this machine can use.
     fn address(&self) -> &str {
         self.addresses.first().map_or("", String::as_str)
+    }
+
+    /// Where clients over TCP need a token, if there are such.
+    fn write_tokens(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const OPEN: &str = "where every user of this machine gets in (--require-token)";
+        let [needed, open] = &self.with_tokens;
+        match (needed.is_empty(), open.is_empty()) {
+            (true, true) => Ok(()),
+            (false, true) => writeln!(f, "  tokens     required"),
+            (true, false) => writeln!(f, "  tokens     not required at {}, {OPEN}", open.join(", ")),
+            (false, false) => {
+                let (needed, open) = (needed.join(", "), open.join(", "));
+                writeln!(f, "  tokens     required at {needed}; not at {open}, {OPEN}")
+            }
+        }
     }
 
     /// A region that was kept, and has another size than a new one would have.
@@ -162,6 +183,7 @@ impl fmt::Display for Greeting {
         if let Some(others) = &self.others {
             writeln!(f, "  others     {others}, for the users of --allow-user")?;
         }
+        self.write_tokens(f)?;
         let transport = match (self.maps, self.addresses.len()) {
             (true, 1) => "shared memory of this machine",
             (true, _) => "shared memory of this machine, and sockets",

@@ -412,6 +412,7 @@ fn the_greeting_says_for_how_many_there_is_room_by_whichever_limit_is_reached_fi
     let tcp = "--listen tcp://127.0.0.1:0";
     let node = place.start(&format!("{tcp} --max-connections 2"));
     node.says(&["room       2 connections over sockets (--max-connections), or "]);
+    node.says(&["tokens     not required at tcp://127.0.0.1:", "(--require-token)"]);
     node.end();
     let node = place.start(&format!("--listen {} {tcp}", place.address()));
     node.says(&[" clients by shared memory and ", " connections over sockets", "open files, ulimit -n"]);
