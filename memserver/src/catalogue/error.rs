@@ -51,7 +51,7 @@ pub enum TableOpenError {
     #[error("the memory node has no memory for it: {0}")]
     Denied(#[from] Denied),
     /// Region or recovery area of the previous process cannot be used.
-    #[error("the memory of the previous process cannot be used: {0}")]
+    #[error("{}", MemoryRemedy(.0))]
     Memory(MemoryError),
     /// Its folder cannot be used.
     #[error(transparent)]
@@ -101,6 +101,20 @@ pub enum TableOpenError {
     /// The process has no descriptor left.
     #[error(transparent)]
     Fabric(#[from] FabricError),
+}
+
+/// Why the memory of the previous process cannot be used: perhaps it is none, but that of one which runs.
+struct MemoryRemedy<'e>(&'e MemoryError);
+
+impl fmt::Display for MemoryRemedy<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            MemoryError::FileInUse { .. } => {
+                write!(f, "{}, or give this one a --region-dir and --data-dir of its own", self.0)
+            }
+            other => write!(f, "the memory of the previous process cannot be used: {other}"),
+        }
+    }
 }
 
 impl TableOpenError {

@@ -30,7 +30,10 @@ fn one_daemon_at_a_time_has_a_folder() {
     let node = first.start(&shared);
     let error = other.refused(&shared);
     assert!(
-        error.contains("region.fpr is in use by process") && error.contains("stop that memory node"),
+        error.contains("region.fpr is in use by process")
+            && error.contains("stop that memory node")
+            && error.contains("--region-dir")
+            && !error.contains("previous process"),
         "{error}"
     );
     assert!(region.join("tables/default/region.fpr").exists());
