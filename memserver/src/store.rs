@@ -132,6 +132,12 @@ pub(crate) fn holds_snapshot<D: Disk>(disk: &D) -> Result<bool, durability::Disk
     Ok(durability::newest_snapshot(disk)?.is_some())
 }
 
+/// About how many bytes of snapshot and log a table is restored from.
+pub(crate) fn bytes_to_read<D: Disk>(disk: &D) -> Result<u64, durability::DiskError> {
+    let Some(newest) = durability::newest_snapshot(disk)? else { return Ok(0) };
+    Ok(durability::snapshot_bytes(disk, newest)? + durability::log_bytes_from(disk, newest, Lsn::MAX)?)
+}
+
 /// Whether the memory of an ended process can be used; if not, the reason, in words.
 ///
 /// # Errors

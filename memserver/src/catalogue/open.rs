@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use bytesize::ByteSize;
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::REUSE_OFFSET;
 use fpcache_fabric::{Access, Export, FileAt, HugePages, MemoryError, SharedMemory, SystemClock, Waker};
-use tracing::warn;
+use tracing::{info, warn};
 
 use super::answering::{Follower, answering};
 use super::descriptor::Descriptor;
@@ -166,6 +167,10 @@ impl Opening {
             self.bring_left_to_disk(folders, &disk, &startup).map_err(failed)?;
         }
         let restores = store::holds_snapshot(&disk)?;
+        let to_read = store::bytes_to_read(&disk)?;
+        if to_read >= WORTH_TELLING {
+            tell_reading(folders, to_read);
+        }
         let (memories, fd) = match self.create_memories(self.span(descriptor), folders, restores) {
             // Not even for a superblock is there room: what the disk holds can be read all the same.
             Err(
@@ -186,6 +191,9 @@ impl Opening {
             begun => begun.map(|begun| (begun, fd)),
         };
         let ((node, recovery), fd) = begun.map_err(failed)?;
+        if to_read >= WORTH_TELLING {
+            info!("the table in {} is read: {recovery}", folders.data.path().display());
+        }
         Ok(Begun { node, fd, recovery: Some(recovery) })
     }
 
@@ -310,6 +318,15 @@ impl Opening {
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
         Ok((Memories { grant, ..memories }.with_lease(self.lease()), fd))
     }
+}
+
+/// Bytes of snapshot and log that take long enough to read for the operator to wonder.
+const WORTH_TELLING: u64 = 1 << 20;
+
+/// Tells what a start waits for, since nobody is let in before.
+fn tell_reading(folders: &TableFolder, bytes: u64) {
+    let (folder, size) = (folders.data.path().display(), ByteSize(bytes).display().iec());
+    info!("reading the table in {folder} from snapshot and log, {size}: clients get in when that is done");
 }
 
 /// Memory without a named file.

@@ -67,6 +67,8 @@ pub use lsn::Lsn;
 pub use memory_disk::MemoryDisk;
 pub use policy::{BadSyncPolicy, SyncPolicy};
 pub use snapshot::{MAX_RECORD_BYTES, Pruned, SnapshotError, SnapshotInfo, SnapshotWriter, prune};
-pub(crate) use snapshot::{newest as newest_snapshot, remove_temporary as remove_unfinished};
+pub(crate) use snapshot::{
+    bytes as snapshot_bytes, newest as newest_snapshot, remove_temporary as remove_unfinished,
+};
 pub use snapshot_reader::{BadSnapshot, SnapshotReader, SnapshotReport};
 pub use staging::{AppendError, StagedRecords, Staging};

@@ -89,6 +89,11 @@ pub(crate) fn newest(disk: &impl Disk) -> Result<Option<Lsn>, DiskError> {
     Ok(list_snapshots(disk)?.last().map(|(first, _)| *first))
 }
 
+/// Bytes of the snapshot that begins with this entry.
+pub(crate) fn bytes(disk: &impl Disk, first: Lsn) -> Result<u64, DiskError> {
+    disk.len(&snapshot_name(first))
+}
+
 /// Why a snapshot is not written.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -169,6 +169,26 @@ fn the_end_of_a_log_that_had_been_on_the_disk_is_missed() {
     place.start("").says(&["found      149 keys from snapshot-", "bytes were cut off log-"]);
 }
 
+/// Nobody gets in while a table is read, so what is being done is told.
+#[test]
+fn a_recovery_that_takes_time_is_told_when_it_begins_and_ends() {
+    let place = Place::new();
+    place.start("--load sequential:100K").end();
+    let told = |place: &Place| {
+        let mut node = place.start("");
+        kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+        let mut told = String::new();
+        node.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+        told
+    };
+    assert_eq!(told(&place), "", "a start in memory takes none");
+    place.lose_memory();
+    let told = told(&place);
+    let (begun, done) = told.split_once('\n').unwrap();
+    assert!(begun.contains("reading the table in ") && begun.contains("MiB"), "{told}");
+    assert!(done.contains("is read: 100000 keys from snapshot-") && done.lines().count() == 1, "{told}");
+}
+
 /// Nobody is told to drop what another release reads, or what can be read when the cause has passed.
 #[test]
 fn what_a_closed_table_has_whole_is_not_offered_to_be_dropped() {
