@@ -134,7 +134,7 @@ pub enum ClientError {
         ranges: u64,
         /// Bytes that they may take together.
         budget: u64,
-        /// The fewest that would do for the range that was looked at.
+        /// The fewest bytes for all of them with which the range that was looked at would have enough; others may need more.
         least: u64,
     },
     /// The region has no room for the record; nothing was changed.

@@ -21,7 +21,7 @@ pub enum GroupChoice {
 
 impl GroupChoice {
     /// Slots that blocks with pilots can be told to have. Shorter ones would have but one pilot.
-    const PILOT_SLOTS: RangeInclusive<u8> = 8..=64;
+    const SLOTS_OF_A_BLOCK: RangeInclusive<u8> = 8..=64;
 
     /// The groups of slots of so many bytes; `None` if these are too long for the form.
     #[must_use]
@@ -58,7 +58,7 @@ impl Display for GroupChoice {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "unknown form of groups `{0}`: use auto, plain, seeded, pilots, or pilots:SLOTS with {least} to {most} slots to a block",
-    least = GroupChoice::PILOT_SLOTS.start(), most = GroupChoice::PILOT_SLOTS.end()
+    least = GroupChoice::SLOTS_OF_A_BLOCK.start(), most = GroupChoice::SLOTS_OF_A_BLOCK.end()
 )]
 pub struct UnknownGroupForm(String);
 
@@ -69,7 +69,7 @@ impl FromStr for GroupChoice {
         if let Some((name, slots)) = text.split_once(':')
             && name == GroupForm::Pilots.name()
             && let Ok(slots) = slots.parse()
-            && Self::PILOT_SLOTS.contains(&slots)
+            && Self::SLOTS_OF_A_BLOCK.contains(&slots)
         {
             return Ok(Self::Pilots(slots));
         }

@@ -10,6 +10,7 @@ mod cold_starts_under_pressure;
 mod damaged_copies;
 mod damaged_directory;
 mod damaged_fingerprints;
+mod damaged_groups;
 mod damaged_records;
 mod first_rebuilds;
 mod folders;
