@@ -145,6 +145,16 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.clear_cache());
     }
 
+    /// Takes a table that was lost for the empty one it is now, so that calls no longer end in
+    /// [`ClientError::Emptied`]: reads find nothing, and the first write sets its parameters. For
+    /// all clones of this client, and until it has seen records again. No round trip.
+    ///
+    /// For tables that are filled as they are read, such as caches. Where a lost table is to be
+    /// loaded again, there is nothing to call: the client goes on by itself once it has parameters.
+    pub fn accept_loss(&self) {
+        with_core!(self, core => core.accept_loss());
+    }
+
     /// The kind of the table's keys, which may differ from this client's; `None` without a table.
     /// One round trip.
     ///

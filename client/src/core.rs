@@ -78,7 +78,8 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     /// Of threads that have lost the memory node one connects at a time.
     connecting: Turn,
     tally: Tally,
-    /// Whether the table had parameters once: then it is not empty but lost if it has none.
+    /// Whether the table had parameters once: then it is not empty but lost if it has none, until
+    /// the caller accepts that.
     has_opened: AtomicBool,
     /// For threads to leave when they end.
     me: Weak<Self>,
@@ -156,6 +157,11 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         if let Some(cache) = table.as_deref().and_then(Table::cache) {
             cache.clear();
         }
+    }
+
+    /// Takes a table that was lost for the empty one it is now.
+    pub(crate) fn accept_loss(&self) {
+        self.has_opened.store(false, Ordering::Relaxed);
     }
 
     /// Runs `f` with what the calling thread holds of this client.

@@ -5,7 +5,8 @@
 //! from a load, or, by [`first_parameters`], from the first write. Until then every read finds
 //! nothing. Such a table cannot be confused with one being recovered, since memory nodes serve
 //! tables only when recovery is complete. Nor with one that was lost: a client that knew the table
-//! with parameters gets [`ClientError::Emptied`] from reads and writes.
+//! with parameters gets [`ClientError::Emptied`] from reads and writes, until its
+//! caller accepts the loss.
 
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordShape, TableParameters};

@@ -214,9 +214,11 @@ pub enum ClientError {
         own: &'static str,
     },
     /// The table had parameters when this client opened it, and has none now: its memory node was
-    /// restarted without its data, or the table was dropped and created again.
+    /// restarted without its data, or the table was dropped and created again. The client goes on
+    /// by itself once the table is loaded again, and with the empty table after
+    /// [`accept_loss`](crate::TableClient::accept_loss).
     #[error(
-        "the table was lost and created again, and is empty: load it again, or open it with a new client"
+        "the table was lost and created again, and is empty: load it again, or call accept_loss() to go on with an empty table"
     )]
     Emptied,
     /// The table is empty, but was created with parameters that the records to be loaded do not

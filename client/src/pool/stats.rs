@@ -85,6 +85,13 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
+    /// Takes ranges that were lost for the empty ones they are now.
+    pub(crate) fn accept_loss(&self) {
+        for core in self.ranges().cores() {
+            with_direct!(core, core => core.accept_loss());
+        }
+    }
+
     /// What was done besides plain lookups and requests.
     pub(crate) fn counters(&self) -> Counters {
         let mut all = Counters::default();

@@ -212,3 +212,32 @@ fn a_table_that_was_lost_is_not_taken_for_an_empty_one() {
     idle.put(1, &[3; 8]).unwrap();
     assert_eq!(before.get(1).unwrap(), Some(vec![3; 8]));
 }
+
+#[test]
+fn whoever_accepts_a_loss_goes_on_with_the_empty_table_and_is_told_of_the_next_one() {
+    let node = Node::start(16 << 20);
+    let tables = node.tables();
+    tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+    let (accepting, other) = (node.client::<U64Keys>("t"), node.client::<U64Keys>("t"));
+    let until_emptied = |client: &Client, what: &str| {
+        let begun = Instant::now();
+        while !matches!(client.get(1), Err(ClientError::Emptied)) {
+            assert!(begun.elapsed() < PATIENCE, "{what}");
+        }
+    };
+    for loss in 0..2 {
+        accepting.put(1, &[loss; 8]).unwrap();
+        assert_eq!(other.get(1).unwrap(), Some(vec![loss; 8]));
+        tables.drop_table(&name("t")).unwrap();
+        tables.create(&name("t"), KeyKind::U64, ANY).unwrap();
+        until_emptied(&accepting, "the one that accepts");
+        until_emptied(&other, "the other");
+        accepting.clone().accept_loss();
+        assert_eq!(accepting.get(1).unwrap(), None);
+        assert_eq!(accepting.count_from(0).unwrap(), 0);
+        assert!(matches!(other.put(1, &[9; 8]), Err(ClientError::Emptied)), "it has accepted nothing");
+    }
+    accepting.put(2, &[7; 8]).unwrap();
+    assert_eq!(other.get(2).unwrap(), Some(vec![7; 8]));
+    assert_eq!(other.get(1).unwrap(), None);
+}
