@@ -56,6 +56,18 @@ use crate::uploads::Uploads;
 use crate::versions::FIRST_VERSION;
 use crate::wal::Wal;
 
+/// This release, as counters have it.
+const RELEASE: u64 = {
+    const fn number(digits: &str) -> u16 {
+        match u16::from_str_radix(digits, 10) {
+            Ok(number) => number,
+            Err(_) => 0,
+        }
+    }
+    let (major, minor) = (number(env!("CARGO_PKG_VERSION_MAJOR")), number(env!("CARGO_PKG_VERSION_MINOR")));
+    NodeStats::encode_release(major as u32, minor, number(env!("CARGO_PKG_VERSION_PATCH")))
+};
+
 /// A memory node over one region, which nobody else writes.
 #[derive(Debug)]
 pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
@@ -287,11 +299,14 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             requests: self.requests,
             uptime_ms: self.clock.now().saturating_duration_since(self.started).as_millis() as u64,
             log_head: superblock.log_head,
+            release: RELEASE,
             ..NodeStats::default()
         };
         if let Some(wal) = &self.wal {
             stats.logged = wal.last();
             stats.synced = wal.synced();
+            stats.log_errors = wal.failures();
+            stats.log_fails = u64::from(wal.failure().is_some() || wal.has_lost());
         }
         if let Some(table) = self.state.table() {
             let (counters, space) = (&table.counters, table.space());

@@ -44,6 +44,15 @@ const COUNTERS: &[Counter] = &[
         Kind::Counter,
         |s| whole(s.synced),
     ),
+    ("log_errors_total", "Attempts to write or sync the write-ahead log that failed.", Kind::Counter, |s| {
+        whole(s.log_errors)
+    }),
+    (
+        "log_writable",
+        "Whether the write-ahead log takes writes: 0 while they are refused.",
+        Kind::Gauge,
+        |s| whole(1 - s.log_fails.min(1)),
+    ),
     ("external_values", "Values that do not fit their slots.", Kind::Gauge, |s| whole(s.external_values)),
     ("external_value_bytes", "Bytes of values that do not fit their slots.", Kind::Gauge, |s| {
         whole(s.external_bytes)
@@ -152,6 +161,12 @@ fn of_one(place: &Place) -> Result<Vec<Metric>, ClientError> {
         }
     }
     let mut metrics = of_node(&list);
+    metrics.extend(told.first().map(|told| Metric {
+        name: "fpcache_build_info".into(),
+        help: "The release of the memory node.",
+        kind: Kind::Gauge,
+        samples: vec![(vec![("version", told.stats.release_text())], whole(1))],
+    }));
     metrics.extend(of_tables(&list, &told));
     metrics.extend(sockets.iter().flat_map(of_sockets));
     Ok(metrics)

@@ -275,7 +275,11 @@ fn print<K: Keys>(
     }
     print_damage(output, node)?;
     if node.logged > 0 {
-        output.row("log", format_args!("{} changes written, {} of them synced", node.logged, node.synced))?;
+        let state = if node.log_fails > 0 { "; it cannot be written, so writes are refused" } else { "" };
+        output.row(
+            "log",
+            format_args!("{} changes written, {} of them synced{state}", node.logged, node.synced),
+        )?;
     }
     Ok(())
 }

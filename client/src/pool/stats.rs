@@ -142,6 +142,9 @@ fn sum(a: &NodeStats, b: &NodeStats) -> NodeStats {
         damaged_lookups: a.damaged_lookups + b.damaged_lookups,
         logged: a.logged + b.logged,
         synced: a.synced + b.synced,
+        log_errors: a.log_errors + b.log_errors,
+        log_fails: a.log_fails.max(b.log_fails),
+        release: a.release.min(b.release),
         ..*a
     }
 }

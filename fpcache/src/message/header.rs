@@ -3,7 +3,7 @@
 use crate::cursor::{Cursor, CutShort};
 
 /// Version of the messages; a memory node refuses any other.
-pub const PROTOCOL_VERSION: u16 = 9;
+pub const PROTOCOL_VERSION: u16 = 10;
 
 /// Bytes of a request to a table before its body.
 pub(super) const HEADER_BYTES: usize = 16;

@@ -302,7 +302,7 @@ mod tests {
             request.encode::<U64Keys>(CREATION, &mut bytes);
             bytes
         };
-        let head = |operation: u8| [operation, 0, 9, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
+        let head = |operation: u8| [operation, 0, 10, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(encoded(Request::Stats), head(1));
         assert_eq!(encoded(Request::Sockets), head(14));
         let chunk = Request::LoadChunk(9, Chunk { first: 3, count: 2, records: b"abc" });
@@ -340,12 +340,14 @@ mod tests {
         stats.encode(&mut bytes);
         assert_eq!(NodeStats::decode(&bytes), Ok(stats));
         assert!(NodeStats::decode(&bytes[..60]).is_err());
+        let release = NodeStats { release: NodeStats::encode_release(7, 65_535, 3), ..stats };
+        assert_eq!(release.release_text(), "7.65535.3");
     }
 
     #[test]
     fn another_protocol_version_is_named() {
-        let error = Request::decode::<U64Keys>(0, &[1, 0, 10, 0, 0, 0, 0, 0]).expect_err("version 10");
-        assert!(error.to_string().contains("version 10"), "{error}");
+        let error = Request::decode::<U64Keys>(0, &[1, 0, 11, 0, 0, 0, 0, 0]).expect_err("version 11");
+        assert!(error.to_string().contains("version 11"), "{error}");
     }
 
     proptest! {

@@ -91,6 +91,24 @@ counters! {
     damaged_passed_by,
     /// Lookups by the memory node's processor that were refused because the record is damaged.
     damaged_lookups,
+    /// Attempts to write or sync the write-ahead log that failed.
+    log_errors,
+    /// 1 while the write-ahead log takes nothing, so that writes are refused; else 0.
+    log_fails,
+    /// The memory node's release: the major number in the upper half, and below it minor and patch number in two bytes each.
+    release,
+}
+
+impl NodeStats {
+    /// A release as [`release`](Self::release) has it.
+    pub const fn encode_release(major: u32, minor: u16, patch: u16) -> u64 {
+        (major as u64) << 32 | (minor as u64) << 16 | patch as u64
+    }
+
+    /// The release in words.
+    pub fn release_text(&self) -> String {
+        format!("{}.{}.{}", self.release >> 32, self.release >> 16 & 0xffff, self.release & 0xffff)
+    }
 }
 
 counters! {

@@ -28,6 +28,7 @@ pub(super) struct Signals {
     has_failed: AtomicBool,
     lost: AtomicU64,
     failure: Mutex<Option<LogError>>,
+    failures: AtomicU64,
 }
 
 impl Signals {
@@ -114,8 +115,14 @@ impl Signals {
 
     pub(super) fn set_failure(&self, failure: Option<LogError>) {
         let has_failed = failure.is_some();
+        self.failures.fetch_add(u64::from(has_failed), Ordering::Relaxed);
         *self.failure.lock().unwrap_or_else(PoisonError::into_inner) = failure;
         self.has_failed.store(has_failed, Ordering::Release);
+    }
+
+    /// How often it failed, retries included.
+    pub(super) fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
     }
 
     #[inline]

@@ -223,6 +223,12 @@ impl<M: NodeMemory> Staging<M> {
         self.signals.failure()
     }
 
+    /// How often the drain has failed in this process, retries included.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.signals.failures()
+    }
+
     /// The records after LSN `from - 1` that the ring still holds, in order.
     ///
     /// # Errors

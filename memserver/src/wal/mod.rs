@@ -186,6 +186,11 @@ impl<M: NodeMemory> Wal<M> {
         self.staging.failure()
     }
 
+    /// How often writing or syncing the log failed.
+    pub(crate) fn failures(&self) -> u64 {
+        self.staging.failures()
+    }
+
     /// The last entry that a crash of the machine does not undo.
     pub(crate) fn synced(&self) -> Lsn {
         self.staging.synced_lsn().unwrap_or(0)

@@ -308,12 +308,14 @@ fn a_full_disk_refuses_writes_with_a_reason_and_reads_go_on<T: TestKeys>() {
     let mut other = Writer::<T>::new(6);
     let reply = other.one(&mut node, WriteKind::Put, 4, RecordToken::default(), &value::<T>(4, 1, 8));
     assert_eq!(reply.status, WriteStatus::NotDurable);
+    assert!(node.stats().log_fails == 1 && node.stats().log_errors > 0, "{:?}", node.stats());
     assert_eq!(writer.get(&mut node, 50).map(|(value, _)| value), Some(value::<T>(50, 0, 8)));
     assert_eq!(writer.get(&mut node, 3), None, "not durable, not visible");
     world.disk.fill_up_after(u64::MAX);
     while node.stats().synced < node.stats().logged {
         node.work();
     }
+    assert!(node.stats().log_fails == 0 && node.stats().log_errors > 0, "{:?}", node.stats());
     assert_eq!(
         writer.get(&mut node, 3).map(|(value, _)| value),
         Some(value::<T>(3, 1, 8)),

@@ -75,6 +75,10 @@ fn every_line_of_the_metrics_is_as_prometheus_reads_it() {
     assert!(of("table_used_bytes", "words") > 0.0 && of("table_uptime_seconds", "words") < 3600.0);
     assert!(out.contains("fpcache_table_keys{table=\"words\",key_kind=\"bytes\"} 2000\n"), "{out}");
 
+    assert_eq!((of("table_log_writable", "words"), of("table_log_errors_total", "words")), (1.0, 0.0));
+    let release = format!("fpcache_build_info{{version=\"{}\"}} 1\n", env!("CARGO_PKG_VERSION"));
+    assert!(out.contains(&release), "{out}");
+
     let json = node.json(0, "metrics --json");
     let keys = json.as_array().unwrap().iter().find(|metric| metric["name"] == "fpcache_table_keys").unwrap();
     assert_eq!((&keys["type"], &keys["samples"][1]["value"]), (&"gauge".into(), &2000.into()));
