@@ -22,6 +22,10 @@
 
 #![forbid(unsafe_code)]
 
+/// By the name that files shared with the tests in `tests/` call it.
+#[cfg(test)]
+extern crate self as fpcache_memserver;
+
 mod allocator;
 mod boot;
 pub mod budget;

@@ -5,6 +5,8 @@
 mod common;
 #[path = "others_wait/loads.rs"]
 mod loads;
+#[path = "support/memory_disk.rs"]
+mod memory_disk;
 #[path = "others_wait/searches.rs"]
 mod searches;
 #[path = "others_wait/step_costs.rs"]

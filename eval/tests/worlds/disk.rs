@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
-use fpcache_memserver::durability::{Disk, DiskError, MemoryDisk};
+use fpcache_memserver::durability::{Disk, DiskError};
 use fpcache_sim::SimMemory;
+
+use crate::memory_disk::MemoryDisk;
 
 /// A disk whose writes do not overtake the memory node's stores: each is a system call, after which
 /// they are visible.

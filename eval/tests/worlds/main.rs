@@ -16,6 +16,8 @@ mod damage;
 mod disk;
 mod flights;
 mod flips;
+#[path = "../../../memserver/tests/support/memory_disk.rs"]
+mod memory_disk;
 mod node;
 mod pages;
 mod play;

@@ -11,7 +11,7 @@ use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_fabric::{ClientId, Clock, Handled, NodeMemory, Service, Work};
 use fpcache_memserver::catalogue::answering::{Follower, Following};
-use fpcache_memserver::durability::{MemoryDisk, SyncPolicy};
+use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::lease::Lease;
 use fpcache_memserver::store::{Background, Memories, Startup, can_resume, restore, resume};
 use fpcache_memserver::{MemoryNode, Origin};
@@ -24,6 +24,7 @@ use fpcache_memserver::catalogue::answering::sabotaged_answers;
 
 use crate::disk::SimDisk;
 use crate::flips::{Flipped, Flips};
+use crate::memory_disk::MemoryDisk;
 
 /// Bytes of the log's staging ring: so few that it goes round.
 const RING_BYTES: u64 = 8 << 10;

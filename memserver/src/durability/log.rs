@@ -331,7 +331,7 @@ impl<D: Disk> LogRecords<'_, D> {
 mod tests {
     use super::super::names::log_name;
     use super::*;
-    use crate::durability::MemoryDisk;
+    use crate::durability::memory_disk::MemoryDisk;
 
     #[test]
     fn the_bytes_of_the_log_are_counted_from_a_record_on_over_all_files() {

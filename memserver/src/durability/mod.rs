@@ -27,7 +27,7 @@
 //!
 //! | module | holds |
 //! |---|---|
-//! | [`disk`], [`memory_disk`] | files on disk, and in memory with faults |
+//! | [`disk`] | files on disk |
 //! | [`policy`] | when to sync |
 //! | [`error`] | errors of writing and reading the log |
 //! | `frame` | the bytes of the log's files |
@@ -46,7 +46,9 @@ pub mod error;
 mod frame;
 pub mod log;
 mod lsn;
-pub mod memory_disk;
+#[cfg(test)]
+#[path = "../../tests/support/memory_disk.rs"]
+pub(crate) mod memory_disk;
 mod names;
 pub mod policy;
 mod ring;
@@ -64,7 +66,6 @@ pub use frame::MAX_PAYLOAD_BYTES;
 pub(crate) use log::bytes_from as log_bytes_from;
 pub use log::{LogFile, LogReader, LogRecords, RecoveryError, Report, Truncated};
 pub use lsn::Lsn;
-pub use memory_disk::MemoryDisk;
 pub use policy::{BadSyncPolicy, SyncPolicy};
 pub use snapshot::{MAX_RECORD_BYTES, Pruned, SnapshotError, SnapshotInfo, SnapshotWriter, prune};
 pub(crate) use snapshot::{

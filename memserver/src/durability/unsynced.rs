@@ -65,7 +65,7 @@ fn copy_synced(disk: &mut impl Disk, from: &str, to: &str) -> Result<(), DiskErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::durability::MemoryDisk;
+    use crate::durability::memory_disk::MemoryDisk;
 
     const NAME: &str = "log-0000000000000001.fpl";
 

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::common::{LINEAGE, RING_BYTES, assert_holds, memory, options, payload, read_all};
+use crate::memory_disk::MemoryDisk;
 use fpcache_fabric::SharedMemory;
 use fpcache_memserver::durability::{
-    AppendError, DiskErrorKind, Drain, LogError, LogOptions, Lsn, MemoryDisk, Staging, SyncPolicy,
+    AppendError, DiskErrorKind, Drain, LogError, LogOptions, Lsn, Staging, SyncPolicy,
 };
 use proptest::prelude::*;
 

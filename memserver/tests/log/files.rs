@@ -6,9 +6,10 @@ use std::time::Instant;
 use crate::common::{
     LINEAGE, RING_BYTES, assert_holds, changed, logs, memory, options, payload, read_all, read_file, written,
 };
+use crate::memory_disk::MemoryDisk;
 use fpcache_memserver::durability::{
-    Disk, DiskErrorKind, Drain, FileDisk, LogReader, Lsn, MemoryDisk, OpenError, RecoveryError, Staging,
-    StagingError, SyncPolicy,
+    Disk, DiskErrorKind, Drain, FileDisk, LogReader, Lsn, OpenError, RecoveryError, Staging, StagingError,
+    SyncPolicy,
 };
 
 #[test]

@@ -4,5 +4,7 @@
 mod common;
 mod crashes;
 mod files;
+#[path = "../support/memory_disk.rs"]
+mod memory_disk;
 mod process_ends;
 mod threads;

@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::common::{LINEAGE, RING_BYTES, assert_holds, memory, options, payload, read_all};
+use crate::memory_disk::MemoryDisk;
 use fpcache_fabric::{AccessError, NodeMemory, SharedMemory};
-use fpcache_memserver::durability::{AppendError, Drain, Lsn, MemoryDisk, Staging, StagingError, SyncPolicy};
+use fpcache_memserver::durability::{AppendError, Drain, Lsn, Staging, StagingError, SyncPolicy};
 
 #[derive(Debug)]
 struct Mortal {

@@ -4,9 +4,10 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::common::{LINEAGE, RING_BYTES, assert_holds, memory, options, payload};
+use crate::memory_disk::MemoryDisk;
 use fpcache_fabric::{SharedMemory, SystemClock};
 use fpcache_memserver::durability::{
-    AppendError, Drain, DrainThread, LogError, LogEvent, Lsn, MemoryDisk, Staging, SyncPolicy,
+    AppendError, Drain, DrainThread, LogError, LogEvent, Lsn, Staging, SyncPolicy,
 };
 
 fn threaded(

@@ -20,6 +20,8 @@ mod growth_copies_strings;
 mod hot_cache;
 mod layout_version;
 mod long_values;
+#[path = "../support/memory_disk.rs"]
+mod memory_disk;
 mod order_within_windows;
 mod paged_directory;
 mod presence;

@@ -7,11 +7,12 @@ use std::time::Duration;
 use crate::common::keys::{Integers, Key, LongValues, TestKeys};
 use crate::common::requests::{Writer, batch, call, post, statuses, value};
 use crate::common::world::{Mortal, Node, REGION, RING, World, load, lost, parameters, startup};
+use crate::memory_disk::MemoryDisk;
 use fpcache::key_space::KeySpace;
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus, decode_reply};
 use fpcache_fabric::{ClientId, Handled, Service, SharedMemory, Work};
-use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
+use fpcache_memserver::durability::{Disk, SyncPolicy};
 use fpcache_memserver::store::{Background, Memories, recovery_area_bytes, restore};
 use fpcache_memserver::{MemoryNode, Origin, Recovery};
 

@@ -5,10 +5,12 @@ use std::time::Instant;
 
 use fpcache_fabric::SharedMemory;
 use fpcache_memserver::durability::{
-    BadSnapshot, Disk, Drain, FileDisk, LogOptions, LogReader, Lsn, MemoryDisk, SnapshotError,
-    SnapshotReader, SnapshotWriter, Staging, SyncPolicy, prune,
+    BadSnapshot, Disk, Drain, FileDisk, LogOptions, LogReader, Lsn, SnapshotError, SnapshotReader,
+    SnapshotWriter, Staging, SyncPolicy, prune,
 };
 use proptest::prelude::*;
+
+use crate::memory_disk::MemoryDisk;
 
 const LINEAGE: u64 = 77;
 const RING_BYTES: u64 = 1 << 16;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use crate::common::keys::{LongValues, TestKeys};
 use crate::common::requests::{Writer, batch, post, value};
 use crate::common::world::{Mortal, Node, REGION, RING, World, load, startup};
+use crate::memory_disk::MemoryDisk;
 use fpcache::key_space::{KeySpace, U64Keys};
 use fpcache::layout::{RecordToken, Stored, TableParameters};
 use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::{ClientId, Handled, Service, SharedMemory, Work};
-use fpcache_memserver::durability::{Disk, MemoryDisk, SnapshotReader, SyncPolicy};
+use fpcache_memserver::durability::{Disk, SnapshotReader, SyncPolicy};
 use fpcache_memserver::store::{Background, Memories, Startup, recovery_area_bytes, restore, resume};
 
 /// Numbers below a bound, one after the other.

@@ -7,7 +7,8 @@ use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply};
 use fpcache_fabric::{ClientId, Handled, SHORT_BODY, Service, SharedMemory};
 
-use crate::durability::{MemoryDisk, SyncPolicy};
+use crate::durability::SyncPolicy;
+use crate::durability::memory_disk::MemoryDisk;
 use crate::node::MemoryNode;
 use crate::pending::PendingOperation;
 use crate::store::{Background, Memories, Startup, recovery_area_bytes, restore};

@@ -6,8 +6,10 @@ use std::time::Instant;
 
 use fpcache_fabric::SharedMemory;
 use fpcache_memserver::durability::{
-    Disk, Drain, LogOptions, LogReader, Lsn, MemoryDisk, RecoveryError, Report, Staging, SyncPolicy,
+    Disk, Drain, LogOptions, LogReader, Lsn, RecoveryError, Report, Staging, SyncPolicy,
 };
+
+use crate::memory_disk::MemoryDisk;
 
 pub const LINEAGE: u64 = 0x1122_3344_5566_7788;
 pub const RING_BYTES: u64 = 192 + 4096;

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use fpcache::layout::TableParameters;
 use fpcache_fabric::{AccessError, FileIdentity, NodeMemory, SharedMemory};
-use fpcache_memserver::durability::{Disk, MemoryDisk, SyncPolicy};
+use fpcache_memserver::durability::{Disk, SyncPolicy};
 use fpcache_memserver::store::{
     Background, Memories, Startup, bring_left_to_disk, bytes_to_restore, can_resume, recovery_area_bytes,
     restore, resume,
@@ -16,6 +16,7 @@ use fpcache_memserver::{MemoryNode, Recovery};
 
 use super::keys::TestKeys;
 use super::requests::{Writer, value};
+use crate::memory_disk::MemoryDisk;
 
 pub const RING: u64 = 64 << 10;
 pub const REGION: usize = 512 << 10;

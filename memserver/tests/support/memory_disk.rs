@@ -1,14 +1,15 @@
-//! Files in memory that lose, tear and refuse writes as disks do, from a seed; for tests.
+//! Files in memory that lose, tear and refuse writes as disks do, from a seed.
+#![allow(dead_code, reason = "each test uses its share")]
 
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::disk::{Disk, DiskError};
+use fpcache_memserver::durability::{Disk, DiskError};
 
 const SECTOR: usize = 512;
 
-/// Files in memory, for tests and simulations.
+/// A folder of files in memory.
 ///
 /// Handles are cloned freely and see the same files. A [`crash`](Self::crash) or
 /// [`restart`](Self::restart) ends all of them, as it ends the process that holds them, and gives a
