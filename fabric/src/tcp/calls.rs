@@ -32,8 +32,6 @@ pub(super) struct Caller {
     limits: Limits,
     spin: Spin,
     meter: Arc<Meter>,
-    out: Vec<u8>,
-    sent: usize,
     input: Vec<u8>,
     body: Vec<u8>,
     /// The reply whose body is arriving, and bytes of it and of its padding that are to come.
@@ -57,23 +55,12 @@ impl Caller {
             limits,
             spin: Spin::new(spin),
             meter,
-            out: Vec::new(),
-            sent: 0,
             input: Vec::new(),
             body: Vec::new(),
             arriving: None,
             posted: 0,
             answered: 0,
         }
-    }
-
-    fn is_unsent(&self) -> bool {
-        self.has_out() || self.stream.is_unsent()
-    }
-
-    /// Whether the stream has not taken all that is to be sent.
-    fn has_out(&self) -> bool {
-        self.sent < self.out.len()
     }
 
     #[cold]
@@ -83,20 +70,11 @@ impl Caller {
     }
 
     fn push_out(&mut self) -> Result<(), FabricError> {
-        while self.has_out() {
-            match self.stream.send(&self.out[self.sent..]) {
-                Moved::Bytes(bytes) => self.sent += bytes,
-                Moved::Nothing => return Ok(()),
-                Moved::Gone => return Err(self.lose()),
-            }
+        if self.stream.push_out() == Moved::Gone {
+            return Err(self.lose());
         }
-        self.out.clear();
-        self.out.shrink_to(KEEP);
-        self.sent = 0;
-        match self.stream.push_out() {
-            Moved::Gone => Err(self.lose()),
-            _ => Ok(()),
-        }
+        self.stream.shrink_queue(KEEP);
+        Ok(())
     }
 
     /// Receives what is there, and gives the head of the last request's reply once all of it is. A memory node that has hung up
@@ -197,16 +175,17 @@ impl Calls for Caller {
             return Err(self.link.disconnected());
         }
         self.push_out()?;
-        if self.out.len() - self.sent > self.limits.call_request as usize {
+        if self.stream.queued() > self.limits.call_request as usize {
             // The memory node has not yet taken what was given up.
             return Err(FabricError::Crowded);
         }
         // Within the limit, which leaves room.
         let bytes = (request.len() + CALL_BYTES) as u32;
         let head = RequestHead { bytes, entries: 0, tag: self.posted as u16, kind: Kind::Call };
-        self.out.extend_from_slice(&head.encode());
-        self.out.extend_from_slice(&checksum(request).to_le_bytes());
-        self.out.extend_from_slice(request);
+        let queue = self.stream.queue();
+        queue.extend_from_slice(&head.encode());
+        queue.extend_from_slice(&checksum(request).to_le_bytes());
+        queue.extend_from_slice(request);
         self.posted = self.posted.wrapping_add(1);
         self.meter.record(&Tally { writes: 1, bytes_to: request.len() as u64, ..Tally::default() });
         self.push_out()?;
@@ -235,7 +214,7 @@ impl Calls for Caller {
         }
         self.spin.was_in_vain();
         loop {
-            let ready = wait(&self.stream, self.is_unsent(), deadline);
+            let ready = wait(&self.stream, self.stream.is_unsent(), deadline);
             if self.poll(reply)? {
                 return Ok(());
             }

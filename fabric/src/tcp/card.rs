@@ -3,8 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use super::frame::{HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED};
-use super::socket::{Moved, Ready, wait};
-use super::stream::Stream;
+use super::stream::{InVain, Stream};
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::rdma::wire::{MAX_ANSWER_BYTES, NOT_SERVED};
@@ -62,39 +61,20 @@ impl CardSocket {
         Self { stream, peer, tag: 0 }
     }
 
-    fn gone(&self) -> FabricError {
-        FabricError::Disconnected { peer: self.peer.as_str().into() }
-    }
-
-    fn send(&mut self, mut bytes: &[u8], deadline: Deadline) -> Result<(), FabricError> {
-        while !bytes.is_empty() {
-            match self.stream.send(bytes) {
-                Moved::Bytes(sent) => bytes = &bytes[sent..],
-                Moved::Nothing => self.wait(true, deadline)?,
-                Moved::Gone => return Err(self.gone()),
-            }
-        }
-        Ok(())
+    fn send(&mut self, bytes: &[u8], deadline: Deadline) -> Result<(), FabricError> {
+        self.stream.send_all(bytes, deadline).map_err(|why| self.error(why))
     }
 
     fn receive(&mut self, bytes: &mut [u8], deadline: Deadline) -> Result<(), FabricError> {
-        let mut have = 0;
-        while have < bytes.len() {
-            match self.stream.receive(&mut bytes[have..]) {
-                Moved::Bytes(more) => have += more,
-                Moved::Nothing => self.wait(false, deadline)?,
-                Moved::Gone => return Err(self.gone()),
-            }
-        }
-        Ok(())
+        self.stream.receive_all(bytes, deadline).map_err(|why| self.error(why))
     }
 
-    fn wait(&self, to_write: bool, deadline: Deadline) -> Result<(), FabricError> {
-        match wait(&self.stream, to_write, deadline) {
-            Ready::Try => Ok(()),
-            Ready::TimedOut => Err(FabricError::DeadlinePassed {
+    fn error(&self, why: InVain) -> FabricError {
+        match why {
+            InVain::Gone => FabricError::Disconnected { peer: self.peer.as_str().into() },
+            InVain::TimedOut => FabricError::DeadlinePassed {
                 waiting_for: "the memory node to register memory with its network card",
-            }),
+            },
         }
     }
 }

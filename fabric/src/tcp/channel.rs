@@ -66,8 +66,6 @@ pub(super) struct Broken;
 pub(super) struct Channel {
     stream: Stream,
     encoder: Encoder,
-    out: Vec<u8>,
-    sent: usize,
     input: Box<[u8]>,
     start: usize,
     end: usize,
@@ -87,8 +85,6 @@ impl Channel {
         Self {
             stream,
             encoder: Encoder::new(limits),
-            out: Vec::new(),
-            sent: 0,
             input: vec![0; INPUT].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -111,12 +107,7 @@ impl Channel {
     }
 
     pub(super) fn is_unsent(&self) -> bool {
-        self.has_out() || self.stream.is_unsent()
-    }
-
-    /// Whether the stream has not taken all that is to be sent.
-    fn has_out(&self) -> bool {
-        self.sent < self.out.len()
+        self.stream.is_unsent()
     }
 
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
@@ -132,13 +123,9 @@ impl Channel {
         sent: Sent,
     ) {
         let requests = error.as_ref().map_or(batch.len(), |(at, _)| *at);
-        if !self.has_out() {
-            self.out.clear();
-            self.sent = 0;
-        }
         let Encoded { frames, words } = match requests {
             0 if error.is_some() => Encoded { frames: 0, words: 0 },
-            _ => self.encoder.encode(&batch, requests, &mut self.out),
+            _ => self.encoder.encode(&batch, requests, self.stream.queue()),
         };
         let gathered = (batch.tally.changes() > 0).then(Vec::new);
         let error = error.map(|(_, error)| error);
@@ -193,26 +180,13 @@ impl Channel {
 
     /// Everything that is under way, which will not come back.
     pub(super) fn abandon(&mut self) -> impl Iterator<Item = (Option<Ticket>, Batch)> {
-        self.out.clear();
-        self.sent = 0;
         self.flights.drain(..).map(|flight| (flight.ticket, flight.batch))
     }
 
     fn push_out(&mut self) -> Result<bool, Broken> {
-        let mut moved = false;
-        while self.has_out() {
-            match self.stream.send(&self.out[self.sent..]) {
-                Moved::Bytes(bytes) => {
-                    self.sent += bytes;
-                    moved = true;
-                }
-                Moved::Nothing => break,
-                Moved::Gone => return Err(Broken),
-            }
-        }
         match self.stream.push_out() {
             Moved::Gone => Err(Broken),
-            pushed => Ok(moved || pushed != Moved::Nothing),
+            pushed => Ok(pushed != Moved::Nothing),
         }
     }
 

@@ -100,8 +100,6 @@ pub(super) struct Peer {
     arriving: Option<Arriving>,
     /// The tag of the call that the service has.
     asked: Option<u16>,
-    unsent: Vec<u8>,
-    sent: usize,
     partial_since: Option<Instant>,
     stuck_since: Option<Instant>,
     /// The node's end of its network card's queue pair.
@@ -131,8 +129,6 @@ impl Peer {
             is_unparsed: false,
             arriving: None,
             asked: None,
-            unsent: Vec::new(),
-            sent: 0,
             partial_since: None,
             stuck_since: None,
             queue_pair: None,
@@ -179,13 +175,8 @@ impl Peer {
         self.is_unparsed && self.arriving.is_some()
     }
 
-    /// Whether the stream has not taken all that is to be sent.
-    fn has_unsent(&self) -> bool {
-        self.sent < self.unsent.len()
-    }
-
     pub(super) fn is_unsent(&self) -> bool {
-        self.has_unsent() || self.stream.is_unsent()
+        self.stream.is_unsent()
     }
 
     /// When it is to be closed unless something happens, and why.
@@ -257,17 +248,8 @@ impl Peer {
 
     /// Sends the thread's output; what the socket does not take is kept. Whether all was sent.
     fn flush(&mut self, tools: &mut Tools) -> Result<bool, End> {
-        let bytes = tools.out.bytes();
-        let mut sent = 0;
-        while !self.has_unsent() && sent < bytes.len() {
-            match self.stream.send(&bytes[sent..]) {
-                Moved::Bytes(more) => sent += more,
-                Moved::Nothing => break,
-                Moved::Gone => return Err(End::Left),
-            }
-        }
-        if sent < bytes.len() {
-            self.unsent.extend_from_slice(&bytes[sent..]);
+        if !self.stream.put(tools.out.bytes()) {
+            return Err(End::Left);
         }
         if self.is_unsent() {
             self.stuck_since.get_or_insert(tools.now);
@@ -278,24 +260,13 @@ impl Peer {
 
     /// Sends what an earlier flush could not; whether all of it.
     fn send_rest(&mut self) -> Result<bool, End> {
-        while self.has_unsent() {
-            match self.stream.send(&self.unsent[self.sent..]) {
-                Moved::Bytes(more) => self.sent += more,
-                Moved::Nothing => return Ok(false),
-                Moved::Gone => return Err(End::Left),
-            }
-        }
         if self.stream.push_out() == Moved::Gone {
             return Err(self.lost());
         }
         if self.stream.is_unsent() {
             return Ok(false);
         }
-        self.sent = 0;
-        self.unsent.clear();
-        if self.unsent.capacity() > KEEP {
-            self.unsent = Vec::new();
-        }
+        self.stream.shrink_queue(KEEP);
         self.stuck_since = None;
         Ok(true)
     }

@@ -1,9 +1,10 @@
-//! A connected socket that bytes go over: as they are, or encrypted.
+//! A connected socket that bytes go over: as they are, or encrypted. What it does not take at once is kept, and sent after.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::socket::{self, Moved};
+use super::socket::{self, Moved, Ready, wait, wait_to_send};
 use super::tls::{Fault, Session};
+use crate::clock::Deadline;
 
 /// A socket that never blocks, and the session over it if there is one. Whatever receives less than there is room for has
 /// emptied the socket, so that it is announced when more comes.
@@ -11,29 +12,75 @@ use super::tls::{Fault, Session};
 pub(super) struct Stream<S = OwnedFd> {
     socket: S,
     session: Option<Box<Session>>,
+    /// What is to be sent, and how much of it has been.
+    queue: Vec<u8>,
+    sent: usize,
+}
+
+/// Why a wait for bytes to move was in vain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum InVain {
+    /// The peer has closed its end or is gone.
+    Gone,
+    /// The deadline passed.
+    TimedOut,
 }
 
 impl<S: AsFd> Stream<S> {
     pub(super) fn new(socket: S, session: Option<Session>) -> Self {
-        Self { socket, session: session.map(Box::new) }
+        Self { socket, session: session.map(Box::new), queue: Vec::new(), sent: 0 }
     }
 
     /// The same over another holder of the socket.
     pub(super) fn map<T>(self, holder: impl FnOnce(S) -> T) -> Stream<T> {
-        Stream { socket: holder(self.socket), session: self.session }
+        let Self { socket, session, queue, sent } = self;
+        Stream { socket: holder(socket), session, queue, sent }
     }
 
     pub(super) fn socket(&self) -> &S {
         &self.socket
     }
 
-    /// Sends what fits.
+    /// Sends what fits, if nothing is queued.
     #[inline]
     pub(super) fn send(&mut self, bytes: &[u8]) -> Moved {
-        match &mut self.session {
-            None => socket::send(&self.socket, bytes),
-            Some(session) => session.send(self.socket.as_fd(), bytes),
+        send(&self.socket, &mut self.session, bytes)
+    }
+
+    /// Where bytes to send are appended. [`push_out`](Self::push_out) sends them.
+    #[inline]
+    pub(super) fn queue(&mut self) -> &mut Vec<u8> {
+        if self.queued() == 0 {
+            self.queue.clear();
+            self.sent = 0;
         }
+        &mut self.queue
+    }
+
+    /// Bytes that are queued.
+    #[inline]
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len() - self.sent
+    }
+
+    /// Gives room of the queue above so many bytes back, once it is empty.
+    pub(super) fn shrink_queue(&mut self, most: usize) {
+        if self.queued() == 0 {
+            self.queue().shrink_to(most);
+        }
+    }
+
+    /// Sends what fits, and queues the rest. `false` if the peer is gone.
+    pub(super) fn put(&mut self, mut bytes: &[u8]) -> bool {
+        while self.queued() == 0 && !bytes.is_empty() {
+            match self.send(bytes) {
+                Moved::Bytes(sent) => bytes = &bytes[sent..],
+                Moved::Nothing => break,
+                Moved::Gone => return false,
+            }
+        }
+        self.queue().extend_from_slice(bytes);
+        true
     }
 
     /// Receives what is there. The buffer must have room.
@@ -48,16 +95,66 @@ impl<S: AsFd> Stream<S> {
     /// Whether what was sent is not with the socket yet.
     #[inline]
     pub(super) fn is_unsent(&self) -> bool {
-        self.session.as_ref().is_some_and(|session| session.is_unsent())
+        self.queued() > 0 || self.session.as_ref().is_some_and(|session| session.is_unsent())
     }
 
-    /// Sends what is not with the socket yet.
+    /// Sends what is not with the socket yet, as far as it fits.
     #[inline]
     pub(super) fn push_out(&mut self) -> Moved {
-        match &mut self.session {
-            None => Moved::Nothing,
-            Some(session) => session.push_out(self.socket.as_fd()),
+        let mut all = 0;
+        while self.queued() > 0 {
+            match send(&self.socket, &mut self.session, &self.queue[self.sent..]) {
+                Moved::Bytes(sent) => {
+                    self.sent += sent;
+                    all += sent;
+                }
+                Moved::Nothing => break,
+                Moved::Gone => return Moved::Gone,
+            }
         }
+        match self.session.as_mut().map_or(Moved::Nothing, |session| session.push_out(self.socket.as_fd())) {
+            Moved::Nothing if all > 0 => Moved::Bytes(all),
+            encrypted => encrypted,
+        }
+    }
+
+    /// Waits until these bytes are sent, and all before them.
+    pub(super) fn send_all(&mut self, bytes: &[u8], deadline: Deadline) -> Result<(), InVain> {
+        self.queue().extend_from_slice(bytes);
+        while self.is_unsent() {
+            match self.push_out() {
+                Moved::Bytes(_) => {}
+                Moved::Gone => return Err(InVain::Gone),
+                Moved::Nothing if wait_to_send(&*self, deadline) == Ready::TimedOut => {
+                    return Err(InVain::TimedOut);
+                }
+                Moved::Nothing => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for bytes: at least one.
+    pub(super) fn receive_some(&mut self, into: &mut [u8], deadline: Deadline) -> Result<usize, InVain> {
+        loop {
+            match self.receive(into) {
+                Moved::Bytes(bytes) => return Ok(bytes),
+                Moved::Gone => return Err(InVain::Gone),
+                Moved::Nothing if wait(&*self, self.is_unsent(), deadline) == Ready::TimedOut => {
+                    return Err(InVain::TimedOut);
+                }
+                Moved::Nothing => {}
+            }
+        }
+    }
+
+    /// Waits until all that there is room for has come.
+    pub(super) fn receive_all(&mut self, into: &mut [u8], deadline: Deadline) -> Result<(), InVain> {
+        let mut have = 0;
+        while have < into.len() {
+            have += self.receive_some(&mut into[have..], deadline)?;
+        }
+        Ok(())
     }
 
     /// Whether there is a session.
@@ -80,5 +177,13 @@ impl<S: AsFd> Stream<S> {
 impl<S: AsFd> AsFd for Stream<S> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+#[inline]
+fn send(socket: &impl AsFd, session: &mut Option<Box<Session>>, bytes: &[u8]) -> Moved {
+    match session {
+        None => socket::send(socket, bytes),
+        Some(session) => session.send(socket.as_fd(), bytes),
     }
 }

@@ -10,8 +10,8 @@ use crate::tcp::handshake::{
     NO_SUCH_REGION, PROOF_BYTES, TLS_ALERT, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, USER_REFUSED,
     WELCOME_BYTES, WELCOME_HEAD_BYTES, Welcome,
 };
-use crate::tcp::socket::{Moved, Ready, wait, wait_to_send};
-use crate::tcp::stream::Stream;
+use crate::tcp::socket::{Moved, Ready, wait};
+use crate::tcp::stream::{InVain, Stream};
 use crate::tcp::tls::TlsError;
 use crate::tcp::token::{CLIENT, NODE, Token, nonce};
 use crate::verbs::MAX_REQUEST_BYTES;
@@ -70,22 +70,13 @@ impl Greeting<'_> {
     }
 
     /// Says a few bytes. Whoever was refused before it spoke is told why by what it then takes.
-    fn say(&self, stream: &mut Stream, mut bytes: &[u8]) -> Result<(), FabricError> {
-        while !bytes.is_empty() || stream.is_unsent() {
-            let sent = if bytes.is_empty() { stream.push_out() } else { stream.send(bytes) };
-            match sent {
-                Moved::Bytes(sent) => bytes = &bytes[sent.min(bytes.len())..],
-                Moved::Gone => return Ok(()),
-                Moved::Nothing => {
-                    if wait_to_send(&*stream, self.deadline) == Ready::TimedOut {
-                        return Err(FabricError::DeadlinePassed {
-                            waiting_for: "the memory node to take a greeting",
-                        });
-                    }
-                }
+    fn say(&self, stream: &mut Stream, bytes: &[u8]) -> Result<(), FabricError> {
+        match stream.send_all(bytes, self.deadline) {
+            Ok(()) | Err(InVain::Gone) => Ok(()),
+            Err(InVain::TimedOut) => {
+                Err(FabricError::DeadlinePassed { waiting_for: "the memory node to take a greeting" })
             }
         }
-        Ok(())
     }
 
     /// Has what is under the protocol begin, where it is encrypted.
@@ -122,7 +113,8 @@ impl Greeting<'_> {
     fn take_head(&self, stream: &mut Stream) -> Result<([u8; WELCOME_HEAD_BYTES], u32), FabricError> {
         let (mut head, mut have) = ([0; WELCOME_HEAD_BYTES], 0);
         while have < head.len() {
-            have += self.take_some(stream, &mut head[have..])?;
+            let taken = stream.receive_some(&mut head[have..], self.deadline);
+            have += taken.map_err(|why| self.not_welcomed(stream, why))?;
             // It tells whether the rest is worth waiting for.
             if head[0] == TLS_ALERT {
                 return Err(self.protocol("it speaks TLS: write tcps://"));
@@ -142,25 +134,13 @@ impl Greeting<'_> {
     }
 
     fn take(&self, stream: &mut Stream, into: &mut [u8]) -> Result<(), FabricError> {
-        let mut have = 0;
-        while have < into.len() {
-            have += self.take_some(stream, &mut into[have..])?;
-        }
-        Ok(())
+        stream.receive_all(into, self.deadline).map_err(|why| self.not_welcomed(stream, why))
     }
 
-    /// Waits for bytes; at least one.
-    fn take_some(&self, stream: &mut Stream, into: &mut [u8]) -> Result<usize, FabricError> {
-        loop {
-            match stream.receive(into) {
-                Moved::Bytes(bytes) => return Ok(bytes),
-                Moved::Nothing => {
-                    if wait(&*stream, stream.is_unsent(), self.deadline) == Ready::TimedOut {
-                        return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's welcome" });
-                    }
-                }
-                Moved::Gone => return Err(self.lost(stream)),
-            }
+    fn not_welcomed(&self, stream: &Stream, why: InVain) -> FabricError {
+        match why {
+            InVain::Gone => self.lost(stream),
+            InVain::TimedOut => FabricError::DeadlinePassed { waiting_for: "the memory node's welcome" },
         }
     }
 

@@ -168,7 +168,7 @@ impl Peer {
 
     /// Sends a few bytes.
     fn say(&mut self, bytes: &[u8], tools: &mut Tools) -> Result<Pumped, End> {
-        self.unsent.extend_from_slice(bytes);
+        self.stream.queue().extend_from_slice(bytes);
         self.send_rest()?;
         if self.is_unsent() {
             self.stuck_since = Some(tools.now);
