@@ -1,12 +1,12 @@
-//! Time, injected wherever this crate waits.
+//! Time: of the machine, or of whoever simulates it.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 /// What waiting code needs of time.
 ///
-/// Blocking in the kernel (a parked `poll`) is bounded by real time; everything that only compares or sleeps goes
-/// through this trait, so that a test or a simulator can move time by hand.
+/// What may run in a simulated world goes through this trait, so that a test or the simulator can move time by hand. Fabrics
+/// that block in the kernel go by the machine's.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The present instant.
     fn now(&self) -> Instant;

@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::memory::MemoryError;
+use crate::memory::{AccessError, MemoryError};
 use crate::rdma::error::RdmaError;
 use crate::shm::AddressError;
 use crate::tcp::TlsError;
 use crate::tcp::address::error::TcpAddressError;
-use crate::verbs::AreaId;
+use crate::verbs::{AreaId, MAX_BATCH_BYTES, MAX_REQUEST_BYTES};
 
 /// What a caller can do about an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -327,6 +327,25 @@ impl FabricError {
     #[must_use]
     pub fn os(doing: &'static str, source: io::Error) -> Self {
         Self::Io { doing, source: Arc::new(source) }
+    }
+
+    /// What a memory says to an access of an area.
+    #[must_use]
+    pub fn of_access(area: AreaId, error: AccessError) -> Self {
+        match error {
+            AccessError::OutOfBounds(at) => {
+                Self::OutOfBounds { area, offset: at.offset, len: at.len, area_len: at.memory_len }
+            }
+            AccessError::Misaligned { offset } => Self::Misaligned { area, offset },
+            AccessError::ReadOnly => Self::AccessDenied { area },
+        }
+    }
+
+    /// Of a batch that is [so long](crate::Batch::oversize).
+    #[must_use]
+    pub fn oversize(len: u64) -> Self {
+        let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
+        Self::TooLong { len, max }
     }
 
     /// Of a client whose token is none any more.

@@ -12,7 +12,6 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::bell::Bell;
-use crate::clock::{Clock, SystemClock};
 use crate::error::FabricError;
 use crate::mapped::{Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
@@ -23,29 +22,17 @@ use crate::service::{ClientId, Service};
 use crate::serving::{Serving, StopHandle};
 
 /// How an in-process memory node is set up.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct LocalOptions {
     /// What clients may do with the region. Default: read only, as across processes.
     pub region_access: Access,
     /// Which life of the memory node this is.
     pub incarnation: u64,
-    /// Which of the regions that have had its name this is. Default 0.
-    pub creation: u64,
-    /// The clock that waiting clients use.
-    pub clock: Arc<dyn Clock>,
-    /// What the memory node is called in errors.
-    pub name: String,
 }
 
 impl Default for LocalOptions {
     fn default() -> Self {
-        Self {
-            region_access: Access::ReadOnly,
-            incarnation: 1,
-            creation: 0,
-            clock: Arc::new(SystemClock),
-            name: "in this process".to_owned(),
-        }
+        Self { region_access: Access::ReadOnly, incarnation: 1 }
     }
 }
 
@@ -82,7 +69,7 @@ impl Hub {
     pub fn new(region: Arc<SharedMemory>, options: LocalOptions) -> Result<Self, FabricError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(FabricError::io("creating an event descriptor"))?;
-        let link = Arc::new(Link::new(&options.name)?);
+        let link = Arc::new(Link::new("in this process")?);
         let (waiting, next_client) = (Mutex::new(Vec::new()), AtomicU64::new(1));
         let served = AtomicBool::new(false);
         let inner = HubInner { region, options, link, wake, waiting, next_client, served };
@@ -126,11 +113,10 @@ impl Hub {
         Ok(MappedConnection::new(Parts {
             areas,
             link: Arc::clone(&hub.link),
-            clock: Arc::clone(&hub.options.clock),
             layout,
             bell: Bell::new(ours),
             incarnation: hub.options.incarnation,
-            creation: hub.options.creation,
+            creation: 0,
             node_process: None,
             anchor: None,
         }))

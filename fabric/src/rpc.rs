@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 
 use crate::bell::{Bell, Woken};
-use crate::clock::{Clock, Deadline};
+use crate::clock::Deadline;
 use crate::connection::Posted;
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
@@ -46,7 +46,6 @@ pub(crate) struct Caller {
     bell: Bell,
     link: Arc<Link>,
     layout: RingLayout,
-    clock: Arc<dyn Clock>,
     batch: Batch,
     sequence: u32,
     spin: Spin,
@@ -55,15 +54,9 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    pub(crate) fn new(
-        endpoint: MappedEndpoint,
-        bell: Bell,
-        link: Arc<Link>,
-        layout: RingLayout,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
+    pub(crate) fn new(endpoint: MappedEndpoint, bell: Bell, link: Arc<Link>, layout: RingLayout) -> Self {
         let (batch, spin) = (Batch::new(), Spin::new(SPIN));
-        Self { endpoint, bell, link, layout, clock, batch, sequence: 0, spin, is_long: false }
+        Self { endpoint, bell, link, layout, batch, sequence: 0, spin, is_long: false }
     }
 
     fn send(&mut self, request: &[u8]) -> Result<(), FabricError> {
@@ -87,7 +80,7 @@ impl Caller {
     /// Spins for the reply's tag, then sleeps for it.
     fn await_reply(&mut self, deadline: Deadline) -> Result<u64, FabricError> {
         if !self.is_long {
-            let spin = Deadline::after_on(&*self.clock, self.spin.budget()).earlier(deadline);
+            let spin = Deadline::after(self.spin.budget()).earlier(deadline);
             if let Some(tag) = self.spin_for_reply(spin)? {
                 return Ok(tag);
             }
@@ -117,7 +110,7 @@ impl Caller {
                 // Perhaps after it has answered: whoever sleeps looks once more.
                 return Ok(None);
             }
-            if until.has_passed(self.clock.now()) {
+            if until.has_passed(Instant::now()) {
                 self.spin.was_in_vain();
                 return Ok(None);
             }
@@ -139,7 +132,7 @@ impl Caller {
                 return Err(self.link.disconnected());
             }
             // Also of a memory node that rings and rings.
-            let is_late = deadline.has_passed(self.clock.now());
+            let is_late = deadline.has_passed(Instant::now());
             match self.bell.wait(deadline) {
                 Woken::Rung if !is_late => {}
                 // Perhaps after it has answered.
@@ -377,7 +370,6 @@ mod tests {
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
     use super::*;
-    use crate::clock::SystemClock;
     use crate::mapped::Area;
     use crate::memory::{Access, HugePages, SharedMemory};
 
@@ -391,9 +383,9 @@ mod tests {
             Area::new(Arc::clone(&ring), Access::ReadWrite),
         ]
         .into();
-        let (link, clock) = (Arc::new(Link::new("a test").expect("a process")), Arc::new(SystemClock));
+        let link = Arc::new(Link::new("a test").expect("a process"));
         let endpoint = MappedEndpoint::new(areas, Arc::clone(&link), None);
-        (Caller::new(endpoint, bell, link, layout, clock), ring)
+        (Caller::new(endpoint, bell, link, layout), ring)
     }
 
     /// Makes a call that nobody answers.

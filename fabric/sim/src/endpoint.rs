@@ -10,7 +10,6 @@ use zerocopy::IntoBytes;
 
 use crate::anchor::Anchor;
 use crate::baton::Shared;
-use crate::flight::fault;
 use crate::queue_pair::{QueuePair, SimArea};
 use crate::state::State;
 
@@ -86,7 +85,7 @@ impl SimEndpoint {
         let area = self.area_of(&state, from.area)?;
         area.visible
             .read_bytes(from.offset, out.as_mut_bytes())
-            .map_err(|error| fault(from.area, error.into()))
+            .map_err(|error| FabricError::of_access(from.area, error.into()))
     }
 
     fn area_of<'s>(&self, state: &'s State, id: AreaId) -> Result<&'s SimArea, FabricError> {
@@ -98,7 +97,7 @@ impl SimEndpoint {
     /// The word at `at` as it is visible now.
     pub(crate) fn word(&self, state: &State, at: RemoteAddr) -> Result<u64, FabricError> {
         let area = self.area_of(state, at.area)?;
-        area.visible.load_acquire(at.offset).map_err(|error| fault(at.area, error))
+        area.visible.load_acquire(at.offset).map_err(|error| FabricError::of_access(at.area, error))
     }
 }
 

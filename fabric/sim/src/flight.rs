@@ -3,10 +3,7 @@
 use std::sync::Arc;
 
 use fpcache_fabric::backend::{landing, request};
-use fpcache_fabric::verbs::{MAX_BATCH_BYTES, MAX_REQUEST_BYTES};
-use fpcache_fabric::{
-    Access, AccessError, AreaId, Batch, CHANGED, Completion, FabricError, RemoteAddr, Request, Ticket,
-};
+use fpcache_fabric::{Access, Batch, CHANGED, Completion, FabricError, RemoteAddr, Request, Ticket};
 use zerocopy::IntoBytes;
 
 use crate::event::Event;
@@ -50,7 +47,7 @@ impl State {
             flight.outcome = Err(error);
         }
         if let Some(len) = flight.batch.oversize() {
-            flight.outcome = Err(too_long(len));
+            flight.outcome = Err(FabricError::oversize(len));
             flight.pieces.clear();
         }
         if self.faults.tear == Tear::Never || flight.pieces.len() < 2 {
@@ -190,22 +187,6 @@ fn refusal(areas: &[SimArea], request: &Request<'_>) -> Option<FabricError> {
         return Some(FabricError::OutOfBounds { area: id, offset, len, area_len });
     }
     None
-}
-
-fn too_long(len: u64) -> FabricError {
-    let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
-    FabricError::TooLong { len, max }
-}
-
-/// What a memory says to an access, as an error of the fabric.
-pub(crate) fn fault(area: AreaId, error: AccessError) -> FabricError {
-    match error {
-        AccessError::OutOfBounds(at) => {
-            FabricError::OutOfBounds { area, offset: at.offset, len: at.len, area_len: at.memory_len }
-        }
-        AccessError::Misaligned { offset } => FabricError::Misaligned { area, offset },
-        AccessError::ReadOnly => FabricError::AccessDenied { area },
-    }
 }
 
 /// Cuts READs at the lines or words of their area; changes stay whole.

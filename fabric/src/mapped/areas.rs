@@ -130,11 +130,5 @@ fn change(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outcome {
 
 #[cold]
 pub(super) fn fault(area: AreaId, error: AccessError) -> Box<FabricError> {
-    Box::new(match error {
-        AccessError::OutOfBounds(at) => {
-            FabricError::OutOfBounds { area, offset: at.offset, len: at.len, area_len: at.memory_len }
-        }
-        AccessError::Misaligned { offset } => FabricError::Misaligned { area, offset },
-        AccessError::ReadOnly => FabricError::AccessDenied { area },
-    })
+    Box::new(FabricError::of_access(area, error))
 }

@@ -6,7 +6,7 @@ use super::areas::{Area, will_read};
 use super::endpoint::{Anchor, MappedEndpoint};
 use super::link::Link;
 use crate::bell::Bell;
-use crate::clock::{Clock, Deadline};
+use crate::clock::Deadline;
 use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::memory::SharedMemory;
@@ -20,7 +20,6 @@ pub(crate) struct Parts {
     /// The region, then the request ring.
     pub(crate) areas: Arc<[Area]>,
     pub(crate) link: Arc<Link>,
-    pub(crate) clock: Arc<dyn Clock>,
     pub(crate) layout: RingLayout,
     pub(crate) bell: Bell,
     pub(crate) incarnation: u64,
@@ -58,11 +57,11 @@ impl Drop for MappedConnection {
 
 impl MappedConnection {
     pub(crate) fn new(parts: Parts) -> Self {
-        let Parts { areas, link, clock, layout, bell, incarnation, creation, node_process, anchor } = parts;
+        let Parts { areas, link, layout, bell, incarnation, creation, node_process, anchor } = parts;
         // The caller's endpoint lives inside the connection, which holds the anchor itself.
         let endpoint = MappedEndpoint::new(Arc::clone(&areas), Arc::clone(&link), None).outliving();
         let call_meter = endpoint.shared_meter();
-        let caller = Caller::new(endpoint, bell.clone(), Arc::clone(&link), layout, clock);
+        let caller = Caller::new(endpoint, bell.clone(), Arc::clone(&link), layout);
         let caller = SharedCaller::new(caller);
         Self { areas, link, layout, incarnation, creation, node_process, anchor, caller, bell, call_meter }
     }

@@ -12,7 +12,7 @@ use super::link::Link;
 use crate::endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket};
 use crate::error::FabricError;
 use crate::meter::Meter;
-use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, RemoteAddr, Verb};
+use crate::verbs::{AreaId, Batch, RemoteAddr, Verb};
 
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
@@ -75,8 +75,8 @@ impl MappedEndpoint {
         if !self.is_usable() {
             return Err(Box::new(self.reach.link.disconnected()));
         }
-        if batch.oversize.is_some() {
-            return Err(too_long(batch.oversize));
+        if let Some(len) = batch.oversize {
+            return Err(oversize(len));
         }
         let Batch { requests, buffer, tally, .. } = batch;
         let outcome = match requests.as_slice() {
@@ -266,8 +266,6 @@ impl Endpoint for MappedEndpoint {
 }
 
 #[cold]
-fn too_long(oversize: Option<u64>) -> Box<FabricError> {
-    let len = oversize.unwrap_or(0);
-    let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
-    Box::new(FabricError::TooLong { len, max })
+fn oversize(len: u64) -> Box<FabricError> {
+    Box::new(FabricError::oversize(len))
 }

@@ -16,7 +16,7 @@ use super::handshake::{
     Welcome, receive_welcome,
 };
 use crate::bell::{Bell, timespec};
-use crate::clock::{Clock, Deadline, SystemClock};
+use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::mapped::{Anchor, Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
@@ -31,8 +31,6 @@ pub struct ConnectOptions {
     pub region: RegionName,
     /// By when the memory node must have answered. Default: five seconds after the options were made.
     pub deadline: Deadline,
-    /// The clock that waiting callers use.
-    pub clock: Arc<dyn Clock>,
     /// The protocol version to announce; another than [`PROTOCOL_VERSION`] only to test the refusal.
     #[doc(hidden)]
     pub announce_version: u32,
@@ -43,7 +41,6 @@ impl Default for ConnectOptions {
         Self {
             region: RegionName::default(),
             deadline: Deadline::after(Duration::from_secs(5)),
-            clock: Arc::new(SystemClock),
             announce_version: PROTOCOL_VERSION,
         }
     }
@@ -88,7 +85,7 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
     if fds.len() != wanted {
         return Err(protocol(address, "it sent other descriptors than it said"));
     }
-    establish(address, options.clock, socket, &welcome, &fds)
+    establish(address, socket, &welcome, &fds)
 }
 
 /// A socket connected to whoever listens.
@@ -117,12 +114,12 @@ fn reach_at(address: &ShmAddress, path: &Path, options: &ConnectOptions) -> Resu
             Err(Errno::INTR) => {}
             // Its queue of waiting clients is full.
             Err(Errno::AGAIN) => {
-                if options.deadline.has_passed(options.clock.now()) {
+                if options.deadline.has_passed(Instant::now()) {
                     return Err(FabricError::DeadlinePassed {
                         waiting_for: "the memory node to accept clients",
                     });
                 }
-                options.clock.sleep(Duration::from_millis(1));
+                std::thread::sleep(Duration::from_millis(1));
             }
             Err(Errno::NOENT | Errno::CONNREFUSED | Errno::NOTDIR | Errno::PROTOTYPE) => {
                 let (address, path) = (address.to_string(), path.display().to_string());
@@ -212,7 +209,6 @@ pub type ShmConnection = MappedConnection;
 /// Maps what the memory node handed over.
 fn establish(
     address: &ShmAddress,
-    clock: Arc<dyn Clock>,
     socket: OwnedFd,
     welcome: &Welcome,
     fds: &[OwnedFd],
@@ -240,7 +236,6 @@ fn establish(
     Ok(MappedConnection::new(Parts {
         areas,
         link,
-        clock,
         layout,
         bell,
         incarnation: welcome.incarnation.get(),

@@ -16,7 +16,7 @@ use super::socket::reach;
 use super::tls::ClientSide;
 use super::token::Token;
 use crate::bell::Bell;
-use crate::clock::{Clock, Deadline, SystemClock};
+use crate::clock::Deadline;
 use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::mapped::Link;
@@ -48,8 +48,6 @@ pub struct ConnectOptions {
     /// The token to prove, and to have the memory node prove: over TCP, not over unix sockets, where the operating system tells
     /// who is there. Default: none.
     pub token: Option<Token>,
-    /// The clock that waiting callers use.
-    pub clock: Arc<dyn Clock>,
     /// The protocol version to announce; another than [`PROTOCOL_VERSION`] only to test the refusal.
     #[doc(hidden)]
     pub announce_version: u32,
@@ -65,7 +63,6 @@ impl Default for ConnectOptions {
             needs_card: true,
             uses_card: true,
             token: None,
-            clock: Arc::new(SystemClock),
             announce_version: PROTOCOL_VERSION,
         }
     }
@@ -107,7 +104,6 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         address: address.clone(),
         target,
         link: Arc::clone(&link),
-        clock: options.clock,
         patience: options.patience,
         spin: options.spin,
         token,

@@ -21,7 +21,7 @@ use crate::in_place::NotMapped;
 use crate::memory::Access;
 use crate::meter::Meter;
 use crate::spin::Spin;
-use crate::verbs::{AreaId, Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, REGION, RemoteAddr, Tally};
+use crate::verbs::{AreaId, Batch, REGION, RemoteAddr, Tally};
 
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
@@ -168,7 +168,7 @@ impl TcpEndpoint {
             }
             // Whoever posted one may look for it late.
             let is_trip = ticket.is_none() && is_alone && is_short(&batch);
-            let sent = Sent { at: self.session.clock.now(), is_trip };
+            let sent = Sent { at: Instant::now(), is_trip };
             channel.submit(ticket, batch, error, sent);
         }
     }
@@ -309,8 +309,7 @@ impl Endpoint for TcpEndpoint {
             return Err(Rejected { batch, error: FabricError::QueueFull { in_flight } });
         }
         if let Some(len) = batch.oversize() {
-            let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
-            return Err(Rejected { batch, error: FabricError::TooLong { len, max } });
+            return Err(Rejected { batch, error: FabricError::oversize(len) });
         }
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;

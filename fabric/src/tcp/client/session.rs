@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::greeting::Greeting;
-use crate::clock::{Clock, Deadline};
+use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::mapped::Link;
 use crate::region::RegionName;
@@ -33,7 +33,6 @@ pub(in crate::tcp) struct Session {
     /// Where the first socket is connected to: the others must come to the same memory node.
     pub(super) target: Target,
     pub(in crate::tcp) link: Arc<Link>,
-    pub(in crate::tcp) clock: Arc<dyn Clock>,
     pub(in crate::tcp) patience: Duration,
     pub(in crate::tcp) spin: Duration,
     pub(super) token: Option<Token>,

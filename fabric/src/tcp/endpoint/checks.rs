@@ -21,7 +21,7 @@ pub(super) fn is_short(batch: &Batch) -> bool {
 impl Session {
     /// Takes the time of a batch that has come back now, for what a round trip takes.
     pub(super) fn took(&self, sent: Sent) {
-        let took = self.clock.now().saturating_duration_since(sent.at);
+        let took = sent.at.elapsed();
         if sent.is_trip { self.round_trip.record(took) } else { self.round_trip.record_at_most(took) }
     }
 

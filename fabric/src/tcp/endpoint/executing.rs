@@ -4,7 +4,7 @@ use super::{TcpEndpoint, answers_too_late, left};
 use crate::endpoint::Endpoint;
 use crate::error::FabricError;
 use crate::tcp::by_card::ByCard;
-use crate::verbs::{Batch, MAX_BATCH_BYTES, MAX_REQUEST_BYTES, RemoteAddr};
+use crate::verbs::{Batch, RemoteAddr};
 
 impl TcpEndpoint {
     /// Fails if the time is over: before anything is counted, as nothing is sent then, and the
@@ -20,8 +20,7 @@ impl TcpEndpoint {
         }
         self.begin()?;
         if let Some(len) = batch.oversize() {
-            let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
-            return Err(FabricError::TooLong { len, max });
+            return Err(FabricError::oversize(len));
         }
         self.submit(None, std::mem::take(batch));
         let finished = self.finish();
