@@ -19,7 +19,7 @@ impl<K: BuildKeys> Pool<K> {
     /// The memory nodes' counters, together.
     pub(crate) fn stats(&self, within: Duration) -> Result<NodeStats, ClientError> {
         let all = self.each(within, |_, core, left| with_direct!(core, core => core.stats(left)))?;
-        Ok(all.into_iter().reduce(|a, b| sum(&a, &b)).unwrap_or_default())
+        Ok(all.into_iter().reduce(|a, b| a.together(&b)).unwrap_or_default())
     }
 
     /// The table as this compute node has it.
@@ -110,41 +110,5 @@ impl<K: BuildKeys> Pool<K> {
     /// Bytes of all regions that this process has mapped in huge pages.
     pub(crate) fn huge_bytes(&self) -> Option<u64> {
         self.ranges().cores().filter_map(Direct::huge_bytes).reduce(|a, b| a + b)
-    }
-}
-
-/// Counters of two memory nodes together: sums, and of durations and numbers of progress the
-/// greater.
-fn sum(a: &NodeStats, b: &NodeStats) -> NodeStats {
-    NodeStats {
-        incarnation: a.incarnation ^ b.incarnation,
-        region_bytes: a.region_bytes.saturating_add(b.region_bytes),
-        used_bytes: a.used_bytes + b.used_bytes,
-        keys: a.keys + b.keys,
-        segments: a.segments + b.segments,
-        clients: a.clients.max(b.clients),
-        requests: a.requests + b.requests,
-        uptime_ms: a.uptime_ms.min(b.uptime_ms),
-        writes: a.writes + b.writes,
-        inserts: a.inserts + b.inserts,
-        rebuilds: a.rebuilds + b.rebuilds,
-        window_full_waits: a.window_full_waits + b.window_full_waits,
-        copies: a.copies + b.copies,
-        rebuild_ns: a.rebuild_ns + b.rebuild_ns,
-        rebuild_ns_max: a.rebuild_ns_max.max(b.rebuild_ns_max),
-        rebuild_ns_p99: a.rebuild_ns_p99.max(b.rebuild_ns_p99),
-        quarantined_bytes: a.quarantined_bytes + b.quarantined_bytes,
-        external_values: a.external_values + b.external_values,
-        external_bytes: a.external_bytes + b.external_bytes,
-        damaged_writes: a.damaged_writes + b.damaged_writes,
-        damaged_copies: a.damaged_copies + b.damaged_copies,
-        damaged_passed_by: a.damaged_passed_by + b.damaged_passed_by,
-        damaged_lookups: a.damaged_lookups + b.damaged_lookups,
-        logged: a.logged + b.logged,
-        synced: a.synced + b.synced,
-        log_errors: a.log_errors + b.log_errors,
-        log_fails: a.log_fails.max(b.log_fails),
-        release: a.release.min(b.release),
-        ..*a
     }
 }

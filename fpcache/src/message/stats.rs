@@ -1,11 +1,16 @@
 //! Counters of a memory node and of its sockets.
 
+use std::ops::BitXor;
+
 use super::header::{MessageError, end};
 use crate::cursor::Cursor;
 
-/// Makes the counters and their encoding from one list: a word each, in this order.
+/// Makes the counters and their encoding from one list: a word each, in this order. Those of two memory nodes together are sums,
+/// unless it says otherwise.
 macro_rules! counters {
-    ($(#[$about:meta])* $counters:ident: $($(#[$doc:meta])* $name:ident,)*) => {
+    (@together) => { u64::wrapping_add };
+    (@together $together:expr) => { $together };
+    ($(#[$about:meta])* $counters:ident: $($(#[$doc:meta])* $name:ident $(by $together:expr)?,)*) => {
         $(#[$about])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct $counters {
@@ -16,6 +21,12 @@ macro_rules! counters {
             /// The counters with their names, in this order.
             pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name),)*].into_iter()
+            }
+
+            /// Those of two memory nodes together.
+            #[must_use]
+            pub fn together(&self, other: &Self) -> Self {
+                Self { $($name: counters!(@together $($together)?)(self.$name, other.$name),)* }
             }
 
             /// The counters' bytes: one word each, in the order of the fields.
@@ -34,13 +45,18 @@ macro_rules! counters {
     };
 }
 
+/// Of counters that do not add up.
+fn first(one: u64, _: u64) -> u64 {
+    one
+}
+
 counters! {
     /// Counters of a memory node.
     NodeStats:
     /// Differs between any two starts of the node.
-    incarnation,
+    incarnation by u64::bitxor,
     /// Bytes of the region.
-    region_bytes,
+    region_bytes by u64::saturating_add,
     /// Bytes of it in use.
     used_bytes,
     /// Live records.
@@ -48,11 +64,11 @@ counters! {
     /// Segments.
     segments,
     /// Connected clients.
-    clients,
+    clients by u64::max,
     /// Requests handled since the start.
     requests,
     /// Milliseconds since the start.
-    uptime_ms,
+    uptime_ms by u64::min,
     /// Operations that changed a record.
     writes,
     /// Operations that made a record.
@@ -66,15 +82,15 @@ counters! {
     /// Nanoseconds spent on rebuilds.
     rebuild_ns,
     /// Nanoseconds of the longest rebuild.
-    rebuild_ns_max,
+    rebuild_ns_max by u64::max,
     /// Nanoseconds that 99 of 100 rebuilds did not exceed, to an eighth.
-    rebuild_ns_p99,
+    rebuild_ns_p99 by u64::max,
     /// Bytes that wait to be used again.
     quarantined_bytes,
     /// Records the change log has ever had.
-    log_head,
+    log_head by first,
     /// Sequence of the newest checkpoint of the directory.
-    checkpoint,
+    checkpoint by first,
     /// Effects written to the write-ahead log, 0 without one.
     logged,
     /// Of those, the ones that would survive the machine's crash.
@@ -94,9 +110,9 @@ counters! {
     /// Attempts to write or sync the write-ahead log that failed.
     log_errors,
     /// 1 while the write-ahead log takes nothing, so that writes are refused; else 0.
-    log_fails,
+    log_fails by u64::max,
     /// The memory node's release: the major number in the upper half, and below it minor and patch number in two bytes each.
-    release,
+    release by u64::min,
 }
 
 impl NodeStats {
