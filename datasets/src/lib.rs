@@ -26,6 +26,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "bar")]
+mod bar;
 pub mod bytes;
 pub mod causes;
 mod content;
@@ -50,6 +52,8 @@ mod values;
 pub mod verify;
 mod width;
 
+#[cfg(feature = "bar")]
+pub use bar::{Bar, Phase};
 pub use bytes::{ByteDataset, ByteKeys, KeyArena, MAX_KEY_BYTES, Unsorted};
 pub use content::Content;
 pub use dataset::Dataset;

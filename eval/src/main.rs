@@ -28,7 +28,6 @@
 //! | [`latency`] | latencies as rows of figures have them |
 //! | [`machine`] | what it ran on, and how fast that was during the run |
 //! | [`made`] | what made a row of figures: command, date, machine, build |
-//! | [`progress`] | progress bars |
 //! | [`verdict`] | whether every answer was right |
 #![forbid(unsafe_code)]
 
@@ -51,7 +50,6 @@ mod pages;
 mod paper;
 mod peers;
 mod plot;
-mod progress;
 mod quickstart;
 mod report;
 mod run;

@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fpcache_client::KeyKind;
-use fpcache_datasets::{Duplicates, KeySet, OpenOptions, Spec, Unsorted};
+use fpcache_datasets::{Bar, Duplicates, KeySet, OpenOptions, Spec, Unsorted};
 
 use crate::keys::Keys;
 use crate::parameters::Length;
-use crate::progress::Bar;
 
 #[derive(Debug, Args)]
 pub(crate) struct Data {

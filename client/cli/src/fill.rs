@@ -10,6 +10,7 @@ use fpcache_client::tuning::Tuned;
 use fpcache_client::{
     ClientError, ErrorKind, KeyRef, Loaded, Nodes, RefusalCode, TableClient, TableName, TableParameters,
 };
+use fpcache_datasets::Bar;
 
 use crate::group::Group;
 use crate::keys::{Keys, kind};
@@ -17,7 +18,6 @@ use crate::output::{Outcome, Output, counted};
 use crate::over_nodes::{OverNodes, split_of};
 use crate::parameters::Parameters;
 use crate::place::Place;
-use crate::progress::Bar;
 use crate::records::{Records, Source};
 use crate::summary::{Summary, Times};
 use crate::tables::{NewTable, kind_of};
@@ -61,7 +61,7 @@ impl Filling {
         if let Some(nodes) = self.over.named(place)? {
             return self.fill_over(source, &nodes, &parameters, place, output);
         }
-        let (tables, name, bar) = (place.tables()?, &place.table, Bar::default());
+        let (tables, name, bar) = (place.tables()?, &place.table, Bar::of_keys());
         if kind_of(&tables, name, Some(kind::<K>()))?.is_some() {
             let client = place.client::<K>()?;
             if client.stats()?.segments > 0 {
@@ -110,7 +110,7 @@ impl Filling {
         place: &Place,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
-        let (name, bar, started) = (&place.table, Bar::default(), Instant::now());
+        let (name, bar, started) = (&place.table, Bar::of_keys(), Instant::now());
         if nodes.find(name)?.is_some()
             && let Ok(client) = place.at(nodes).client::<K>()
         {

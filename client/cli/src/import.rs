@@ -7,6 +7,7 @@ use anyhow::{anyhow, bail};
 use bytesize::ByteSize;
 use clap::Args;
 use fpcache_client::{ByteKeys, KeyKind, RecordShape, U64Keys};
+use fpcache_datasets::Bar;
 
 use crate::fill::Filling;
 use crate::held::{Held, Repeated, Twins};
@@ -16,7 +17,6 @@ use crate::numbers::size;
 use crate::output::{Outcome, Output, counted};
 use crate::parameters::Parameters;
 use crate::place::Place;
-use crate::progress::Bar;
 use crate::record_lines::{Entry, Form, Lines, Reading};
 use crate::records::{FILE, Records, Source, Take, check_room};
 use crate::separator::Separator;

@@ -3,14 +3,13 @@
 use anyhow::anyhow;
 use clap::Args;
 use fpcache_client::{ByteKeys, KeyKind, RecordShape, U64Keys};
-use fpcache_datasets::{KeySet, write_value};
+use fpcache_datasets::{Bar, KeySet, write_value};
 
 use crate::data::Data;
 use crate::fill::Filling;
 use crate::keys::{KeyFormat, KeyLengths, Keys};
 use crate::output::{Outcome, Output};
 use crate::place::Place;
-use crate::progress::Bar;
 use crate::records::{Records, Source, Take, check_room};
 
 /// Bytes of each value, if their length varies.

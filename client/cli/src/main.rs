@@ -31,7 +31,6 @@ mod over_nodes;
 mod parameters;
 mod ping;
 mod place;
-mod progress;
 mod record_lines;
 mod records;
 mod scan;

@@ -2,11 +2,11 @@
 
 use anyhow::{bail, ensure};
 use fpcache_client::{KeySpace, RecordShape};
+use fpcache_datasets::Bar;
 
 use crate::keys::{KeyLengths, Keys};
 use crate::output::counted;
 use crate::parameters::Parameters;
-use crate::progress::Bar;
 
 /// What records of one's own come from, in a word.
 pub(crate) const FILE: &str = "file";

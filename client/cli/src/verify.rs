@@ -6,14 +6,13 @@ use std::time::Instant;
 use anyhow::ensure;
 use clap::Args;
 use fpcache_client::{Answers, KeyKind, TableClient, TableName};
-use fpcache_datasets::{KeySet, write_value};
+use fpcache_datasets::{Bar, KeySet, write_value};
 use serde_json::json;
 
 use crate::data::Data;
 use crate::keys::{KeyFormat, Keys};
 use crate::load::VALUE_BYTES;
 use crate::output::{Outcome, Output, counted};
-use crate::progress::Bar;
 
 /// Keys looked up together.
 const GROUP: usize = 256;
@@ -68,7 +67,7 @@ impl Verify {
     ) -> anyhow::Result<Outcome> {
         // Those that are there now: the table's record counts those of its last directory.
         let held = client.stats()?.keys;
-        let bar = Bar::default();
+        let bar = Bar::of_keys();
         let dataset = self.data.open::<K>(&bar)?;
         if dataset.len() as u64 != held {
             let (holds, name, asked) = (counted(held, "key"), dataset.name(), dataset.len());

@@ -7,10 +7,11 @@ use fpcache_datasets::bytes::LinesWriter;
 use fpcache_datasets::count::{human, human_bytes};
 use fpcache_datasets::published::by_name;
 use fpcache_datasets::sosd::{HEADER_BYTES, SosdWriter, Width, content_name};
-use fpcache_datasets::{ByteKeys, DatasetError, Duplicates, KeyKind, KeyStream, OpenOptions, Progress, Spec};
+use fpcache_datasets::{
+    Bar, ByteKeys, DatasetError, Duplicates, KeyKind, KeyStream, OpenOptions, Progress, Spec,
+};
 
 use super::outcome::{Failure, Outcome, announce};
-use super::progress::Bar;
 use super::source::SourceArgs;
 
 /// Keys generated between two writes.
@@ -40,7 +41,7 @@ impl Generate {
     }
 
     fn lines(&self) -> Result<Outcome, Failure> {
-        let bar = Bar::default();
+        let bar = Bar::of_keys();
         // First the target: what cannot be written need not be generated.
         let writer = LinesWriter::create(&self.output, self.force)?;
         let duplicates = Some(Duplicates::First);
@@ -55,7 +56,7 @@ impl Generate {
     }
 
     fn sosd(&self) -> Result<Outcome, Failure> {
-        let bar = Bar::default();
+        let bar = Bar::of_keys();
         let name = content_name(&self.output);
         if by_name(&name).is_some() && !self.force {
             // Under $FPCACHE_DATA it would pass for the published file in every table of results.

@@ -10,11 +10,10 @@ use clap::Args;
 use fpcache_datasets::bytes::inspect::inspect_bytes;
 use fpcache_datasets::count::human;
 use fpcache_datasets::inspect::{Inspection, inspect};
-use fpcache_datasets::{KeyKind, ParseSpecError, Spec, SpecKind};
+use fpcache_datasets::{Bar, KeyKind, ParseSpecError, Spec, SpecKind};
 use serde::Serialize;
 
 use super::outcome::{Failure, Outcome, announce};
-use super::progress::Bar;
 use super::source::SourceArgs;
 use segments::by_epsilon;
 
@@ -61,7 +60,7 @@ struct Report<'a> {
 
 impl Inspect {
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
-        let bar = Bar::default();
+        let bar = Bar::of_keys();
         let mut epsilons = self.epsilon.clone();
         epsilons.sort_unstable();
         epsilons.dedup();

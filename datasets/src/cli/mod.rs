@@ -4,7 +4,6 @@ mod generate;
 mod inspect;
 mod list;
 mod outcome;
-mod progress;
 mod source;
 mod verify;
 

@@ -3,9 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use fpcache_datasets::{OpenOptions, Unsorted};
-
-use super::progress::Bar;
+use fpcache_datasets::{Bar, OpenOptions, Unsorted};
 
 /// What every command that reads data sets takes.
 #[derive(Args)]

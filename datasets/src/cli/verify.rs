@@ -4,12 +4,11 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use fpcache_datasets::bytes;
 use fpcache_datasets::count::human;
 use fpcache_datasets::verify::verify;
+use fpcache_datasets::{Bar, bytes};
 
 use super::outcome::{Failure, Outcome};
-use super::progress::Bar;
 
 #[derive(Args)]
 pub(super) struct Verify {
@@ -21,7 +20,7 @@ pub(super) struct Verify {
 impl Verify {
     /// Checks every file, even if others are wrong.
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
-        let bar = Bar::default();
+        let bar = Bar::of_keys();
         let mut outcome = Outcome::from(String::new());
         for path in &self.paths {
             if let Some(path) = path.to_str().and_then(|path| path.strip_prefix("lines:")) {

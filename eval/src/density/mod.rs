@@ -15,12 +15,11 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context;
-use fpcache_datasets::{Dataset, OpenOptions};
+use fpcache_datasets::{Bar, Dataset, OpenOptions};
 
 pub use options::{DensityArgs, EXAMPLES};
 
 use crate::data::announce;
-use crate::progress::Bar;
 use crate::run::collected::Collected;
 use crate::run::report::check_file;
 use crate::verdict::Verdict;

@@ -10,9 +10,9 @@ use fpcache_client::{
     Answers, Changes, Client, ClientConfig, Found, GroupBytes, Plan, PlanChoice, RecordShape,
     TableParameters, U64Keys,
 };
-use fpcache_datasets::Dataset;
 use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{Growth, InsertOrder};
+use fpcache_datasets::{Bar, Dataset};
 use fpcache_fabric::{HugePages, SharedMemory};
 use fpcache_memserver::MemoryNode;
 use rustix::time::{ClockId, clock_gettime};
@@ -20,7 +20,6 @@ use rustix::time::{ClockId, clock_gettime};
 use super::measure::Setting;
 use crate::machine::split_mix;
 use crate::node::capacity_for;
-use crate::progress::Bar;
 use crate::systems::fpcache::{Records, load_records};
 
 /// Bytes of a slot beside its value: its word and the key.

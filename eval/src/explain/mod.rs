@@ -10,13 +10,12 @@ mod row;
 use anyhow::Context;
 use fpcache::layout::Grouping;
 use fpcache::tuning::{Candidate, Split};
-use fpcache_datasets::OpenOptions;
+use fpcache_datasets::{Bar, OpenOptions};
 
 pub use options::{EXAMPLES, ExplainArgs};
 
 use crate::data::announce;
 use crate::density::measure::{Setting, measure};
-use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
 use crate::verdict::Verdict;
 use row::ExplainRow;

@@ -7,10 +7,10 @@ mod perftest;
 mod row;
 
 use anyhow::{Context, ensure};
+use fpcache_datasets::Bar;
 
 pub use options::{EXAMPLES, FabricArgs};
 
-use crate::progress::Bar;
 use crate::run::report::{check_json, deliver};
 use crate::verdict::Verdict;
 

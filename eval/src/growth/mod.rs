@@ -10,11 +10,10 @@ use fpcache::message::NodeStats;
 use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::count::human;
 use fpcache_datasets::requests::{Growth, InsertOrder, Mix, OperationKind, Workload};
-use fpcache_datasets::{KeyKind, KeySet};
+use fpcache_datasets::{Bar, KeyKind, KeySet};
 
 use crate::data::{DataKeys, DataSet, announce};
 use crate::machine::{Calibration, calibrate};
-use crate::progress::Bar;
 use crate::run::collected::Collected;
 use crate::run::host::Host;
 use crate::run::options::RunArgs;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use fpcache::cache::Variant;
+use fpcache_datasets::Bar;
 use fpcache_datasets::requests::{RequestOptions, generate};
 use fpcache_workbench::bench::Operation;
 use fpcache_workbench::experiment::{self, Experiment, Fixed, Parameters};
@@ -18,7 +19,6 @@ use fpcache_workbench::nic::{Hosts, NicSpec};
 use fpcache_workbench::{BuildError, Sizes};
 
 use crate::data::{DataKeys, KeyLengths, announce};
-use crate::progress::Bar;
 use crate::run::model::Chosen;
 use crate::run::options::RunArgs;
 use crate::sweep::points::Over;

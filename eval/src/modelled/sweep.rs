@@ -1,13 +1,13 @@
 //! `sweep` in the model: lookups of every system at several values of one setting.
 
 use anyhow::{Context, bail, ensure};
+use fpcache_datasets::Bar;
 use fpcache_workbench::nic::NicSpec;
 
 use super::options::systems;
 use super::row::Tag;
 use super::rows::{Place, Rows};
 use super::{Modelled, seeded};
-use crate::progress::Bar;
 use crate::run::options::RunArgs;
 use crate::sweep::options::SweepArgs;
 use crate::sweep::points::Over;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use anyhow::{Context, ensure};
+use fpcache_datasets::Bar;
 use fpcache_datasets::requests::{Growth, Operation as Drawn, OperationKind, Operations, Workload};
 use fpcache_workbench::bench::Operation;
 use fpcache_workbench::nic::NicSpec;
@@ -10,7 +11,6 @@ use fpcache_workbench::nic::NicSpec;
 use super::row::{Mixed, Tag};
 use super::rows::{Place, Rows};
 use super::{Modelled, seeded};
-use crate::progress::Bar;
 use crate::run::options::RunArgs;
 use crate::verdict::Verdict;
 use crate::ycsb::options::{YcsbArgs, refuse_lookups_only};

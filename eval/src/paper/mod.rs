@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
+use fpcache_datasets::Bar;
 use fpcache_datasets::count::human;
 use fpcache_workbench::nic::NicSpec;
 use fpcache_workbench::paper::{
@@ -17,7 +18,6 @@ use self::journal::Journal;
 use crate::counts::positive_count;
 use crate::data::announce;
 use crate::machine::{COMMIT, Machine, free_memory};
-use crate::progress::Bar;
 use crate::run::report::{check_json, deliver, none};
 use crate::table::new_table;
 use crate::verdict::Verdict;

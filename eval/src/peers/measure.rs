@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fpcache_client::ByteKeys;
+use fpcache_datasets::Bar;
 
 use super::{Figures, LOOKUPS, PeersArgs};
 use crate::pages::MemoryPages;
-use crate::progress::Bar;
 use crate::run::measure::Measurable;
 use crate::run::workload::{Lookups, Workload};
 

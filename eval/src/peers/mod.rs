@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpcache_client::{ByteClient, ByteKeys};
+use fpcache_datasets::Bar;
 use fpcache_datasets::count::human;
 
 pub use options::{EXAMPLES, PeerName, PeersArgs, WaitingName};
@@ -15,7 +16,6 @@ pub use row::{Figures, PeerRow};
 
 use crate::data::DataKeys;
 use crate::node::Node;
-use crate::progress::Bar;
 use crate::run::host::Divided;
 use crate::run::measure::Measurable;
 use crate::run::report::{check_json, deliver, doubts};

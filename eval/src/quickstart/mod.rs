@@ -13,14 +13,13 @@ use std::time::Instant;
 use anyhow::Context;
 use fpcache_client::{Client, ClientConfig, Plan, PlanChoice, TableParameters, U64Keys};
 use fpcache_datasets::requests::{Distribution, RequestOptions};
-use fpcache_datasets::{Dataset, OpenOptions, Spec, SpecKind, count};
+use fpcache_datasets::{Bar, Dataset, OpenOptions, Spec, SpecKind, count};
 
 use crate::data::{DataKeys, Stream, announce};
 use crate::machine::calibrate;
 use crate::made::Recorded;
 use crate::node::{Node, capacity_for};
 use crate::pages::MemoryPages;
-use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::{Measurable, median, rounds};
 use crate::run::report::say;

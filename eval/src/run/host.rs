@@ -6,11 +6,10 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use fpcache_client::{ClientConfig, CreateOptions, Nodes, TableClient, TableName, TableParameters};
-use fpcache_datasets::KeySet;
+use fpcache_datasets::{Bar, KeySet};
 
 use crate::data::{DataKeys, DataSet};
 use crate::node::Node;
-use crate::progress::Bar;
 use crate::run::options::RunArgs;
 use crate::run::transport::Transport;
 use crate::run::values::ValueBytes;

@@ -10,13 +10,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fpcache_client::CacheStats;
-use fpcache_datasets::Progress;
+use fpcache_datasets::{Bar, Progress};
 use hdrhistogram::Histogram;
 use rustix::time::{ClockId, clock_gettime};
 use stats_alloc::INSTRUMENTED_SYSTEM;
 
 use crate::data::DataKeys;
-use crate::progress::Bar;
 use crate::run::threads::{Threads, in_threads, look_up};
 use crate::run::timeline::{Seen, TimelinePoint, together};
 use crate::run::verify::{Verified, verify};

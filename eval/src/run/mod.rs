@@ -22,12 +22,11 @@ use std::collections::BTreeMap;
 
 use anyhow::{bail, ensure};
 use fpcache_client::{ByteKeys, U64Keys};
-use fpcache_datasets::{KeyKind, KeySet, count};
+use fpcache_datasets::{Bar, KeyKind, KeySet, count};
 use hashbrown::HashMap;
 
 use crate::data::{DataKeys, announce};
 use crate::machine::{Calibration, Machine, calibrate};
-use crate::progress::Bar;
 use crate::systems::SystemName;
 use crate::systems::fpcache::FpCache;
 use crate::systems::jakiro::Jakiro;

@@ -12,7 +12,7 @@ use fpcache_client::{
     ByteKeys, ClientConfig, GroupChoice, Plan, PlanChoice, RecordShape, TableParameters, WidthChoice,
 };
 use fpcache_datasets::requests::{Distribution, RequestOptions};
-use fpcache_datasets::{Duplicates, OpenOptions, Spec, Unsorted, time};
+use fpcache_datasets::{Bar, Duplicates, OpenOptions, Spec, Unsorted, time};
 use fpcache_memserver::capacity;
 
 use crate::counts::positive_count;
@@ -20,7 +20,6 @@ use crate::data::{DataKeys, KeyLengths, Stream};
 use crate::machine::{Calibration, Machine};
 use crate::node::{NodeOptions, capacity_for};
 use crate::pages::MemoryPages;
-use crate::progress::Bar;
 use crate::run::cache::CacheArgs;
 use crate::run::model::ModelArgs;
 use crate::run::passes::{self, Passes};

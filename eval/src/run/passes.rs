@@ -23,9 +23,9 @@
 //! stay.
 
 use anyhow::Context;
+use fpcache_datasets::Bar;
 
 use crate::data::{DataKeys, Stream};
-use crate::progress::Bar;
 use crate::run::measure::{Measurable, Measured, rounds};
 use crate::run::row::Row;
 use crate::run::setting::Setting;

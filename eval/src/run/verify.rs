@@ -5,10 +5,9 @@ use std::ops::AddAssign;
 
 use fpcache_client::{Found, Plan};
 use fpcache_datasets::requests::ABSENT;
-use fpcache_datasets::{KeySet, Progress};
+use fpcache_datasets::{Bar, KeySet, Progress};
 
 use crate::data::DataKeys;
-use crate::progress::Bar;
 use crate::run::values::ValueBytes;
 use crate::run::workload::Workload;
 use crate::systems::{Reader, System};

@@ -8,14 +8,13 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::count::{human, human_bytes};
-use fpcache_datasets::{KeyKind, KeySet, Spec, count};
+use fpcache_datasets::{Bar, KeyKind, KeySet, Spec, count};
 
 use crate::counts::positive_count;
 use crate::data::{DataKeys, announce};
 use crate::machine::{Calibration, calibrate};
 use crate::plot::lines;
 use crate::plot::series::Figures;
-use crate::progress::Bar;
 use crate::run::collected::Collected;
 use crate::run::host::Host;
 use crate::run::measure;

@@ -10,12 +10,11 @@ use std::path::Path;
 
 use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::count::{human, human_bytes};
-use fpcache_datasets::{KeyKind, KeySet};
+use fpcache_datasets::{Bar, KeyKind, KeySet};
 
 use crate::data::{DataKeys, announce};
 use crate::machine::{Calibration, Machine, calibrate};
 use crate::made::Made;
-use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::Measurable;
 use crate::run::report::{duration, none, percent, rate, say, write_recorded};

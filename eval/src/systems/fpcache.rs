@@ -8,12 +8,11 @@ use anyhow::Context;
 use fpcache_client::{
     Answers, CacheStats, ClientConfig, ClientError, Found, KeyRef, TableClient, TableParameters,
 };
-use fpcache_datasets::{KeySet, Progress};
+use fpcache_datasets::{Bar, KeySet, Progress};
 
 use super::server::cpu_time_of;
 use super::{Facts, Reader, System, SystemName};
 use crate::data::{DataKeys, DataSet};
-use crate::progress::Bar;
 use crate::run::values::ValueBytes;
 
 /// How long a single request of a load may take: others may want the memory node's core.

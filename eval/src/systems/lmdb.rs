@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Context;
 use fpcache_client::{ByteKeys, Found};
-use fpcache_datasets::Progress;
+use fpcache_datasets::{Bar, Progress};
 use lmdb::{
     Database, DatabaseFlags, Environment, EnvironmentFlags, InactiveTransaction, RoTransaction, Transaction,
     WriteFlags,
@@ -13,7 +13,6 @@ use lmdb::{
 
 use super::{Facts, Reader, System};
 use crate::data::{DataKeys, DataSet};
-use crate::progress::Bar;
 use crate::run::store::TemporaryFolder;
 use crate::run::values::ValueBytes;
 

@@ -11,12 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use fpcache_client::{ByteKeys, Found};
-use fpcache_datasets::Progress;
+use fpcache_datasets::{Bar, Progress};
 
 use super::server::{Server, cpu_time};
 use super::{Facts, Reader, System};
 use crate::data::{DataKeys, DataSet};
-use crate::progress::Bar;
 use crate::run::values::ValueBytes;
 
 /// How long a store may take to answer.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use fpcache_client::{AsyncTableClient, CacheStats, Found, KeyRef, TableClient};
+use fpcache_datasets::Bar;
 use hdrhistogram::Histogram;
 use stats_alloc::INSTRUMENTED_SYSTEM;
 use tokio::runtime::{Builder, Runtime};
@@ -14,7 +15,6 @@ use tokio::task::JoinSet;
 use super::server::cpu_time_of;
 use super::{Facts, Reader, System};
 use crate::data::DataKeys;
-use crate::progress::Bar;
 use crate::run::measure::{Measurable, Pass, new_histogram, process_cpu};
 use crate::run::timeline::TimelinePoint;
 use crate::run::verify::Verified;

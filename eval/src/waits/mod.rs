@@ -8,7 +8,7 @@ mod row;
 
 use anyhow::Context;
 use fpcache_client::{ClientConfig, Tables, U64Keys};
-use fpcache_datasets::count;
+use fpcache_datasets::{Bar, count};
 use fpcache_memserver::durability::SyncPolicy;
 
 pub use options::{EXAMPLES, WaitsArgs};
@@ -16,7 +16,6 @@ pub use options::{EXAMPLES, WaitsArgs};
 use crate::machine::{Calibration, calibrate};
 use crate::node::Node;
 use crate::pages::MemoryPages;
-use crate::progress::Bar;
 use crate::run::collected::Collected;
 use crate::run::store::StoreArgs;
 use crate::verdict::Verdict;

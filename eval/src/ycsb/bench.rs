@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Context;
+use fpcache_datasets::Bar;
 use fpcache_datasets::requests::{Growth, Workload};
 
 use super::check::{Checks, everything};
@@ -12,7 +13,6 @@ use super::pass::{self, Course, Done, Hand, Progressing, Timing};
 use super::store::Named;
 use super::value;
 use crate::data::{DataKeys, DataSet};
-use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::measure::Measurable;
 use crate::run::options::RunArgs;

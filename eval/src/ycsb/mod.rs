@@ -17,11 +17,10 @@ pub mod value;
 
 use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::requests::{Growth, Workload};
-use fpcache_datasets::{KeyKind, KeySet};
+use fpcache_datasets::{Bar, KeyKind, KeySet};
 
 use crate::data::{DataKeys, DataSet, announce};
 use crate::machine::{Machine, calibrate};
-use crate::progress::Bar;
 use crate::run::host::Host;
 use crate::run::report::{check_json, deliver};
 use crate::verdict::Verdict;

@@ -21,13 +21,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use fpcache_client::Found;
-use fpcache_datasets::{KeySet, Progress};
+use fpcache_datasets::{Bar, KeySet, Progress};
 use fpcache_rf_rpc::{Mode, Results};
 
 use super::server::{Server, cpu_time, free_port};
 use super::{Facts, Reader, System, SystemName};
 use crate::data::{DataKeys, DataSet};
-use crate::progress::Bar;
 use crate::run::transport::Transport;
 use crate::run::values::ValueBytes;
 use channel::Channel;
