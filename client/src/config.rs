@@ -5,6 +5,7 @@ use std::time::Duration;
 use fpcache::TableName;
 use fpcache::cache::CacheConfig;
 use fpcache::plan::{FabricCosts, PlanChoice};
+use fpcache::sabotage::Sabotage;
 use fpcache::table::TableOptions;
 use fpcache_fabric::tcp::Token;
 
@@ -44,8 +45,8 @@ pub struct ClientConfig {
     /// The budget for what this compute node keeps; `None` for all models and no hot cache.
     pub cache: Option<CacheConfig>,
     /// What about reading is broken on purpose.
-    #[cfg(feature = "sabotage")]
-    pub sabotage: Option<fpcache::sabotage::Sabotage>,
+    #[doc(hidden)]
+    pub sabotage: Option<Sabotage>,
 }
 
 impl Default for ClientConfig {
@@ -59,7 +60,6 @@ impl Default for ClientConfig {
             spin: Duration::from_micros(50),
             token: None,
             cache: None,
-            #[cfg(feature = "sabotage")]
             sabotage: None,
         }
     }
@@ -117,18 +117,13 @@ impl ClientConfig {
     /// The same with something about reading broken on purpose.
     #[cfg(feature = "sabotage")]
     #[must_use]
-    pub fn with_sabotage(self, sabotage: fpcache::sabotage::Sabotage) -> Self {
+    pub fn with_sabotage(self, sabotage: Sabotage) -> Self {
         Self { sabotage: Some(sabotage), ..self }
     }
 
     /// How tables are read over a fabric of these costs.
     pub(crate) fn table_options(&self, costs: FabricCosts) -> TableOptions {
-        TableOptions {
-            costs,
-            cache: self.cache,
-            #[cfg(feature = "sabotage")]
-            sabotage: self.sabotage,
-            ..TableOptions::plan(self.plan)
-        }
+        let Self { plan, cache, sabotage, .. } = *self;
+        TableOptions { costs, cache, sabotage, ..TableOptions::plan(plan) }
     }
 }

@@ -39,7 +39,7 @@ pub mod message;
 pub mod models;
 pub mod plan;
 pub mod read;
-#[cfg(feature = "sabotage")]
+#[doc(hidden)]
 pub mod sabotage;
 pub mod table;
 mod table_name;

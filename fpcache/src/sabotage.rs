@@ -1,4 +1,5 @@
-//! Breaking the protocol on purpose, so that tests can show that they would notice. Not for use.
+//! Breaking the protocol on purpose, so that tests can show that they would notice. Not for use: without the feature `sabotage`
+//! nothing is broken, whatever is asked for.
 
 /// One step of the protocol to leave out or to swap with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +54,12 @@ pub enum Sabotage {
 }
 
 impl Sabotage {
+    /// Whether this is what is broken. Without the feature the compiler knows that it is not.
+    #[inline(always)]
+    pub fn is(self, broken: Option<Self>) -> bool {
+        cfg!(feature = "sabotage") && broken == Some(self)
+    }
+
     /// All of them.
     pub const ALL: [Self; 23] = [
         Self::NoChecksum,

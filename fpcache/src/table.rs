@@ -16,6 +16,7 @@ use crate::key_space::KeySpace;
 use crate::layout::TableParameters;
 use crate::models::{Models, Segment};
 use crate::plan::{FabricCosts, PlanChoice, Planner, Ways};
+use crate::sabotage::Sabotage;
 use crate::table_view::{OpenError, TableView};
 
 /// How a compute node reads a table.
@@ -28,20 +29,14 @@ pub struct TableOptions {
     /// What may be kept here; `None`: all models, and no hot cache.
     pub cache: Option<CacheConfig>,
     /// What about reading is broken on purpose.
-    #[cfg(feature = "sabotage")]
-    pub sabotage: Option<crate::sabotage::Sabotage>,
+    #[doc(hidden)]
+    pub sabotage: Option<Sabotage>,
 }
 
 impl TableOptions {
     /// One way to read, over mapped memory, without a hot cache.
     pub fn plan(plan: PlanChoice) -> Self {
-        Self {
-            plan,
-            costs: FabricCosts::MAPPED_MEMORY,
-            cache: None,
-            #[cfg(feature = "sabotage")]
-            sabotage: None,
-        }
+        Self { plan, costs: FabricCosts::MAPPED_MEMORY, cache: None, sabotage: None }
     }
 }
 
@@ -129,8 +124,7 @@ impl<K: KeySpace> Table<K> {
             Some(config) => hot_cache(&view, config, beside, group_bytes)?.map(Arc::new),
         };
         let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };
-        #[cfg(feature = "sabotage")]
-        let view = sabotaged(view, options);
+        let view = view.broken_by(options.sabotage);
         let options = *options;
         let has_words = has_words(&view, &planner, cache.is_some());
         let outgrown_at = u64::MAX;
@@ -173,8 +167,7 @@ impl<K: KeySpace> Table<K> {
 
     /// The same table over newer models.
     fn with(&self, view: TableView<K>, measured: Measured) -> Self {
-        #[cfg(feature = "sabotage")]
-        let view = sabotaged(view, &self.options);
+        let view = view.broken_by(self.options.sabotage);
         let (planner, options, outgrown_at) = (self.planner, self.options, self.outgrown_at);
         let (cache, groups) = (self.cache.clone(), self.groups.clone());
         let has_words = has_words(&view, &planner, cache.is_some());
@@ -326,12 +319,6 @@ impl<K: KeySpace> Table<K> {
             conflicts: counts.conflicts,
         })
     }
-}
-
-#[cfg(feature = "sabotage")]
-fn sabotaged<K: KeySpace>(mut view: TableView<K>, options: &TableOptions) -> TableView<K> {
-    view.sabotage(options.sabotage);
-    view
 }
 
 /// Bytes of a slot of a word of key and one of value at most.

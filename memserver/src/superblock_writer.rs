@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{LOG_HEAD_OFFSET, REUSE_OFFSET, SEQUENCE_OFFSET, Superblock, TableRecord};
+use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use crate::budget::Grant;
@@ -25,8 +26,7 @@ pub(crate) struct SuperblockWriter<K, M> {
     pub(crate) lease: Lease,
     keys: PhantomData<K>,
     /// What is broken on purpose.
-    #[cfg(feature = "sabotage")]
-    pub(crate) sabotage: Option<fpcache::sabotage::Sabotage>,
+    pub(crate) sabotage: Option<Sabotage>,
 }
 
 impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
@@ -47,7 +47,6 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
             superblock,
             lease: Lease::default(),
             keys: PhantomData,
-            #[cfg(feature = "sabotage")]
             sabotage: None,
         };
         writer.region.write_bytes(0, &writer.superblock.encode::<K>())?;
@@ -69,7 +68,6 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
             superblock,
             lease,
             keys: PhantomData,
-            #[cfg(feature = "sabotage")]
             sabotage: None,
         }
     }
@@ -146,11 +144,7 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
 
     /// When the lease of readers ends that do not know yet what was last raised, if that is to come.
     pub(crate) fn lease_ends_at(&mut self) -> Option<Instant> {
-        #[cfg(feature = "sabotage")]
-        if self.breaks(fpcache::sabotage::Sabotage::ReuseWithinLease) {
-            return None;
-        }
-        self.lease.ends_at()
+        if self.breaks(Sabotage::ReuseWithinLease) { None } else { self.lease.ends_at() }
     }
 
     /// Waits until all readers know what was last raised.
@@ -161,9 +155,8 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
     }
 
     /// Whether this is what is broken on purpose.
-    #[cfg(feature = "sabotage")]
-    #[inline]
-    pub(crate) fn breaks(&self, sabotage: fpcache::sabotage::Sabotage) -> bool {
-        self.sabotage == Some(sabotage)
+    #[inline(always)]
+    pub(crate) fn breaks(&self, what: Sabotage) -> bool {
+        what.is(self.sabotage)
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::read::{Operation, ReadError, Scan, ScanBack, advance};
+use fpcache::sabotage::Sabotage;
 use fpcache::table::Table;
 use fpcache_fabric::Endpoint;
 
@@ -193,11 +194,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     /// Whether a reader has the table in use.
     #[inline(always)]
     pub(super) fn is_current(&self, context: &ContextOf<K, T>) -> bool {
-        #[cfg(feature = "sabotage")]
-        if self.options.sabotage == Some(fpcache::sabotage::Sabotage::ReadersStay) {
-            return true;
-        }
-        context.number == self.number()
+        context.number == self.number() || Sabotage::ReadersStay.is(self.options.sabotage)
     }
 
     /// Gives a reader a context for the session in use, or the one it has the newer table.

@@ -11,6 +11,8 @@ use zerocopy::IntoBytes;
 use super::ReadError;
 use crate::key_space::KeySpace;
 use crate::layout::ValueExtent;
+#[cfg(feature = "sabotage")]
+use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
 /// Most bytes of values that a group's keys ask for with one doorbell; a value that is longer comes alone.
@@ -39,7 +41,7 @@ impl Extents {
         Self {
             region_bytes: view.superblock().region_bytes,
             #[cfg(feature = "sabotage")]
-            believes_all: view.believes_extents(),
+            believes_all: view.breaks(Sabotage::UnprovenExtents),
         }
     }
 

@@ -12,6 +12,8 @@ use crate::layout::{
     FingerprintSpan, RecordParts, RecordShape, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored,
 };
 use crate::matching::{Fingerprints, Hits, Kernels};
+#[cfg(feature = "sabotage")]
+use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
 /// What a slot's bytes turned out to be.
@@ -41,7 +43,7 @@ impl Rules {
         Self {
             shape: view.geometry().shape,
             #[cfg(feature = "sabotage")]
-            skips_checksums: view.skips_checksums(),
+            skips_checksums: view.breaks(Sabotage::NoChecksum) || view.breaks(Sabotage::Unguarded),
         }
     }
 

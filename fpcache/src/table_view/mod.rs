@@ -16,6 +16,7 @@ use crate::layout::{Corrupt, SegmentGeometry, Superblock, TableRecord};
 use crate::matching::SlotStride;
 pub use crate::models::Segment;
 use crate::models::{Models, PagedModels};
+use crate::sabotage::Sabotage;
 
 /// How often a directory that is replaced while it is fetched is fetched again before giving up.
 const OPEN_ATTEMPTS: u32 = 16;
@@ -32,8 +33,7 @@ pub struct TableView<K: KeySpace> {
     models: Models<K>,
     encoders: K::Encoders,
     sequence: u64,
-    #[cfg(feature = "sabotage")]
-    sabotage: Option<crate::sabotage::Sabotage>,
+    sabotage: Option<Sabotage>,
 }
 
 /// Why a directory that was being fetched is fetched again, and what to say if it was the last time.
@@ -152,17 +152,7 @@ impl<K: KeySpace> TableView<K> {
             Models::Paged(PagedModels::new(root, &record, bytes))
         });
         debug_assert!(models.most_bytes() as u64 <= bytes, "both kinds were foretold to fit");
-        Ok(Self {
-            superblock,
-            record,
-            geometry,
-            stride,
-            models,
-            encoders,
-            sequence,
-            #[cfg(feature = "sabotage")]
-            sabotage: None,
-        })
+        Ok(Self { superblock, record, geometry, stride, models, encoders, sequence, sabotage: None })
     }
 
     /// The table as it is now, if this is not it: one round trip for the log's head, and one per 256 changes. The models of
@@ -198,7 +188,6 @@ impl<K: KeySpace> TableView<K> {
             models: Models::Resident(directory),
             encoders: self.encoders.clone(),
             sequence: head,
-            #[cfg(feature = "sabotage")]
             sabotage: self.sabotage,
         }))
     }
@@ -212,58 +201,18 @@ impl<K: KeySpace> TableView<K> {
     /// The greatest reuse sequence with which absence may still be concluded from these models.
     #[inline]
     pub(crate) fn holds_until(&self) -> u64 {
-        #[cfg(feature = "sabotage")]
-        if self.sabotage == Some(crate::sabotage::Sabotage::NoReuseCheck) {
-            return u64::MAX;
-        }
-        self.sequence
+        if self.breaks(Sabotage::NoReuseCheck) { u64::MAX } else { self.sequence }
     }
 
-    /// Whether live slots are taken unseen.
-    #[cfg(feature = "sabotage")]
-    #[inline]
-    pub(crate) fn skips_checksums(&self) -> bool {
-        use crate::sabotage::Sabotage::{NoChecksum, Unguarded};
-        matches!(self.sabotage, Some(NoChecksum | Unguarded))
+    /// Whether this is what is broken on purpose about reading.
+    #[inline(always)]
+    pub(crate) fn breaks(&self, what: Sabotage) -> bool {
+        what.is(self.sabotage)
     }
 
-    /// Whether external values are taken unseen.
-    #[cfg(feature = "sabotage")]
-    pub(crate) fn believes_extents(&self) -> bool {
-        self.sabotage == Some(crate::sabotage::Sabotage::UnprovenExtents)
-    }
-
-    /// Whether nearest keys are taken unproven.
-    #[inline]
-    pub(crate) fn believes_neighbours(&self) -> bool {
-        #[cfg(feature = "sabotage")]
-        return self.sabotage == Some(crate::sabotage::Sabotage::UnprovenNeighbours);
-        #[cfg(not(feature = "sabotage"))]
-        false
-    }
-
-    /// Whether scans take frozen slots for free ones.
-    #[inline]
-    pub(crate) fn passes_frozen(&self) -> bool {
-        #[cfg(feature = "sabotage")]
-        return self.sabotage == Some(crate::sabotage::Sabotage::ScansPassFrozen);
-        #[cfg(not(feature = "sabotage"))]
-        false
-    }
-
-    /// Whether lookups take frozen slots of a group for ones that are not marked.
-    #[inline]
-    pub(crate) fn groups_pass_frozen(&self) -> bool {
-        #[cfg(feature = "sabotage")]
-        return self.sabotage == Some(crate::sabotage::Sabotage::GroupsPassFrozen);
-        #[cfg(not(feature = "sabotage"))]
-        false
-    }
-
-    /// Reads in a way that is broken on purpose.
-    #[cfg(feature = "sabotage")]
-    pub(crate) fn sabotage(&mut self, sabotage: Option<crate::sabotage::Sabotage>) {
-        self.sabotage = sabotage;
+    /// The same view, by which is read in a way that is broken on purpose.
+    pub(crate) fn broken_by(self, sabotage: Option<Sabotage>) -> Self {
+        Self { sabotage, ..self }
     }
 
     /// The superblock this view was taken from.
@@ -285,11 +234,7 @@ impl<K: KeySpace> TableView<K> {
     /// Whether slots are READ with their words as guards.
     #[inline(always)]
     pub(crate) fn guards_slots(&self) -> bool {
-        #[cfg(feature = "sabotage")]
-        if self.sabotage == Some(crate::sabotage::Sabotage::Unguarded) {
-            return false;
-        }
-        true
+        !self.breaks(Sabotage::Unguarded)
     }
 
     /// Asks for slots: each lands as it was at one moment, or with a busy word, where the fabric can tell.

@@ -7,6 +7,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::Stored;
 use fpcache::message::keys::take_key;
 use fpcache::message::{AskedKeys, ErrorCode, Refusal};
+use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{NodeMemory, SHORT_BODY};
 
 use crate::node::parked::{Progress, Until, cost};
@@ -43,10 +44,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let too_long =
             || Refusal::new(ErrorCode::Invalid, "the result would exceed the maximum length of a reply");
         let is_new = !matches!(progress, Progress::Get { .. });
-        #[cfg(feature = "sabotage")]
-        let is_wish = keys.count > 0 || !self.superblock.breaks(fpcache::sabotage::Sabotage::WishOfNoKey);
-        #[cfg(not(feature = "sabotage"))]
-        let is_wish = true;
+        let is_wish = keys.count > 0 || !self.superblock.breaks(Sabotage::WishOfNoKey);
         if is_new
             && is_wish
             && let NodeState::Serving(table) = &mut self.state

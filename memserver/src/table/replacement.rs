@@ -13,7 +13,6 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::SegmentReplacement;
 use fpcache::put_into;
-#[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 
@@ -94,7 +93,6 @@ impl<K: BuildKeys> Table<K> {
         };
         let records = change.records(superblock.current().log_head);
         superblock.begin_change(superblock.current().log_head + records.len() as u64, replaced)?;
-        #[cfg(feature = "sabotage")]
         if superblock.breaks(Sabotage::FreezeBeforeLog) {
             for segment in &old.segments {
                 Slots::of(&*superblock.region, self.segments.geometry, segment).freeze()?;
@@ -106,7 +104,6 @@ impl<K: BuildKeys> Table<K> {
             let slots = Slots::of(&*superblock.region, self.segments.geometry, segment);
             let extent = Extent::new(segment.address().offset(), slots.bytes());
             slots.freeze()?;
-            #[cfg(feature = "sabotage")]
             if superblock.breaks(Sabotage::ReuseAtOnce) {
                 self.room.space.put(extent);
                 continue;
@@ -117,12 +114,9 @@ impl<K: BuildKeys> Table<K> {
         self.segments.bytes += new.iter().map(|new| bytes(new.descriptor.model.cap)).sum::<u64>();
         self.segments.bytes -= old.segments.iter().map(|old| bytes(old.model().cap)).sum::<u64>();
         // A reader that sees a write to the new segments sees the old ones frozen.
-        #[cfg(feature = "sabotage")]
         if !superblock.breaks(Sabotage::NoFenceAfterFreeze) {
             superblock.region.release();
         }
-        #[cfg(not(feature = "sabotage"))]
-        superblock.region.release();
         superblock.end_change()?;
         if K::FIXED_BYTES.is_none() {
             self.note_separators(&change, old.segments.len());

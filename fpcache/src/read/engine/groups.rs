@@ -15,6 +15,7 @@ use crate::read::ReadError;
 use crate::read::outcome::Outcome;
 use crate::read::source::{Asked, Source};
 use crate::read::verify::{Rules, shown_word, shows};
+use crate::sabotage::Sabotage;
 
 /// Most tables that are asked for with one batch; keys of others ask when they come again.
 const MOST_TABLES: usize = 64;
@@ -89,7 +90,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             Some(word) => {
                 let words = self.source.words(&asked)?;
                 let hits = self.kernels.key_hits_in(words, view.stride(), word, &mut self.lists.copy);
-                if hits.frozen && !view.groups_pass_frozen() {
+                if hits.frozen && !view.breaks(Sabotage::GroupsPassFrozen) {
                     return Err(ReadError::Stale);
                 }
                 match hits.count {
@@ -129,7 +130,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             SlotState::Free | SlotState::Live => !word.is_marked(),
             // Whether it was marked is not known.
             SlotState::Busy => false,
-            SlotState::Frozen if self.table.view().groups_pass_frozen() => true,
+            SlotState::Frozen if self.table.view().breaks(Sabotage::GroupsPassFrozen) => true,
             SlotState::Frozen => return Err(ReadError::Stale),
         })
     }

@@ -29,6 +29,7 @@ use crate::layout::{REUSE_OFFSET, SlotState, SlotWord, Stored};
 use crate::models::{Models, Segment};
 use crate::read::verify::{Check, Rules, check};
 use crate::read::{Cost, ReadError};
+use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
 /// Slots beyond the window that are looked at at once. Fewer than where a round trip is dear: what is missing costs a few
@@ -278,7 +279,7 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
             if !words.iter().all(is_settled) {
                 return Ok(None);
             }
-            if is_same || self.view.believes_neighbours() {
+            if is_same || self.view.breaks(Sabotage::UnprovenNeighbours) {
                 return Ok(Some(nearest));
             }
         }

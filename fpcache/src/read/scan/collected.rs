@@ -10,6 +10,7 @@ use crate::key_space::KeySpace;
 use crate::read::place::{Coming, Pages, Place};
 use crate::read::verify::{Rules, SlotRead, classify};
 use crate::read::{ReadError, Step};
+use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
 /// Most bytes one round of a scan asks for.
@@ -190,7 +191,7 @@ impl<'a, K: KeySpace> Collected<'a, K> {
                         }
                     }
                     SlotRead::Free => {}
-                    SlotRead::Frozen if view.passes_frozen() => {}
+                    SlotRead::Frozen if view.breaks(Sabotage::ScansPassFrozen) => {}
                     SlotRead::Torn => {
                         arena.truncate(arena_before);
                         return Ok(false);

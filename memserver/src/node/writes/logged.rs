@@ -5,7 +5,6 @@ use std::borrow::Borrow;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, ValueExtent};
 use fpcache::message::Refusal;
-#[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::NodeMemory;
 
@@ -36,7 +35,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         mutation: &SlotMutation<K, K::View<'_>>,
         value: &Stored<'_>,
     ) -> Result<Step, Refusal> {
-        #[cfg(feature = "sabotage")]
         if self.superblock.breaks(Sabotage::ApplyBeforeStaging) {
             return self.change_unwritten(going, operation, mutation, value);
         }
@@ -65,7 +63,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// [`change`](Self::change) in the wrong order: does a decided mutation and then writes it
     /// down.
-    #[cfg(feature = "sabotage")]
+    #[cold]
     fn change_unwritten(
         &mut self,
         going: &mut Going,
@@ -136,11 +134,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         };
         let first = going.put.take().and_then(|put| put.first).unwrap_or(last);
         let lsns = Lsns { first, last };
-        #[cfg(feature = "sabotage")]
-        if self.superblock.breaks(Sabotage::AckBeforeLog) {
-            return Ok(Written::Down(lsns, false));
-        }
-        Ok(Written::Down(lsns, wal.syncs_first()))
+        let waits = wal.syncs_first() && !self.superblock.breaks(Sabotage::AckBeforeLog);
+        Ok(Written::Down(lsns, waits))
     }
 
     /// Writes the pieces of a value down that are still to be; what must be waited for, if

@@ -13,6 +13,7 @@ use crate::read::ordered::Side;
 use crate::read::place::Coming;
 use crate::read::verify::{Rules, SlotRead, classify};
 use crate::read::{MAX_ATTEMPTS, ReadError};
+use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
 /// The greatest version of a slot that was never written to since its segment was made of loaded records.
@@ -202,7 +203,7 @@ impl<K: KeySpace> Seek<K> {
     /// Whether what was collected was there at one instant.
     #[inline]
     fn is_of_one_instant(&self, rule: &Rule<'_, K>) -> bool {
-        if rule.view.believes_neighbours() {
+        if rule.view.breaks(Sabotage::UnprovenNeighbours) {
             return true;
         }
         let is_loaded = |word: &u64| SlotWord::from_bits(*word).version() <= LOADED;
