@@ -45,6 +45,45 @@ fn rate(hosts: Hosts, verb: Verb, bytes: u32) -> (f64, Bound) {
     (ended as f64 / seconds, world.usage_since(&before).bound())
 }
 
+/// Clients of which each has batches of a length of its own.
+struct OfLengths {
+    lengths: Vec<usize>,
+    waiting: Vec<bool>,
+    ended: Vec<u64>,
+}
+
+impl Clients for OfLengths {
+    fn step(&mut self, client: usize, _: Picos, requests: &mut Vec<Request>) -> Step {
+        if std::mem::replace(&mut self.waiting[client], false) {
+            self.ended[client] += 1;
+            return Step::Ended;
+        }
+        self.waiting[client] = true;
+        let request = Request { to: Target::Memory(0), verb: Verb::Read, bytes: 8 };
+        requests.extend(std::iter::repeat_n(request, self.lengths[client]));
+        Step::Post
+    }
+
+    fn serve(&mut self, _: usize, _: Range<usize>) -> Picos {
+        0
+    }
+}
+
+#[test]
+fn threads_that_post_long_batches_do_not_keep_their_card_from_the_others() {
+    let hosts = Hosts { compute_nodes: 1, threads: 16, ..Hosts::paper(NicSpec::CX6_100G) };
+    let rate_beside = |length: usize| {
+        let lengths: Vec<_> = std::iter::once(length).chain(std::iter::repeat_n(1, 15)).collect();
+        let mut clients = OfLengths { waiting: vec![false; 16], ended: vec![0; 16], lengths };
+        let mut world = World::new(hosts);
+        world.run(&mut clients, 40_000);
+        let others: u64 = clients.ended[1..].iter().sum();
+        others as f64 / (world.now() as f64 * 1e-12)
+    };
+    let (beside_short, beside_long) = (rate_beside(1), rate_beside(64));
+    assert!(beside_long > 0.5 * beside_short, "{beside_long} beside {beside_short}");
+}
+
 fn alone(nic: NicSpec) -> Hosts {
     Hosts { compute_nodes: 1, threads: 1, ..Hosts::paper(nic) }
 }

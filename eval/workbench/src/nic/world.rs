@@ -208,6 +208,8 @@ pub struct World {
 const READY: u32 = u32::MAX;
 /// The end of work that a memory node's processor does besides calls; the client is the node.
 const WORKED: u32 = u32::MAX - 1;
+/// A client's batch is at its card.
+const POSTED: u32 = u32::MAX - 3;
 /// A reply that is held may leave; the client is the node, by its [place](World::place_of).
 pub(super) const REPLIES: u32 = u32::MAX - 2;
 /// The reply to a request is at its client's node, with the request's number.
@@ -267,6 +269,7 @@ impl World {
                     self.begin_background(clients);
                 }
                 REPLIES => self.send_held(client as usize, self.now),
+                POSTED => self.issue(client),
                 returns if returns & RETURNS != 0 => self.return_to(client, returns & !RETURNS),
                 run => self.arrive(clients, client, run),
             }
@@ -306,15 +309,27 @@ impl World {
         ended
     }
 
-    /// Sends a client's batch on its way.
+    /// Has a client's thread post its batch.
     fn post(&mut self, client: u32, cpu: Picos) {
         let nic = &self.hosts.nic;
         let flight = &mut self.flights[client as usize];
         let cpu = cpu + nic.doorbell + flight.requests.len() as Picos * nic.request;
         let posted = self.threads[self.hosts.thread_of(client as usize)].take(self.now, cpu);
+        flight.back = posted;
+        flight.left = flight.requests.len();
+        match flight.left {
+            0 => self.ready(posted, client),
+            _ => self.events.push(2 * self.hosts.node_of(client as usize), posted, (client, POSTED)),
+        }
+    }
+
+    /// Sends a batch that has been posted on its way. Batches of a card's threads are issued as they come, however long those
+    /// take to post them.
+    fn issue(&mut self, client: u32) {
+        let nic = &self.hosts.nic;
+        let (flight, posted) = (&mut self.flights[client as usize], self.now);
         let card = &mut self.compute[self.hosts.node_of(client as usize)];
         flight.runs.clear();
-        flight.back = posted;
         for (i, request) in flight.requests.iter().enumerate() {
             let bytes = match request.verb {
                 Verb::Read => self.periods.header,
@@ -330,10 +345,6 @@ impl World {
                 }
                 _ => flight.runs.push(Run { to: request.to, requests: i..i + 1, left_at }),
             }
-        }
-        flight.left = flight.requests.len();
-        if flight.left == 0 {
-            return self.ready(posted, client);
         }
         self.one_source &= flight.runs.iter().all(|run| matches!(run.to, Target::Memory(_)));
         let lane = 2 * self.hosts.node_of(client as usize) + 1;
