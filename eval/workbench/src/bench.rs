@@ -82,6 +82,8 @@ pub enum Answer {
     Value(Option<u64>),
     /// Of an update or an insert.
     Written,
+    /// Of an update: nothing was written, since the key is not there.
+    Absent,
     /// Of a scan: keys and values.
     Records(Vec<(u64, u64)>),
     /// It did not end.
@@ -305,6 +307,11 @@ impl<'o, S: System> Bench<'o, S> {
             (Operation::Update { key, value, .. } | Operation::Insert { key, value }, Answer::Written) => {
                 self.oracle.end_write(key, value, now, oldest());
                 true
+            }
+            // Its insert may be under way.
+            (Operation::Update { key, value, .. }, Answer::Absent) => {
+                self.oracle.withdraw_write(key, value);
+                self.oracle.is_right(key, None, (flight.begun, now))
             }
             (Operation::Scan { key, count }, Answer::Records(records)) => {
                 self.oracle.is_right_scan((key, count as usize), records, (flight.begun, now))

@@ -77,6 +77,13 @@ impl Oracle {
         }
     }
 
+    /// A write that had begun has ended without having written.
+    pub fn withdraw_write(&mut self, key: u64, value: u64) {
+        if let Some(writes) = self.written.get_mut(&key) {
+            writes.retain(|write| write.value != Some(value));
+        }
+    }
+
     /// Whether a read of `key` that lasted from `begun` to `ended` may have had this answer.
     pub fn is_right(&self, key: u64, answer: Option<u64>, (begun, ended): (Picos, Picos)) -> bool {
         let Some(writes) = self.written.get(&key) else {
@@ -158,6 +165,22 @@ mod tests {
         assert!(oracle.is_right(4, None, (35, 45)) && oracle.is_right(4, Some(78), (35, 45)));
         oracle.end_write(4, 78, 50, 50);
         assert!(oracle.is_right(4, None, (49, 60)) && !oracle.is_right(4, None, (51, 60)));
+    }
+
+    #[test]
+    fn an_update_finds_no_key_until_its_insert_has_ended_and_writes_nothing_then() {
+        let mut oracle = Oracle::new(std::sync::Arc::new(vec![3]));
+        oracle.begin_write(4, 77, 10);
+        oracle.begin_write(4, 78, 12);
+        oracle.withdraw_write(4, 78);
+        assert!(oracle.is_right(4, None, (12, 14)), "its insert is under way");
+        assert!(!oracle.is_right(4, Some(78), (12, 99)), "nobody wrote that");
+        oracle.end_write(4, 77, 20, 20);
+        assert!(oracle.is_right(4, None, (15, 30)) && !oracle.is_right(4, None, (21, 30)));
+        oracle.begin_write(3, 79, 40);
+        oracle.withdraw_write(3, 79);
+        assert!(!oracle.is_right(3, None, (40, 50)), "it was loaded");
+        assert!(oracle.is_right(3, Some(first_value(3)), (40, 50)));
     }
 
     #[test]

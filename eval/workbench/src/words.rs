@@ -312,7 +312,7 @@ impl Next {
     pub fn written(is_there: bool) -> Self {
         Self::Done(match is_there {
             true => Answer::Written,
-            false => Answer::Failed("there is no such key".into()),
+            false => Answer::Absent,
         })
     }
 }

@@ -310,6 +310,7 @@ fn written(reply: &[u8]) -> Answer {
         Err(refusal) => Answer::Failed(refusal.to_string()),
         Ok(body) => match WriteReply::decode(body).map(|reply| reply.status) {
             Some(WriteStatus::Done) => Answer::Written,
+            Some(WriteStatus::Absent) => Answer::Absent,
             other => Answer::Failed(format!("the memory node answered {other:?}")),
         },
     }

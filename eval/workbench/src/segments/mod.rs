@@ -327,7 +327,7 @@ impl<F: Filter> Index for Segmented<F> {
                 [MOVED, at, count, ..] => {
                     ask_successors(task, segment, Successors { at, count: count as usize }, turn)
                 }
-                _ => Next::Done(Answer::Failed("there is no such key".into())),
+                _ => Next::Done(Answer::Absent),
             },
         }
     }

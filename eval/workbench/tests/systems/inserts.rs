@@ -115,6 +115,24 @@ fn rolex_answers_rightly_while_leaves_get_synonyms() {
 }
 
 #[test]
+fn an_update_that_finds_no_key_yet_because_its_insert_is_under_way_is_right() {
+    let (loaded, inserts) = inserts(&keys(8_000));
+    let update = |insert: &Operation| Operation::Update { key: insert.key(), value: 1 << 42, reads: false };
+    let operations: Vec<_> = inserts.iter().flat_map(|insert| [*insert, update(insert)]).collect();
+    let budget = 64 << 20;
+    let sherman = sherman::Options::published(budget);
+    run(&loaded, &operations, |memory, keys| Sherman::new(memory, keys, SMALL, NODES, &sherman));
+    let chime = chime::Options::published(budget);
+    run(&loaded, &operations, |memory, keys| Chime::new(memory, keys, SMALL, NODES, &chime));
+    let dmtree = dmtree::Options::published(budget);
+    run(&loaded, &operations, |memory, keys| DmTree::new(memory, keys, SMALL, NODES, &dmtree));
+    let rolex = rolex::Options::published(budget);
+    run(&loaded, &operations, |memory, keys| {
+        Rolex::new(memory, keys, SMALL, NODES, &rolex).expect("models fit")
+    });
+}
+
+#[test]
 fn smart_answers_rightly_while_nodes_grow() {
     // Keys in no pattern, and dense ones, whose nodes become full.
     for all in [keys(20_000), (1..=20_000).map(|i| i * 3).collect()] {
