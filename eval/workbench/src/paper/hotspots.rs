@@ -45,6 +45,8 @@ const WINDOWS: usize = 12;
 const PHASES: usize = 2;
 /// From this share of what there was a system has recovered.
 const RECOVERED: f64 = 0.95;
+/// Windows of which most have to have that share, the first of them too: one alone may be luck.
+const CONFIRMED_BY: usize = 3;
 /// It is measured over fewer keys than this, since its operations grow with them: a table's size makes little difference to what is
 /// said in shares and in seconds of 60 M keys.
 pub(super) const MOST_KEYS: u64 = 1_000_000;
@@ -103,7 +105,11 @@ fn judge(system: SystemName, parameters: Parameters, run: &Run) -> Hotspots {
     let seconds: Vec<f64> = after.iter().map(|rate| rate / before.max(1.0)).collect();
     let slowest = seconds.iter().copied().fold(1.0, f64::min);
     // Seconds of the paper's table: windows before the first one that is fast again, each with its own length.
-    let recovered = seconds.iter().position(|share| *share >= RECOVERED);
+    let is_back = |share: &f64| *share >= RECOVERED;
+    let recovered = (0..seconds.len()).find(|&at| {
+        let next = &seconds[at..seconds.len().min(at + CONFIRMED_BY)];
+        is_back(&seconds[at]) && 2 * next.iter().filter(|share| is_back(share)).count() > next.len()
+    });
     let lasts = |rate: &f64| WINDOW * KEYS as f64 / rate.max(1.0);
     let is_published = parameters == Parameters::Published && system == SystemName::FpCache;
     Hotspots {
