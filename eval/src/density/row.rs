@@ -187,7 +187,7 @@ pub const PUBLISHED: [Published; 7] = [
     published("Sherman (SIGMOD 2022)", Some(0.65), "0.65 †", "1 READ of 1,024 B"),
     published("ROLEX (FAST 2023)", Some(1.0), "1.0", "1 batch of about 3 leaves of 256 B"),
     published("XStore (OSDI 2020)", Some(1.05), "1.05", "2 READs: 136 B of keys, then the value"),
-    published("DMTree", None, "2.9/fill †", "1 READ of 16 B for each match of an 8-bit fingerprint"),
+    published("DMTree", None, "2.9/fill †", "1 READ of 24 B for each match of an 8-bit fingerprint"),
     published("Outback", None, "bits of seeds", "1 call to the memory node; keys in no order"),
 ];
 

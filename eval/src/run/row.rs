@@ -76,7 +76,7 @@ pub struct Row {
     /// started for the run; null where there are no sockets.
     #[serde(default)]
     pub spin_us: Option<f64>,
-    /// The pages of all systems' memory: huge or ordinary.
+    /// The pages of the system's memory: huge or ordinary; null for one with a server of its own, whose pages nobody merges.
     #[serde(default)]
     pub pages: Option<String>,
     /// When writes reached the memory node's disk; null if it kept nothing.
@@ -206,7 +206,7 @@ impl Row {
         facts: &Facts,
         measured: &Measured,
     ) -> Self {
-        let pages = Some(setting.pages.as_str().to_owned());
+        let pages = facts.transport.is_none().then(|| setting.pages.as_str().to_owned());
         let mut row = Self { system: name.to_owned(), pages, ..Self::of_experiment(setting) };
         row.add_workload(workload);
         row.add_table(setting, facts);
