@@ -10,6 +10,8 @@ mod ordered;
 mod posting;
 mod read;
 mod recover;
+#[cfg(feature = "tokio")]
+mod section;
 mod sending;
 mod server_side;
 mod sessions;
@@ -43,7 +45,7 @@ pub(crate) use flat::{presence, words};
 pub(crate) use posting::Lane;
 pub(crate) use read::Rest;
 #[cfg(feature = "tokio")]
-pub(crate) use read::{scan_of, uncovered};
+pub(crate) use section::{Part, Section};
 use sending::Writer;
 pub(crate) use sending::no_reply;
 

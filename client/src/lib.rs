@@ -135,6 +135,7 @@ mod remote;
 mod session;
 #[cfg(feature = "sim")]
 mod simulated;
+mod span;
 mod tables;
 mod turn;
 mod url;
@@ -144,7 +145,7 @@ mod write;
 pub use answers::{Answers, Found};
 #[cfg(feature = "tokio")]
 pub use asynchronous::{
-    AsyncByteClient, AsyncClient, AsyncConfig, AsyncCounters, AsyncTableClient, ScanStream,
+    AsyncByteClient, AsyncClient, AsyncConfig, AsyncCounters, AsyncTableClient, RecordStream, ScanStream,
 };
 pub use changes::{ByteChanges, Changes, CompareAndSet};
 pub use client::{ByteClient, Client, Record, TableClient};

@@ -4,18 +4,18 @@ use std::borrow::Borrow;
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ops::{Bound, RangeBounds};
+use std::ops::RangeBounds;
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 
 use crate::client::{ByteClient, Record, TableClient};
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::read::end_of_prefix;
+use crate::span::Span;
 
 /// Records of the first part that is fetched, and of the longest: a caller who wants few does not wait
 /// for many.
-const PARTS: (usize, usize) = (64, 1024);
+pub(crate) const PARTS: (usize, usize) = (64, 1024);
 
 /// The records of a range in key order, from either end, fetched by parts of 64 to 1,024 as they are
 /// taken. From [`TableClient::range`], [`TableClient::iter`] and [`ByteClient::prefix`].
@@ -24,8 +24,8 @@ const PARTS: (usize, usize) = (64, 1024);
 #[must_use = "nothing is fetched before records are taken"]
 pub struct Records<'c, K: BuildKeys = U64Keys> {
     client: &'c TableClient<K>,
-    /// The keys that are still to be fetched, without the end; `None` if there are none.
-    rest: Option<(K::Owned, Option<K::Owned>)>,
+    /// The keys that are still to be fetched; `None` if there are none.
+    rest: Option<Span<K>>,
     /// What was fetched from the start on, in order.
     front: VecDeque<Record<K>>,
     /// What was fetched from the end on, in descending order.
@@ -58,32 +58,19 @@ impl<K: BuildKeys> TableClient<K> {
     /// # fn main() {}
     /// ```
     pub fn range<Q: AsKey<K>>(&self, keys: impl RangeBounds<Q>) -> Records<'_, K> {
-        let after = |key: &Q| K::successor(key.as_key());
-        let start = match keys.start_bound() {
-            Bound::Included(key) => Some(key.as_key().to_owned()),
-            Bound::Excluded(key) => after(key),
-            Bound::Unbounded => Some(K::lowest().to_owned()),
-        };
-        let end = match keys.end_bound() {
-            // After the greatest key there is none that could be left out.
-            Bound::Included(key) => after(key),
-            Bound::Excluded(key) => Some(key.as_key().to_owned()),
-            Bound::Unbounded => None,
-        };
-        Records::new(self, start.map(|start| (start, end)))
+        Records::new(self, Span::of(&keys))
     }
 
     /// All records in key order. As [`range`](Self::range).
     pub fn iter(&self) -> Records<'_, K> {
-        Records::new(self, Some((K::lowest().to_owned(), None)))
+        Records::new(self, Some(Span::all()))
     }
 }
 
 impl ByteClient {
     /// The records whose keys begin with `prefix`, in key order. As [`range`](Self::range).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Records<'_, ByteKeys> {
-        let prefix = prefix.as_ref();
-        Records::new(self, Some((prefix.to_vec(), end_of_prefix(prefix))))
+        Records::new(self, Some(Span::of_prefix(prefix.as_ref())))
     }
 }
 
@@ -97,13 +84,13 @@ impl<'c, K: BuildKeys> IntoIterator for &'c TableClient<K> {
 }
 
 impl<'c, K: BuildKeys> Records<'c, K> {
-    fn new(client: &'c TableClient<K>, rest: Option<(K::Owned, Option<K::Owned>)>) -> Self {
+    fn new(client: &'c TableClient<K>, rest: Option<Span<K>>) -> Self {
         Self { client, rest, front: VecDeque::new(), back: VecDeque::new(), part: PARTS.0 }
     }
 
     /// Fetches the next part from the start or from the end on.
     fn fetch(&mut self, from_end: bool) -> Result<(), ClientError> {
-        let Some((start, end)) = self.rest.take() else { return Ok(()) };
+        let Some(rest) = self.rest.take() else { return Ok(()) };
         // After an error nothing is left.
         let (front, back) = (std::mem::take(&mut self.front), std::mem::take(&mut self.back));
         let wanted = self.part;
@@ -111,18 +98,16 @@ impl<'c, K: BuildKeys> Records<'c, K> {
         let mut fetched: VecDeque<Record<K>> = VecDeque::with_capacity(wanted);
         let take =
             |key: K::View<'_>, value: &[u8]| fetched.push_back((key.borrow().to_owned(), value.to_vec()));
-        let (from, to) = (start.borrow(), end.as_ref().map(Borrow::borrow));
+        let start = rest.start.borrow();
         match from_end {
-            false => self.client.scan_up((from, to), wanted, take)?,
-            true => {
-                self.client.scan_down((from, to.map_or(Bound::Unbounded, Bound::Excluded)), wanted, take)?
-            }
+            false => self.client.scan_up((start, rest.end.as_ref().map(Borrow::borrow)), wanted, take)?,
+            true => self.client.scan_down((start, rest.upper()), wanted, take)?,
         };
         if fetched.len() == wanted {
             let last = fetched.back().map(|(key, _)| key);
             self.rest = match from_end {
-                true => last.map(|last| (start, Some(last.clone()))),
-                false => last.and_then(|last| K::successor(last.borrow())).map(|next| (next, end)),
+                true => last.map(|last| Span { end: Some(last.clone()), ..rest }),
+                false => last.and_then(|last| rest.above(last.borrow())),
             };
         }
         (self.front, self.back) = if from_end { (front, fetched) } else { (fetched, back) };

@@ -21,15 +21,17 @@ use tokio::time::timeout_at;
 
 use super::config::AsyncConfig;
 use super::counters::Counts;
-use super::group::{Answer, Asked, Group, Keys, Kind, Part, To};
+use super::group::{Answer, Asked, Group, Keys, Kind, To};
 use super::threads::Threads;
 use super::turns::{Turn, Turns};
 use super::unanswered::runtime_has_ended;
 use super::way::{IN_PLACE, Way};
 use crate::client::Record;
+use crate::core::{Part, Section};
 use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::pool::{Pool, Ranges};
+use crate::span::Span;
 
 /// The ways to all ranges of a table, by the map in use.
 pub(super) struct Divided<K: BuildKeys> {
@@ -239,26 +241,30 @@ impl<K: BuildKeys> Divided<K> {
         Ok(true)
     }
 
-    /// The first part of a scan, which ends with the range of its start at the latest.
+    /// The first part of a section, which ends with the range that it begins in at the latest.
     pub(super) async fn scan_part(
         &self,
         threads: &Threads,
-        (from, end): (K::Owned, Option<K::Owned>),
-        limit: usize,
+        section: Section<K>,
         until: Instant,
     ) -> Result<Part<K>, ClientError> {
         loop {
             let ways = self.ways();
-            let index = ways.ranges.index_of(from.borrow());
-            let own_end = ways.ranges.end_before(index, end.as_ref().map(Borrow::borrow)).cloned();
-            let until_key = own_end.clone().or_else(|| end.clone());
-            let answer = |to| Answer::Scanned(until_key.clone(), limit, to);
-            let keys = || Keys::One(from.clone());
+            let (index, span, beyond) = match section.is_down {
+                false => ways.ranges.first_of(&section.span),
+                true => ways.ranges.last_of(&section.span),
+            };
+            let own = Section { span, ..section };
+            let keys = || Keys::One(own.span.start.clone());
+            let answer = |to| Answer::Scanned(own.clone(), to);
             let part = self.ask_range(threads, (&ways, index), (Kind::Scan, keys), until, &answer).await?;
-            if let Some(Part { records, next }) = part {
-                // One that is full goes on within the range, if there is another key.
-                return Ok(Part { records, next: next.or(own_end) });
-            }
+            let Some(Part { records, rest }) = part else { continue };
+            // One that is full goes on within the range, if there is another key.
+            let within = rest.map(|rest| match section.is_down {
+                false => Span { end: section.span.end.clone(), ..rest },
+                true => Span { start: section.span.start.clone(), ..rest },
+            });
+            return Ok(Part { records, rest: within.or(beyond) });
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, RecordToken};
 use fpcache::read::{
-    NearestScratch, Outcome, ReadError, Scan, Side, Wanted, drive_while, find_nearest, look_up_all,
+    NearestScratch, Outcome, ReadError, Side, Wanted, drive_while, find_nearest, look_up_all,
 };
 use fpcache::table::Table;
 use fpcache_fabric::{Endpoint, FabricError};
@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 use super::unanswered::OTHERS;
 use crate::client::Record;
-use crate::core::{scan_of, uncovered};
+use crate::core::{Part, Section};
 use crate::error::ClientError;
 use crate::session::Buffers;
 
@@ -57,21 +57,7 @@ pub(super) enum Answer<K: BuildKeys> {
     IsThere(To<bool>),
     AreThere(To<Vec<bool>>),
     AllNearest(To<Vec<Option<Record<K>>>>),
-    /// Of a scan, up to an end, of no more than so many records.
-    Scanned(Option<K::Owned>, usize, To<Part<K>>),
-}
-
-/// Part of a scan.
-pub(super) struct Part<K: BuildKeys> {
-    pub(super) records: Vec<Record<K>>,
-    /// Where the scan goes on; `None` at its end.
-    pub(super) next: Option<K::Owned>,
-}
-
-impl<K: BuildKeys> Default for Part<K> {
-    fn default() -> Self {
-        Self { records: Vec::new(), next: None }
-    }
+    Scanned(Section<K>, To<Part<K>>),
 }
 
 /// A call.
@@ -91,7 +77,7 @@ impl<K: BuildKeys> Asked<K> {
             Answer::IsThere(to) => to.is_closed(),
             Answer::AreThere(to) => to.is_closed(),
             Answer::AllNearest(to) => to.is_closed(),
-            Answer::Scanned(_, _, to) => to.is_closed(),
+            Answer::Scanned(_, to) => to.is_closed(),
         }
     }
 
@@ -104,7 +90,7 @@ impl<K: BuildKeys> Asked<K> {
             Answer::IsThere(to) => drop(to.send(Err(error))),
             Answer::AreThere(to) => drop(to.send(Err(error))),
             Answer::AllNearest(to) => drop(to.send(Err(error))),
-            Answer::Scanned(_, _, to) => drop(to.send(Err(error))),
+            Answer::Scanned(_, to) => drop(to.send(Err(error))),
         }
     }
 
@@ -191,13 +177,12 @@ impl<K: BuildKeys> Group<K> {
         if self.kind == Kind::Presence { Wanted::Presence } else { Wanted::Value }
     }
 
-    /// Where a scan begins, where it ends, and how many records it wants.
-    #[allow(clippy::type_complexity, reason = "taken apart at once")]
-    pub(super) fn scan(&self) -> Option<(&K::Key, Option<&K::Key>, usize)> {
-        let Asked { keys, answer: Answer::Scanned(end, limit, _), .. } = self.asked.first()? else {
-            return None;
-        };
-        Some((keys.as_slice().first()?.borrow(), end.as_ref().map(Borrow::borrow), *limit))
+    /// What a scan is to read.
+    pub(super) fn section(&self) -> Option<&Section<K>> {
+        match self.asked.first()?.answer {
+            Answer::Scanned(ref section, _) => Some(section),
+            _ => None,
+        }
     }
 
     /// Drops the calls that nobody waits for, and fails those whose time is over.
@@ -239,7 +224,7 @@ impl<K: BuildKeys> Group<K> {
     /// Answers a scan.
     pub(super) fn scanned(&mut self, part: Part<K>) {
         match self.asked.pop() {
-            Some(Asked { answer: Answer::Scanned(_, _, to), .. }) => drop(to.send(Ok(part))),
+            Some(Asked { answer: Answer::Scanned(_, to), .. }) => drop(to.send(Ok(part))),
             Some(other) => other.fail(not_of_its_kind()),
             None => {}
         }
@@ -264,22 +249,13 @@ impl<K: BuildKeys> Group<K> {
                 self.searched(nearest);
             }
             Kind::Scan => {
-                let Some((start, end, limit)) = self.scan() else { return Ok(()) };
-                let mut scan = scan_of(table, scan, (start, end), limit);
+                let Some(section) = self.section() else { return Ok(()) };
+                let mut scan = section.scan(table, scan);
                 drive_while(endpoint, &mut scan, in_place)?;
-                let part = Part::of(&scan, limit);
+                let part = scan.part();
                 self.scanned(part);
             }
         }
         Ok(())
-    }
-}
-
-impl<K: BuildKeys> Part<K> {
-    /// What a scan of up to so many records has found.
-    pub(super) fn of(scan: &Scan<'_, K>, limit: usize) -> Self {
-        let records: Vec<Record<K>> =
-            scan.records().map(|(key, value)| (key.to_owned(), value.to_vec())).collect();
-        Self { records, next: uncovered(scan, limit) }
     }
 }

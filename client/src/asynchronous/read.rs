@@ -4,19 +4,20 @@ use std::borrow::Borrow;
 use std::pin::pin;
 use std::time::Instant;
 
-use fpcache::key_space::{BuildKeys, ByteKeys};
+use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
 use fpcache::read::{Outcome, Side, contains, look_up};
 use tokio::task::consume_budget;
 
 use super::client::{AsyncByteClient, AsyncTableClient, Route};
-use super::group::{Answer, Keys, Kind, Part, To};
-use super::scan::ScanStream;
+use super::group::{Answer, Keys, Kind, To};
 use super::unanswered::in_time;
 use super::way::{IN_PLACE, Way};
 use crate::client::{Record, with_core};
+use crate::core::{Part, Section};
 use crate::error::ClientError;
 use crate::key::AsKey;
+use crate::span::Span;
 
 impl<K: BuildKeys> AsyncTableClient<K> {
     /// The value of `key`, `None` if it is absent. Costs what [`TableClient::get`](crate::TableClient::get) does; tasks that ask at the same time over
@@ -131,26 +132,26 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.all_nearest(Side::Ceiling, owned(keys)).await
     }
 
-    /// Up to `limit` records in key order, from the least key not below `start`, some hundreds at a time as they are taken.
-    /// Ends with the first error. The deadline is of each part.
-    pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
-        ScanStream::new(self, start.as_key().to_owned(), None, limit)
-    }
-
-    /// As [`scan`](Self::scan), of keys below `end`.
-    pub fn scan_range(&self, start: impl AsKey<K>, end: impl AsKey<K>, limit: usize) -> ScanStream<K> {
-        ScanStream::new(self, start.as_key().to_owned(), Some(end.as_key().to_owned()), limit)
-    }
-
     /// How many keys there are from `start` up to below `end`. As [`TableClient::count`](crate::TableClient::count), a part at a time on
     /// a thread that may block, of which few are taken at a time. The deadline is of each part.
     ///
     /// # Errors
     /// As for [`TableClient::count`](crate::TableClient::count).
     pub async fn count(&self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
-        let (mut from, end) = (start.as_key().to_owned(), end.as_key().to_owned());
+        self.count_span(start.as_key().to_owned(), Some(end.as_key().to_owned())).await
+    }
+
+    /// How many keys there are that are not below `start`. See [`count`](Self::count).
+    ///
+    /// # Errors
+    /// As for [`TableClient::count`](crate::TableClient::count).
+    pub async fn count_from(&self, start: impl AsKey<K>) -> Result<u64, ClientError> {
+        self.count_span(start.as_key().to_owned(), None).await
+    }
+
+    async fn count_span(&self, mut from: K::Owned, end: Option<K::Owned>) -> Result<u64, ClientError> {
         let mut count = 0;
-        while from < end {
+        while end.as_ref().is_none_or(|end| from < *end) {
             let (client, until) = (self.client.clone(), self.until());
             let threads = match &self.shared.route {
                 Route::One(_) => self.shared.threads.clone(),
@@ -160,7 +161,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             let part = move || {
                 // Not what it had when it began to wait for the thread: nobody waits for it longer.
                 let left = until.saturating_duration_since(Instant::now());
-                let span = (span.0.borrow(), Some(span.1.borrow()));
+                let span = (span.0.borrow(), span.1.as_ref().map(Borrow::borrow));
                 with_core!(client, core => core.here(|held| core.count_part(held, span, left)))
             };
             let (more, next) = in_time(until, pin!(async { threads.run(part).await? })).await?;
@@ -231,30 +232,30 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         }
     }
 
-    /// The first part of a scan from a key up to an end, of up to so many records.
-    pub(super) async fn scan_part(
-        &self,
-        (from, end): (K::Owned, Option<K::Owned>),
-        limit: usize,
-    ) -> Result<Part<K>, ClientError> {
+    /// The first part of a section.
+    pub(super) async fn scan_part(&self, section: Section<K>) -> Result<Part<K>, ClientError> {
         let (until, threads) = (self.until(), &self.shared.threads);
         match &self.shared.route {
             Route::Divided(divided) => {
-                in_time(until, Box::pin(divided.scan_part(threads, (from, end), limit, until)).as_mut()).await
+                in_time(until, Box::pin(divided.scan_part(threads, section, until)).as_mut()).await
             }
             Route::One(way) => {
-                let answer = |to| Answer::Scanned(end.clone(), limit, to);
-                in_time(until, pin!(way.ask(threads, (Kind::Scan, Keys::One(from)), until, answer))).await
+                let asked = (Kind::Scan, Keys::One(section.span.start.clone()));
+                let answer = |to| Answer::Scanned(section.clone(), to);
+                in_time(until, pin!(way.ask(threads, asked, until, answer))).await
             }
         }
     }
 }
 
 impl AsyncByteClient {
-    /// Up to `limit` records whose keys begin with `prefix`, as [`scan`](AsyncTableClient::scan).
-    pub fn scan_prefix(&self, prefix: impl AsRef<[u8]>, limit: usize) -> ScanStream<ByteKeys> {
-        let prefix = prefix.as_ref();
-        ScanStream::new(self, prefix.to_owned(), crate::read::end_of_prefix(prefix), limit)
+    /// The number of keys that begin with `prefix`. See [`count`](AsyncTableClient::count).
+    ///
+    /// # Errors
+    /// As for [`TableClient::count`](crate::TableClient::count).
+    pub async fn count_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<u64, ClientError> {
+        let Span { start, end } = Span::of_prefix(prefix.as_ref());
+        self.count_span(start, end).await
     }
 }
 

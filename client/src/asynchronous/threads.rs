@@ -9,7 +9,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
 use tokio::sync::Semaphore;
 
-use super::group::{Answer, Group, Kind, Part};
+use super::group::{Answer, Group, Kind};
 use super::unanswered::runtime_has_ended;
 use crate::core::{Connector, Core, Held};
 use crate::empty::first_parameters;
@@ -117,9 +117,9 @@ impl<K: BuildKeys> Group<K> {
                 })
             }
             Kind::Scan => {
-                let Some((start, end, limit)) = self.scan() else { return Ok(()) };
-                let part = core.scan_part(held, (start, end), limit, within, |scan| Part::of(scan, limit))?;
-                self.scanned(part.unwrap_or_default());
+                let Some(section) = self.section() else { return Ok(()) };
+                let part = core.scan_section(held, section, within)?;
+                self.scanned(part);
                 Ok(())
             }
         }

@@ -12,10 +12,10 @@ use tokio::sync::Semaphore;
 use super::config::AsyncConfig;
 use super::counters::Counts;
 use super::drive::Socket;
-use super::group::{Group, Kind, Part};
+use super::group::{Group, Kind};
 use super::queue::Queue;
 use super::unanswered::runtime_has_ended;
-use crate::core::{Core, Held, scan_of};
+use crate::core::{Core, Held};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
 
@@ -143,13 +143,13 @@ async fn read<K: BuildKeys>(
             group.searched(nearest);
         }
         Kind::Scan => {
-            let Some((start, end, limit)) = group.scan() else {
+            let Some(section) = group.section() else {
                 group.fail(&runtime_has_ended());
                 return Ok(());
             };
-            let mut operation = scan_of(table, scan, (start, end), limit);
+            let mut operation = section.scan(table, scan);
             socket.drive(endpoint, &mut operation, until, count).await?;
-            let part = Part::of(&operation, limit);
+            let part = operation.part();
             group.scanned(part);
         }
     }

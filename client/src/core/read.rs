@@ -160,26 +160,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         or_of_empty(scanned, Cost::default())
     }
 
-    /// Makes the first part of a scan, which ends at `limit` or sooner to have long values taken,
-    /// and hands it to `take`; `None` if the table has no parameters yet.
-    #[cfg(feature = "tokio")]
-    pub(crate) fn scan_part<R>(
-        &self,
-        held: &mut Held<K, T>,
-        span: (&K::Key, Option<&K::Key>),
-        limit: usize,
-        within: Duration,
-        mut take: impl FnMut(&Scan<'_, K>) -> R,
-    ) -> Result<Option<R>, ClientError> {
-        let mut goes_on = self.patience(within);
-        let scanned = self.with_table(held, within, |buffers, table| {
-            let mut scan = scan_of(table, &mut buffers.scan, span, limit);
-            fpcache::read::drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on)?;
-            Ok(Some(take(&scan)))
-        });
-        or_of_empty(scanned, None)
-    }
-
     /// Counts the first keys of a range, as many as there is time for and at most those of one
     /// scan, and says from which key to go on.
     #[cfg(feature = "tokio")]

@@ -131,11 +131,7 @@ impl<K: BuildKeys> Pool<K> {
             let index = match to {
                 Bound::Unbounded => ranges.ranges.len() - 1,
                 Bound::Included(to) => ranges.index_of(to),
-                // The range whose keys lie right below.
-                Bound::Excluded(to) => {
-                    let at = ranges.index_of(to);
-                    if at > 0 && ranges.ranges[at].start.borrow() == to { at - 1 } else { at }
-                }
+                Bound::Excluded(to) => ranges.index_below(to),
             };
             let start = &ranges.ranges[index].start;
             let low = start.borrow().max(from);

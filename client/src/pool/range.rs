@@ -19,6 +19,8 @@ use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use crate::node::Node;
 use crate::remote::RemoteNode;
+#[cfg(feature = "tokio")]
+use crate::span::Span;
 use crate::turn::Turn;
 use crate::url::Url;
 
@@ -94,6 +96,33 @@ impl<K: BuildKeys> Ranges<K> {
     pub(crate) fn index_of(&self, key: &K::Key) -> usize {
         // The first one starts at the lowest key.
         self.ranges.partition_point(|range| range.start.borrow() <= key).saturating_sub(1)
+    }
+
+    /// Which range the keys right below a key are of.
+    pub(super) fn index_below(&self, key: &K::Key) -> usize {
+        let at = self.index_of(key);
+        if at > 0 && self.ranges[at].start.borrow() == key { at - 1 } else { at }
+    }
+
+    /// The range that the keys of a span begin in, those of them that are its own, and the others, if there are any.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn first_of(&self, span: &Span<K>) -> (usize, Span<K>, Option<Span<K>>) {
+        let index = self.index_of(span.start.borrow());
+        let own_end = self.end_before(index, span.end.as_ref().map(Borrow::borrow));
+        let beyond = own_end.map(|own| Span { start: own.clone(), end: span.end.clone() });
+        let end = own_end.or(span.end.as_ref()).cloned();
+        (index, Span { start: span.start.clone(), end }, beyond)
+    }
+
+    /// As [`first_of`](Self::first_of), of the range that they end in.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn last_of(&self, span: &Span<K>) -> (usize, Span<K>, Option<Span<K>>) {
+        let index = span.end.as_ref().map_or(self.ranges.len() - 1, |end| self.index_below(end.borrow()));
+        let own_start = &self.ranges[index].start;
+        let goes_on = own_start > &span.start;
+        let start = if goes_on { own_start } else { &span.start }.clone();
+        let beyond = goes_on.then(|| Span { start: span.start.clone(), end: Some(own_start.clone()) });
+        (index, Span { start, end: span.end.clone() }, beyond)
     }
 
     /// Which of these keys, by their numbers, are of which range.

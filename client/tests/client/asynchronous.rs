@@ -35,7 +35,7 @@ pub fn threads(count: usize) -> Runtime {
 }
 
 /// A table over sockets with the keys of these numbers and values of eight bytes.
-async fn over_sockets<K: TestKeys>(
+pub async fn over_sockets<K: TestKeys>(
     numbers: impl IntoIterator<Item = u64>,
     config: AsyncConfig,
 ) -> (Node, AsyncTableClient<K>) {

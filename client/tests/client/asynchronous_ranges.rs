@@ -129,11 +129,12 @@ async fn errors_of_readers(client: &AsyncClient, from: u64) -> Vec<ClientError> 
     for task in 0..200 {
         let (client, key) = (client.clone(), from + task % 100);
         tasks.spawn(async move {
-            match task % 5 {
+            match task % 6 {
                 0 => client.contains(key).await.err(),
                 1 => client.ceiling(key).await.err(),
                 2 => client.multi_get(&[key, key + 1]).await.err(),
                 3 => client.scan(key, 10).next().await.and_then(Result::err),
+                4 => client.scan_back(key, 10).next().await.and_then(Result::err),
                 _ => client.get(key).await.err(),
             }
         });

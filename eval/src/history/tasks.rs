@@ -89,8 +89,22 @@ impl<K: NumberedKeys> Store for TaskStore<K> {
         })
     }
 
+    /// By a scan, or by a range from its end.
     fn scan_back(&mut self, start: u64, limit: u32) -> Answer<Vec<(u64, u64)>> {
-        self.others.scan_back(start, limit)
+        let start = K::key(start);
+        let start = KeyRef::<K>(start.borrow());
+        self.wait(async {
+            let mut records = Vec::with_capacity(limit as usize);
+            let mut scan = self.client.scan_back(start, limit as usize);
+            let mut range = self.client.range(..=start);
+            while records.len() < limit as usize {
+                let next = if limit % 2 == 0 { scan.next().await } else { range.next_back().await };
+                let Some(record) = next else { break };
+                let (key, value) = record?;
+                records.push((K::number(key.borrow()), ClientStore::<K>::decode(&value)));
+            }
+            Ok(records)
+        })
     }
 
     fn count(&mut self, start: u64, end: u64) -> Answer<u64> {

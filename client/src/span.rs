@@ -1,0 +1,67 @@
+//! Spans of keys that are scanned by parts.
+
+use std::borrow::Borrow;
+use std::ops::{Bound, RangeBounds};
+
+use fpcache::key_space::{BuildKeys, ByteKeys};
+
+use crate::key::AsKey;
+use crate::read::end_of_prefix;
+
+/// Keys from one up to an end, exclusive; `None` if there is no end.
+#[derive(Clone, Debug)]
+pub(crate) struct Span<K: BuildKeys> {
+    pub(crate) start: K::Owned,
+    pub(crate) end: Option<K::Owned>,
+}
+
+impl<K: BuildKeys> Span<K> {
+    /// All keys.
+    pub(crate) fn all() -> Self {
+        Self { start: K::lowest().to_owned(), end: None }
+    }
+
+    /// The keys of a range; `None` if it begins after the greatest key there can be.
+    pub(crate) fn of<Q: AsKey<K>>(keys: &impl RangeBounds<Q>) -> Option<Self> {
+        let after = |key: &Q| K::successor(key.as_key());
+        let start = match keys.start_bound() {
+            Bound::Included(key) => key.as_key().to_owned(),
+            Bound::Excluded(key) => after(key)?,
+            Bound::Unbounded => K::lowest().to_owned(),
+        };
+        let end = match keys.end_bound() {
+            // After the greatest key there is none that could be left out.
+            Bound::Included(key) => after(key),
+            Bound::Excluded(key) => Some(key.as_key().to_owned()),
+            Bound::Unbounded => None,
+        };
+        Some(Self { start, end })
+    }
+
+    /// Where it ends, as scans down have it.
+    pub(crate) fn upper(&self) -> Bound<&K::Key> {
+        self.end.as_ref().map_or(Bound::Unbounded, |end| Bound::Excluded(end.borrow()))
+    }
+
+    /// The end of a span up to a bound.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn end_after(to: Bound<K::Owned>) -> Option<K::Owned> {
+        match to {
+            Bound::Included(key) => K::successor(key.borrow()),
+            Bound::Excluded(key) => Some(key),
+            Bound::Unbounded => None,
+        }
+    }
+
+    /// What is left of it above a key; `None` if nothing is.
+    pub(crate) fn above(self, key: &K::Key) -> Option<Self> {
+        Some(Self { start: K::successor(key)?, ..self })
+    }
+}
+
+impl Span<ByteKeys> {
+    /// The keys that begin with `prefix`.
+    pub(crate) fn of_prefix(prefix: &[u8]) -> Self {
+        Self { start: prefix.to_vec(), end: end_of_prefix(prefix) }
+    }
+}
