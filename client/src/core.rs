@@ -15,6 +15,7 @@ mod section;
 mod sending;
 mod server_side;
 mod sessions;
+mod timed;
 mod write;
 
 use std::cell::RefCell;

@@ -46,7 +46,8 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// The values of `keys`, in the same order. All keys share round trips: as many as the slowest
-    /// key needs, and one more per 64 MiB of external values.
+    /// key needs, and one more per 64 MiB of external values. The deadline is that of all keys
+    /// together; where memory is mapped, the clock is looked at after each 1,024 of them.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.

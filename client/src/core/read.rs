@@ -12,6 +12,7 @@ use fpcache::read::{
 use fpcache::table::Table;
 
 use super::attempts::drive_as_it_gets_on;
+use super::timed::{Timing, UNTIMED_KEYS};
 use super::{Connector, Core, EndpointOf, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -98,10 +99,21 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
         let mut retry = self.begun(within);
+        // Where memory is mapped nothing is waited for that looks at the clock.
+        let is_long = T::IS_MAPPED && keys.size_hint().1.is_none_or(|most| most > UNTIMED_KEYS);
+        let clock = is_long.then(|| (&*self.clock, self.clock.now()));
         loop {
             let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
                 let Buffers { endpoint, lookup, .. } = buffers;
-                look_up_all(endpoint, table, lookup, keys.clone(), wanted)?;
+                match clock {
+                    None => look_up_all(endpoint, table, lookup, keys.clone(), wanted)?,
+                    Some((clock, began)) => {
+                        let has_time = || clock.now().saturating_duration_since(began) < within;
+                        let timing = Timing::default();
+                        look_up_all(endpoint, table, lookup, timing.of(keys.clone(), has_time), wanted)?;
+                        timing.check()?;
+                    }
+                }
                 Ok(take(&mut buffers.lookup))
             };
             match self.try_table(held, &mut retry, read) {

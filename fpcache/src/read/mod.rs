@@ -89,7 +89,7 @@ pub enum ReadError {
     },
     /// Whoever asked would wait no longer.
     #[error(
-        "no end of it after {round_trips} round trips: many keys beside the wanted one may have been deleted"
+        "no end of it after {round_trips} round trips: the call has many keys, or many beside the wanted one were deleted"
     )]
     Unfinished {
         /// Doorbell batches that were waited for.
