@@ -18,6 +18,10 @@ pub struct Changes<K: BuildKeys = U64Keys> {
     values: Vec<u8>,
 }
 
+/// Bytes of a change in a request, about, beside key and value.
+#[cfg(feature = "tokio")]
+const HEAD_BYTES: usize = 32;
+
 /// A change, and the end of its value among all values.
 #[derive(Clone, Copy, Debug)]
 struct Change<K: BuildKeys> {
@@ -110,6 +114,20 @@ impl<K: BuildKeys> Changes<K> {
             expected: change.expected,
             value: Sent::Here(&self.values[start..change.end]),
         })
+    }
+
+    /// How many of the first changes at these positions have no more bytes together, but one at least if there is one.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn fitting(&self, places: &[usize], bytes: usize) -> usize {
+        let mut taken = 0;
+        let fits = |at: &&usize| {
+            let start = at.checked_sub(1).map_or(0, |before| self.operations[before].end);
+            let Change { key, end, .. } = &self.operations[**at];
+            let is_first = taken == 0;
+            taken += HEAD_BYTES + K::encoded_len(K::kept(key, &self.keys)) + end - start;
+            is_first || taken <= bytes
+        };
+        places.iter().take_while(fits).count()
     }
 
     /// The changes at these positions, in their order.

@@ -11,6 +11,8 @@ use fpcache::message::{ErrorCode, NodeStats, Refusal, Request, SocketStats, Writ
 use fpcache::plan::Expected;
 use fpcache_fabric::Connection;
 
+#[cfg(feature = "tokio")]
+use crate::changes::Changes;
 use crate::counters::Counters;
 use crate::direct::{Direct, with_direct};
 use crate::empty::first_parameters;
@@ -236,6 +238,23 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
+    /// What keeps changes of a call, some of which are a memory node's `own`, from being made, before any is sent: that one of the
+    /// `whole` call cannot be the table's, for example. A table that is empty gets the parameters that suit all of them.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn misfit_of(
+        &self,
+        own: &Changes<K>,
+        whole: &Changes<K>,
+        within: Duration,
+    ) -> Option<ClientError> {
+        match &self.transport {
+            Transport::One(direct) => {
+                with_direct!(direct, core => core.prepare(whole.operations(), within)).err()
+            }
+            Transport::Pool(pool) => pool.misfit_of(own, whole, within),
+        }
+    }
+
     /// A lane for a write in flight.
     pub(crate) fn lane(&self) -> Result<Box<dyn WriteLane<K>>, ClientError> {
         Ok(match &self.transport {
@@ -251,6 +270,15 @@ impl<K: BuildKeys> TableClient<K> {
         match &self.transport {
             Transport::Pool(pool) => error.at(&pool.node_of(key)),
             _ => error,
+        }
+    }
+
+    /// The memory node that has a key, if there are several; else nothing.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn node_of(&self, key: &K::Key) -> String {
+        match &self.transport {
+            Transport::Pool(pool) => pool.node_of(key),
+            Transport::One(_) => String::new(),
         }
     }
 

@@ -126,6 +126,7 @@ mod mapped;
 mod node;
 mod nodes;
 mod ordered;
+mod outcomes;
 mod pipeline;
 mod pool;
 mod read;

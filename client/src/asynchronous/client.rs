@@ -148,11 +148,16 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.shared.counts.counters()
     }
 
+    /// How long a call may take.
+    pub(super) fn deadline(&self) -> Duration {
+        self.client.deadline
+    }
+
     /// By when a call that begins now must end.
     pub(super) fn until(&self) -> Instant {
         let now = Instant::now();
         // A century is as good as for ever.
-        now.checked_add(self.client.deadline).unwrap_or(now + Duration::from_secs(3 << 30))
+        now.checked_add(self.deadline()).unwrap_or(now + Duration::from_secs(3 << 30))
     }
 }
 

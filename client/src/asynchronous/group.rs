@@ -12,7 +12,7 @@ use fpcache::table::Table;
 use fpcache_fabric::{Endpoint, FabricError};
 use tokio::sync::oneshot;
 
-use super::unanswered::OTHERS;
+use super::unanswered::{OTHERS, REPLY};
 use crate::client::Record;
 use crate::core::{Part, Section};
 use crate::error::ClientError;
@@ -149,17 +149,28 @@ fn not_of_its_kind() -> ClientError {
 pub(super) struct Group<K: BuildKeys> {
     pub(super) kind: Kind,
     pub(super) asked: Vec<Asked<K>>,
+    /// What its calls wait for.
+    waiting_for: &'static str,
 }
 
 impl<K: BuildKeys> Default for Group<K> {
     fn default() -> Self {
-        Self { kind: Kind::Value, asked: Vec::new() }
+        Self::with(Kind::Value, Vec::new())
     }
 }
 
 impl<K: BuildKeys> Group<K> {
     pub(super) fn of(kind: Kind, asked: Asked<K>) -> Self {
-        Self { kind, asked: vec![asked] }
+        Self::with(kind, vec![asked])
+    }
+
+    pub(super) fn with(kind: Kind, asked: Vec<Asked<K>>) -> Self {
+        Self { kind, asked, waiting_for: OTHERS }
+    }
+
+    /// Notes that a memory node has been asked.
+    pub(super) fn has_begun(&mut self) {
+        self.waiting_for = REPLY;
     }
 
     /// The keys of all calls.
@@ -189,7 +200,7 @@ impl<K: BuildKeys> Group<K> {
     pub(super) fn leave_out_late(&mut self) {
         let now = Instant::now();
         for asked in self.asked.extract_if(.., |asked| asked.is_forgotten() || asked.until <= now) {
-            asked.fail(FabricError::DeadlinePassed { waiting_for: OTHERS }.into());
+            asked.fail(FabricError::DeadlinePassed { waiting_for: self.waiting_for }.into());
         }
     }
 

@@ -205,6 +205,6 @@ impl<K: BuildKeys> Waiting<K> {
         }
         row.keys -= keys;
         self.scans += usize::from(kind == Kind::Scan);
-        Some((Group { kind, asked }, keys))
+        Some((Group::with(kind, asked), keys))
     }
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
 use fpcache::read::{Outcome, Side, contains, look_up};
+use fpcache_fabric::FabricError;
 use tokio::task::consume_budget;
 
 use super::client::{AsyncByteClient, AsyncTableClient, Route};
 use super::group::{Answer, Keys, Kind, To};
-use super::unanswered::in_time;
 use super::way::{IN_PLACE, Way};
 use crate::client::{Record, with_core};
 use crate::core::{Part, Section};
@@ -68,7 +68,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.ask(Kind::Value, key.as_key(), Answer::Versioned).await
     }
 
-    /// The values of `keys`, in their order. As [`TableClient::multi_get`](crate::TableClient::multi_get).
+    /// The values of `keys`, in their order. As [`TableClient::multi_get`](crate::TableClient::multi_get): the deadline is that of all
+    /// of them together.
     ///
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get); the group fails as a whole.
@@ -164,7 +165,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 let span = (span.0.borrow(), span.1.as_ref().map(Borrow::borrow));
                 with_core!(client, core => core.here(|held| core.count_part(held, span, left)))
             };
-            let (more, next) = in_time(until, pin!(async { threads.run(part).await? })).await?;
+            let (more, next) = self.in_time(until, pin!(async { threads.run(part).await? })).await?;
             count += more;
             let Some(next) = next else { break };
             from = next;
@@ -182,10 +183,10 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         match &self.shared.route {
             // On the heap, so that the future of a call to one memory node stays small.
             Route::Divided(divided) => {
-                in_time(until, Box::pin(divided.ask(threads, (kind, key), until, answer)).as_mut()).await
+                self.in_time(until, Box::pin(divided.ask(threads, (kind, key), until, answer)).as_mut()).await
             }
             Route::One(way) => {
-                in_time(until, pin!(way.ask(threads, (kind, Keys::One(key)), until, answer))).await
+                self.in_time(until, pin!(way.ask(threads, (kind, Keys::One(key)), until, answer))).await
             }
         }
     }
@@ -203,7 +204,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             return self.ask_all(Kind::Nearest(side), keys, Answer::AllNearest).await;
         };
         let (until, threads) = (self.until(), &self.shared.threads);
-        in_time(until, Box::pin(divided.all_nearest(threads, (side, keys), until)).as_mut()).await
+        self.in_time(until, Box::pin(divided.all_nearest(threads, (side, keys), until)).as_mut()).await
     }
 
     async fn ask_all<R>(
@@ -215,17 +216,22 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         let (until, threads) = (self.until(), &self.shared.threads);
         match &self.shared.route {
             Route::Divided(divided) => {
-                in_time(until, Box::pin(divided.ask_all(threads, (kind, keys), until, answer)).as_mut()).await
+                self.in_time(until, Box::pin(divided.ask_all(threads, (kind, keys), until, answer)).as_mut())
+                    .await
             }
             Route::One(way) if keys.len() <= IN_PLACE || !matches!(way, Way::InPlace(_)) => {
-                in_time(until, pin!(way.ask(threads, (kind, Keys::Many(keys)), until, answer))).await
+                self.in_time(until, pin!(way.ask(threads, (kind, Keys::Many(keys)), until, answer))).await
             }
             Route::One(way) => {
                 // A piece at a time, so that others have their turns.
                 let mut all = Vec::with_capacity(keys.len());
                 for piece in keys.chunks(IN_PLACE) {
-                    let (asked, until) = ((kind, Keys::Many(piece.to_vec())), self.until());
-                    all.extend(in_time(until, pin!(way.ask(threads, asked, until, &answer))).await?);
+                    if !all.is_empty() && Instant::now() >= until {
+                        let waiting_for = "the other keys of the group";
+                        return Err(FabricError::DeadlinePassed { waiting_for }.into());
+                    }
+                    let asked = (kind, Keys::Many(piece.to_vec()));
+                    all.extend(self.in_time(until, pin!(way.ask(threads, asked, until, &answer))).await?);
                 }
                 Ok(all)
             }
@@ -237,12 +243,12 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         let (until, threads) = (self.until(), &self.shared.threads);
         match &self.shared.route {
             Route::Divided(divided) => {
-                in_time(until, Box::pin(divided.scan_part(threads, section, until)).as_mut()).await
+                self.in_time(until, Box::pin(divided.scan_part(threads, section, until)).as_mut()).await
             }
             Route::One(way) => {
                 let asked = (Kind::Scan, Keys::One(section.span.start.clone()));
                 let answer = |to| Answer::Scanned(section.clone(), to);
-                in_time(until, pin!(way.ask(threads, asked, until, answer))).await
+                self.in_time(until, pin!(way.ask(threads, asked, until, answer))).await
             }
         }
     }

@@ -90,6 +90,7 @@ impl<K: BuildKeys> Worker<K> {
             return false;
         };
         context.buffers.endpoint.set_patience(group.until().saturating_duration_since(Instant::now()));
+        group.has_begun();
         read(context, socket, queue, group).await.is_ok()
     }
 

@@ -1,20 +1,28 @@
 //! Changes that are awaited.
 
 use std::borrow::Borrow;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
 use fpcache::message::{MessageError, WriteKind, WriteReply, WriteStatus};
 use fpcache_fabric::FabricError;
-use tokio::sync::oneshot::{self, Receiver};
+use tokio::sync::oneshot;
 
-use super::changes::{divide, in_part, what_to_tell};
+use super::changes::{Part, Piece, divide};
 use super::client::AsyncTableClient;
 use super::unanswered::{OTHERS, unknown, within};
 use crate::changes::{Changes, CompareAndSet, outcome};
 use crate::error::ClientError;
 use crate::key::AsKey;
+use crate::outcomes::{Ended, Outcomes};
+
+/// Bytes of changes that a call has sent at a time: about half of what a request may have, so that others' go with them.
+const PIECE_BYTES: usize = 512 << 10;
 
 impl<K: BuildKeys> AsyncTableClient<K> {
     /// Makes a record; `false` if there is one already. As [`TableClient::insert`](crate::TableClient::insert); tasks that change records at the same time share
@@ -71,75 +79,101 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         CompareAndSet::of(&reply).ok_or_else(nonsense)
     }
 
-    /// Makes changes, in order, each by itself, and says how each ended. Unlike
-    /// [`TableClient::apply`](crate::TableClient::apply) it has one deadline for all of them, however many requests they take.
+    /// Sends changes in few requests, some of each memory node's after the others, and writes the outcome of each to `replies`,
+    /// whose content is replaced. They are applied in order at each memory node, each on its own; the deadline applies to each
+    /// request, which has up to 512 KiB of them, or one change, and which other calls' changes may share. As
+    /// [`TableClient::apply`](crate::TableClient::apply).
+    ///
+    /// If the future is dropped, `replies` holds those that it had seen come. A request under way may still take effect; no
+    /// other is sent.
     ///
     /// # Errors
-    /// As for [`TableClient::apply`](crate::TableClient::apply), but without the replies that came before: where some changes
-    /// were made and others could not be, or the deadline has passed, that is
-    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown). It says how many were made if all requests were answered.
-    pub async fn apply(&self, changes: Changes<K>) -> Result<Vec<WriteReply>, ClientError> {
-        if changes.is_empty() {
-            return Ok(Vec::new());
+    /// As for [`TableClient::apply`](crate::TableClient::apply): the list holds the replies to the changes before the first one
+    /// without. If some after that were made, at other memory nodes, it is [`OutcomeUnknown`](ClientError::OutcomeUnknown),
+    /// which says how many.
+    pub async fn apply(
+        &self,
+        changes: &Changes<K>,
+        replies: &mut Vec<WriteReply>,
+    ) -> Result<(), ClientError> {
+        replies.clear();
+        let outcomes = Mutex::new(Outcomes::of(vec![None; changes.len()]));
+        let has_failed = AtomicBool::new(false);
+        let parts = divide(&self.client, changes);
+        let is_one_piece =
+            matches!(&parts[..], [part] if changes.fitting(&part.places, PIECE_BYTES) == changes.len());
+        let whole = (!is_one_piece).then(|| Arc::new(changes.clone()));
+        let send =
+            |part: Part| Box::pin(self.send_part((changes, whole.clone()), part, &has_failed, &outcomes));
+        let mut sending: Vec<_> = parts.into_iter().map(send).collect();
+        poll_fn(|context| {
+            sending.retain_mut(|part| part.as_mut().poll(context).is_pending());
+            locked(&outcomes).tell(replies);
+            if sending.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+        drop(sending);
+        outcomes.into_inner().unwrap_or_else(PoisonError::into_inner).end()
+    }
+
+    /// Sends the changes of a call that are one memory node's, a piece at a time, until one fails, of whichever memory node.
+    async fn send_part(
+        &self,
+        (changes, mut whole): (&Changes<K>, Option<Arc<Changes<K>>>),
+        Part { node, places }: Part,
+        has_failed: &AtomicBool,
+        outcomes: &Mutex<Outcomes>,
+    ) {
+        let mut rest = &places[..];
+        while !rest.is_empty() && !has_failed.load(Ordering::Relaxed) {
+            let (own, after) = rest.split_at(changes.fitting(rest, PIECE_BYTES));
+            let piece = Piece { changes: changes.only(own), whole: whole.take() };
+            let ended = self.send(node.clone(), piece).await;
+            if ended.iter().any(Result::is_err) {
+                has_failed.store(true, Ordering::Relaxed);
+            }
+            locked(outcomes).put(own, ended);
+            rest = after;
         }
-        let (until, count) = (self.until(), changes.len());
+    }
+
+    /// Has changes sent to a memory node, and waits for how each ended.
+    async fn send(&self, node: String, piece: Piece<K>) -> Vec<Ended> {
+        let (until, count) = (self.until(), piece.changes.len());
         let mut is_queued = false;
         let answered = {
             let call = pin!(async {
-                let mut answers = Vec::new();
-                for mut part in divide(&self.client, changes) {
-                    let (to, answer) = oneshot::channel();
-                    let places = std::mem::take(&mut part.places);
-                    match self.shared.changes.push(&self.client, part, until, to).await {
-                        // Those of other memory nodes may be made.
-                        Err(error) if is_queued => return Err(unknown(&error.to_string())),
-                        queued => queued?,
-                    }
-                    is_queued = true;
-                    answers.push((places, answer));
-                }
-                in_order(count, answers).await
+                let (to, answer) = oneshot::channel();
+                self.shared.changes.push(&self.client, (node, piece), until, to).await?;
+                is_queued = true;
+                answer.await.map_err(|_| unknown("the thread that sends changes has ended"))
             });
             within(until, call).await
         };
-        match answered {
-            Ok(answered) => answered,
-            Err(_) if is_queued => Err(unknown("no reply has come within the deadline")),
-            Err(_) => Err(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()),
-        }
+        let error = match answered {
+            Ok(Ok(ended)) => {
+                return ended
+                    .into_iter()
+                    .map(|ended| ended.map_err(|error| self.or_no_time(error)))
+                    .collect();
+            }
+            Ok(Err(error)) => error,
+            Err(_) if is_queued => unknown("no reply has come within the deadline"),
+            Err(_) => self.or_no_time(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()),
+        };
+        vec![Err(error); count]
     }
 
     async fn change(&self, changes: Changes<K>) -> Result<WriteReply, ClientError> {
         let key = changes.first_key().map(ToOwned::to_owned).unwrap_or_default();
-        let reply = self.apply(changes).await?.pop();
-        let reply = reply.ok_or_else(|| MessageError::Malformed("no reply to a change".into()))?;
-        outcome::<K>(key.borrow(), reply)
+        let node = self.client.node_of(key.borrow());
+        let ended = self.send(node, Piece { changes, whole: None }).await.pop();
+        let reply = ended.unwrap_or_else(|| Err(unknown("no reply to a change")))?;
+        outcome::<K>(key.borrow(), reply).map_err(|error| self.client.naming_node(key.borrow(), error))
     }
 }
 
-/// What a memory node's replies come by.
-type Replies = Receiver<Result<Vec<WriteReply>, ClientError>>;
-
-/// The replies to a call's changes in the order of these, from those of each memory node with the places of its changes.
-async fn in_order(count: usize, answers: Vec<(Vec<usize>, Replies)>) -> Result<Vec<WriteReply>, ClientError> {
-    let (mut all, mut made, mut error) = (vec![None; count], 0, None);
-    for (places, answer) in answers {
-        let ended = || Err(unknown("the thread that sends changes has ended"));
-        match answer.await.unwrap_or_else(|_| ended()) {
-            Ok(replies) => {
-                made += replies.len();
-                places.into_iter().zip(replies).for_each(|(at, reply)| all[at] = Some(reply));
-            }
-            Err(other) => error = Some(what_to_tell(error, other)),
-        }
-    }
-    match error {
-        None => all
-            .into_iter()
-            .collect::<Option<_>>()
-            .ok_or_else(|| unknown("the memory node has sent too few replies")),
-        Some(error @ ClientError::OutcomeUnknown { .. }) => Err(error),
-        Some(error) if made > 0 => Err(in_part(made, count, &error)),
-        Some(error) => Err(error),
-    }
+fn locked(outcomes: &Mutex<Outcomes>) -> MutexGuard<'_, Outcomes> {
+    // Nothing panics while it is held.
+    outcomes.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -76,6 +76,20 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
+    /// Does what comes before the first of several requests for changes, for callers that have these
+    /// sent one by one: all of them are looked at, and an empty table gets parameters that suit them.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn prepare<'v>(
+        &self,
+        operations: impl Iterator<Item = WriteOperation<'v, &'v K::Key>> + Clone,
+        within: Duration,
+    ) -> Result<(), ClientError> {
+        let mut writer = self.writer()?;
+        writer.meant = None;
+        let (limits, mut retry) = (Limits::new(within, &*self.clock), Retry::new(within));
+        self.fill_for(&mut writer, operations, true, within, (limits, &mut retry)).map(drop)
+    }
+
     /// Lets threads and lanes learn that there is another table, before a request for it is put
     /// together.
     pub(super) fn before_refilling(&self, limits: Limits, retry: &mut Retry) -> Result<(), ClientError> {

@@ -12,9 +12,7 @@ use crate::changes::Changes;
 use crate::core::misfit;
 use crate::direct::with_direct;
 use crate::error::ClientError;
-
-/// How a change ended.
-pub(crate) type Ended = Result<WriteReply, ClientError>;
+use crate::outcomes::{Ended, Outcomes};
 
 impl<K: BuildKeys> Pool<K> {
     /// Makes one change.
@@ -40,19 +38,9 @@ impl<K: BuildKeys> Pool<K> {
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
         let all = self.write_ranges(&operations.collect::<Vec<_>>(), within, true);
-        let is_made = |ended: &Option<Ended>| matches!(ended, Some(Ok(_)));
-        let told = all.iter().position(|ended| !is_made(ended)).unwrap_or(all.len());
-        let later = all[told..].iter().filter(|ended| is_made(ended)).count();
-        let error = all[told..].iter().flatten().find_map(|ended| ended.as_ref().err().cloned());
-        replies.extend(all.into_iter().map_while(|ended| ended?.ok()));
-        match error {
-            Some(error) if later > 0 => {
-                let why = format!("{later} of the changes after the one that failed were made: {error}");
-                Err(ClientError::OutcomeUnknown { why })
-            }
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
+        let mut outcomes = Outcomes::of(all);
+        outcomes.tell(replies);
+        outcomes.end()
     }
 
     /// Makes changes of several callers, those of each range in their order, and says how each

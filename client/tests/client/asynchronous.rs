@@ -97,7 +97,8 @@ pub async fn answers_are_those_of_a_map<K: TestKeys>(client: &AsyncTableClient<K
         changes.insert(K::key(number), &value(number, 0));
         map.insert(number, value(number, 0));
     }
-    let replies = client.apply(changes).await.unwrap();
+    let mut replies = Vec::new();
+    client.apply(&changes, &mut replies).await.unwrap();
     assert_eq!(replies.len(), map.len());
     assert!(replies.iter().all(|reply| reply.status == WriteStatus::Done));
     let record = |found: Option<(K::Owned, Vec<u8>)>| found.map(|(k, v)| (K::number(k.borrow()), v));

@@ -279,8 +279,10 @@ fn a_silent_memory_node_keeps_no_change_of_tasks_from_another() {
         assert!(begun.elapsed() < SILENT_PATIENCE / 2, "{:?}", begun.elapsed());
         let mut changes = Changes::new();
         changes.put(1_500, &[5; 8]).put(0, &[5; 8]);
-        let error = client.apply(changes).await.unwrap_err();
-        assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
+        let mut replies = Vec::new();
+        let error = client.apply(&changes, &mut replies).await.unwrap_err();
+        assert!(matches!(error, ClientError::OutcomeUnknown { .. }) && replies.is_empty(), "{error}");
+        assert!(error.to_string().contains("1 of the changes after the one that failed"), "{error}");
         for put in waiting.join_all().await {
             let error = put.unwrap_err();
             assert!(matches!(error, ClientError::OutcomeUnknown { .. }) || error.is_retryable(), "{error}");
@@ -302,8 +304,9 @@ fn changes_of_one_call_at_three_memory_nodes_are_told_in_its_order_and_none_is_m
             changes.insert(key, &[2; 8]);
         }
         changes.delete(250);
-        let statuses: Vec<_> =
-            client.apply(changes).await.unwrap().iter().map(|reply| reply.status).collect();
+        let mut replies = Vec::new();
+        client.apply(&changes, &mut replies).await.unwrap();
+        let statuses: Vec<_> = replies.iter().map(|reply| reply.status).collect();
         let (done, there) = (WriteStatus::Done, WriteStatus::Exists);
         assert_eq!(statuses, [done, done, there, done, done, there, done]);
         assert_eq!(client.get(250).await.unwrap(), None);
@@ -311,7 +314,7 @@ fn changes_of_one_call_at_three_memory_nodes_are_told_in_its_order_and_none_is_m
         // Those of the other memory nodes could be made.
         let mut changes = Changes::new();
         changes.put(60, &[3; 8]).put(160, &[3; 8]).put(260, &[3; 9]);
-        let error = client.apply(changes).await.unwrap_err();
+        let error = client.apply(&changes, &mut replies).await.unwrap_err();
         assert!(matches!(error, ClientError::ValueSize { key: _, got: 9, expected: 8 }), "{error:?}");
         assert_eq!(client.multi_contains(&[60, 160, 260]).await.unwrap(), [false; 3]);
     });

@@ -127,7 +127,8 @@ impl<K: NumberedKeys> Store for TaskStore<K> {
         let (key, value) = (K::key(key), encoded::<K>(value));
         let mut changes = Changes::<K>::default();
         changes.update(KeyRef::<K>(key.borrow()), &value);
-        let (replies, plan) = self.wait(self.client.apply(changes))?;
+        let mut replies = Vec::new();
+        let ((), plan) = self.wait(self.client.apply(&changes, &mut replies))?;
         Ok((replies.iter().all(|reply| reply.status == WriteStatus::Done), plan))
     }
 
