@@ -42,6 +42,8 @@ use crate::turn::Turn;
 use connector::ContextOf;
 pub(crate) use connector::{Connector, EndpointOf, Held};
 pub(crate) use fits::{check_record, misfit};
+#[cfg(feature = "tokio")]
+pub(crate) use flat::check_lengths;
 pub(crate) use flat::{presence, words};
 pub(crate) use posting::Lane;
 pub(crate) use read::Rest;

@@ -54,6 +54,8 @@ pub(super) enum Answer<K: BuildKeys> {
     Value(To<Option<Vec<u8>>>),
     Versioned(To<Option<(Vec<u8>, RecordToken)>>),
     Values(To<Vec<Option<Vec<u8>>>>),
+    /// Values of eight bytes.
+    Words(To<Vec<Option<u64>>>),
     IsThere(To<bool>),
     AreThere(To<Vec<bool>>),
     AllNearest(To<Vec<Option<Record<K>>>>),
@@ -74,6 +76,7 @@ impl<K: BuildKeys> Asked<K> {
             Answer::Value(to) => to.is_closed(),
             Answer::Versioned(to) => to.is_closed(),
             Answer::Values(to) => to.is_closed(),
+            Answer::Words(to) => to.is_closed(),
             Answer::IsThere(to) => to.is_closed(),
             Answer::AreThere(to) => to.is_closed(),
             Answer::AllNearest(to) => to.is_closed(),
@@ -87,6 +90,7 @@ impl<K: BuildKeys> Asked<K> {
             Answer::Value(to) => drop(to.send(Err(error))),
             Answer::Versioned(to) => drop(to.send(Err(error))),
             Answer::Values(to) => drop(to.send(Err(error))),
+            Answer::Words(to) => drop(to.send(Err(error))),
             Answer::IsThere(to) => drop(to.send(Err(error))),
             Answer::AreThere(to) => drop(to.send(Err(error))),
             Answer::AllNearest(to) => drop(to.send(Err(error))),
@@ -119,6 +123,7 @@ impl<K: BuildKeys> Asked<K> {
             Answer::Values(to) => {
                 drop(to.send(Ok(values.map(|(_, value)| value.map(<[u8]>::to_vec)).collect())));
             }
+            Answer::Words(to) => drop(to.send(words(shape, values.map(|(_, value)| value)))),
             Answer::IsThere(to) => drop(to.send(Ok(values.next().is_some_and(is_there)))),
             Answer::AreThere(to) => drop(to.send(Ok(values.map(is_there).collect()))),
             // Queues keep kinds apart.
@@ -139,6 +144,21 @@ impl<K: BuildKeys> Asked<K> {
             other => Self { answer: other, ..self }.fail(not_of_its_kind()),
         }
     }
+}
+
+/// The values of a table of words; an error if it is none.
+fn words<'o>(
+    shape: &RecordShape,
+    values: impl Iterator<Item = Option<&'o [u8]>>,
+) -> Result<Vec<Option<u64>>, ClientError> {
+    if shape.value_bytes != Some(8) {
+        return Err(ClientError::NotWords { value_bytes: shape.value_bytes });
+    }
+    let word = |value: &[u8]| match value.try_into() {
+        Ok(bytes) => Ok(u64::from_le_bytes(bytes)),
+        Err(_) => Err(ClientError::NotWords { value_bytes: u32::try_from(value.len()).ok() }),
+    };
+    values.map(|value| value.map(word).transpose()).collect()
 }
 
 fn not_of_its_kind() -> ClientError {

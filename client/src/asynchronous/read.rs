@@ -10,11 +10,11 @@ use fpcache::read::{Outcome, Side, contains, look_up};
 use fpcache_fabric::FabricError;
 use tokio::task::consume_budget;
 
-use super::client::{AsyncByteClient, AsyncTableClient, Route};
+use super::client::{AsyncByteClient, AsyncClient, AsyncTableClient, Route};
 use super::group::{Answer, Keys, Kind, To};
 use super::way::{IN_PLACE, Way};
 use crate::client::{Record, with_core};
-use crate::core::{Part, Section};
+use crate::core::{Part, Section, check_lengths};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::span::Span;
@@ -251,6 +251,29 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 self.in_time(until, pin!(way.ask(threads, asked, until, answer))).await
             }
         }
+    }
+}
+
+impl AsyncClient {
+    /// Writes the values of `keys`, as little-endian words, to `values`, and whether each key is there to `found`; both are as long
+    /// as `keys`. The value of an absent key is 0. Returns the number of keys that are there. As
+    /// [`Reader::multi_get_u64`](crate::Reader::multi_get_u64), at the cost of [`multi_get`](Self::multi_get) and with its deadline.
+    ///
+    /// # Errors
+    /// As for [`TableClient::get`](crate::TableClient::get): the arrays are as they were then;
+    /// [`NotWords`](ClientError::NotWords) if values have another length, [`ArrayLengths`](ClientError::ArrayLengths).
+    pub async fn multi_get_u64(
+        &self,
+        keys: &[u64],
+        values: &mut [u64],
+        found: &mut [bool],
+    ) -> Result<usize, ClientError> {
+        check_lengths(keys.len(), Some(values.len()), found.len())?;
+        let answers = self.ask_all(Kind::Value, keys.to_vec(), Answer::Words).await?;
+        for ((value, found), answer) in values.iter_mut().zip(&mut *found).zip(answers) {
+            (*value, *found) = (answer.unwrap_or(0), answer.is_some());
+        }
+        Ok(found.iter().filter(|found| **found).count())
     }
 }
 

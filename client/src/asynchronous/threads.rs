@@ -9,7 +9,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
 use tokio::sync::Semaphore;
 
-use super::group::{Answer, Group, Kind};
+use super::group::{Answer, Asked, Group, Kind};
 use super::unanswered::runtime_has_ended;
 use crate::core::{Connector, Core, Held};
 use crate::empty::first_parameters;
@@ -136,8 +136,8 @@ impl<K: BuildKeys> Group<K> {
         held: &mut Held<K, T>,
         within: Duration,
     ) -> Result<RecordShape, ClientError> {
-        let is_versioned = self.asked.iter().any(|asked| matches!(asked.answer, Answer::Versioned(_)));
-        match is_versioned.then(|| core.shape_by(held, within)) {
+        let matters = |asked: &Asked<K>| matches!(asked.answer, Answer::Versioned(_) | Answer::Words(_));
+        match self.asked.iter().any(matters).then(|| core.shape_by(held, within)) {
             Some(Err(error)) if !error.is_of_empty_table() => Err(error),
             Some(Ok(shape)) => Ok(shape),
             // Nothing is found in a table that has none.

@@ -112,7 +112,8 @@ pub(crate) fn presence<'k, K: BuildKeys, I: ExactSizeIterator<Item = &'k K::Key>
     Ok(total)
 }
 
-fn check_lengths(keys: usize, values: Option<usize>, found: usize) -> Result<(), ClientError> {
+/// Whether arrays for answers are as long as those keys are many.
+pub(crate) fn check_lengths(keys: usize, values: Option<usize>, found: usize) -> Result<(), ClientError> {
     match found == keys && values.is_none_or(|values| values == keys) {
         true => Ok(()),
         false => Err(ClientError::ArrayLengths { keys, values, found }),
