@@ -193,6 +193,7 @@ mod documents {
     #[doc = include_str!("../README.md")]
     struct OfThisCrate;
 
-    #[doc = include_str!("../../docs/guide.md")]
+    /// Some of its snippets are of tasks.
+    #[cfg_attr(feature = "tokio", doc = include_str!("../../docs/guide.md"))]
     struct Guide;
 }

@@ -89,7 +89,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     ///
     /// # Errors
     /// As for [`TableClient::apply`](crate::TableClient::apply): the list holds the replies to the changes before the first one
-    /// without. If some after that were made, at other memory nodes, it is [`OutcomeUnknown`](ClientError::OutcomeUnknown),
+    /// without, which alone can be tried again where the error is retryable. If some after that were made, at other memory nodes, it is [`OutcomeUnknown`](ClientError::OutcomeUnknown),
     /// which says how many.
     pub async fn apply(
         &self,
