@@ -51,8 +51,7 @@ pub mod strings;
 mod window;
 
 pub use directory::{
-    Builder as DirectoryBuilder, Directory, DirectoryError, DirectoryKey, Located, PageRef, RangeBackIter,
-    RangeIter,
+    Builder as DirectoryBuilder, Directory, DirectoryError, DirectoryKey, Located, PageRef, RangeIter,
 };
 pub use line::Line;
 pub use model::SegmentModel;

@@ -84,12 +84,6 @@ impl Mix {
         self.shares[kind.index()]
     }
 
-    /// Whether any operation changes records.
-    pub fn has_writes(&self) -> bool {
-        use OperationKind::{Insert, ReadModifyWrite, Update};
-        [Insert, ReadModifyWrite, Update].iter().any(|kind| self.share(*kind) > 0.0)
-    }
-
     /// The kind that a uniform number in [0, 1) stands for.
     #[inline]
     pub(super) fn kind(&self, fraction: f64) -> OperationKind {

@@ -102,62 +102,24 @@ impl<'a, K: DirectoryKey + ?Sized, T> RangeIter<'a, K, T> {
     }
 }
 
-/// Entries of a [`super::Directory`] against separator order.
-///
-/// As [`RangeIter`], the other way. A step back costs a byte string as much as its block of eight begins with.
-pub struct RangeBackIter<'a, K: DirectoryKey + ?Sized, T> {
-    place: Option<Place<'a, K, T>>,
-    /// Entries of the leaf that are still to come.
-    left: usize,
-    cursor: K::Cursor,
-}
-
-impl<'a, K: DirectoryKey + ?Sized, T> RangeBackIter<'a, K, T> {
-    pub(super) fn from_key(top: &'a Top<K, T>, key: &K) -> Self {
-        let [group, leaf, at] = top.position(key);
-        Self { place: Place::new(top, group, leaf), left: at + 1, cursor: K::Cursor::default() }
-    }
-
-    /// The next entry down and its separator, which is overwritten by the next call. Allocates only where a separator is
-    /// longer than all before it.
-    pub fn advance(&mut self) -> Option<(&K, &'a T)> {
-        if self.left == 0 {
-            self.place = self.place.as_ref().and_then(Place::before);
-            self.left = self.place.as_ref().and_then(Place::leaf).map_or(0, |leaf| leaf.entries.len());
-        }
-        let leaf = self.place.as_ref().and_then(Place::leaf)?;
-        self.left -= 1;
-        K::seek(leaf, self.left, &mut self.cursor);
-        Some((K::current(&self.cursor), leaf.entry(self.left)?))
+impl<K: DirectoryKey + ?Sized, T> Clone for RangeIter<'_, K, T> {
+    fn clone(&self) -> Self {
+        Self { place: self.place.clone(), next: self.next, cursor: self.cursor.clone() }
     }
 }
 
-/// What both directions have in common.
-macro_rules! iterator {
-    ($name:ident, $at:ident) => {
-        impl<K: DirectoryKey + ?Sized, T> Clone for $name<'_, K, T> {
-            fn clone(&self) -> Self {
-                Self { place: self.place.clone(), $at: self.$at, cursor: self.cursor.clone() }
-            }
-        }
-
-        impl<K: DirectoryKey + ?Sized, T> fmt::Debug for $name<'_, K, T> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($name)).field("cursor", &self.cursor).finish_non_exhaustive()
-            }
-        }
-
-        impl<'a, K: DirectoryKey + ?Sized, T> Iterator for $name<'a, K, T> {
-            type Item = (K::Owned, &'a T);
-
-            fn next(&mut self) -> Option<Self::Item> {
-                self.advance().map(|(separator, entry)| (separator.to_owned(), entry))
-            }
-        }
-
-        impl<K: DirectoryKey + ?Sized, T> FusedIterator for $name<'_, K, T> {}
-    };
+impl<K: DirectoryKey + ?Sized, T> fmt::Debug for RangeIter<'_, K, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RangeIter").field("cursor", &self.cursor).finish_non_exhaustive()
+    }
 }
 
-iterator!(RangeIter, next);
-iterator!(RangeBackIter, left);
+impl<'a, K: DirectoryKey + ?Sized, T> Iterator for RangeIter<'a, K, T> {
+    type Item = (K::Owned, &'a T);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.advance().map(|(separator, entry)| (separator.to_owned(), entry))
+    }
+}
+
+impl<K: DirectoryKey + ?Sized, T> FusedIterator for RangeIter<'_, K, T> {}

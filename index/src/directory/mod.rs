@@ -17,7 +17,7 @@ mod top;
 pub use builder::Builder;
 use entries::separator;
 use iter::Place;
-pub use iter::{RangeBackIter, RangeIter};
+pub use iter::RangeIter;
 pub use key::DirectoryKey;
 pub use page::PageRef;
 use std::borrow::Borrow;
@@ -231,12 +231,6 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     /// The entry whose range holds `key` and all after it, in order. O(log n), then O(1) amortised per entry.
     pub fn range_from(&self, key: &K) -> RangeIter<'_, K, T> {
         RangeIter::from_key(&self.top, key)
-    }
-
-    /// The entry whose range holds `key` and all before it, the greatest separator first; for a key below all separators
-    /// the first entry alone. As [`Directory::range_from`].
-    pub fn range_back_from(&self, key: &K) -> RangeBackIter<'_, K, T> {
-        RangeBackIter::from_key(&self.top, key)
     }
 
     /// Number of entries.
