@@ -16,7 +16,7 @@ use std::time::Duration;
 use fpcache::layout::Corrupt;
 use fpcache_fabric::AccessError;
 
-use crate::durability::{self, SnapshotError, StagingError};
+use crate::durability::{self, StagingError};
 use crate::loader::LoadError;
 use crate::table::error::TableError;
 
@@ -36,9 +36,6 @@ pub enum RecoverError {
     /// A snapshot is damaged.
     #[error(transparent)]
     Snapshot(#[from] durability::snapshot_reader::BadSnapshot),
-    /// A snapshot cannot be written.
-    #[error(transparent)]
-    WriteSnapshot(#[from] SnapshotError),
     /// The disk fails.
     #[error(transparent)]
     Disk(#[from] durability::DiskError),
