@@ -2,6 +2,7 @@
 
 mod costs;
 mod planner;
+mod sums;
 
 pub use costs::FabricCosts;
 pub use planner::{Expected, Planner, Rule, Ways};

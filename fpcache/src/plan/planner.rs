@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::sums::Sums;
 use super::{FabricCosts, MOST_KEYS, Plan, PlanChoice};
 use crate::cache::OnConflict;
 use crate::layout::SegmentGeometry;
@@ -132,7 +133,8 @@ impl Planner {
     /// The same planner for a table with this epsilon.
     #[must_use]
     pub fn with_epsilon(self, epsilon: u32) -> Self {
-        Self { window: 2 * epsilon + 1, ..self }
+        let planner = Self { window: 2 * epsilon + 1, ..self };
+        Self { single: planner.rule(planner.costs.round_trip), ..planner }
     }
 
     /// The choices for a key on its own.
@@ -181,26 +183,14 @@ impl Planner {
     /// take two, or many bytes. It is not chosen where groups bring a key with one READ, nor beside a hot cache:
     /// what that knows is one round trip, and it learns only from lookups that are made here.
     pub fn expect(&self, keys: usize, ways: &Ways) -> Expected {
-        let FabricCosts { byte, request, table, node_lookup, .. } = self.costs;
+        let FabricCosts { byte, request, node_lookup, .. } = self.costs;
         let trip = self.share(keys, ways.round_trip);
         let rule = self.rule(trip);
-        let slot = self.geometry.slot_bytes as f64 * byte;
-        let window = f64::from(self.window);
-        let fingerprints = window * self.geometry.fingerprint_bytes(1) as f64 * byte;
         let by_groups = ways.has_groups && rule.by_groups(self.window);
         let own_plan = if by_groups { Plan::Groups } else { rule.choose(self.window) };
-        let own = match own_plan {
-            Plan::Range => trip + window * slot + request,
-            Plan::Groups => {
-                let reach = self.geometry.groups.map_or(0, |groups| groups.reach);
-                trip + f64::from(reach) * slot + request + table
-            }
-            Plan::Speculative => {
-                let second = trip + slot + request;
-                trip + fingerprints + slot + 2.0 * request + (1.0 - self.at_home) * second
-            }
-            _ => 2.0 * trip + fingerprints + slot + 2.0 * request,
-        };
+        let reach = self.geometry.groups.map_or(0, |groups| groups.reach);
+        let own = self.sums(trip).ns(own_plan, self.window.into(), reach.into());
+        let slot = self.geometry.slot_bytes as f64 * byte;
         let by_node = trip + slot + request / keys.max(1) as f64 + node_lookup;
         let at_node = (ways.answers && keys <= MOST_KEYS).then_some(by_node);
         let plan = match self.choice {
@@ -227,7 +217,7 @@ impl Planner {
     /// The choices where a key pays `round_trip` for a dependent round trip.
     fn rule(&self, round_trip: f64) -> Rule {
         match self.choice {
-            _ if !self.geometry.stores_fingerprints => self.without_fingerprints(),
+            _ if !self.geometry.stores_fingerprints => self.without_fingerprints(round_trip),
             PlanChoice::Fixed(plan @ (Plan::Range | Plan::TwoStage | Plan::Speculative)) => Rule::only(plan),
             PlanChoice::Fixed(Plan::Groups) => Rule {
                 by_groups_above: self.geometry.groups.map_or(u32::MAX, |_| 0),
@@ -240,57 +230,44 @@ impl Planner {
         }
     }
 
+    /// What the plans cost where a key pays `round_trip` for a dependent round trip.
+    fn sums(&self, round_trip: f64) -> Sums {
+        let geometry = &self.geometry;
+        let fingerprint = geometry.stores_fingerprints.then(|| geometry.fingerprint_bytes(1) as f64);
+        let costs = FabricCosts { round_trip, ..self.costs };
+        Sums::of(costs, geometry.slot_bytes as f64, fingerprint, self.at_home)
+    }
+
     /// The choices of a table without fingerprints, whatever plan is asked for: groups, where their slots are fewer than the window's,
     /// and else its slots.
-    fn without_fingerprints(&self) -> Rule {
-        let FabricCosts { byte, probe, table, .. } = self.costs;
-        let slot = self.geometry.slot_bytes as f64 * byte;
+    fn without_fingerprints(&self, round_trip: f64) -> Rule {
         let by_groups_above = match (self.choice, self.geometry.groups) {
             (_, None) | (PlanChoice::Fixed(Plan::Range), _) => u32::MAX,
             (PlanChoice::Fixed(Plan::Groups), _) => 0,
-            (_, Some(groups)) => (f64::from(groups.reach) + table / slot).ceil() as u32,
+            (_, Some(_)) => self.by_groups_above(round_trip),
         };
-        let cached_from = (1.0 + probe / slot).ceil() as u32;
+        let cached_from = self.sums(round_trip).cached_from().ceil() as u32;
         Rule { cached_from, by_groups_above, ..Rule::only(Plan::Range) }
     }
 
-    /// Compares the sums, for present keys:
-    ///
-    /// - cached: L + s·b + r, and the probe
-    /// - range of n slots: L + n·s·b + r
-    /// - two-stage: 2·L + (n·w + s)·b + 2·r
-    /// - groups of g slots: L + g·s·b + r, and the table; of windows for which a range read takes more
-    /// - speculative: the same as two-stage, without the second trip if the guess is right, which otherwise is spent on top
+    /// The choices by the least of the [sums](Sums).
     fn cheapest(&self, round_trip: f64) -> Rule {
-        let FabricCosts { byte, request, probe, table, .. } = self.costs;
-        let slot = self.geometry.slot_bytes as f64 * byte;
-        let fingerprint = self.geometry.fingerprint_bytes(1) as f64 * byte;
-        let second = round_trip + slot + request;
-        let two_stage = second;
-        let speculative = slot + request + (1.0 - self.at_home) * second;
-        let (otherwise, on_top) = match speculative < two_stage {
-            true => (Plan::Speculative, speculative),
-            false => (Plan::TwoStage, two_stage),
-        };
-        // The first trip is common to all: n·(s − w)·b is what a range read pays on top, `on_top` what the other does.
-        let range_below = on_top / (slot - fingerprint);
-        // And over reading the slot alone a range read pays (n − 1)·s·b, the other n·w·b + on_top − s·b.
-        let range_from = 1.0 + probe / slot;
-        let other_from = (probe + slot - on_top) / fingerprint;
-        let cached_from = if range_from < range_below { range_from } else { other_from.max(range_below) };
-        let by_groups_above = match self.geometry.groups.map(|groups| groups.reach) {
-            Some(reach) if f64::from(reach) * slot + table < on_top + slot => {
-                (f64::from(reach) + table / slot).ceil() as u32
-            }
-            _ => u32::MAX,
-        };
+        let sums = self.sums(round_trip);
         Rule {
-            range_below: range_below.ceil() as u32,
-            otherwise,
-            cached_from: cached_from.ceil().max(0.0) as u32,
+            range_below: sums.range_below().ceil() as u32,
+            otherwise: sums.by_fingerprints().0,
+            cached_from: sums.cached_from().ceil().max(0.0) as u32,
             asks: true,
-            by_groups_above,
+            by_groups_above: self.by_groups_above(round_trip),
         }
+    }
+
+    /// Windows of more slots are read by groups. None are, nor are tables of groups kept, where groups do not pay for windows of the
+    /// table's epsilon, which those of keys in groups have at least.
+    fn by_groups_above(&self, round_trip: f64) -> u32 {
+        let Some(groups) = self.geometry.groups else { return u32::MAX };
+        let above = self.sums(round_trip).by_groups_above(groups.reach.into()).floor() as u32;
+        if above < self.window { above } else { u32::MAX }
     }
 }
 

@@ -30,9 +30,9 @@ pub(super) fn group_tables<K: KeySpace>(
     config: Option<&CacheConfig>,
     beside_models: u64,
 ) -> Option<Arc<GroupTables>> {
-    const MANY: usize = 1 << 10;
     let grouping = view.geometry().groups?;
-    if !planner.single().uses_groups() && !planner.group(MANY).uses_groups() {
+    // Keys of a group use them no sooner: the other plans' second round trips are cheaper for them.
+    if !planner.single().uses_groups() {
         return None;
     }
     let (mut segments, mut slots) = match view.models().resident() {
