@@ -7,7 +7,10 @@ use std::sync::Arc;
 use fpcache_fabric::Endpoint;
 
 use self::budget::{COUNTS_BYTES, FEW_SEGMENTS, group_tables, hot_cache};
-pub(crate) use self::budget::{MODELS_GROW, beside_models, budget_for_models, for_group_tables, for_models};
+pub(crate) use self::budget::{
+    MODELS_GROW, beside_models, budget_for_models, for_group_tables, for_models, keys_for_entries,
+    share_of_tables,
+};
 use crate::cache::{CacheConfig, CacheStats, HotCache};
 use crate::changes::Refresh;
 use crate::fingerprint::FingerprintWidth;
@@ -118,11 +121,11 @@ impl<K: KeySpace> Table<K> {
             .with_epsilon(record.parameters.epsilon);
         let beside = Self::beside_models(view.stride().heap_bytes());
         let groups = group_tables(&view, &planner, options.cache.as_ref(), beside);
-        let group_bytes = groups.as_ref().map_or(0, |tables| tables.most_bytes() + COUNTS_BYTES);
         let cache = match &options.cache {
             None => None,
-            Some(config) => hot_cache(&view, config, beside, group_bytes)?.map(Arc::new),
+            Some(config) => hot_cache(&view, config, beside, groups.as_ref())?.map(Arc::new),
         };
+        let groups = groups.map(|kept| Arc::new(kept.tables));
         let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };
         let view = view.broken_by(options.sabotage);
         let options = *options;

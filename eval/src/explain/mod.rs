@@ -8,7 +8,7 @@ mod options;
 mod row;
 
 use anyhow::Context;
-use fpcache::layout::Grouping;
+use fpcache::layout::{Grouping, TableParameters};
 use fpcache::tuning::{Candidate, Split};
 use fpcache_datasets::{Bar, OpenOptions};
 
@@ -50,10 +50,10 @@ pub fn explain(arguments: &ExplainArgs) -> anyhow::Result<Verdict> {
             };
             let phase = format!("{}, {}, epsilon {epsilon}", dataset.name(), form.name());
             let figures = bar.during(&phase, 1, || measure(dataset.keys(), &setting))?;
-            let bits = arguments.fingerprint_bits.bits(*epsilon, slot_bytes);
-            let grouping = form.groups().and_then(|groups| Grouping::for_slots(groups, slot_bytes));
-            let candidate =
-                Candidate::of(&figures.counts, slot_bytes, bits).grouped_by(grouping, &figures.counts);
+            let groups = form.groups().and_then(|groups| Grouping::for_slots(groups, slot_bytes));
+            let parameters = TableParameters { groups, epsilon: *epsilon, fill, ..arguments.parameters() };
+            let parameters = parameters.with_width(arguments.fingerprint_bits);
+            let candidate = Candidate::of(&figures.counts, &parameters);
             let split = Split::of(&candidate, &asked);
             rows.push(ExplainRow::new(&dataset, arguments, form, (&setting, &candidate), &split));
         }

@@ -216,10 +216,14 @@ impl ExplainArgs {
         Ok(())
     }
 
+    /// Of a table of such records, but for what is compared.
+    pub(super) fn parameters(&self) -> TableParameters {
+        TableParameters { shape: RecordShape::fixed(8, self.value_bytes), ..TableParameters::default() }
+    }
+
     /// Bytes of a slot.
     pub(super) fn slot_bytes(&self) -> usize {
-        let shape = RecordShape::fixed(8, self.value_bytes);
-        TableParameters { shape, ..TableParameters::default() }.geometry().slot_bytes
+        self.parameters().geometry().slot_bytes
     }
 
     /// The forms that are compared.

@@ -107,6 +107,13 @@ impl HotCache {
         })
     }
 
+    /// The bytes that a cache of this shape takes at most, however many it is allowed.
+    pub(crate) fn most_bytes(shape: &Shape) -> usize {
+        let heat = SegmentHeat::size(shape.counters(usize::MAX));
+        let others = size_of::<Self>() + CounterLines::size_within(usize::MAX) + heat;
+        shape.buckets().saturating_mul(BUCKET_BYTES).saturating_add(others)
+    }
+
     /// Where the key may lie, if an entry says so: always a slot of the key's window. The caller reads the slot, compares
     /// the full key, and then calls [`confirm`](Self::confirm) or [`forget`](Self::forget). One cache line is read,
     /// nothing written.

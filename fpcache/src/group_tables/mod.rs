@@ -104,9 +104,21 @@ impl GroupTables {
     /// segments come to be here, and come back, that are looked for more often, and READs of tables are few.
     #[must_use]
     pub fn some_of(grouping: Grouping, segments: u64, all: u64, bytes: u64) -> Option<Self> {
-        let segments = (u128::from(segments) * u128::from(bytes)).div_ceil(u128::from(all.max(1)));
-        let tables = Self::new(grouping, u64::try_from(segments).ok()?, bytes)?;
+        let tables = Self::new(grouping, Self::part_of(segments, all, bytes), bytes)?;
         Some(Self { one_in: Self::ONE_OF_MISSED, ..tables })
+    }
+
+    /// The share of the tables of so many segments that [`some_of`](Self::some_of) keeps, where they take `tables` bytes, each with its
+    /// name.
+    pub(crate) fn share_within(segments: u64, all: u64, bytes: u64, tables: f64) -> f64 {
+        let entries = Self::entries_for(Self::part_of(segments, all, bytes));
+        let log = bytes.saturating_sub((size_of::<Self>() + 8 * entries) as u64);
+        (entries as f64 / segments.max(1) as f64).min(log as f64 / tables.max(1.0)).min(1.0)
+    }
+
+    fn part_of(segments: u64, all: u64, bytes: u64) -> u64 {
+        let part = (u128::from(segments) * u128::from(bytes)).div_ceil(u128::from(all.max(1)));
+        u64::try_from(part).unwrap_or(u64::MAX)
     }
 
     /// The same, of segments of whose slots so many have a record, as a share.
@@ -119,6 +131,9 @@ impl GroupTables {
     pub(crate) fn fill(&self) -> Option<f64> {
         self.fill
     }
+
+    /// Of the word before a table that tells whose it is.
+    pub(crate) const NAME_BYTES: usize = 4;
 
     /// Of tables that are not here, where not all have room.
     const ONE_OF_MISSED: u32 = 16;

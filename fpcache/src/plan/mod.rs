@@ -6,6 +6,7 @@ mod sums;
 
 pub use costs::FabricCosts;
 pub use planner::{Expected, Planner, Rule, Ways};
+pub(crate) use sums::Sums;
 
 /// Most keys that memory nodes look up for one question.
 pub const MOST_KEYS: usize = 64;

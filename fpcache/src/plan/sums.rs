@@ -75,6 +75,11 @@ impl Sums {
         self.by_fingerprints().1 / (self.slot - fingerprint)
     }
 
+    /// The cheapest plan for a window of so many slots, without groups and hot cache.
+    pub(crate) fn by_window(&self, window: f64) -> Plan {
+        if window < self.range_below() { Plan::Range } else { self.by_fingerprints().0 }
+    }
+
     /// A key with such a window is cheaper by a cached slot from so many slots on: over it a range READ pays (n − 1)·s·b, the others
     /// n·w·b and what they pay beside fingerprints, less s·b.
     pub(crate) fn cached_from(&self) -> f64 {

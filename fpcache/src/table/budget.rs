@@ -1,7 +1,5 @@
 //! How a budget is divided between models, tables of groups and the hot cache.
 
-use std::sync::Arc;
-
 use crate::cache::{CacheConfig, HotCache, NoCache, Shape};
 use crate::group_tables::GroupTables;
 use crate::key_space::{ByteKeys, KeySpace, U64Keys};
@@ -20,6 +18,12 @@ pub(super) const COUNTS_BYTES: u64 = {
     (if counts > align { counts } else { align }) as u64
 };
 
+/// Tables of groups, and the share of all that these have room for.
+pub(super) struct Kept {
+    pub tables: GroupTables,
+    pub share: f64,
+}
+
 /// Room for the tables of all groups, if lookups use them and the budget has it, and for those of tables that grow, a quarter more.
 /// Where it has not, most of what there is: a byte of a table spares second round trips of many more lookups than a byte of an
 /// entry of the hot cache does, which takes as much for one key as a table for a dozen. But the keys that are looked up most
@@ -29,7 +33,7 @@ pub(super) fn group_tables<K: KeySpace>(
     planner: &Planner,
     config: Option<&CacheConfig>,
     beside_models: u64,
-) -> Option<Arc<GroupTables>> {
+) -> Option<Kept> {
     let grouping = view.geometry().groups?;
     // Keys of a group use them no sooner: the other plans' second round trips are cheaper for them.
     if !planner.single().uses_groups() {
@@ -56,10 +60,12 @@ pub(super) fn group_tables<K: KeySpace>(
         let part = for_group_tables(left, bytes);
         if part < bytes {
             let some = || GroupTables::some_of(grouping, segments, bytes, part);
-            return (part > 0).then(some).flatten().map(|tables| Arc::new(tables.of_fill(fill)));
+            let tables = (part > 0).then(some).flatten()?;
+            return Some(Kept { tables: tables.of_fill(fill), share: share_of_tables(part, bytes) });
         }
     }
-    GroupTables::new(grouping, segments, bytes).map(|tables| Arc::new(tables.of_fill(fill)))
+    let tables = GroupTables::new(grouping, segments, bytes)?;
+    Some(Kept { tables: tables.of_fill(fill), share: 1.0 })
 }
 
 /// What models that are all here get on top of what they take now, so that it is long before they must be opened anew.
@@ -69,19 +75,19 @@ fn headroom<K: KeySpace>(view: &TableView<K>) -> u64 {
 
 /// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those that are all here
 /// get an eighth on top of what they take now, so that it is long before they must be opened anew. What a table takes beside its
-/// models comes first, and what is taken `beside` that.
+/// models comes first, and the tables of groups, which leave fewer keys to learn.
 pub(super) fn hot_cache<K: KeySpace>(
     view: &TableView<K>,
     config: &CacheConfig,
     beside_models: u64,
-    beside: u64,
+    groups: Option<&Kept>,
 ) -> Result<Option<HotCache>, OpenError> {
     let models = view.most_model_bytes() as u64;
     let others = beside_models + models;
     let Some(left) = config.budget.checked_sub(others) else {
         return Err(OpenError::Budget { budget: config.budget, least: others });
     };
-    let headroom = headroom(view) + beside;
+    let headroom = headroom(view) + groups.map_or(0, |kept| kept.tables.most_bytes() + COUNTS_BYTES);
     let shape = Shape {
         variant: config.variant,
         policy: config.policy,
@@ -90,7 +96,7 @@ pub(super) fn hot_cache<K: KeySpace>(
             None => view.record().parameters.epsilon,
         },
         segments: view.segments(),
-        keys: view.keys(),
+        keys: keys_for_entries(view.keys(), groups.map_or(0.0, |kept| kept.share)),
     };
     let bytes = left.saturating_sub(headroom).saturating_sub(COUNTS_BYTES);
     match HotCache::new(usize::try_from(bytes).unwrap_or(usize::MAX), &shape) {
@@ -113,6 +119,19 @@ pub(crate) const fn for_group_tables(left: u64, all: u64) -> u64 {
         part if part >= all / LEAST_PART => part,
         _ => 0,
     }
+}
+
+/// The share of tables of groups that have room in `kept` bytes, where `all` of them, and a quarter more, take so many.
+pub(crate) fn share_of_tables(kept: u64, all: u64) -> f64 {
+    (1.25 * kept as f64 / all.max(1) as f64).min(1.0)
+}
+
+/// Keys that a hot cache has room for beside this share of the tables of groups: it learns of those alone that tables do not settle, where
+/// there are some, because once a table has grown some find their group full.
+pub(crate) fn keys_for_entries(keys: u64, tables: f64) -> u64 {
+    const LATER: u64 = 16;
+    let others = (keys as f64 * (1.0 - tables)).ceil() as u64;
+    others.saturating_add(keys / LATER).min(keys)
 }
 
 /// Bytes that a table of slots of so many bytes takes beside its models, tables of groups and hot cache, whatever its keys are.

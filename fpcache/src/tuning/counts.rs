@@ -17,6 +17,8 @@ pub struct Counts {
     pub absent: u64,
     /// Those of which the first READ tells that they are absent.
     pub absent_one_read: u64,
+    /// Those that lie in the slot their prediction names.
+    pub at_home: u64,
     /// Slots that first READs of present keys had.
     pub slots_read: u64,
     /// Keys of segments without a table, where others have one.
@@ -44,6 +46,7 @@ impl Counts {
             let last = u32::from(model.cap.saturating_sub(reach));
             let from = model.predict(*x).saturating_sub(u32::from(reach / 2 - 1)).min(last);
             let reads = u32::from(reach.min(model.cap));
+            self.at_home += u64::from(model.predict(*x) == u32::from(*slot));
             self.present_one_read += u64::from((from..from + reads).contains(&u32::from(*slot)));
             self.slots_read += u64::from(reads);
             // A window that one READ has tells absent keys as well.
@@ -61,6 +64,7 @@ impl Counts {
             let leads = run.contains(*slot);
             self.present_one_read += u64::from(leads);
             self.slots_read += u64::from(run.len);
+            self.at_home += u64::from(model.predict(*x) == u32::from(*slot));
             self.misplaced += u64::from(!leads && !model.window(*x).contains(u32::from(*slot)));
         }
         self.table_bytes += (table.bytes() + TABLE_PLACE_BYTES) as u64;
@@ -93,6 +97,7 @@ impl Counts {
             absent: of(self.absent),
             absent_one_read: of(self.absent_one_read),
             slots_read: of(self.slots_read),
+            at_home: of(self.at_home),
             without_table: of(self.without_table),
             misplaced: of(self.misplaced),
             slots: of(self.slots),

@@ -3,19 +3,23 @@
 //!
 //! Every form of groups that the slots can be in, and none, is compared with every ε that is sensible: the sample is cut, grouped, and
 //! grown by some inserts, as a memory node does ([`KeySample`]); what comes out is counted ([`Counts`]), and a lookup's round trips and
-//! bytes follow, with the budget divided between tables and entries of the hot cache in the best way there is ([`Split`]). Times are these
+//! bytes follow, with the budget divided between tables and entries of the hot cache as compute nodes do ([`Split`]). Times are these
 //! at the prices of the fabric, by the sums that read plans are chosen by. Of all whose time is within a twentieth of the least, the one with
 //! the fewest bytes wins, and of several with as many the fastest ([`cheapest`]). What is forced is all that is compared.
 
 mod cost;
 mod counts;
 mod sample;
+mod split;
+mod worth;
 
 use std::fmt::{self, Display};
 
-pub use cost::{Candidate, FingerprintWorth, Lookups, Split, Way};
+pub use cost::{Candidate, Lookups, Way};
 pub use counts::{Counts, Marks};
 pub use sample::KeySample;
+pub use split::Split;
+pub use worth::FingerprintWorth;
 
 use crate::fingerprint::WidthChoice;
 use crate::key_space::{BuildKeys, OrderError};
@@ -73,14 +77,19 @@ impl Considered {
     fn kept(&self) -> String {
         let Self { candidate, split, .. } = self;
         let keys = candidate.keys.max(1.0);
-        let (models, entries) = (candidate.model_bytes / keys, split.entry_bytes() / keys);
+        let (models, entries) = (candidate.model_bytes / keys, split.hot_bytes / keys);
         let tables = (self.bytes_per_key() - models - entries).max(0.0);
         let mut text = format!("a compute node keeps {:.3} B/key: models {models:.3}", self.bytes_per_key());
         let parts = [("tables", tables), ("hot cache", entries)];
         for (name, bytes) in parts.into_iter().filter(|(_, bytes)| *bytes > 0.0) {
             text += &format!(", {name} {bytes:.3}");
         }
-        if split.entries >= candidate.keys && candidate.keys > 0.0 {
+        // Not all of them get one where hashes put too many into a bucket.
+        let all = 0.99 * candidate.keys * split.unsettled(candidate);
+        let has_all = split.entries > 0.0 && split.entries >= all;
+        if has_all && split.tables > 0.0 {
+            text += "\nthe hot cache has room for an entry of every key that tables do not settle";
+        } else if has_all {
             text += "\nthe hot cache has room for an entry of every key";
         } else if split.entries > 0.0 {
             text += &format!(
@@ -240,9 +249,7 @@ pub fn tune<K: BuildKeys>(
     for parameters in candidates(shape, forced)? {
         parameters.validate::<K>()?;
         let counts = sample.count(&parameters, &encoders, growth.clamp(0.0, MOST_GROWTH))?;
-        let candidate =
-            Candidate::of(&counts, parameters.geometry().slot_bytes, parameters.fingerprint_bits())
-                .grouped_by(parameters.groups, &counts);
+        let candidate = Candidate::of(&counts, &parameters);
         considered.push(Considered { parameters, candidate, split: Split::of(&candidate, lookups) });
     }
     if let Some(chosen) = cheapest(considered.iter().map(|one| one.option(true))) {

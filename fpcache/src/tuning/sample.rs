@@ -153,8 +153,25 @@ fn add<K: BuildKeys>(
             counts.add_grouped(&grouped, &xs, &hashes);
             insert(counts, &grouped, (&xs, &hashes), (&late.0, &late.1));
         }
-        None => counts.add_without_table(&segment.placed.model, there.len() + later.len()),
+        None => {
+            let PlacedSegment { model, slots, .. } = &segment.placed;
+            counts.add_without_table(model, there.len() + later.len());
+            counts.at_home += at_home(model, (&xs, slots), &late.0);
+        }
     }
+}
+
+/// How many keys lie in the slot their prediction names, of some that are loaded into these slots, and of others that come later and find
+/// it free or not.
+fn at_home(model: &SegmentModel, (xs, slots): (&[u64], &[u16]), late: &[u64]) -> u64 {
+    let mut free = vec![true; usize::from(model.cap).max(1)];
+    let mut count = 0;
+    for (x, slot) in xs.iter().zip(slots) {
+        free[usize::from(*slot)] = false;
+        count += u64::from(model.predict(*x) == u32::from(*slot));
+    }
+    let found = late.iter().filter(|x| std::mem::take(&mut free[model.predict(**x) as usize]));
+    count + found.count() as u64
 }
 
 /// Puts keys into a segment, each into its group if that has a free slot, and counts them; and of how many keys the group would tell then
@@ -181,6 +198,7 @@ fn insert(
         slot.into_iter().for_each(|slot| free[slot] = false);
         counts.present_one_read += u64::from(home.is_some());
         counts.slots_read += u64::from(run.len);
+        counts.at_home += u64::from(home == Some(segment.model.predict(*x) as usize));
         if home.is_none() {
             marks.mark(*x, *hash);
         }

@@ -193,7 +193,7 @@ fn lines_are_short_and_tell_what_is_kept_from_what_is_read() {
     assert!(grouped.contains(": models ") && grouped.contains(", tables "), "{grouped}");
     assert!(grouped.contains("round trips and reads ") && !grouped.contains("hot cache"), "{grouped}");
     let plenty = lines(Some(1 << 20), forced(None));
-    assert!(plenty.contains(", hot cache 4.500\n"), "{plenty}");
+    assert!(plenty.contains(", hot cache 8."), "{plenty}");
     assert!(plenty.contains("room for an entry of every key\n") && !plenty.contains("tables"), "{plenty}");
     let scarce = lines(Some(60_000), forced(None));
     assert!(scarce.contains("room for entries of ") && scarce.contains(" % of the keys\n"), "{scarce}");
@@ -242,7 +242,7 @@ fn a_sample_stands_for_all_keys() {
         .with_groups(crate::layout::GroupChoice::Auto);
     let of = |sample: &KeySample<U64Keys>| {
         let counts = sample.count(&parameters, &(), 0.1).expect("in order");
-        Candidate::of(&counts, 24, 16)
+        Candidate::of(&counts, &parameters)
     };
     let (whole, part) = (of(&whole), of(&part));
     assert_eq!(whole.keys, part.keys);

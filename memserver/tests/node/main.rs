@@ -34,5 +34,6 @@ mod scans_by_groups;
 mod snapshots;
 mod snapshots_under_writes;
 mod torn_slots;
+mod tuned_lookups;
 mod without_fingerprints;
 mod writes_match_a_btreemap;
