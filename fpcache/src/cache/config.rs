@@ -25,7 +25,7 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
     /// Decayed access count of the entry's segment times the bytes a miss there costs, and the entry's own hits
-    /// (FPCache, §3.3): the former decides who enters and at which level, the latter are added, because a segment's
+    /// (FPCache, §3.3): the former decides who enters, the latter are added, because a segment's
     /// count cannot tell its hot keys from its cold ones. Its counters take at most a 64th of the bytes.
     #[default]
     Heat,

@@ -260,7 +260,7 @@ impl HotCache {
                 }
             },
         };
-        let mark = P::at_level(mark, first_level(self.policy, warmth));
+        let mark = P::at_level(mark, first_level(self.policy));
         let old = P::get(&words, entry);
         let key = P::key_word(entry).map_or(0, |word| words[word]);
         let seen = Seen { entry, mark: old, key };

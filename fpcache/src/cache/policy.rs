@@ -18,8 +18,6 @@ use super::heat::OCTAVE;
 
 /// How far below the mean heat of misses a segment must be for its keys to be doubted: a quarter.
 const COLD: i64 = -2 * OCTAVE;
-/// How far above it a segment must be for its keys to start a level higher: eight times.
-const HOT: i64 = 3 * OCTAVE;
 /// Of a cold segment's keys one in 2^5 is let in, so that one that grows hot is found.
 const COLD_ODDS: u32 = 5;
 
@@ -44,11 +42,10 @@ pub(super) fn lowers(policy: Policy, entries: usize, lowest: usize, chance: u64)
 
 /// The level of a newcomer into free room.
 #[inline]
-pub(super) fn first_level(policy: Policy, warmth: i64) -> u32 {
+pub(super) fn first_level(policy: Policy) -> u32 {
     match policy {
         Policy::Lru => TOP_LEVEL,
-        Policy::Frequency => 0,
-        Policy::Heat => u32::from(warmth > HOT),
+        Policy::Frequency | Policy::Heat => 0,
     }
 }
 
@@ -90,6 +87,5 @@ mod tests {
         assert_eq!(admitted(Policy::Heat, TOP_LEVEL, COLD - 1), 1);
         assert_eq!(admitted(Policy::Frequency, 3, COLD - 1), 1 << 17);
         assert_eq!(admitted(Policy::Lru, TOP_LEVEL, COLD - 1), 1 << 20);
-        assert_eq!((first_level(Policy::Heat, HOT), first_level(Policy::Heat, HOT + 1)), (0, 1));
     }
 }
