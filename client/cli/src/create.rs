@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow, ensure};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{
-    ByteKeys, ClientError, KeyKind, Nodes, RefusalCode, TableClient, TableParameters, U64Keys,
+    ByteKeys, ClientError, GroupChoice, KeyKind, Nodes, RefusalCode, TableClient, TableParameters, U64Keys,
 };
 use fpcache_datasets::{KeySet, OpenOptions, Spec};
 use serde_json::json;
@@ -148,7 +148,7 @@ impl Create {
                 "epsilon": parameters.epsilon,
                 "fill": parameters.fill,
                 "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
-                "group_form": parameters.groups.map(|groups| groups.name().name()),
+                "group_form": parameters.groups.map(|groups| GroupChoice::from(groups).to_string()),
                 "tuned": tuning::document(tuned.as_ref()),
             }))?;
         } else if let Some(tuned) = tuned {

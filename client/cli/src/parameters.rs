@@ -183,9 +183,8 @@ impl Parameters {
         key: impl Fn(usize) -> K::Owned,
     ) -> anyhow::Result<(TableParameters, Option<Tuned>)> {
         let parameters = self.checked::<K>(keys)?;
-        let slot_bytes = parameters.geometry().slot_bytes;
         let forced = Forced {
-            groups: self.groups.map(|groups| groups.0.map(|choice| choice.of(slot_bytes))),
+            groups: self.groups.map(|groups| groups.0),
             epsilon: self.epsilon,
             fill: self.fill,
             width: self.fingerprint_bits,

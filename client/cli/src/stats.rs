@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Error;
 use fpcache_client::{
-    ChosenFor, ClientError, Expected, GroupForm, NodeStats, RecordShape, SocketStats, TableClient, TableStats,
+    ChosenFor, ClientError, Expected, GroupChoice, GroupForm, NodeStats, RecordShape, SocketStats,
+    TableClient, TableStats,
 };
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ fn of_table<K: Keys>(table: &TableStats) -> Value {
         "epsilon": parameters.epsilon,
         "fill": parameters.fill,
         "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
-        "group_form": parameters.groups.map(|groups| groups.name().name()),
+        "group_form": parameters.groups.map(|groups| GroupChoice::from(groups).to_string()),
         "max_slots": parameters.max_slots,
         "chosen_for": parameters.chosen_for.as_ref().map(chosen_for),
         "model_bytes": table.model_bytes,
@@ -245,7 +246,9 @@ fn print<K: Keys>(
     }
     let (epsilon, fill) = (parameters.epsilon, parameters.fill);
     let groups = parameters.groups.map_or_else(String::new, |groups| match groups.name() {
-        GroupForm::Pilots => ", pilots that lead to one slot a READ".to_owned(),
+        GroupForm::Pilots => {
+            format!(", pilots that lead to one slot a READ, in blocks of {} slots", groups.block())
+        }
         form => format!(", {form} groups of {} slots a READ", groups.reach),
     });
     let fingerprints = parameters.fingerprints_in_words();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fpcache_client::tuning::Tuned;
-use fpcache_client::{Loaded, TableClient, TableParameters};
+use fpcache_client::{GroupChoice, Loaded, TableClient, TableParameters};
 use fpcache_datasets::count::human_bytes;
 use serde_json::json;
 
@@ -70,7 +70,7 @@ impl<R> Summary<'_, R> {
                 "fingerprint_bits": parameters.fingerprint_bits(),
                 "fill": parameters.fill,
                 "groups": parameters.groups.map(|groups| [groups.stride, groups.reach]),
-                "group_form": parameters.groups.map(|groups| groups.name().name()),
+                "group_form": parameters.groups.map(|groups| GroupChoice::from(groups).to_string()),
                 "key_kind": K::NAME,
                 "key_bytes": parameters.shape.key_bytes,
                 "value_bytes": parameters.shape.value_bytes,

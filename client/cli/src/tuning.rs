@@ -4,7 +4,7 @@ use anyhow::{Context, ensure};
 use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 use fpcache_client::tuning::{Considered, Forced, KeySample, Lookups, Tuned, tune};
-use fpcache_client::{FabricCosts, RecordShape, Url};
+use fpcache_client::{FabricCosts, GroupChoice, RecordShape, Url};
 use serde_json::{Value, json};
 
 use crate::keys::Keys;
@@ -113,7 +113,7 @@ impl Tuning {
 pub(crate) fn document(tuned: Option<&Tuned>) -> Value {
     let one = |one: &Considered| {
         json!({
-            "group_form": one.parameters.groups.map(|groups| groups.name().name()),
+            "group_form": one.parameters.groups.map(|groups| GroupChoice::from(groups).to_string()),
             "epsilon": one.parameters.epsilon,
             "fill": one.parameters.fill,
             "fingerprint_bits": one.parameters.fingerprint_bits(),

@@ -1,5 +1,6 @@
 //! Results of one `growth` run.
 
+use fpcache::layout::GroupChoice;
 use fpcache::message::NodeStats;
 use fpcache_datasets::KeySet;
 use fpcache_datasets::count::human;
@@ -186,7 +187,7 @@ impl GrowthRow {
             memory_nodes: run.nodes,
             spin_us: run.spins().map(|spin| spin.as_secs_f64() * 1e6),
             fsync: run.store.reported(),
-            groups: table.groups.map(|grouping| grouping.name().to_string()),
+            groups: table.groups.map(|grouping| GroupChoice::from(grouping).to_string()),
             fingerprint_bits: table.fingerprint_bits(),
             plan: run.plan.name(),
             cache_bytes_budget: cache.map(|cache| cache.budget),

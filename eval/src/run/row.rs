@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use fpcache_client::{CacheConfig, CacheStats};
+use fpcache_client::{CacheConfig, CacheStats, GroupChoice};
 use fpcache_datasets::KeySet;
 use fpcache_datasets::count::{human, human_bytes};
 use hdrhistogram::Histogram;
@@ -273,7 +273,7 @@ impl Row {
             self.epsilon = Some(table.epsilon);
             self.fingerprint_bits = Some(table.fingerprint_bits());
             self.fill = Some(table.fill);
-            self.groups = table.groups.map(|grouping| grouping.name().to_string());
+            self.groups = table.groups.map(|grouping| GroupChoice::from(grouping).to_string());
         }
         self.plan = facts.plan.map(|plan| plan.name().to_owned());
         self.segments = facts.segments;

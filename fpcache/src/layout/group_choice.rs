@@ -44,6 +44,18 @@ impl GroupChoice {
     }
 }
 
+/// The choice that makes such groups.
+impl From<Grouping> for GroupChoice {
+    fn from(groups: Grouping) -> Self {
+        match groups.name() {
+            GroupForm::Pilots if groups.block() != Grouping::PILOT_SLOTS.into() => {
+                Self::Pilots(groups.per_block)
+            }
+            form => Self::Fixed(form),
+        }
+    }
+}
+
 impl Display for GroupChoice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -94,6 +106,11 @@ mod tests {
             .chain([GroupChoice::Auto, GroupChoice::Pilots(16)]);
         for choice in all {
             assert_eq!(choice.to_string().parse(), Ok(choice));
+            let made = choice.grouping(24).map(GroupChoice::from);
+            assert_eq!(
+                made,
+                Some(if choice == GroupChoice::Auto { GroupChoice::Fixed(GroupForm::Plain) } else { choice })
+            );
         }
         let error = "line".parse::<GroupChoice>().expect_err("no form").to_string();
         assert!(error.contains("auto, plain, seeded, pilots, or pilots:SLOTS with 8 to 64"), "{error}");

@@ -43,7 +43,7 @@ impl Grouping {
     /// Groups that share a seed: with more, few of all 256 seeds spread the keys of a block evenly enough.
     const PER_SEED: u8 = 6;
     /// Slots of a block with pilots, unless told otherwise.
-    const PILOT_SLOTS: u8 = 32;
+    pub(super) const PILOT_SLOTS: u8 = 32;
 
     /// Plain groups, of so many slots from one to the next and so many that are READ.
     #[must_use]

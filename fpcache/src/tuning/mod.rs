@@ -23,7 +23,9 @@ pub use worth::FingerprintWorth;
 
 use crate::fingerprint::WidthChoice;
 use crate::key_space::{BuildKeys, OrderError};
-use crate::layout::{ChosenFor, GroupForm, Grouping, ParameterError, RecordShape, TableParameters};
+use crate::layout::{
+    ChosenFor, GroupChoice, GroupForm, Grouping, ParameterError, RecordShape, TableParameters,
+};
 
 /// Times as far apart as this, as a share, are taken for equal.
 const CLOSE: f64 = 1.05;
@@ -32,7 +34,7 @@ const CLOSE: f64 = 1.05;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Forced {
     /// The form of groups, or that there are none.
-    pub groups: Option<Option<GroupForm>>,
+    pub groups: Option<Option<GroupChoice>>,
     /// Error bound of the models.
     pub epsilon: Option<u32>,
     /// Share of slots that hold a record after a load.
@@ -200,7 +202,8 @@ impl Display for Tuned {
         let chosen = self.chosen();
         let (p, split) = (&chosen.parameters, &chosen.split);
         let fingerprints = p.fingerprints_in_words();
-        write!(f, "groups {}, epsilon {}, fill {}, {fingerprints}", chosen.form(), p.epsilon, p.fill)?;
+        let groups = p.groups.map_or("none".to_owned(), |groups| GroupChoice::from(groups).to_string());
+        write!(f, "groups {groups}, epsilon {}, fill {}, {fingerprints}", p.epsilon, p.fill)?;
         write!(f, "\n{}", chosen.kept())?;
         write!(
             f,
@@ -304,12 +307,12 @@ fn candidates(shape: RecordShape, forced: &Forced) -> Result<Vec<TableParameters
     let slot_bytes = default.geometry().slot_bytes;
     let forms = match forced.groups {
         Some(form) => vec![form],
-        None => [None].into_iter().chain(GroupForm::ALL.map(Some)).collect(),
+        None => [None].into_iter().chain(GroupForm::ALL.map(GroupChoice::Fixed).map(Some)).collect(),
     };
     let epsilons = forced.epsilon.map_or(EPSILONS.to_vec(), |epsilon| vec![epsilon]);
     let mut all = Vec::new();
     for form in forms {
-        let groups = form.and_then(|form| Grouping::for_slots(form, slot_bytes));
+        let groups = form.and_then(|form: GroupChoice| form.grouping(slot_bytes));
         match (form, groups, forced.groups) {
             (Some(_), None, Some(_)) => return Err(TuneError::TooLong { slot_bytes }),
             (Some(_), None, None) => continue,

@@ -91,7 +91,8 @@ fn other_forms_are_shown_as_they_would_be_chosen_alone() {
     let all = tuned(&keys, &rdma, Forced::default());
     for other in all.others() {
         let groups = other.parameters.groups.map(Grouping::name);
-        let alone = tuned(&keys, &rdma, Forced { groups: Some(groups), ..Forced::default() });
+        let alone =
+            tuned(&keys, &rdma, Forced { groups: Some(groups.map(GroupChoice::Fixed)), ..Forced::default() });
         assert_eq!(alone.chosen().split, other.split, "{}", other.form());
         let line = format!("\ngroups {}, epsilon {}: ", other.form(), alone.chosen().parameters.epsilon);
         assert!(all.to_string().contains(&line), "{all}");
@@ -128,7 +129,12 @@ fn what_is_forced_is_all_that_is_compared() {
     let lookups = lookups(FabricCosts::RDMA, None);
     for groups in [None].into_iter().chain(GroupForm::ALL.map(Some)) {
         let width = Some(WidthChoice::Fixed(FingerprintWidth::Bits32));
-        let forced = Forced { groups: Some(groups), epsilon: Some(48), fill: Some(0.7), width };
+        let forced = Forced {
+            groups: Some(groups.map(GroupChoice::Fixed)),
+            epsilon: Some(48),
+            fill: Some(0.7),
+            width,
+        };
         let tuned = tuned(&keys, &lookups, forced);
         let [Considered { parameters, .. }] = tuned.considered[..] else { panic!("{tuned:?}") };
         assert_eq!(parameters.groups.map(Grouping::name), groups);
@@ -138,6 +144,15 @@ fn what_is_forced_is_all_that_is_compared() {
     let forced = Forced { fill: Some(1.5), ..Forced::default() };
     let error = tune(&sample(&keys), SHAPE, &lookups, 0.0, &forced).expect_err("no fill");
     assert!(matches!(error, TuneError::Parameters(ParameterError::Fill(_))), "{error}");
+}
+
+#[test]
+fn blocks_of_pilots_are_as_long_as_is_forced_and_told() {
+    let groups = Some(Some(GroupChoice::Pilots(16)));
+    let forced = Forced { groups, epsilon: Some(64), ..Forced::default() };
+    let tuned = tuned(&scattered(20_000), &lookups(FabricCosts::RDMA, None), forced);
+    assert_eq!(tuned.chosen().parameters.groups, Some(Grouping::by_pilots(16)));
+    assert!(tuned.to_string().starts_with("groups pilots:16, epsilon 64"), "{tuned}");
 }
 
 #[test]
@@ -158,7 +173,7 @@ fn long_slots_are_found_by_pilots_and_in_no_groups_of_several() {
     let chosen = tuned.chosen();
     assert_eq!(chosen.form(), "pilots", "{tuned}");
     assert!(chosen.split.way.round_trips < 1.1 && chosen.split.way.bytes < 2.0 * 144.0, "{tuned}");
-    let forced = Forced { groups: Some(Some(GroupForm::Plain)), ..Forced::default() };
+    let forced = Forced { groups: Some(Some(GroupChoice::Fixed(GroupForm::Plain))), ..Forced::default() };
     let error = tune(&sample(&keys), long, &lookups, 0.1, &forced).expect_err("too long");
     assert_eq!(error, TuneError::TooLong { slot_bytes: 144 });
 }
@@ -185,7 +200,11 @@ fn lines_are_short_and_tell_what_is_kept_from_what_is_read() {
         assert!(text.lines().all(|line| line.len() <= 80), "{text}");
         text
     };
-    let forced = |form| Forced { groups: Some(form), epsilon: Some(64), ..Forced::default() };
+    let forced = |form: Option<GroupForm>| Forced {
+        groups: Some(form.map(GroupChoice::Fixed)),
+        epsilon: Some(64),
+        ..Forced::default()
+    };
     let all = lines(None, Forced { epsilon: Some(64), ..Forced::default() });
     let beside = |line: &&str| line.starts_with("groups ") && line.ends_with(" times the bytes kept");
     assert_eq!(all.lines().filter(beside).count(), 3, "{all}");
@@ -220,8 +239,12 @@ fn shares_are_those_that_memory_nodes_come_to() {
     // docs/design.md: evenly spread keys at fill 0.8, loaded and with a tenth inserted.
     let keys = scattered(40_000);
     let lookups = lookups(FabricCosts::RDMA, None);
-    let forced =
-        Forced { groups: Some(Some(GroupForm::Plain)), epsilon: Some(128), fill: Some(0.8), width: None };
+    let forced = Forced {
+        groups: Some(Some(GroupChoice::Fixed(GroupForm::Plain))),
+        epsilon: Some(128),
+        fill: Some(0.8),
+        width: None,
+    };
     let shares = |growth| {
         let tuned = tune(&sample(&keys), SHAPE, &lookups, growth, &forced).expect("a choice");
         tuned.chosen().candidate.one_read
@@ -238,8 +261,8 @@ fn a_sample_stands_for_all_keys() {
     let (whole, part) =
         (KeySample::<U64Keys> { runs: vec![keys.clone()], keys: keys.len() as u64 }, sample(&keys));
     assert_eq!(part.runs.iter().map(Vec::len).sum::<usize>(), 8 << 14);
-    let parameters = TableParameters { epsilon: 64, ..TableParameters::default() }
-        .with_groups(crate::layout::GroupChoice::Auto);
+    let parameters =
+        TableParameters { epsilon: 64, ..TableParameters::default() }.with_groups(GroupChoice::Auto);
     let of = |sample: &KeySample<U64Keys>| {
         let counts = sample.count(&parameters, &(), 0.1).expect("in order");
         Candidate::of(&counts, &parameters)
@@ -266,7 +289,8 @@ fn byte_strings_are_tuned_by_their_coordinates() {
     let shape = RecordShape::fixed(17, 8);
     let lookups = lookups(FabricCosts::RDMA, None);
     for form in GroupForm::ALL {
-        let forced = Forced { groups: Some(Some(form)), epsilon: Some(64), ..Forced::default() };
+        let forced =
+            Forced { groups: Some(Some(GroupChoice::Fixed(form))), epsilon: Some(64), ..Forced::default() };
         let tuned = tune(&sample, shape, &lookups, 0.0, &forced).expect("a choice");
         let (present, absent) = tuned.chosen().candidate.one_read;
         assert!(present > 0.99 && absent > 0.97, "{form}: {present}, {absent}");

@@ -8,7 +8,7 @@ use crate::common::keys::{Integers, TestKeys};
 use crate::common::{mix, value_of};
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::U64Keys;
-use fpcache::layout::{GroupForm, TableParameters};
+use fpcache::layout::{GroupChoice, GroupForm, TableParameters};
 use fpcache::matching::Matcher;
 use fpcache::plan::{FabricCosts, PlanChoice};
 use fpcache::read::{LookupScratch, Outcome, look_up};
@@ -99,7 +99,8 @@ fn taken(keys: &[u64], parameters: TableParameters, asked: &Lookups) -> Taken {
 }
 
 fn is_kept(keys: &[u64], asked: &Lookups, form: Option<GroupForm>, epsilon: u32) {
-    let forced = Forced { groups: Some(form), epsilon: Some(epsilon), ..Forced::default() };
+    let forced =
+        Forced { groups: Some(form.map(GroupChoice::Fixed)), epsilon: Some(epsilon), ..Forced::default() };
     let sample = KeySample::<U64Keys>::of(keys.len(), |at| keys[at]);
     let shape = TableParameters::default().shape;
     let tuned = tune(&sample, shape, asked, 0.0, &forced).expect("a choice");

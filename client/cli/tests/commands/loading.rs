@@ -182,14 +182,19 @@ fn lines_are_loaded_from_standard_input() {
 fn groups_of_every_form_are_made_and_told() {
     let node = Node::start(64 << 20);
     let groups = [("plain", "plain groups of 10 slots"), ("seeded", "seeded groups of 10 slots")];
-    for (form, told) in groups.into_iter().chain([("pilots", "pilots that lead to one slot")]) {
-        node.ends_with(0, &format!("load uniform:5K --table {form} --groups={form}"));
-        let (stats, _) = node.ends_with(0, &format!("stats --table {form}"));
-        assert!(stats.contains(told), "{stats}");
-        let (json, _) = node.ends_with(0, &format!("--json stats --table {form}"));
+    let pilots = [("pilots", 32), ("pilots:16", 16), ("pilots:64", 64)];
+    let pilots = pilots.map(|(form, slots)| {
+        (form, format!("pilots that lead to one slot a READ, in blocks of {slots} slots"))
+    });
+    for (form, told) in groups.map(|(form, told)| (form, told.to_owned())).into_iter().chain(pilots) {
+        let table = form.replace(':', "-");
+        node.ends_with(0, &format!("load uniform:5K --table {table} --groups={form}"));
+        let (stats, _) = node.ends_with(0, &format!("stats --table {table}"));
+        assert!(stats.contains(&told), "{stats}");
+        let (json, _) = node.ends_with(0, &format!("--json stats --table {table}"));
         let stats: Value = serde_json::from_str(&json).unwrap();
         assert_eq!(stats["table"]["group_form"], form, "{stats}");
-        node.ends_with(0, &format!("verify uniform:5K --table {form}"));
+        node.ends_with(0, &format!("verify uniform:5K --table {table}"));
     }
     node.ends_with(0, "load uniform:5K --table long --value-bytes 128 --groups");
     let (json, _) = node.ends_with(0, "--json stats --table long");
