@@ -98,7 +98,7 @@ impl<K: NumberedKeys> Store for TaskStore<K> {
             let mut scan = self.client.scan_back(start, limit as usize);
             let mut range = self.client.range(..=start);
             while records.len() < limit as usize {
-                let next = if limit % 2 == 0 { scan.next().await } else { range.next_back().await };
+                let next = if limit.is_multiple_of(2) { scan.next().await } else { range.next_back().await };
                 let Some(record) = next else { break };
                 let (key, value) = record?;
                 records.push((K::number(key.borrow()), ClientStore::<K>::decode(&value)));

@@ -14,7 +14,7 @@ pub fn claim_label(row: &Record, _: &[Record]) -> String {
 }
 
 /// What every run in the model has; `scale` is the number of keys.
-pub(super) const MEASURES: [Measure; 6] = [
+pub(super) const MEASURES: [Measure; 7] = [
     Measure::new("Throughput in the model", "operations per second", Unit::Count, |run| {
         run.number("per_second")
     }),
