@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{Corrupt, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentHeader, SlotState, SlotWord};
+use fpcache::layout::{Corrupt, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentHeader, SlotWord};
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
 use fpcache_index::Window;
@@ -13,6 +13,7 @@ use zerocopy::IntoBytes;
 use super::Table;
 use super::error::TableError;
 use super::segments::Segments;
+use super::segments::copied::{State, why_damaged};
 use super::segments::slots::Slots;
 use super::values::{ExternalValues, memory_of, read_value};
 use crate::space::Extent;
@@ -143,19 +144,13 @@ impl<K: BuildKeys> Segments<K> {
             let (word, body) = bytes.split_at(SLOT_WORD_BYTES);
             let word = SlotWord::from_bits(word.first_chunk().map_or(0, |w| u64::from_le_bytes(*w)));
             let fingerprint = geometry.width.get(fingerprints.as_bytes(), slot as usize);
-            match word.state() {
-                SlotState::Free if fingerprint == Some(FingerprintWidth::EMPTY) => {}
-                SlotState::Free => return Err(damaged(slot, "a free slot has a fingerprint")),
-                SlotState::Busy => return Err(damaged(slot, "it is half written")),
-                SlotState::Frozen => {
-                    return Err(damaged(slot, "it is frozen in a segment that was not replaced"));
+            match slots.state_of::<K>(slot, word, body) {
+                State::Free if word.is_free() && fingerprint == Some(FingerprintWidth::EMPTY) => {}
+                State::Free => {
+                    return Err(damaged(slot, "it is free, and its word or its fingerprint is damaged"));
                 }
-                SlotState::Live => {
-                    let parts = geometry.shape.parts::<K>(body);
-                    let view = parts.and_then(|parts| K::view(parts.key));
-                    let Some(view) = view.filter(|_| word.vouches_for(segment.generation(), body)) else {
-                        return Err(damaged(slot, "its checksum does not match"));
-                    };
+                State::Damaged => return Err(damaged(slot, why_damaged(word))),
+                State::Whole(view, _) => {
                     let key = view.borrow();
                     if fingerprint != Some(geometry.width.of_hash(K::hash(key))) {
                         return Err(damaged(slot, "its fingerprint is another key's"));

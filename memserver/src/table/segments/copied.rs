@@ -20,6 +20,15 @@ pub(crate) struct LiveRecord<'b> {
     pub(crate) parts: RecordParts<'b>,
 }
 
+/// What a slot is to the memory node, which sees none half written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum State<'b, K: KeySpace> {
+    Free,
+    /// A record of this key and value.
+    Whole(K::View<'b>, Stored<'b>),
+    Damaged,
+}
+
 /// A record in a copy of a slot, found whole.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WholeRecord<'b, K: KeySpace> {
@@ -28,6 +37,17 @@ pub(crate) struct WholeRecord<'b, K: KeySpace> {
     pub(crate) word: SlotWord,
     pub(crate) key: K::View<'b>,
     pub(crate) value: Stored<'b>,
+}
+
+/// What is wrong with the word of a damaged slot.
+pub(crate) fn why_damaged(word: SlotWord) -> &'static str {
+    match word.state() {
+        SlotState::Free => "its state is a free slot's, and its checksum a record's",
+        // Writes end on the thread that asks here, and a start redoes those that were cut off.
+        SlotState::Busy => "it is half written",
+        SlotState::Frozen => "it is frozen in a segment that was not replaced",
+        SlotState::Live => "its checksum does not match",
+    }
 }
 
 /// The live records in a copy of a segment's slots, by slot.
@@ -69,14 +89,6 @@ impl<M: NodeMemory> Slots<'_, M> {
         all.filter_map(|(slot, bytes)| self.whole_record::<K>(slot, bytes).transpose())
     }
 
-    /// Whether the word of a slot is that of its body.
-    #[cold]
-    pub(super) fn is_whole(&self, slot: u32, scratch: &mut Vec<u8>) -> Result<bool, AccessError> {
-        scratch.resize(self.geometry.shape.body_bytes(), 0);
-        self.read_body(slot, scratch)?;
-        Ok(self.word(slot)?.vouches_for(self.generation, scratch))
-    }
-
     fn whole_record<'b, K: KeySpace>(
         &self,
         slot: u32,
@@ -84,54 +96,76 @@ impl<M: NodeMemory> Slots<'_, M> {
     ) -> Result<Option<WholeRecord<'b, K>>, DamagedRecord> {
         let Some((word, body)) = bytes.split_first_chunk::<SLOT_WORD_BYTES>() else { return Ok(None) };
         let word = SlotWord::from_bits(u64::from_le_bytes(*word));
-        if word.is_free() {
-            return Ok(None);
+        match self.state_of::<K>(slot, word, body) {
+            State::Free => Ok(None),
+            State::Whole(key, value) => Ok(Some(WholeRecord { slot, word, key, value })),
+            State::Damaged => Err(self.damaged_slot::<K>(slot, word, body)),
         }
-        if word.state() == SlotState::Live
+    }
+
+    /// What a slot with this word and body is. It is free if its state is a free slot's and it has no checksum. If
+    /// it has no fingerprint either, or none are stored, one of the two is enough, unless the checksum is its
+    /// body's.
+    #[inline]
+    pub(crate) fn state_of<'b, K: KeySpace>(
+        &self,
+        slot: u32,
+        word: SlotWord,
+        body: &'b [u8],
+    ) -> State<'b, K> {
+        if word.is_free() {
+            return State::Free;
+        }
+        let is_vouched = word.vouches_for(self.generation, body);
+        if is_vouched
+            && word.state() == SlotState::Live
             && let Some(RecordParts { key, value }) = self.geometry.shape.parts::<K>(body)
             && let Some(key) = K::view(key)
-            && word.vouches_for(self.generation, body)
         {
-            return Ok(Some(WholeRecord { slot, word, key, value }));
+            return State::Whole(key, value);
         }
-        match self.is_freed(slot, word, body) {
-            true => Ok(None),
-            false => Err(self.damaged_slot::<K>(slot, word, body)),
+        let may_be_free = word.checksum() == 0 || !is_vouched && word.state() == SlotState::Free;
+        match may_be_free && self.has_no_fingerprint(slot) {
+            true => State::Free,
+            false => State::Damaged,
         }
     }
 
-    /// Whether a slot is free whose word is neither a free one nor that of its record: it has no
-    /// fingerprint, and either no checksum, so that only its state is damaged, or a free one's state
-    /// and a checksum that is not its body's. Where no fingerprints are stored the word tells alone.
-    #[cold]
-    pub(crate) fn is_freed(&self, slot: u32, word: SlotWord, body: &[u8]) -> bool {
-        let is_empty = |stored| stored == FingerprintWidth::EMPTY;
-        let is_free = word.state() == SlotState::Free && !word.vouches_for(self.generation, body);
-        (word.checksum() == 0 || is_free)
-            && (!self.geometry.stores_fingerprints || self.stored_fingerprint(slot).is_ok_and(is_empty))
+    /// The same of a slot as it is, whose body is left in `body` unless its word is a free one.
+    #[inline]
+    pub(crate) fn read_state<'b, K: KeySpace>(
+        &self,
+        slot: u32,
+        body: &'b mut Vec<u8>,
+    ) -> Result<State<'b, K>, AccessError> {
+        let word = self.word(slot)?;
+        if word.is_free() {
+            return Ok(State::Free);
+        }
+        body.resize(self.geometry.shape.body_bytes(), 0);
+        self.read_body(slot, body)?;
+        Ok(self.state_of(slot, word, body))
     }
 
-    /// The same, of one whose body is still to be looked at.
+    /// Whether a slot is free; its word alone tells that nearly always.
+    #[inline]
+    pub(crate) fn is_free<K: KeySpace>(&self, slot: u32, body: &mut Vec<u8>) -> Result<bool, AccessError> {
+        let word = self.word(slot)?;
+        let may_be_free = word.checksum() == 0 || word.state() == SlotState::Free;
+        Ok(word.is_free() || may_be_free && matches!(self.read_state::<K>(slot, body)?, State::Free))
+    }
+
     #[cold]
-    pub(crate) fn is_freed_slot(&self, slot: u32, word: SlotWord) -> Result<bool, AccessError> {
-        let mut body = vec![0; self.geometry.shape.body_bytes()];
-        self.read_body(slot, &mut body)?;
-        let is_whole = word.state() == SlotState::Live && word.vouches_for(self.generation, &body);
-        Ok(!is_whole && self.is_freed(slot, word, &body))
+    fn has_no_fingerprint(&self, slot: u32) -> bool {
+        !self.geometry.stores_fingerprints
+            || self.stored_fingerprint(slot).is_ok_and(|stored| stored == FingerprintWidth::EMPTY)
     }
 
     /// What is wrong with a slot that is neither free nor whole.
     #[cold]
     pub(crate) fn damaged_slot<K: KeySpace>(&self, slot: u32, word: SlotWord, body: &[u8]) -> DamagedRecord {
-        let why = match word.state() {
-            SlotState::Free => "its state is a free slot's, and its checksum a record's",
-            // Writes end on the thread that asks here, and a start redoes those that were cut off.
-            SlotState::Busy => "it is half written",
-            SlotState::Frozen => "it is frozen in a segment that was not replaced",
-            SlotState::Live => "its checksum does not match",
-        };
         let key = self.geometry.shape.key::<K>(body).and_then(|key| K::view(key));
-        self.damaged_record::<K>(slot, word, key, why.to_owned())
+        self.damaged_record::<K>(slot, word, key, why_damaged(word).to_owned())
     }
 
     /// The record in a copy of a slot, whatever its word says of it.

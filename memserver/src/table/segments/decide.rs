@@ -208,20 +208,14 @@ impl<K: BuildKeys> Segments<K> {
                 // One that a record which waits for the disk is to have, or that has a record whose
                 // fingerprint is damaged.
                 Some(slot)
-                    if self.reserved.contains(&(slots.offset(), slot)) || !Self::is_free_in(slots, slot)? =>
+                    if self.reserved.contains(&(slots.offset(), slot))
+                        || !slots.is_free::<K>(slot, &mut scratch.body)? =>
                 {
                     scratch.slots.retain(|other| *other != slot);
                 }
                 chosen => return Ok(chosen),
             }
         }
-    }
-
-    /// Whether a slot without a fingerprint is free.
-    #[inline]
-    fn is_free_in<M: NodeMemory>(slots: &Slots<'_, M>, slot: u32) -> Result<bool, AccessError> {
-        let word = slots.word(slot)?;
-        Ok(word.is_free() || slots.is_freed_slot(slot, word)?)
     }
 
     /// Accepts what was decided, so that the next decision has another version; `true` if an insert

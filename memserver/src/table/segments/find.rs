@@ -4,12 +4,13 @@ use std::borrow::Borrow;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{RecordToken, SlotState, Stored};
+use fpcache::layout::{RecordToken, Stored};
 use fpcache::matching::Fingerprints;
 use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::super::error::{DamagedRecord, TableError};
+use super::copied::State;
 use super::slots::{RecordPlace, Slots};
 use super::{Place, Scratch, Segments};
 use crate::superblock_writer::SuperblockWriter;
@@ -56,7 +57,9 @@ impl<K: BuildKeys> Segments<K> {
         let mut found = None;
         for slot in &*candidates {
             // Another key may have become this one by damage: of two the whole one is the key's.
-            if slots.holds::<K>(*slot, key, body)? && (found.is_none() || slots.is_whole(*slot, body)?) {
+            if slots.holds::<K>(*slot, key, body)?
+                && (found.is_none() || matches!(slots.read_state::<K>(*slot, body)?, State::Whole(..)))
+            {
                 found = Some(*slot);
             }
         }
@@ -87,16 +90,8 @@ impl<K: BuildKeys> Segments<K> {
             self.matcher.find(all, spare, place.window.first, candidates);
         }
         let mut found = Found::Nothing;
-        body.resize(shape.body_bytes(), 0);
         for slot in &*candidates {
-            let word = slots.word(*slot)?;
-            if word.is_free() {
-                continue;
-            }
-            slots.read_body(*slot, body)?;
-            let parts = shape.parts::<K>(body).filter(|parts| K::view(parts.key).is_some());
-            let is_vouched = parts.is_some() && word.vouches_for(slots.generation, body);
-            if is_vouched && word.state() == SlotState::Live {
+            if !matches!(slots.read_state::<K>(*slot, body)?, State::Damaged) {
                 continue;
             }
             let held = shape.key::<K>(body).and_then(|key| K::view(key));

@@ -18,7 +18,7 @@ use std::collections::HashSet;
 
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{BuildKeys, KeySpace};
-use fpcache::layout::{SegmentGeometry, SlotState, SlotWord, TableParameters, TableRecord, ValueExtent};
+use fpcache::layout::{SegmentGeometry, SlotWord, TableParameters, TableRecord, ValueExtent};
 use fpcache::matching::{Fingerprints, Matcher};
 use fpcache::models::Segment;
 use fpcache_fabric::NodeMemory;
@@ -168,15 +168,9 @@ impl<K: BuildKeys> Segments<K> {
         segment: &Segment<K>,
     ) -> Result<u64, TableError> {
         let slots = Slots::of(&*superblock.region, self.geometry, segment);
-        let mut records = 0;
-        for slot in 0..u32::from(segment.model().cap) {
-            let word = slots.word(slot)?;
-            // One record in 2^32 has this checksum.
-            let may_be_free = word.checksum() == 0 || word.state() == SlotState::Free;
-            let is_free = may_be_free && (word.is_free() || slots.is_freed_slot(slot, word)?);
-            records += u64::from(!is_free);
-        }
-        Ok(records)
+        let mut body = Vec::new();
+        (0..u32::from(segment.model().cap))
+            .try_fold(0, |records, slot| Ok(records + u64::from(!slots.is_free::<K>(slot, &mut body)?)))
     }
 
     /// Calls `each` with the value of every live record that has it outside its slot.

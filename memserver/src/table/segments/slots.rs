@@ -19,6 +19,8 @@ use fpcache_index::groups::{blocks_among, finest};
 use fpcache_index::{SegmentModel, Window};
 use zerocopy::IntoBytes;
 
+use super::copied::State;
+
 /// The slots in which readers look first for a key: the first, and how many.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Home {
@@ -188,21 +190,12 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         body: &mut Vec<u8>,
         out: &mut [u8],
     ) -> Result<(), AccessError> {
-        let SegmentGeometry { width, shape, .. } = self.geometry;
-        body.resize(shape.body_bytes(), 0);
+        let width = self.geometry.width;
         for (at, slot) in (window.first..=window.last).enumerate() {
-            let word = self.word(slot)?;
-            let fingerprint = if word.is_free() {
-                FingerprintWidth::EMPTY
-            } else {
-                self.read_body(slot, body)?;
-                let is_whole = word.state() == SlotState::Live && word.vouches_for(self.generation, body);
-                let key = shape.parts::<K>(body).filter(|_| is_whole).and_then(|parts| K::view(parts.key));
-                match key {
-                    Some(key) => width.of_hash(K::hash(key.borrow())),
-                    None if self.is_freed(slot, word, body) => FingerprintWidth::EMPTY,
-                    None => FingerprintWidth::SPARE,
-                }
+            let fingerprint = match self.read_state::<K>(slot, body)? {
+                State::Free => FingerprintWidth::EMPTY,
+                State::Whole(key, _) => width.of_hash(K::hash(key.borrow())),
+                State::Damaged => FingerprintWidth::SPARE,
             };
             width.put(out, at, fingerprint);
         }

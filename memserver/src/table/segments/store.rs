@@ -3,12 +3,13 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{RecordParts, RecordToken, SlotState, Stored, ValueExtent};
+use fpcache::layout::{RecordToken, Stored, ValueExtent};
 #[cfg(feature = "sabotage")]
 use fpcache::sabotage::Sabotage;
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::Segments;
+use super::copied::State;
 use super::decide::{MutationKind, SlotMutation};
 #[cfg(feature = "sabotage")]
 use super::slots::NO_MARKS;
@@ -134,18 +135,12 @@ impl<K: BuildKeys> Segments<K> {
 
     #[cold]
     fn extent_in<M: NodeMemory>(&mut self, slots: &Slots<'_, M>, slot: u32) -> Result<Outside, AccessError> {
-        let (body, shape) = (&mut self.scratch.body, self.geometry.shape);
-        body.resize(shape.body_bytes(), 0);
-        slots.read_body(slot, body)?;
-        // Memory is not freed on the word of a body that is damaged; nor on that of a slot whose state
-        // alone is, as a start has not claimed what it names.
-        let word = slots.word(slot)?;
-        let is_whole = word.state() == SlotState::Live && word.vouches_for(slots.generation, body);
-        let parts = shape.parts::<K>(body).filter(|_| is_whole);
-        Ok(match parts {
-            Some(RecordParts { value: Stored::External(extent), .. }) => Outside::Value(extent),
-            Some(_) => Outside::Nothing,
-            None => Outside::Unknown,
+        // Memory is not freed on the word of a slot that is damaged, in its body or in its state alone: a start has
+        // not claimed what that names.
+        Ok(match slots.read_state::<K>(slot, &mut self.scratch.body)? {
+            State::Whole(_, Stored::External(extent)) => Outside::Value(extent),
+            State::Whole(..) => Outside::Nothing,
+            State::Free | State::Damaged => Outside::Unknown,
         })
     }
 }
