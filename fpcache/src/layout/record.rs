@@ -135,10 +135,13 @@ impl RecordShape {
         }
     }
 
-    /// Whether the first word of a record's body says that its value is external.
+    /// Whether the first word of a record's body says that its value lies in its slot, and has lengths that can lie there: by one
+    /// bit that flips, it does not come to say so of an external value, which is too long for that.
     #[inline]
-    pub fn names_extent(&self, head: u64) -> bool {
-        self.value_bytes.is_none() && (head >> 48) as u16 == EXTERNAL
+    pub fn names_value_here(&self, head: u64) -> bool {
+        let [value_bytes, key_bytes] = [head & u64::from(u32::MAX), u64::from((head >> 32) as u16)];
+        let place = (head >> 48) as u16;
+        self.value_bytes.is_none() && place == HERE && key_bytes + value_bytes <= u64::from(self.room)
     }
 
     /// Key and value of the record in `body`; `None` if no record can lie there so.

@@ -70,7 +70,12 @@ impl<K: BuildKeys> Table<K> {
         let at_home: u64 = written.iter().map(|segment| segment.at_home).sum();
         self.segments.at_home =
             (self.segments.at_home + at_home).saturating_sub(self.rebuilder.gathering.at_home);
-        self.segments.keys = self.segments.keys.saturating_sub(self.rebuilder.gathering.outdated);
+        let outdated = self.rebuilder.gathering.outdated;
+        self.segments.keys = self.segments.keys.saturating_sub(outdated);
+        if outdated > 0 && self.segments.geometry.shape.value_bytes.is_none() {
+            // Values that they had outside no longer count.
+            self.values.count_again();
+        }
         self.counters.rebuilt(copies, began.elapsed());
         Ok(())
     }

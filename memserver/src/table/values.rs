@@ -81,8 +81,7 @@ impl<K: BuildKeys> Values<K> {
             Outside::Value(before) => Some(before),
             Outside::Unknown => {
                 // Whatever it was no longer counts.
-                let next = K::lowest().to_owned();
-                self.recounting = Some(Recounting { next, counted: ExternalValues::default() });
+                self.count_again();
                 None
             }
         };
@@ -95,6 +94,13 @@ impl<K: BuildKeys> Values<K> {
         let is_same =
             |before: &ValueExtent| matches!(now, Stored::External(now) if now.address == before.address);
         before.filter(|before| !is_same(before)).as_ref().map(memory_of)
+    }
+
+    /// Has external values counted again from the start.
+    #[cold]
+    pub(super) fn count_again(&mut self) {
+        let next = K::lowest().to_owned();
+        self.recounting = Some(Recounting { next, counted: ExternalValues::default() });
     }
 
     /// Counts the external values of some more segments, if they are being counted again; `false` if

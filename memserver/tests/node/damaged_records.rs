@@ -235,8 +235,10 @@ fn an_update_by_an_old_hint_does_not_go_to_a_free_slot_whose_state_is_damaged() 
 /// is counted is right, and once memory is taken up anew, so is what is free.
 #[test]
 fn damaged_records_with_values_outside_are_replaced_and_counted() {
-    for (at, kind) in
-        [0, 8, 24, 39].into_iter().flat_map(|at| [WriteKind::Put, WriteKind::Delete].map(|kind| (at, kind)))
+    // Its state, the value's length and place, its checksum and address.
+    let flips = [(0, 2), (8, 0x40), (14, 1), (14, 0x40), (24, 0x40), (39, 0x40)];
+    for ((at, mask), kind) in
+        flips.into_iter().flat_map(|flip| [WriteKind::Put, WriteKind::Delete].map(|kind| (flip, kind)))
     {
         let mut world = World::new(SyncPolicy::Always, 1);
         let (mut node, _) = world.begin::<LongValues>();
@@ -245,7 +247,6 @@ fn damaged_records_with_values_outside_are_replaced_and_counted() {
         let (key, slot) = of_value_outside(&region);
         let mut writer = Writer::<LongValues>::new(5);
         let used = node.stats().used_bytes;
-        let mask = if at == 0 { 2 } else { 0x40 };
         Flip { what: "a slot", at: slot + at, mask, has_key: true }.apply(&region);
         let reply = writer.one(&mut node, kind, key, RecordToken::default(), &value::<LongValues>(key, 0, 8));
         assert_eq!(reply.status, WriteStatus::Done, "byte {at}");

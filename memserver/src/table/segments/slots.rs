@@ -132,7 +132,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     pub(crate) fn has_value_inside(&self, slot: u32) -> Result<bool, AccessError> {
         let head = self.region.load_relaxed(self.slot(slot) + SLOT_WORD_BYTES as u64)?;
-        Ok(self.word(slot)?.state() == SlotState::Live && !self.geometry.shape.names_extent(head))
+        Ok(self.word(slot)?.state() == SlotState::Live && self.geometry.shape.names_value_here(head))
     }
 
     /// Copies a slot's body: record and padding.
