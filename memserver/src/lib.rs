@@ -67,4 +67,4 @@ pub use node::parked::cost;
 pub use recovery::{Origin, RecoverError, Recovery};
 pub use table::audit::Audit;
 pub use table::error::TableError;
-pub use table::segments::slots::RecordPlace;
+pub use table::segments::slots::{RecordPlace, SegmentPlace};

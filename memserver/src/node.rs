@@ -50,7 +50,7 @@ use crate::superblock_writer::SuperblockWriter;
 use crate::table::Table;
 use crate::table::audit::Audit;
 use crate::table::error::TableError;
-use crate::table::segments::slots::RecordPlace;
+use crate::table::segments::slots::{RecordPlace, SegmentPlace};
 use crate::transit::{Held, Transit};
 use crate::uploads::Uploads;
 use crate::versions::FIRST_VERSION;
@@ -281,6 +281,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub fn place_of(&mut self, key: &K::Key) -> Option<RecordPlace> {
         let NodeState::Serving(table) = &mut self.state else { return None };
         table.segments.where_is(&self.superblock, key).ok().flatten()
+    }
+
+    /// Where the segment of a key lies, for tests that damage it.
+    pub fn segment_of(&self, key: &K::Key) -> Option<SegmentPlace> {
+        let NodeState::Serving(table) = &self.state else { return None };
+        table.segments.segment_of(&self.superblock, key)
     }
 
     /// The region.

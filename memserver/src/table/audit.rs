@@ -94,7 +94,7 @@ impl<K: BuildKeys> Table<K> {
 impl<K: BuildKeys> Segments<K> {
     /// Checks the table of a segment's groups: what goes where readers do not look first is told by
     /// it.
-    pub(super) fn check_groups<M: NodeMemory>(
+    fn check_groups<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
         segment: &Segment<K>,

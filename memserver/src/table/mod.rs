@@ -56,6 +56,7 @@ use error::{DamagedRecord, TableError};
 use rebuilder::Rebuilder;
 use room::aside::Separators;
 use room::{Publication, Room};
+use segments::slots::Slots;
 use segments::{Counts, Segments};
 use taking::Taking;
 use under_way::{Search, Sweep};
@@ -109,15 +110,18 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
-    /// Counts records and external values again, and checks the tables of groups, which are not
-    /// checked later.
+    /// Counts records and external values again, and has segments replaced whose tables of groups are
+    /// damaged: until then their keys cost READs.
     pub(crate) fn recount<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
     ) -> Result<(), TableError> {
-        let mut keys = 0;
-        for (_, segment) in &self.segments.directory {
-            self.segments.check_groups(superblock, segment)?;
+        let (mut keys, mut table) = (0, Vec::new());
+        for (lo, segment) in &self.segments.directory {
+            let slots = Slots::of(&*superblock.region, self.segments.geometry, segment);
+            if !slots.has_whole_table(&mut table)? {
+                self.rebuilder.note_due(lo.borrow());
+            }
             keys += self.segments.count(superblock, segment)?;
         }
         self.segments.keys = keys;
@@ -241,7 +245,7 @@ impl<K: BuildKeys> Table<K> {
     ) -> Result<bool, TableError> {
         // What it replaces would be in the way of a search for room.
         let may_replace = may_replace && !self.is_searching();
-        if may_replace && let Some(key) = self.rebuilder.next_nearly_full() {
+        if may_replace && let Some(key) = self.rebuilder.next_due() {
             self.relieve(superblock, key.borrow())?;
             return Ok(true);
         }

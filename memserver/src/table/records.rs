@@ -223,9 +223,14 @@ impl<K: BuildKeys> Table<K> {
         }
         let x = segment.coordinate(key, shared, &self.segments.encoders);
         let (slot, hash, predicted) = (u32::from(slot), K::hash(key), segment.model().predict(x));
+        let slots = Slots::of(&*superblock.region, self.segments.geometry, &segment);
         let marks = match kind {
-            MutationKind::Insert => Slots::of(&*superblock.region, self.segments.geometry, &segment)
-                .to_mark(&segment.model(), (x, hash), slot)?,
+            // Readers may have the table as it was before it was damaged, by which the slot was chosen.
+            MutationKind::Insert if !slots.has_whole_table(&mut Vec::new())? => {
+                slots.mark_all()?;
+                NO_MARKS
+            }
+            MutationKind::Insert => slots.to_mark(&segment.model(), (x, hash), slot)?,
             MutationKind::Update | MutationKind::Remove => NO_MARKS,
         };
         let mutation = SlotMutation { kind, segment, slot, predicted, key, hash, version, marks };

@@ -32,7 +32,7 @@ impl<K: BuildKeys> Table<K> {
     /// Accepts what was decided: the next decision has another version.
     pub(crate) fn accept(&mut self, mutation: &SlotMutation<K, impl Borrow<K::Key>>) {
         if self.segments.accept(mutation) {
-            self.rebuilder.note_nearly_full(mutation.key.borrow());
+            self.rebuilder.note_due(mutation.key.borrow());
         }
     }
 
@@ -116,13 +116,14 @@ impl<K: BuildKeys> Table<K> {
         made.map(|()| true)
     }
 
-    /// Replaces a segment that was nearly full when its key was noted, if it still is.
+    /// Replaces a segment that was nearly full when its key was noted, or whose table of groups was damaged, if
+    /// that is so still.
     pub(super) fn relieve<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
         key: &K::Key,
     ) -> Result<(), TableError> {
-        if self.room.is_over_limit(superblock) || !self.segments.has_nearly_full_window(superblock, key)? {
+        if self.room.is_over_limit(superblock) || !self.segments.is_due(superblock, key)? {
             return Ok(());
         }
         match self.replace_segment(superblock, key, None) {

@@ -34,8 +34,8 @@ use planned::{Making, New};
 use retraining::Retraining;
 use writing::{SegmentWriter, Written};
 
-/// Nearly full segments that are remembered; those beyond are replaced when they are full.
-const MAX_NEARLY_FULL: usize = 1024;
+/// Segments that are remembered to be replaced; those beyond are replaced when an insert has to wait for it.
+const MOST_DUE: usize = 1024;
 
 /// What rebuilds a table's segments, and which of them are due.
 #[derive(Debug)]
@@ -43,8 +43,8 @@ pub(crate) struct Rebuilder<K: BuildKeys> {
     pub(super) options: RebuildOptions,
     image: SegmentImage,
     pub(super) gathering: Gathering<K>,
-    /// A key of each segment that inserts will soon have filled up.
-    nearly_full: Vec<K::Owned>,
+    /// A key of each segment that inserts will soon have filled up, or whose table of groups is damaged.
+    due: Vec<K::Owned>,
     pub(super) retraining: Retraining<K>,
 }
 
@@ -73,22 +73,21 @@ impl<K: BuildKeys> Rebuilder<K> {
             options: rebuild_options(&segments.parameters, &segments.geometry),
             image: SegmentImage::new(segments.geometry),
             gathering: Gathering::default(),
-            nearly_full: Vec::new(),
+            due: Vec::new(),
             retraining: Retraining::new(&segments.encoders, keys),
         }
     }
 
-    /// Remembers a key whose window an insert has nearly filled: its segment is replaced before
-    /// anybody has to wait for that.
-    pub(super) fn note_nearly_full(&mut self, key: &K::Key) {
-        if self.nearly_full.len() < MAX_NEARLY_FULL {
-            self.nearly_full.push(key.to_owned());
+    /// Remembers a key whose segment is to be replaced before an insert has to wait for that.
+    pub(super) fn note_due(&mut self, key: &K::Key) {
+        if self.due.len() < MOST_DUE {
+            self.due.push(key.to_owned());
         }
     }
 
     /// The last of those.
-    pub(super) fn next_nearly_full(&mut self) -> Option<K::Owned> {
-        self.nearly_full.pop()
+    pub(super) fn next_due(&mut self) -> Option<K::Owned> {
+        self.due.pop()
     }
 
     /// Reads the live records of the segment that owns `key`, and of neighbours that are worth

@@ -228,8 +228,9 @@ impl<K: BuildKeys> Segments<K> {
         mutation.kind == MutationKind::Insert && is_nearly_full(free, window())
     }
 
-    /// Whether so few slots of a key's window are free that its segment is to be replaced.
-    pub(crate) fn has_nearly_full_window<M: NodeMemory>(
+    /// Whether a key's segment is to be replaced: few slots of the key's window are free, or its table of
+    /// groups is damaged.
+    pub(crate) fn is_due<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
         key: &K::Key,
@@ -237,6 +238,9 @@ impl<K: BuildKeys> Segments<K> {
         let Some(place) = self.place(key) else { return Ok(false) };
         let slots = Slots::of(&*superblock.region, self.geometry, &place.segment);
         let Scratch { fingerprints, body, .. } = &mut self.scratch;
+        if !slots.has_whole_table(body)? {
+            return Ok(true);
+        }
         slots.read_fingerprints::<K>(place.window, body, fingerprints)?;
         self.free_slot(&slots, &place, K::hash(key))?;
         Ok(is_nearly_full(self.scratch.slots.len(), place.window))

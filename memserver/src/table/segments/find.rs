@@ -11,7 +11,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::super::error::{DamagedRecord, TableError};
 use super::copied::State;
-use super::slots::{RecordPlace, Slots};
+use super::slots::{RecordPlace, SegmentPlace, Slots};
 use super::{Place, Scratch, Segments};
 use crate::superblock_writer::SuperblockWriter;
 
@@ -155,6 +155,16 @@ impl<K: BuildKeys> Segments<K> {
             Found::Record(slot) => self.token(&slots, slot)?.map(|_| slots.place_of(slot)),
             _ => None,
         })
+    }
+
+    /// Where the segment of a key lies.
+    pub(crate) fn segment_of<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        key: &K::Key,
+    ) -> Option<SegmentPlace> {
+        let segment = self.directory.find(key)?;
+        Some(Slots::of(&*superblock.region, self.geometry, segment).place())
     }
 
     /// What is wrong with a slot that was found damaged.

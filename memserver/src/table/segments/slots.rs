@@ -57,6 +57,15 @@ pub struct RecordPlace {
     pub fingerprint: Range<u64>,
 }
 
+/// Where a segment lies in the region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentPlace {
+    /// Its slots.
+    pub slots: Vec<RecordPlace>,
+    /// Its table of groups: no bytes if it has none.
+    pub table: Range<u64>,
+}
+
 /// One segment of the memory node's own region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots<'r, M> {
@@ -105,6 +114,13 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         let bytes = self.geometry.fingerprint_bytes(1) as u64;
         let slot = at..at + self.geometry.slot_bytes as u64;
         RecordPlace { slot, fingerprint: fingerprint..fingerprint + bytes }
+    }
+
+    /// Where all of the segment lies.
+    pub(super) fn place(&self) -> SegmentPlace {
+        let table = self.at + self.geometry.table_offset(self.cap) as u64;
+        let table = table..table + self.geometry.table_bytes(self.cap) as u64;
+        SegmentPlace { slots: (0..self.cap.into()).map(|slot| self.place_of(slot)).collect(), table }
     }
 
     /// The fingerprint that is stored for a slot, where any are.
@@ -298,6 +314,11 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
             self.region.release();
         }
         Ok(())
+    }
+
+    /// Marks all slots: readers look for all records elsewhere, too.
+    pub(crate) fn mark_all(&self) -> Result<(), AccessError> {
+        (0..u32::from(self.cap)).try_for_each(|slot| self.mark(slot))
     }
 
     /// Forgets that records of a group lie elsewhere.
