@@ -1,8 +1,10 @@
-//! Bits of live records flip in the region: of a slot's word, of lengths, of what its checksum covers, of its fingerprint. Every
-//! key has one process that writes it, and so knows what the store may answer. Keys that nothing happened to are answered as
-//! ever, or by an error; of the others no answer is one that they never had, and no step panics. None is said to be absent that
-//! never was, unless its fingerprint or its key was damaged. What begins anew from snapshot and
-//! log has everything else.
+//! Bits flip in the region: of records' words, lengths, bodies and fingerprints, of values outside them, of free slots, of tables
+//! of groups. Every key has one process that writes it, and so knows what the store may answer. All keys are answered as ever, or
+//! by an error, also while they are damaged and when the memory node has begun anew; but those whose fingerprint or key was
+//! damaged may be absent, or as they were at some time. No step panics. At the end what is damaged is written again: then every
+//! byte is right, and there is a snapshot.
+
+mod mend;
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
@@ -10,20 +12,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fpcache_client::{ByteKeys, ClientConfig, ClientError, ErrorKind, KeyRef, TableClient, U64Keys};
+use fpcache_client::{
+    ByteKeys, ClientConfig, ClientError, ErrorKind, KeyRef, Plan, PlanChoice, TableClient, U64Keys,
+};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_sim::{Faults, NodeId, Process, Random, SimOptions, Verdict, World, explore};
 
+use mend::{mend, others};
+
 use crate::caller::connect;
-use crate::flips::Flips;
+use crate::flips::{Flipped, Flips, Target};
 use crate::node::{Durability, Ending, NodeShape, Stage, first_value};
-use crate::play::{any_way, fitting};
+use crate::play::{DEADLINE, any_way, fitting};
 use crate::{GROUPS, STORM_OVER_CLIENTS, STORM_OVER_MACHINES, any_sync};
 
 const WRITERS: u64 = 2;
 const KEYS: u64 = 40;
+/// Their numbers lie so far apart: others fit between.
+const APART: u64 = 4;
 /// The time of a call. Who reads a damaged record spends all of it.
 const PATIENCE: Duration = Duration::from_millis(20);
 
@@ -39,16 +47,19 @@ struct Known {
 type AllKnown = Arc<Mutex<BTreeMap<u64, Known>>>;
 
 /// What many worlds came to.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Tally {
     worlds: u64,
-    flips: u64,
+    flips: BTreeMap<Target, u64>,
     calls: u64,
     /// Calls for damaged keys that ended in an error, and for others.
     errors: u64,
     errors_of_others: u64,
     restored: u64,
     resumed: u64,
+    /// Worlds in which everything damaged was written again, and of these such with a snapshot.
+    mended: u64,
+    with_snapshot: u64,
 }
 
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -66,7 +77,7 @@ struct Writer<K: NumberedKeys> {
 
 impl<K: NumberedKeys> Writer<K> {
     fn is_damaged(&self, key: u64) -> bool {
-        self.shared.stage.flipped(false).keys.contains(&key)
+        self.shared.stage.flipped(false).keys.contains_key(&key)
     }
 
     fn may_be_missed(&self, key: u64) -> bool {
@@ -77,12 +88,10 @@ impl<K: NumberedKeys> Writer<K> {
     fn told(&self, key: u64, what: &str, can_be: impl Fn(Option<u64>) -> bool, now: Option<u64>) {
         let mut all = lock(&self.shared.known);
         let known = all.get_mut(&key).expect("a key of this process");
-        if self.is_damaged(key) {
-            // What is said of it was so at some time. Where its record may not be found, it may be absent.
-            let was_so = known.ever.iter().any(|value| can_be(*value));
-            let is_missed =
-                self.may_be_missed(key) && now.is_none_or(|value| known.ever.contains(&Some(value)));
-            assert!(was_so || is_missed, "{what} of damaged key {key}, left as {now:?}: it was {known:?}");
+        if self.may_be_missed(key) {
+            // Its record may not be found, and that of before is there again once it is.
+            let was_so = known.ever.iter().any(|value| can_be(*value)) || can_be(None);
+            assert!(was_so, "{what} of key {key}, which may be missed, left as {now:?}: it was {known:?}");
             return;
         }
         let could_be = known.may_be.iter().chain(&known.late).any(|value| can_be(*value));
@@ -113,8 +122,14 @@ impl<K: NumberedKeys> Writer<K> {
     }
 
     fn change(&mut self, key: u64) {
+        let kind = self.process.random.below(4);
+        _ = self.write(key, kind);
+    }
+
+    /// Inserts, puts, updates or deletes a key; an error if it is unknown whether that was done, or it was refused.
+    fn write(&mut self, key: u64, kind: u64) -> Result<bool, ClientError> {
         self.written += 1;
-        let (value, kind) = ((self.number + 1) << 40 | self.written, self.process.random.below(4));
+        let (value, flips) = ((self.number + 1) << 40 | self.written, self.shared.stage.flipped(false).count);
         let leaves = if kind == 3 { None } else { Some(value) };
         {
             let mut all = lock(&self.shared.known);
@@ -134,9 +149,12 @@ impl<K: NumberedKeys> Writer<K> {
         };
         // An insert or a put of none, or whatever else there has to be.
         let wants = |value: Option<u64>| kind == 1 || value.is_none() == (kind == 0);
-        let is_certain = match done {
+        let is_certain = match &done {
             Ok(true) => {
                 self.told(key, "a write", wants, leaves);
+                if kind != 0 {
+                    self.shared.stage.is_written(key, flips);
+                }
                 true
             }
             Ok(false) => {
@@ -144,13 +162,14 @@ impl<K: NumberedKeys> Writer<K> {
                 true
             }
             Err(error) => {
-                self.failed(key, &error);
+                self.failed(key, error);
                 matches!(error, ClientError::NoRoom { .. } | ClientError::Damaged { .. })
             }
         };
         if is_certain {
             lock(&self.shared.known).get_mut(&key).expect("as before").late.remove(&leaves);
         }
+        done
     }
 
     /// Notes that a write changed nothing, because the key was there or was not.
@@ -158,9 +177,9 @@ impl<K: NumberedKeys> Writer<K> {
         let mut all = lock(&self.shared.known);
         let known = all.get_mut(&key).expect("a key of this process");
         let is_so = |value: &Option<u64>| value.is_some() == was_there;
-        if self.is_damaged(key) {
-            let was_so = known.ever.iter().any(is_so) || self.may_be_missed(key);
-            assert!(was_so, "damaged key {key} was there: {was_there}, not {known:?}");
+        if self.may_be_missed(key) {
+            let was_so = !was_there || known.ever.iter().any(is_so);
+            assert!(was_so, "key {key}, which may be missed, was there: not {known:?}");
             return;
         }
         let late: Vec<_> = known.late.iter().copied().filter(is_so).collect();
@@ -183,15 +202,14 @@ impl<K: NumberedKeys> Writer<K> {
         for (key, known) in &*lock(&self.shared.known) {
             let value = found.get(key).copied();
             let is_known = known.may_be.contains(&value) || known.late.contains(&value);
-            let is_missed = value.is_none() && self.may_be_missed(*key);
-            let is_old = self.is_damaged(*key) && (is_missed || known.ever.contains(&value));
+            let is_old = self.may_be_missed(*key) && (value.is_none() || known.ever.contains(&value));
             assert!(is_known || is_old, "a scan finds {value:?} of key {key}, not {known:?}");
         }
     }
 
     fn run(&mut self, calls: u64) {
         for _ in 0..calls {
-            let key = self.process.random.below(KEYS / WRITERS) * WRITERS + self.number;
+            let key = (self.process.random.below(KEYS / WRITERS) * WRITERS + self.number) * APART;
             lock(&self.shared.tally).calls += 1;
             match self.process.random.below(5) {
                 0..3 => self.change(key),
@@ -205,27 +223,41 @@ impl<K: NumberedKeys> Writer<K> {
 type Keeps = fn(&mut Random) -> Option<Durability>;
 
 pub fn bits_flip(world: &mut World, shape: NodeShape, tally: &RefCell<Tally>) -> Verdict {
-    match Random::new(world.seed() ^ 0xb17e).below(3) {
-        0 => bits_flip_over::<ByteKeys>(world, shape, tally),
-        _ => bits_flip_over::<U64Keys>(world, shape, tally),
+    match has_bytes(world.seed()) {
+        true => bits_flip_over::<ByteKeys>(world, shape, tally),
+        false => bits_flip_over::<U64Keys>(world, shape, tally),
     }
+}
+
+/// Whether a world's keys are byte strings, so that some values lie outside slots.
+fn has_bytes(seed: u64) -> bool {
+    Random::new(seed ^ 0xb17e).below(3) == 0
 }
 
 /// What a world's memory node is made of.
 pub fn shape(seed: u64, durability: Option<Durability>) -> NodeShape {
     let mut random = Random::new(seed ^ 0xf11b_0b17);
+    let groups = (random.below(3) == 0).then(|| GROUPS[random.below(GROUPS.len() as u64) as usize]);
+    let often = |is_there| if is_there { 6 } else { 1 };
     let flips = Flips {
         often: [8, 30, 100][random.below(3) as usize],
-        most: random.between(1, 6),
-        keys: (0..KEYS).collect(),
+        most: random.between(1, 8),
+        keys: keys().collect(),
+        targets: [
+            (Target::Record, 4),
+            (Target::FreeSlot, 2),
+            (Target::Value, often(has_bytes(seed))),
+            (Target::Groups, often(groups.is_some())),
+        ],
+        shows_keys: random.below(3) > 0,
     };
     NodeShape {
         region_bytes: [32 << 10, 64 << 10][random.below(2) as usize],
-        loaded: (0..KEYS).filter(|_| random.below(2) == 0).collect(),
+        loaded: keys().filter(|_| random.below(2) == 0).collect(),
         durability,
         snapshots: 64,
         wraps: 0,
-        groups: (random.below(4) == 0).then(|| GROUPS[random.below(GROUPS.len() as u64) as usize]),
+        groups,
         stores_fingerprints: random.below(4) > 0,
         answers: random.below(4) == 0,
         lease: Duration::ZERO,
@@ -233,6 +265,11 @@ pub fn shape(seed: u64, durability: Option<Durability>) -> NodeShape {
         #[cfg(feature = "sabotage")]
         sabotage: None,
     }
+}
+
+/// The keys that processes write.
+fn keys() -> impl Iterator<Item = u64> {
+    (0..KEYS).map(|number| number * APART)
 }
 
 /// What the processes of a world share.
@@ -251,7 +288,7 @@ impl<K: NumberedKeys> Shared<K> {
             let ever = BTreeSet::from([value]);
             (key, Known { may_be: BTreeSet::from([value]), late: BTreeSet::new(), ever })
         };
-        let known = Arc::new(Mutex::new((0..KEYS).map(known_of).collect()));
+        let known = Arc::new(Mutex::new(keys().chain(others()).map(known_of).collect()));
         let (stage, node) = Stage::<K>::add(world, shape);
         Self { stage, node, known, tally: Arc::default() }
     }
@@ -263,8 +300,9 @@ impl<K: NumberedKeys> Shared<K> {
 
     /// Reads every key; and scans where nothing can be damaged any more.
     fn read_all(&self, process: Process, scans: bool) {
-        let reader = self.writer(process, 0, ClientConfig::default().with_deadline(PATIENCE));
-        (0..KEYS).for_each(|key| reader.read(key));
+        let patience = if scans { DEADLINE } else { PATIENCE };
+        let reader = self.writer(process, 0, ClientConfig::default().with_deadline(patience));
+        keys().for_each(|key| reader.read(key));
         if scans {
             reader.scan_all();
         }
@@ -272,7 +310,9 @@ impl<K: NumberedKeys> Shared<K> {
 }
 
 fn bits_flip_over<K: NumberedKeys>(world: &mut World, shape: NodeShape, tally: &RefCell<Tally>) -> Verdict {
-    let ends_machine = shape.durability.is_some_and(|durability| durability.ending == Ending::Machine);
+    let durability = shape.durability;
+    let ends_machine = durability.is_some_and(|durability| durability.ending == Ending::Machine);
+    let has_groups = shape.groups.is_some();
     let mut random = Random::new(world.seed() ^ 0xca11_e250);
     #[cfg(feature = "sabotage")]
     let sabotage = shape.sabotage;
@@ -281,6 +321,9 @@ fn bits_flip_over<K: NumberedKeys>(world: &mut World, shape: NodeShape, tally: &
         let (name, mut config) = any_way(&mut random);
         config.deadline = PATIENCE;
         config.cache = config.cache.map(fitting::<K>);
+        if has_groups && random.below(3) > 0 {
+            config = config.with_plan(PlanChoice::Fixed(Plan::Groups));
+        }
         #[cfg(feature = "sabotage")]
         {
             config.sabotage = sabotage;
@@ -290,31 +333,43 @@ fn bits_flip_over<K: NumberedKeys>(world: &mut World, shape: NodeShape, tally: &
     }
     world.run()?;
     let flipped = shared.stage.flipped(true);
-    if ends_machine {
+    // Where a key itself is damaged, writing it may be refused: the remedy is to begin anew from the disk.
+    let begins_anew = ends_machine || durability.is_some() && !flipped.unsure.is_empty();
+    if begins_anew {
+        if !ends_machine {
+            shared.stage.move_region_away();
+        }
         let node = shared.node;
         world.spawn("power", move |process| process.sim.kill_node(node));
         world.run()?;
     }
     let last = shared.clone();
-    world.spawn("last reader", move |process| last.read_all(process, ends_machine));
+    world.spawn("last reader", move |process| last.read_all(process, begins_anew));
     world.run()?;
+    let is_mended = begins_anew || flipped.unsure.is_empty();
+    if is_mended {
+        mend(world, &shared, durability.is_some())?;
+    }
     if !world.settle(1_000_000) {
         return Err("the memory node does not come to rest".into());
     }
     match shared.stage.audit() {
-        Err(error) if ends_machine || flipped.count == 0 => {
-            return Err(format!("the audit finds: {error}").into());
-        }
+        Err(error) if is_mended => return Err(format!("the audit finds: {error}").into()),
         _ => {}
     }
-    tally.borrow_mut().add(*lock(&shared.tally), flipped.count, shared.stage.lives());
+    let mut tally = tally.borrow_mut();
+    tally.add(&lock(&shared.tally), &flipped, shared.stage.lives());
+    tally.mended += u64::from(is_mended);
+    tally.with_snapshot += u64::from(is_mended && durability.is_some());
     Ok(())
 }
 
 impl Tally {
-    fn add(&mut self, of_world: Self, flips: u64, (resumed, restored): (u64, u64)) {
+    fn add(&mut self, of_world: &Self, flipped: &Flipped, (resumed, restored): (u64, u64)) {
         self.worlds += 1;
-        self.flips += flips;
+        for (target, flips) in &flipped.of {
+            *self.flips.entry(*target).or_default() += flips;
+        }
         self.calls += of_world.calls;
         self.errors += of_world.errors;
         self.errors_of_others += of_world.errors_of_others;
@@ -333,9 +388,12 @@ fn run(kind: &str, first: u64, faults: Faults, keeps: Keeps) {
     let tally = tally.into_inner();
     println!("bits flip, {kind}: {explored:?}, {tally:?}");
     if tally.worlds >= 50 {
-        assert!(tally.flips > tally.worlds && tally.errors > 0, "{tally:?}");
+        assert!(tally.flips.values().sum::<u64>() > tally.worlds && tally.errors > 0, "{tally:?}");
+        assert!(tally.flips.len() == 4 && tally.mended * 2 > tally.worlds, "{tally:?}");
         assert!(tally.errors_of_others * 4 < tally.calls, "others are answered: {tally:?}");
-        assert!(keeps(&mut Random::new(0)).is_none() || tally.restored + tally.resumed > 0, "{tally:?}");
+        let is_durable = keeps(&mut Random::new(0)).is_some();
+        assert!(!is_durable || tally.with_snapshot == tally.mended, "{tally:?}");
+        assert!(!is_durable || tally.restored + tally.resumed > 0, "{tally:?}");
     }
 }
 

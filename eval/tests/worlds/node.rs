@@ -1,5 +1,7 @@
 //! The real memory node in a simulated world, over all its lives.
 
+mod flipped;
+
 use std::borrow::Borrow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,11 +11,13 @@ use fpcache::layout::{Grouping, REUSE_OFFSET, SlotWord};
 use fpcache_client::{KeySpace, TableParameters, U64Keys};
 use fpcache_eval::history::client::ClientStore;
 use fpcache_eval::history::keys::NumberedKeys;
-use fpcache_fabric::{ClientId, Clock, Handled, NodeMemory, Service, Work};
+use fpcache_fabric::{ClientId, Clock, FileIdentity, Handled, NodeMemory, Service, Work};
 use fpcache_memserver::catalogue::answering::{Follower, Following};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::lease::Lease;
-use fpcache_memserver::store::{Background, Memories, Startup, can_resume, restore, resume};
+use fpcache_memserver::store::{
+    Background, Memories, Startup, bring_left_to_disk, can_resume, restore, resume,
+};
 use fpcache_memserver::{MemoryNode, Origin};
 use fpcache_sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Process, Random, SimMemory, World};
 
@@ -106,7 +110,8 @@ const LONGER: usize = 4;
 impl NodeShape {
     /// Whether some of its lives begin with what the disk holds.
     fn starts_cold(&self) -> bool {
-        self.durability.is_some_and(|durability| durability.ending != Ending::Process)
+        let is_away = self.flips.is_some() && self.durability.is_some();
+        is_away || self.durability.is_some_and(|durability| durability.ending != Ending::Process)
     }
 }
 
@@ -131,6 +136,10 @@ struct Kept<K: NumberedKeys> {
     /// Times that versions were brought near their end.
     wraps: u64,
     flipped: Flipped,
+    /// Whether the next life finds the notes of the one before, and no region.
+    region_is_away: bool,
+    /// Whether a snapshot begins with the next turn.
+    wants_snapshot: bool,
 }
 
 /// A memory node of a simulated world.
@@ -178,6 +187,8 @@ impl<K: NumberedKeys> Stage<K> {
             redone: 0,
             wraps: 0,
             flipped: Flipped::default(),
+            region_is_away: false,
+            wants_snapshot: false,
         };
         let stage = Self { shape: Arc::new(shape), kept: Arc::new(Mutex::new(kept)) };
         let (serving, dying) = (stage.clone(), stage.clone());
@@ -296,12 +307,8 @@ impl<K: NumberedKeys> Stage<K> {
     fn go_on(&self, start: &NodeStart, durability: Durability) -> Node<K> {
         let mut kept = self.kept();
         let [region, recovery_area] = &start.memories[..] else { panic!("a region and a recovery area") };
-        if kept.memory_of != kept.boots {
-            kept.memory_of = kept.boots;
-            for memory in [region, recovery_area] {
-                memory.fill_words(0, memory.len() as usize / 8, 0).unwrap();
-            }
-        }
+        let is_lost = kept.memory_of != kept.boots;
+        let is_away = std::mem::take(&mut kept.region_is_away);
         let mut boot = [0; 16];
         boot[..8].copy_from_slice(&kept.boots.to_le_bytes());
         let startup = Startup {
@@ -313,6 +320,17 @@ impl<K: NumberedKeys> Stage<K> {
             node: 0,
             now: start.clock.now(),
         };
+        if is_away {
+            let disk = SimDisk::new(kept.disk.clone(), region);
+            bring_left_to_disk(recovery_area, FileIdentity::default(), &disk, &startup).unwrap();
+        }
+        if is_lost || is_away {
+            kept.memory_of = kept.boots;
+            kept.flipped.keys.clear();
+            for memory in [region, recovery_area] {
+                memory.fill_words(0, memory.len() as usize / 8, 0).unwrap();
+            }
+        }
         let limit = region_bytes::<K>(self.shape.region_bytes) as u64;
         let memories = Memories::new(Arc::clone(region), Arc::clone(recovery_area)).limited(limit);
         let memories = memories.with_lease(self.lease(start));
@@ -337,13 +355,6 @@ impl<K: NumberedKeys> Stage<K> {
             _ => kept.restored += 1,
         }
         node
-    }
-
-    /// What has flipped in its region; from here on nothing does if it `is_over`.
-    pub fn flipped(&self, is_over: bool) -> Flipped {
-        let mut kept = self.kept();
-        kept.flipped.is_over |= is_over;
-        kept.flipped.clone()
     }
 
     /// Lives that began with the memory of the one before, and with what the disk held.
@@ -391,6 +402,7 @@ impl<K: NumberedKeys> Service for Served<K> {
 
     fn work(&mut self) -> Work {
         let begins = self.snapshots > 0 && self.random.below(self.snapshots) == 0;
+        let begins = std::mem::take(&mut self.stage.kept().wants_snapshot) || begins;
         let wraps = self.stage.shape.wraps;
         let wraps = wraps > 0 && self.random.below(wraps) == 0;
         let flips = self.stage.shape.flips.as_ref().filter(|flips| self.random.below(flips.often) == 0);
