@@ -15,6 +15,8 @@ mod section;
 mod sending;
 mod server_side;
 mod sessions;
+#[cfg(feature = "tokio")]
+mod some;
 mod timed;
 mod write;
 
@@ -51,6 +53,8 @@ pub(crate) use read::Rest;
 pub(crate) use section::{Part, Section};
 use sending::Writer;
 pub(crate) use sending::no_reply;
+#[cfg(feature = "tokio")]
+pub(crate) use some::FEW_TRIES;
 
 /// What all handles of a client share.
 pub(crate) struct Core<K: BuildKeys, T: Connector> {

@@ -118,15 +118,17 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn of_with(client: TableClient<K>, config: AsyncConfig) -> Self {
-        let counts = Arc::<Counts>::default();
+        let (counts, threads) = (Arc::<Counts>::default(), Threads::new());
         let route = match &client.transport {
-            Transport::One(direct) => Route::One(Way::to(direct, config, Handle::current, &counts)),
+            Transport::One(direct) => {
+                Route::One(Way::to(direct, config, Handle::current, (&counts, &threads)))
+            }
             Transport::Pool(pool) => {
                 Route::Divided(Divided::new(Arc::clone(pool), config, Handle::current(), &counts))
             }
         };
         let changes = ChangeQueue::new(config.waiting.clamp(1, Semaphore::MAX_PERMITS));
-        let shared = Shared { route, counts, changes, threads: Threads::new() };
+        let shared = Shared { route, counts, changes, threads };
         Self { client, shared: Arc::new(shared) }
     }
 

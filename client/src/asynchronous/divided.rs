@@ -118,7 +118,7 @@ impl<K: BuildKeys> Divided<K> {
         let mut left: Vec<usize> = (0..keys.len()).collect();
         while !left.is_empty() {
             let ways = self.ways();
-            let parts = ways.divide(&keys, &left);
+            let parts = ways.divide(threads, &keys, &left);
             let mut asked = Vec::with_capacity(parts.len());
             for (index, part) in &parts {
                 let own = || Keys::Many(part.iter().map(|at| keys[*at].clone()).collect());
@@ -149,7 +149,7 @@ impl<K: BuildKeys> Divided<K> {
         until: Instant,
         answer: &impl Fn(To<R>) -> Answer<K>,
     ) -> Result<Option<R>, ClientError> {
-        let way = ways.way(index);
+        let way = ways.way(threads, index);
         if let Some(way) = way {
             match way.ask(ways.threads(threads, index), (kind, keys()), until, answer).await {
                 Err(error) if Pool::<K>::is_gone(&error) => {}
@@ -158,7 +158,7 @@ impl<K: BuildKeys> Divided<K> {
         }
         let since = Instant::now();
         let turn = ways.turn(index, until).await?;
-        let is_connected = way.is_none() && ways.way(index).is_some();
+        let is_connected = way.is_none() && ways.way(threads, index).is_some();
         if is_connected || !self.pool.goes_by(&ways.ranges) {
             return Ok(None);
         }
@@ -292,21 +292,22 @@ impl<K: BuildKeys> Ways<K> {
     }
 
     /// The way to a range, if it is connected.
-    fn way(&self, index: usize) -> Option<&Way<K>> {
+    fn way(&self, threads: &Threads, index: usize) -> Option<&Way<K>> {
         let way = &self.ways[index];
         way.get().or_else(|| {
             let connected = self.ranges.connected(index)?;
-            Some(way.get_or_init(|| Way::to(connected, self.config, || self.runtime.clone(), &self.counts)))
+            let shared = (&self.counts, self.threads(threads, index));
+            Some(way.get_or_init(|| Way::to(connected, self.config, || self.runtime.clone(), shared)))
         })
     }
 
     /// Which of the `left` keys are of which range. Of those that are looked up in place, no more
     /// are together than a task looks up at a time.
-    fn divide(&self, keys: &[K::Owned], left: &[usize]) -> Vec<(usize, Vec<usize>)> {
+    fn divide(&self, threads: &Threads, keys: &[K::Owned], left: &[usize]) -> Vec<(usize, Vec<usize>)> {
         let parts = self.ranges.divide(left.iter().map(|at| (*at, keys[*at].borrow())));
         let mut pieces = Vec::new();
         for (index, part) in parts.into_iter().enumerate().filter(|(_, part)| !part.is_empty()) {
-            match self.way(index) {
+            match self.way(threads, index) {
                 Some(Way::InPlace(_)) => {
                     pieces.extend(part.chunks(IN_PLACE).map(|piece| (index, piece.to_vec())));
                 }

@@ -6,7 +6,8 @@ use std::time::Instant;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordShape, RecordToken};
 use fpcache::read::{
-    NearestScratch, Outcome, ReadError, Side, Wanted, drive_while, find_nearest, look_up_all,
+    LookupScratch, NearestScratch, Neighbour, Outcome, ReadError, Side, Wanted, drive_while, find_nearest,
+    look_up_all,
 };
 use fpcache::table::Table;
 use fpcache_fabric::{Endpoint, FabricError};
@@ -161,6 +162,11 @@ fn words<'o>(
     values.map(|value| value.map(word).transpose()).collect()
 }
 
+fn records<K: BuildKeys>(found: &NearestScratch<K>) -> impl Iterator<Item = Option<Record<K>>> {
+    let record = |found: Neighbour<'_, K>| (found.key.to_owned(), found.value.to_vec());
+    found.answers().map(move |(neighbour, _)| neighbour.map(record))
+}
+
 fn not_of_its_kind() -> ClientError {
     FabricError::NotPosted.into()
 }
@@ -246,10 +252,37 @@ impl<K: BuildKeys> Group<K> {
 
     /// Answers searches.
     pub(super) fn searched(&mut self, found: &NearestScratch<K>) {
-        let mut records = found
-            .answers()
-            .map(|(neighbour, _)| neighbour.map(|found| (found.key.to_owned(), found.value.to_vec())));
+        let mut records = records(found);
         self.asked.drain(..).for_each(|asked| asked.searched(records.by_ref()));
+    }
+
+    /// Answers the lookups all of whose keys have their answers, and keeps the others.
+    pub(super) fn looked_up_some(&mut self, shape: &RecordShape, found: &LookupScratch<K>) {
+        self.answer_some(found.answered(), found.outcomes(), |asked, found| asked.looked_up(shape, found));
+    }
+
+    /// Answers the searches all of whose keys have their answers, and keeps the others.
+    pub(super) fn searched_some(&mut self, found: &NearestScratch<K>) {
+        self.answer_some(found.answered(), records(found), |asked, found| asked.searched(found));
+    }
+
+    fn answer_some<A>(
+        &mut self,
+        mut answered: impl Iterator<Item = bool>,
+        mut found: impl Iterator<Item = A>,
+        answer: impl Fn(Asked<K>, &mut dyn Iterator<Item = A>),
+    ) {
+        for asked in std::mem::take(&mut self.asked) {
+            let count = asked.keys.as_slice().len();
+            let mut own = found.by_ref().take(count);
+            // Looks at all of them: behind them are the next call's.
+            if answered.by_ref().take(count).filter(|answered| !answered).count() == 0 {
+                answer(asked, &mut own);
+            } else {
+                own.for_each(drop);
+                self.asked.push(asked);
+            }
+        }
     }
 
     /// Answers a scan.

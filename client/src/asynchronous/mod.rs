@@ -13,7 +13,8 @@
 //!
 //! All of this is the common course. A directory that is out of date, a memory node that has gone, a record that is being written for
 //! long: whatever takes more than waiting for a socket is done by the very code that the blocking client has for it, on a thread
-//! of the runtime's for blocking calls (`threads.rs`), by a worker at a time.
+//! of the runtime's for blocking calls (`threads.rs`), by a worker at a time. Calls for a record that cannot be read now are
+//! set apart, so that neither the others of their group nor its worker wait for it.
 
 mod changes;
 mod client;

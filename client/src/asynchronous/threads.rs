@@ -92,6 +92,30 @@ impl<K: BuildKeys> Group<K> {
         }
     }
 
+    /// As [`read_with`](Self::read_with), but no call waits for another's record: those whose record was being written
+    /// all the time, or is damaged, stay without an answer.
+    pub(super) fn read_some_with<T: Connector>(&mut self, core: &Core<K, T>, held: &mut Held<K, T>) {
+        let begun = Instant::now();
+        let within = self.until().saturating_duration_since(begun);
+        let (keys, wanted) = (self.owned_keys(), self.wanted());
+        let each = || keys.iter().map(Borrow::borrow);
+        let ended = match self.kind {
+            Kind::Value | Kind::Presence => self.shape(core, held, within).and_then(|shape| {
+                let within = within.saturating_sub(begun.elapsed());
+                core.lookup_some(held, (each(), wanted), within, |found| self.looked_up_some(&shape, found))
+            }),
+            Kind::Nearest(side) => {
+                core.nearest_some(held, side, each(), within, |found| self.searched_some(found))
+            }
+            Kind::Scan => return self.read_with(core, held),
+        };
+        match ended {
+            // One of them; each finds out for itself.
+            Ok(()) | Err(ClientError::Damaged { .. }) => {}
+            Err(error) => self.fail(&error),
+        }
+    }
+
     /// As [`read_with`](Self::read_with). After an error nothing is answered.
     pub(super) fn try_to_read<T: Connector>(
         &mut self,

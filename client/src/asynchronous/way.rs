@@ -37,11 +37,11 @@ impl<K: BuildKeys> Way<K> {
         direct: &Direct<K>,
         config: AsyncConfig,
         runtime: impl FnOnce() -> Handle,
-        counts: &Arc<Counts>,
+        (counts, threads): (&Arc<Counts>, &Threads),
     ) -> Self {
         match direct {
             Direct::Mapped(core) => Self::InPlace(Arc::clone(core)),
-            Direct::Remote(core) => Self::Grouped(Workers::new(core, config, &runtime(), counts)),
+            Direct::Remote(core) => Self::Grouped(Workers::new(core, config, &runtime(), (counts, threads))),
             #[cfg(feature = "sim")]
             Direct::Simulated(core) => Self::Blocking(Arc::clone(core)),
         }

@@ -14,8 +14,9 @@ use super::counters::Counts;
 use super::drive::Socket;
 use super::group::{Group, Kind};
 use super::queue::Queue;
+use super::threads::Threads;
 use super::unanswered::runtime_has_ended;
-use crate::core::{Core, Held};
+use crate::core::{Core, FEW_TRIES, Held};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
 
@@ -31,16 +32,17 @@ impl<K: BuildKeys> Workers<K> {
         core: &Arc<Core<K, RemoteNode>>,
         config: AsyncConfig,
         runtime: &Handle,
-        counts: &Arc<Counts>,
+        (counts, threads): (&Arc<Counts>, &Threads),
     ) -> Self {
-        let workers = config.sockets.max(1);
+        // Whoever waits for a record that cannot be read keeps no other calls from threads.
+        let (workers, threads) = (config.sockets.max(1), threads.for_another());
         let queue = Arc::new(Queue::new(
             config.waiting.clamp(1, Semaphore::MAX_PERMITS),
             workers,
             Arc::clone(counts),
         ));
         for _ in 0..workers {
-            runtime.spawn(Worker::new(Arc::clone(core), Arc::clone(&queue)).run());
+            runtime.spawn(Worker::new(Arc::clone(core), Arc::clone(&queue), threads.clone()).run());
         }
         Self(queue)
     }
@@ -60,22 +62,27 @@ impl<K: BuildKeys> Drop for Workers<K> {
 struct Worker<K: BuildKeys> {
     core: Arc<Core<K, RemoteNode>>,
     queue: Arc<Queue<K>>,
+    threads: Threads,
     held: Held<K, RemoteNode>,
     socket: Socket,
 }
 
 impl<K: BuildKeys> Worker<K> {
-    fn new(core: Arc<Core<K, RemoteNode>>, queue: Arc<Queue<K>>) -> Self {
+    fn new(core: Arc<Core<K, RemoteNode>>, queue: Arc<Queue<K>>, threads: Threads) -> Self {
         let socket = Socket::new(core.connector().spin());
-        Self { core, queue, held: None, socket }
+        Self { core, queue, threads, held: None, socket }
     }
 
     /// Works until the queue is closed.
     async fn run(mut self) {
         while let Some(mut group) = self.queue.take().await {
             let is_scan = group.kind == Kind::Scan;
-            if group.is_wanted_still() && !self.attempt(&mut group).await {
-                self.get_over(group).await;
+            if group.is_wanted_still() {
+                match self.attempt(&mut group).await {
+                    Some(Ok(())) => {}
+                    Some(Err(ReadError::Contended { .. })) => self.set_apart(group),
+                    Some(Err(_)) | None => self.get_over(group).await,
+                }
             }
             if is_scan {
                 self.queue.end_scan();
@@ -83,39 +90,49 @@ impl<K: BuildKeys> Worker<K> {
         }
     }
 
-    /// Makes the reads of a group, if nothing is in the way: `true` if its calls have their answers.
-    async fn attempt(&mut self, group: &mut Group<K>) -> bool {
-        let Self { core, queue, held, socket } = self;
-        let Some(context) = core.present(held).filter(|at| at.buffers.endpoint.socket().is_some()) else {
-            return false;
-        };
+    /// Makes the reads of a group, if nothing is in the way: all of its calls have their answers then, and of one that is
+    /// contended all but those left in it.
+    async fn attempt(&mut self, group: &mut Group<K>) -> Option<Result<(), ReadError>> {
+        let Self { core, queue, held, socket, .. } = self;
+        let context = core.present(held).filter(|at| at.buffers.endpoint.socket().is_some())?;
         context.buffers.endpoint.set_patience(group.until().saturating_duration_since(Instant::now()));
         group.has_begun();
-        read(context, socket, queue, group).await.is_ok()
+        Some(read(context, socket, queue, group).await)
+    }
+
+    /// Leaves calls whose records cannot be read now to threads, each by itself: no worker and no other call waits for them.
+    fn set_apart(&self, group: Group<K>) {
+        for asked in group.asked {
+            let (core, threads) = (Arc::clone(&self.core), self.threads.clone());
+            let mut alone = Group::of(group.kind, asked);
+            alone.has_begun();
+            self.queue.counts().handed_over.add(1);
+            // With an error the runtime is ending, and the caller with it.
+            tokio::spawn(async move { threads.read(&core, alone).await });
+        }
     }
 
     /// Makes the reads of a group as readers of threads do, on a thread that may block, and gets the worker ready for the next one.
     async fn get_over(&mut self, mut group: Group<K>) {
         self.queue.counts().handed_over.add(1);
         self.socket.forget();
-        let (core, mut held) = (Arc::clone(&self.core), self.held.take());
+        let (core, mut held, until) = (Arc::clone(&self.core), self.held.take(), group.until());
         let read = tokio::task::spawn_blocking(move || {
             if !group.is_wanted_still() {
-                return held;
+                return (held, group);
             }
-            group.read_with(&*core, &mut held);
+            group.read_some_with(&*core, &mut held);
             if let Some(context) = &mut held {
                 // In what the group left of its time, or else in the next group's: that waits.
-                context
-                    .buffers
-                    .endpoint
-                    .set_patience(group.until().saturating_duration_since(Instant::now()));
+                context.buffers.endpoint.set_patience(until.saturating_duration_since(Instant::now()));
                 let _ = context.buffers.endpoint.connect();
             }
-            held
+            (held, group)
         });
         // With an error the runtime is ending, and the group's callers with it.
-        self.held = read.await.unwrap_or_default();
+        let (held, unanswered) = read.await.unwrap_or_default();
+        self.held = held;
+        self.set_apart(unanswered);
     }
 }
 
@@ -133,15 +150,26 @@ async fn read<K: BuildKeys>(
     match group.kind {
         Kind::Value | Kind::Presence => {
             let ways = table.ways(endpoint);
-            let mut operation = Lookup::new(table, lookup, group.keys()).of(group.wanted()).by(ways);
-            socket.drive(endpoint, &mut operation, until, count).await?;
-            group.looked_up(&view.geometry().shape, lookup.outcomes());
+            let operation = Lookup::new(table, lookup, group.keys()).of(group.wanted()).by(ways);
+            let ended = socket.drive(endpoint, &mut operation.trying(FEW_TRIES), until, count).await;
+            let shape = &view.geometry().shape;
+            match ended {
+                Ok(()) => group.looked_up(shape, lookup.outcomes()),
+                Err(ReadError::Contended { .. }) => group.looked_up_some(shape, lookup),
+                Err(_) => return ended,
+            }
             lookup.keep_at_most(MOST_KEPT_BYTES);
+            ended
         }
         Kind::Nearest(side) => {
-            let mut operation = Nearest::new(view, nearest, side, group.keys(), endpoint.guards());
-            socket.drive(endpoint, &mut operation, until, count).await?;
-            group.searched(nearest);
+            let operation = Nearest::new(view, nearest, side, group.keys(), endpoint.guards());
+            let ended = socket.drive(endpoint, &mut operation.trying(FEW_TRIES), until, count).await;
+            match ended {
+                Ok(()) => group.searched(nearest),
+                Err(ReadError::Contended { .. }) => group.searched_some(nearest),
+                Err(_) => {}
+            }
+            ended
         }
         Kind::Scan => {
             let Some(section) = group.section() else {
@@ -152,7 +180,7 @@ async fn read<K: BuildKeys>(
             socket.drive(endpoint, &mut operation, until, count).await?;
             let part = operation.part();
             group.scanned(part);
+            Ok(())
         }
     }
-    Ok(())
 }

@@ -130,7 +130,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// The answers of a group of keys that are all absent.
-    fn absent(&self, keys: usize) -> LookupScratch<K> {
+    pub(super) fn absent(&self, keys: usize) -> LookupScratch<K> {
         let mut outcomes = Outcomes::default();
         (0..keys).for_each(|_| outcomes.push_server_side(None, &[], 0));
         let mut scratch = LookupScratch::new(self.matcher);

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use fpcache::layout::{SlotState, SlotWord};
 use fpcache_client::{Client, ClientConfig, TableParameters, U64Keys};
 use fpcache_fabric::tcp::{ListenOptions, Listener};
-use fpcache_fabric::{Export, HugePages, OneRegion, SharedMemory};
+use fpcache_fabric::{Export, HugePages, OneRegion, Serving, SharedMemory};
 use fpcache_memserver::MemoryNode;
 
 use crate::common::{load, region_name, value_of};
@@ -25,24 +25,36 @@ fn slot_of(region: &SharedMemory, key: u64, value: &[u8]) -> u64 {
     found.find(is_live).unwrap() as u64 - 8
 }
 
-/// Each time its slot was read again they had all of their time once more.
-#[test]
-fn scans_that_meet_a_record_that_is_not_whole_end_with_their_deadline() {
+/// A memory node over TCP whose region can be changed, and where it listens.
+fn start() -> (Arc<SharedMemory>, Serving, String) {
     let (region, fd) = SharedMemory::create_memfd("test", CAPACITY, HugePages::No).unwrap();
     let region = Arc::new(region);
     let node = MemoryNode::<U64Keys>::new(Arc::clone(&region), 1, 0, Instant::now()).unwrap();
     let export = Export::new(&region, fd, 1).unwrap();
     let listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], ListenOptions::default()).unwrap();
     let url = listener.addresses()[0].to_string();
-    let _serving = listener.spawn(OneRegion::new(region_name(), export, node)).unwrap();
+    let serving = listener.spawn(OneRegion::new(region_name(), export, node)).unwrap();
+    (region, serving, url)
+}
+
+/// Leaves a record half written, and says where, and what its word was.
+fn spoil(region: &SharedMemory, key: u64) -> (u64, u64) {
+    let slot = slot_of(region, key, &value_of(key, 1, 8));
+    let live = region.load_relaxed(slot).unwrap();
+    region.store_relaxed(slot, SlotWord::new(SlotState::Busy, 1, 0).to_bits()).unwrap();
+    (slot, live)
+}
+
+/// Each time its slot was read again they had all of their time once more.
+#[test]
+fn scans_that_meet_a_record_that_is_not_whole_end_with_their_deadline() {
+    let (region, _serving, url) = start();
     let far = slow(&url, Duration::from_millis(20));
     let client = Client::connect_with(&far, ClientConfig::default()).unwrap();
     load(&client, TableParameters::default(), 0..1_000, 1).unwrap();
     assert_eq!(client.scan(400, 100).unwrap().len(), 100);
 
-    let slot = slot_of(&region, 450, &value_of(450, 1, 8));
-    let live = region.load_relaxed(slot).unwrap();
-    region.store_relaxed(slot, SlotWord::new(SlotState::Busy, 1, 0).to_bits()).unwrap();
+    let (slot, live) = spoil(&region, 450);
     let hurried = client.with_deadline(Duration::from_millis(200));
     let calls: [(&str, &dyn Fn() -> bool); 3] = [
         ("scan", &|| hurried.scan(400, 100).is_err_and(|error| error.is_retryable())),
@@ -56,4 +68,54 @@ fn scans_that_meet_a_record_that_is_not_whole_end_with_their_deadline() {
     }
     region.store_release(slot, live).unwrap();
     assert_eq!(hurried.scan(400, 100).unwrap().len(), 100);
+}
+
+/// All calls of its group waited for it and ended with its error, and the worker read nothing meanwhile.
+#[cfg(feature = "tokio")]
+#[test]
+fn a_record_that_cannot_be_read_fails_no_reads_of_other_tasks() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use fpcache_client::AsyncClient;
+    use tokio::task::JoinSet;
+
+    let (region, _serving, url) = start();
+    let config = ClientConfig::default().with_deadline(Duration::from_secs(4));
+    let client = Client::connect_with(&url, config).unwrap();
+    load(&client, TableParameters::default(), 0..1_000, 1).unwrap();
+    spoil(&region, 450);
+    crate::asynchronous::threads(2).block_on(async {
+        let (client, is_over) = (AsyncClient::of(client), Arc::new(AtomicBool::new(false)));
+        let mut readers = JoinSet::new();
+        for reader in 0..16u64 {
+            let (client, is_over) = (client.clone(), Arc::clone(&is_over));
+            readers.spawn(async move {
+                let mut answered = 0;
+                for key in (500 + reader..1_000).cycle() {
+                    let (value, nearest) = (client.get(key).await, client.floor(key).await);
+                    assert_eq!(value.unwrap(), Some(value_of(key, 1, 8)), "key {key}");
+                    assert_eq!(nearest.unwrap().map(|(key, _)| key), Some(key));
+                    answered += 1;
+                    if is_over.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+                answered
+            });
+        }
+        // More than there are workers, and more than there are threads for them.
+        let mut stuck = JoinSet::new();
+        for _ in 0..6 {
+            let (one, other) = (client.clone(), client.clone());
+            stuck.spawn(async move { one.get(450).await.map(drop) });
+            stuck.spawn(async move { other.floor(450).await.map(drop) });
+        }
+        for ended in stuck.join_all().await {
+            let error = ended.unwrap_err();
+            assert!(error.is_retryable(), "{error}");
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let answered = readers.join_all().await;
+        assert!(answered.iter().all(|count| *count > 1), "{answered:?}");
+    });
 }

@@ -86,6 +86,14 @@ impl<K: KeySpace> LookupScratch<K> {
         self.group.answers.iter()
     }
 
+    /// Whether each key has its answer after a lookup in doorbell batches, in their order: also after one that ended in
+    /// [`Contended`](super::ReadError::Contended), which has what was not being written.
+    pub fn answered(&self) -> impl Iterator<Item = bool> {
+        // Answers that were found in another way came all at once.
+        let probes = self.group.probes.iter().map(Probe::is_done).chain(std::iter::repeat(true));
+        probes.take(self.group.answers.len())
+    }
+
     /// Exchanges the answers of the last finished lookup of a group for `other`'s buffers, so that nothing is copied.
     #[inline]
     pub fn swap_outcomes(&mut self, other: &mut Outcomes) {

@@ -27,6 +27,8 @@ pub struct Lookup<'a, K: KeySpace> {
     wanted: Wanted,
     scratch: &'a mut LookupScratch<K>,
     rounds: u32,
+    /// With so many rounds behind it, it does not read again what was being written.
+    most_rounds: u32,
     doubt: Doubt,
     /// What comes after a check of the reuse sequence.
     after_check: Option<Then>,
@@ -65,8 +67,18 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         trips.iter_mut().for_each(|batch| clear_after(batch, scratch.lists.had_values()));
         scratch.lists.clear();
         let (wanted, doubt) = (Wanted::Value, Doubt::default());
-        let (rounds, after_check, round_trip) = (0, None, None);
-        Self { table, wanted, scratch, rounds, doubt, after_check, round_trip, asks: false, asked: None }
+        Self {
+            table,
+            wanted,
+            scratch,
+            rounds: 0,
+            most_rounds: MAX_ATTEMPTS,
+            doubt,
+            after_check: None,
+            round_trip: None,
+            asks: false,
+            asked: None,
+        }
     }
 
     /// The same lookup, by the cheapest of these [ways](Table::ways): also by the memory node, if it
@@ -98,6 +110,13 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         Self { wanted, ..self }
     }
 
+    /// The same lookup, which gives up after fewer rounds if a record is being written during all of them:
+    /// [`LookupScratch::answered`] says of which keys there are answers all the same.
+    #[must_use]
+    pub fn trying(self, rounds: u32) -> Self {
+        Self { most_rounds: rounds, ..self }
+    }
+
     /// Has the reuse sequence looked at before going on.
     fn check_first(&mut self, then: Then) -> Step {
         self.doubt = Doubt::default();
@@ -115,7 +134,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
     fn step(&mut self) -> Result<Step, ReadError> {
         match self.after_check.take() {
             None => {}
-            Some(Then::Post) if self.rounds >= MAX_ATTEMPTS => {
+            Some(Then::Post) if self.rounds >= self.most_rounds => {
                 return Err(ReadError::Contended { attempts: self.rounds });
             }
             Some(Then::Post) => return Ok(self.post()),

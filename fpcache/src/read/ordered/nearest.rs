@@ -12,7 +12,7 @@ use crate::key_space::KeySpace;
 use crate::read::attempt::TOGETHER;
 use crate::read::external::clear;
 use crate::read::place::Coming;
-use crate::read::{Cost, Operation, ReadError, Step, drive_while};
+use crate::read::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
 
 /// A record that was found.
@@ -75,6 +75,14 @@ impl<K: KeySpace> NearestScratch<K> {
             });
             (neighbour, *cost)
         })
+    }
+
+    /// Whether each key has its answer after a search in doorbell batches, in their order: also after one that ended in
+    /// [`Contended`](ReadError::Contended).
+    pub fn answered(&self) -> impl Iterator<Item = bool> {
+        let mut put_off = self.keys.iter().map(|(place, _)| *place).zip(&self.seeks).peekable();
+        (0..self.answers.len())
+            .map(move |at| put_off.next_if(|(place, _)| *place == at).is_none_or(|(_, seek)| seek.is_done()))
     }
 
     fn clear(&mut self) {
@@ -233,6 +241,14 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         Self::of_those_put_off(view, scratch, side, is_guarded)
     }
 
+    /// The same search, which gives up where it has read so often what was being written:
+    /// [`NearestScratch::answered`] says of which keys there are answers all the same.
+    #[must_use]
+    pub fn trying(mut self, attempts: u32) -> Self {
+        self.rule.most_attempts = attempts;
+        self
+    }
+
     /// A search of the keys that were put off.
     fn of_those_put_off(
         view: &'a TableView<K>,
@@ -246,18 +262,27 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         seeks.resize_with(keys.len().max(seeks.len()), Seek::default);
         seeks[..keys.len()].iter_mut().for_each(Seek::clear);
         let is_guarded = is_guarded && view.guards_slots();
-        Self { rule: Rule { view, side, is_guarded }, scratch, is_checked: false }
+        let rule = Rule { view, side, is_guarded, most_attempts: MAX_ATTEMPTS };
+        Self { rule, scratch, is_checked: false }
     }
 
-    /// Takes what has come for all keys.
+    /// Takes what has come for all keys, also where that of one is no answer.
     fn take(&mut self) -> Result<(), ReadError> {
+        let mut contended = Ok(());
         let NearestScratch { batch, coming, seeks, keys, arena, answers, values, .. } = &mut *self.scratch;
         for (seek, (place, wanted)) in seeks.iter_mut().zip(&*keys) {
             if seek.is_done() {
                 continue;
             }
-            let ended = seek.take(K::kept(wanted, arena), &self.rule, (batch, coming))?;
-            let Some(ended) = ended else { continue };
+            let ended = match seek.take(K::kept(wanted, arena), &self.rule, (batch, coming)) {
+                Ok(Some(ended)) => ended,
+                Ok(None) => continue,
+                Err(error @ ReadError::Contended { .. }) => {
+                    contended = Err(error);
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             let answer = &mut answers[*place];
             answer.cost = seek.cost;
             let Answer::Record(version, from) = ended else { continue };
@@ -274,7 +299,7 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         }
         clear(batch);
         coming.clear();
-        Ok(())
+        contended
     }
 
     /// Asks for what all keys need, as far as that may be under way at once. Whether one still waits for something.

@@ -138,6 +138,8 @@ pub(super) struct Rule<'a, K: KeySpace> {
     pub(super) side: Side,
     /// Whether a slot that lands is proven to be of one moment.
     pub(super) is_guarded: bool,
+    /// How often what was being written is read again.
+    pub(super) most_attempts: u32,
 }
 
 /// What searches of one call ask for with one doorbell.

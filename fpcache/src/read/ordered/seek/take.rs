@@ -8,11 +8,11 @@ use zerocopy::IntoBytes;
 use super::{Answer, Awaited, Next, Rule, Seek, Value};
 use crate::key_space::KeySpace;
 use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored};
+use crate::read::ReadError;
 use crate::read::external::Extents;
 use crate::read::ordered::Side;
 use crate::read::place::Coming;
 use crate::read::verify::{Rules, SlotRead, classify};
-use crate::read::{MAX_ATTEMPTS, ReadError};
 use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
@@ -50,7 +50,7 @@ impl<K: KeySpace> Seek<K> {
             }
             Awaited::Value(version, extent, landing) => {
                 if Extents::of(rule.view).value(extent, batch.bytes(landing)).is_none() {
-                    self.read_again()?;
+                    self.read_again(rule)?;
                     return Ok(None);
                 }
                 self.end();
@@ -60,9 +60,9 @@ impl<K: KeySpace> Seek<K> {
     }
 
     /// Begins another collection, of the same slots to begin with.
-    fn read_again(&mut self) -> Result<(), ReadError> {
+    fn read_again(&mut self, rule: &Rule<'_, K>) -> Result<(), ReadError> {
         self.attempts += 1;
-        if self.attempts >= MAX_ATTEMPTS {
+        if self.attempts >= rule.most_attempts {
             return Err(ReadError::Contended { attempts: self.attempts });
         }
         self.cost.fallbacks += 1;
@@ -222,7 +222,7 @@ impl<K: KeySpace> Seek<K> {
     #[inline]
     fn end_collection(&mut self, rule: &Rule<'_, K>) -> Result<Option<Answer>, ReadError> {
         if self.is_torn(rule) {
-            self.read_again()?;
+            self.read_again(rule)?;
             return Ok(None);
         }
         if !self.is_of_one_instant(rule) {
@@ -233,7 +233,7 @@ impl<K: KeySpace> Seek<K> {
                 self.next = Next::Collect(0);
                 return Ok(None);
             }
-            self.read_again()?;
+            self.read_again(rule)?;
             return Ok(None);
         }
         let Some(index) = self.nearest else {
@@ -246,7 +246,7 @@ impl<K: KeySpace> Seek<K> {
                 if Extents::of(rule.view).place(extent).is_none() =>
             {
                 // No memory node's slot says so.
-                self.read_again()?;
+                self.read_again(rule)?;
                 Ok(None)
             }
             SlotRead::Live { version, value: Stored::External(extent), .. } => {
@@ -259,7 +259,7 @@ impl<K: KeySpace> Seek<K> {
             }
             SlotRead::Frozen => Err(ReadError::Stale),
             SlotRead::Free | SlotRead::Torn => {
-                self.read_again()?;
+                self.read_again(rule)?;
                 Ok(None)
             }
         }
