@@ -10,6 +10,8 @@ use super::socket::{Origin, Party};
 
 /// Where there are so many and one more comes, one of the party that has most of them goes.
 const MAX_GREETING: usize = 64;
+/// Of these, so many further sockets of clients stay whoever else comes.
+const MAX_KNOWN: usize = MAX_GREETING / 2;
 /// Those that were told to go and have not gone yet, beside these.
 const MAX_LEAVING: usize = 16;
 /// How long one is left alone though others wait for its place.
@@ -35,6 +37,8 @@ struct Newcomer {
     party: Party,
     since: Instant,
     is_leaving: bool,
+    /// Whether it has named a client and its secret.
+    is_known: bool,
 }
 
 /// A newcomer's place; given back when this is dropped.
@@ -83,7 +87,7 @@ impl Newcomers {
         let number = state.next;
         state.next += 1;
         let party = origin.party();
-        state.here.push(Newcomer { number, thread, party, since: now, is_leaving: false });
+        state.here.push(Newcomer { number, thread, party, since: now, is_leaving: false, is_known: false });
         (Place { of: Arc::clone(self), number }, crowded)
     }
 }
@@ -95,9 +99,23 @@ impl State {
         if staying().count() < MAX_GREETING {
             return None;
         }
-        let count = |party| staying().filter(|other| other.party == party).count();
-        let most = staying().map(|newcomer| count(newcomer.party)).max()?;
-        self.here.iter().position(|newcomer| !newcomer.is_leaving && count(newcomer.party) == most)
+        let may_go = |newcomer: &&Newcomer| !newcomer.is_leaving && !newcomer.is_known;
+        let count = |party| self.here.iter().filter(may_go).filter(|other| other.party == party).count();
+        let most = self.here.iter().filter(may_go).map(|newcomer| count(newcomer.party)).max()?;
+        self.here.iter().position(|newcomer| may_go(&newcomer) && count(newcomer.party) == most)
+    }
+}
+
+impl Place {
+    /// It has named a client and its secret, which strangers cannot: others do not take its place, if few such have one.
+    pub(super) fn is_of_client(&self) {
+        let mut state = self.of.state();
+        let known = state.here.iter().filter(|newcomer| newcomer.is_known).count();
+        let own =
+            state.here.iter_mut().find(|newcomer| newcomer.number == self.number && !newcomer.is_leaving);
+        if let Some(newcomer) = own.filter(|_| known < MAX_KNOWN) {
+            newcomer.is_known = true;
+        }
     }
 }
 
@@ -113,6 +131,16 @@ mod tests {
 
     fn at(ip: &str) -> Origin {
         Origin::Internet(std::net::SocketAddr::new(ip.parse().unwrap(), 9))
+    }
+
+    #[test]
+    fn sockets_of_clients_keep_their_places_but_not_all_of_them() {
+        let (all, begin) = (Arc::new(Newcomers::default()), Instant::now());
+        let places: Vec<Place> = (0..64).map(|_| all.enter(&at("192.0.2.1"), 0, begin).0).collect();
+        places[..MAX_KNOWN + 8].iter().for_each(Place::is_of_client);
+        assert!(!all.is_full(begin + GRACE));
+        let (_one, crowded) = all.enter(&at("192.0.2.1"), 0, begin + GRACE);
+        assert_eq!(crowded.map(|crowded| crowded.number), Some(places[MAX_KNOWN].number));
     }
 
     #[test]

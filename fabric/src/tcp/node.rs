@@ -262,12 +262,16 @@ impl Shared {
 
     /// The client that another socket may join, which must come in by the same right.
     pub(super) fn member(&self, asked: &Membership, entry: &Entry) -> Option<Arc<Client>> {
+        self.named(asked).filter(|client| client.entry == *entry)
+    }
+
+    /// The client that another socket names, with its secret.
+    pub(super) fn named(&self, asked: &Membership) -> Option<Arc<Client>> {
         let client = self.clients().get(&asked.client).cloned()?;
         let known = client.welcome.membership.secret;
         // All of it, whatever the first bytes are.
         let differs = (known[0] ^ asked.secret[0]) | (known[1] ^ asked.secret[1]);
-        let is_it = differs == 0 && client.entry == *entry;
-        (is_it && client.is_open.load(Ordering::Acquire)).then_some(client)
+        (differs == 0 && client.is_open.load(Ordering::Acquire)).then_some(client)
     }
 
     /// Lets one connection more in, unless there are as many as there may be.

@@ -3,25 +3,30 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::greeting::Greeting;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::mapped::Link;
+use crate::random::random_bits;
 use crate::region::RegionName;
 use crate::shm::PROTOCOL_VERSION;
 use crate::tcp::address::{Target, TcpAddress};
 use crate::tcp::card::{CardSocket, SharedCard};
 use crate::tcp::channel::Channel;
 use crate::tcp::frame::Limits;
-use crate::tcp::handshake::{Membership, Welcome};
+use crate::tcp::handshake::{Membership, NO_SUCH_CLIENT, Welcome};
 use crate::tcp::round_trip::RoundTrip;
 use crate::tcp::socket::reach;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientSide;
 use crate::tcp::token::Token;
 use crate::watch::Watch;
+
+/// How long a socket that was hung up on stays away at first, and at most.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 
 /// Sockets that endpoints have left, at most.
 const MAX_KEPT: usize = 16;
@@ -72,9 +77,29 @@ impl Session {
         Ok(CardSocket::new(stream, self.address.to_string()))
     }
 
-    /// A new socket that has joined the client.
+    /// A new socket that has joined the client. A memory node hangs up on some of many newcomers: whoever is one of these comes
+    /// again. That it has gone is told by the socket that the client began with.
     fn join(&self, patience: Duration) -> Result<(Stream, Welcome), FabricError> {
         let deadline = Deadline::after(self.patience.min(patience));
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match self.try_to_join(deadline) {
+                Err(FabricError::Disconnected { .. }) if self.link.is_alive() => {
+                    // Of many that were hung up on, not all come again at once.
+                    let drawn = random_bits()? % (pause.as_micros() as u64).max(1);
+                    let left = deadline.remaining(Instant::now()).unwrap_or(pause);
+                    if left.is_zero() {
+                        return Err(late());
+                    }
+                    std::thread::sleep((pause + Duration::from_micros(drawn)).min(left));
+                    pause = (2 * pause).min(LONGEST_PAUSE);
+                }
+                joined => return joined,
+            }
+        }
+    }
+
+    fn try_to_join(&self, deadline: Deadline) -> Result<(Stream, Welcome), FabricError> {
         let reached = reach(&self.address, std::slice::from_ref(&self.target), deadline);
         if let Err(FabricError::NoMemoryNode { .. }) = reached {
             // Also if the memory node lives and its socket file does not: nobody can read there over this connection any more.
@@ -90,19 +115,16 @@ impl Session {
             version: PROTOCOL_VERSION,
             deadline,
         };
-        match greeting.exchange(&mut stream) {
-            // Requests are checked against what the first socket was told.
-            Ok(welcome) if welcome.limits != self.limits => {
-                Err(greeting.protocol("it takes less over one socket of a client than over another"))
-            }
-            Ok(welcome) => Ok((stream, welcome)),
-            Err(error) => {
-                if let FabricError::Disconnected { .. } = error {
-                    self.link.cut();
-                }
-                Err(error)
-            }
+        let welcome = greeting.exchange(&mut stream)?;
+        if welcome.status == NO_SUCH_CLIENT {
+            self.link.cut();
+            return Err(self.link.disconnected());
         }
+        // Requests are checked against what the first socket was told.
+        if welcome.limits != self.limits {
+            return Err(greeting.protocol("it takes less over one socket of a client than over another"));
+        }
+        Ok((stream, welcome))
     }
 
     /// Keeps a socket for the next endpoint, if nothing is under way over it.
@@ -119,6 +141,10 @@ impl Session {
         // Held for a push or a pop.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn late() -> FabricError {
+    FabricError::DeadlinePassed { waiting_for: "the memory node to let one more socket in" }
 }
 
 /// A socket with what is under the protocol.

@@ -71,6 +71,11 @@ impl Peer {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
             return Err(End::Credentials);
         }
+        if let (Purpose::Join(membership), Some(place)) = (&purpose, &self.place)
+            && tools.shared.named(membership).is_some()
+        {
+            place.is_of_client();
+        }
         let nonce = nonce().map_err(|error| {
             tools.shared.report(HangUp::NoResources, error);
             End::Parted
