@@ -46,6 +46,7 @@ mod options;
 mod peer;
 mod private_file;
 mod round_trip;
+mod silence;
 mod socket;
 mod stats;
 mod stream;

@@ -7,6 +7,7 @@ use super::frame::{
     CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, Limits, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
     padding,
 };
+use super::silence::Silence;
 use super::socket::{Moved, Ready, wait};
 use super::stream::Stream;
 use crate::bell::Bell;
@@ -23,12 +24,21 @@ const INPUT: usize = 16 << 10;
 /// Buffers above this size are given back after a reply.
 const KEEP: usize = 4 << 20;
 
+/// Of its patience, how long a wait lasts before it is noted that nothing has come.
+const NOTED_AFTER: u32 = 4;
+/// How many times as long as its patience a call waits where other sockets hear of the memory node: one whose disk stands still
+/// answers no writes, and READs all the same.
+const ALONE: u32 = 6;
+
 /// Sends requests, one at a time, and takes their replies. The memory node answers in order: replies to requests that were
 /// given up come first and are dropped.
 #[derive(Debug)]
 pub(super) struct Caller {
     stream: Stream<Bell>,
     link: Arc<Link>,
+    silence: Arc<Silence>,
+    /// How long requests were waited for since something came over this socket, and when that was last looked at.
+    waited: (Duration, Instant),
     limits: Limits,
     spin: Spin,
     meter: Arc<Meter>,
@@ -43,8 +53,7 @@ pub(super) struct Caller {
 
 impl Caller {
     pub(super) fn new(
-        stream: Stream<Bell>,
-        link: Arc<Link>,
+        (stream, link, silence): (Stream<Bell>, Arc<Link>, Arc<Silence>),
         limits: Limits,
         spin: Duration,
         meter: Arc<Meter>,
@@ -52,6 +61,8 @@ impl Caller {
         Self {
             stream,
             link,
+            silence,
+            waited: (Duration::ZERO, Instant::now()),
             limits,
             spin: Spin::new(spin),
             meter,
@@ -67,6 +78,30 @@ impl Caller {
     fn lose(&self) -> FabricError {
         self.link.cut();
         self.link.disconnected()
+    }
+
+    /// When a wait that begins now is to be noted.
+    fn noted_at(&self) -> Deadline {
+        Deadline::after(self.silence.patience() / NOTED_AFTER)
+    }
+
+    /// Notes a wait in vain, and says whether the memory node counts as gone.
+    fn note_silence(&mut self, from: Instant) -> bool {
+        let now = Instant::now();
+        let (waited, _) = self.waited;
+        let waited = waited + now.saturating_duration_since(from);
+        self.waited = (waited, now);
+        self.silence.waited(from, now) || waited >= self.silence.patience().saturating_mul(ALONE)
+    }
+
+    /// What was given up fills the socket, so that nothing more is sent over it, nor waited for.
+    #[cold]
+    fn crowded(&mut self) -> FabricError {
+        let (_, looked_at) = self.waited;
+        let now = Instant::now();
+        let longest = self.silence.patience() / NOTED_AFTER;
+        let from = now.checked_sub(longest).map_or(looked_at, |earliest| earliest.max(looked_at));
+        if self.note_silence(from) { self.lose() } else { FabricError::Crowded }
     }
 
     fn push_out(&mut self) -> Result<(), FabricError> {
@@ -105,7 +140,10 @@ impl Caller {
             let bytes = if let Moved::Bytes(bytes) = received { bytes } else { 0 };
             self.input.truncate(have + bytes);
             match received {
-                Moved::Bytes(_) => {}
+                Moved::Bytes(_) => {
+                    self.waited = (Duration::ZERO, Instant::now());
+                    self.silence.heard();
+                }
                 Moved::Nothing => return Ok(None),
                 Moved::Gone => return Err(self.lose()),
             }
@@ -177,7 +215,7 @@ impl Calls for Caller {
         self.push_out()?;
         if self.stream.queued() > self.limits.call_request as usize {
             // The memory node has not yet taken what was given up.
-            return Err(FabricError::Crowded);
+            return Err(self.crowded());
         }
         // Within the limit, which leaves room.
         let bytes = (request.len() + CALL_BYTES) as u32;
@@ -213,13 +251,21 @@ impl Calls for Caller {
             std::hint::spin_loop();
         }
         self.spin.was_in_vain();
+        let mut from = Instant::now();
         loop {
-            let ready = wait(&self.stream, self.stream.is_unsent(), deadline);
+            let until = self.noted_at().earlier(deadline);
+            let ready = wait(&self.stream, self.stream.is_unsent(), until);
             if self.poll(reply)? {
                 return Ok(());
             }
             if ready == Ready::TimedOut {
-                return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's reply" });
+                let is_lost = self.note_silence(from);
+                from = Instant::now();
+                let lost = is_lost.then(|| self.lose());
+                if deadline.has_passed(from) {
+                    return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's reply" });
+                }
+                lost.map_or(Ok(()), Err)?;
             }
         }
     }

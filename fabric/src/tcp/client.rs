@@ -12,6 +12,7 @@ use super::calls::Caller;
 use super::card::SharedCard;
 use super::endpoint::TcpEndpoint;
 use super::round_trip::RoundTrip;
+use super::silence::Silence;
 use super::socket::reach;
 use super::tls::ClientSide;
 use super::token::Token;
@@ -36,7 +37,8 @@ pub struct ConnectOptions {
     pub region: RegionName,
     /// By when the memory node must have answered. Default: five seconds after the options were made.
     pub deadline: Deadline,
-    /// How long the memory node may be silent while something is asked of it, before it counts as gone. Default five seconds.
+    /// How long the memory node may be silent while something is asked of it, in one call or in several, before it counts as gone.
+    /// Six times as long where only calls are not answered. Default five seconds.
     pub patience: Duration,
     /// How long a thread that waits for a reply goes on looking before it sleeps, while that pays off. Default 50 µs.
     pub spin: Duration,
@@ -100,11 +102,13 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
     let stream = stream.map(Bell::new);
     let bell = stream.socket().clone();
     let watch = Watch::start(bell.clone(), Arc::clone(&link))?;
+    let silence = Arc::new(Silence::new(options.patience));
     let session = Arc::new(Session {
         address: address.clone(),
         target,
         link: Arc::clone(&link),
         patience: options.patience,
+        silence: Arc::clone(&silence),
         spin: options.spin,
         token,
         tls,
@@ -126,7 +130,7 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
         }
     }
     let call_meter = Arc::new(Meter::new());
-    let caller = Caller::new(stream, link, welcome.limits, options.spin, Arc::clone(&call_meter));
+    let caller = Caller::new((stream, link, silence), welcome.limits, options.spin, Arc::clone(&call_meter));
     Ok(TcpConnection {
         session,
         caller: SharedCaller::new(caller),

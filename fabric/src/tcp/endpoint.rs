@@ -96,6 +96,9 @@ impl TcpEndpoint {
     /// Gives up what is under way: it comes back from [`poll`](Endpoint::poll) with
     /// [`DeadlinePassed`](FabricError::DeadlinePassed). The socket is left, because answers may yet come over it.
     pub fn give_up(&mut self) {
+        if self.session.silence.waited(self.moved_at, Instant::now()) {
+            self.session.link.cut();
+        }
         self.leave(answers_too_late);
     }
 
@@ -149,7 +152,8 @@ impl TcpEndpoint {
     /// What waits has waited too long: for the call that it belongs to, or for anybody.
     #[cold]
     fn wait_no_longer(&mut self) -> FabricError {
-        let is_silent = self.moved_at.elapsed() >= self.session.patience;
+        let (from, now) = (self.moved_at, Instant::now());
+        let is_silent = self.session.silence.waited(from, now) || now - from >= self.session.patience;
         let lost = is_silent.then(|| self.lose());
         if let Some(lost) = lost.filter(|_| !self.is_late()) {
             return lost;
@@ -180,6 +184,7 @@ impl TcpEndpoint {
         let moved = channel.progress(&mut |Landed { ticket, batch, sent, result }| {
             // Of a batch with an error nothing may have been sent.
             if result.is_ok() {
+                session.silence.heard();
                 session.took(sent);
             }
             match ticket {

@@ -18,6 +18,7 @@ use crate::tcp::channel::Channel;
 use crate::tcp::frame::Limits;
 use crate::tcp::handshake::{Membership, NO_SUCH_CLIENT, Welcome};
 use crate::tcp::round_trip::RoundTrip;
+use crate::tcp::silence::Silence;
 use crate::tcp::socket::reach;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientSide;
@@ -39,6 +40,7 @@ pub(in crate::tcp) struct Session {
     pub(super) target: Target,
     pub(in crate::tcp) link: Arc<Link>,
     pub(in crate::tcp) patience: Duration,
+    pub(in crate::tcp) silence: Arc<Silence>,
     pub(in crate::tcp) spin: Duration,
     pub(super) token: Option<Token>,
     pub(super) tls: Option<ClientSide>,
@@ -80,6 +82,7 @@ impl Session {
     /// A new socket that has joined the client. A memory node hangs up on some of many newcomers: whoever is one of these comes
     /// again. That it has gone is told by the socket that the client began with.
     fn join(&self, patience: Duration) -> Result<(Stream, Welcome), FabricError> {
+        let begun = Instant::now();
         let deadline = Deadline::after(self.patience.min(patience));
         let mut pause = FIRST_PAUSE;
         loop {
@@ -93,6 +96,15 @@ impl Session {
                     }
                     std::thread::sleep((pause + Duration::from_micros(drawn)).min(left));
                     pause = (2 * pause).min(LONGEST_PAUSE);
+                }
+                Err(error @ FabricError::DeadlinePassed { .. }) => {
+                    let is_silent = self.silence.waited(begun, Instant::now());
+                    if is_silent {
+                        self.link.cut();
+                    }
+                    // Not the caller's time is over.
+                    let is_lost = is_silent && patience > self.patience;
+                    return Err(if is_lost { self.link.disconnected() } else { error });
                 }
                 joined => return joined,
             }
@@ -124,6 +136,7 @@ impl Session {
         if welcome.limits != self.limits {
             return Err(greeting.protocol("it takes less over one socket of a client than over another"));
         }
+        self.silence.heard();
         Ok((stream, welcome))
     }
 

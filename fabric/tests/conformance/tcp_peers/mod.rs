@@ -4,6 +4,7 @@ mod connections;
 mod node;
 mod requests;
 mod said;
+mod silence;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use crate::suite::TestService;
 use fpcache_fabric::shm::PROTOCOL_VERSION;
 use fpcache_fabric::tcp::{
-    ConnectOptions, HangUp, ListenOptions, Listener, SocketCounters, TcpAddress, connect,
+    ConnectOptions, HangUp, ListenOptions, Listener, SocketCounters, TcpAddress, TcpConnection, connect,
 };
 use fpcache_fabric::{
     Batch, ClientId, Connection, Deadline, Descriptors, Endpoint, Export, FabricError, Handled, HugePages,

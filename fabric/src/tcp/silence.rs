@@ -1,0 +1,75 @@
+//! How long a memory node has been silent, over whatever socket of a client it was asked.
+//!
+//! A call ends with its own deadline, and leaves the socket that it waited for: no one wait need be as long as the patience
+//! with which a memory node counts as gone. So waits in vain are added up until anything comes.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Of all sockets of a client.
+#[derive(Debug)]
+pub(super) struct Silence {
+    patience: Duration,
+    /// Whether nothing has come since the last wait in vain.
+    is_silent: AtomicBool,
+    waits: Mutex<Waits>,
+}
+
+#[derive(Debug, Default)]
+struct Waits {
+    in_vain: Duration,
+    /// Up to when they were added up: several threads may wait at once.
+    until: Option<Instant>,
+}
+
+impl Silence {
+    pub(super) fn new(patience: Duration) -> Self {
+        Self { patience, is_silent: AtomicBool::new(false), waits: Mutex::default() }
+    }
+
+    /// How long the memory node may be silent.
+    pub(super) fn patience(&self) -> Duration {
+        self.patience
+    }
+
+    /// Something has come of the memory node. Only loads what others write seldom, if it has not been silent.
+    #[inline]
+    pub(super) fn heard(&self) {
+        if self.is_silent.load(Ordering::Relaxed) {
+            self.is_silent.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds a wait in which nothing came over its socket, and says whether the memory node counts as gone.
+    pub(super) fn waited(&self, from: Instant, to: Instant) -> bool {
+        // Held for an addition.
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.is_silent.swap(true, Ordering::Relaxed) {
+            *waits = Waits::default();
+        }
+        let begun = waits.until.map_or(from, |until| until.max(from));
+        waits.in_vain += to.saturating_duration_since(begun);
+        waits.until = Some(waits.until.map_or(to, |until| until.max(to)));
+        waits.in_vain >= self.patience
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_in_vain_are_added_up_each_moment_once_until_something_comes() {
+        let (silence, begin) = (Silence::new(Duration::from_millis(1000)), Instant::now());
+        let waited =
+            |from, to| silence.waited(begin + Duration::from_millis(from), begin + Duration::from_millis(to));
+        assert!(!waited(0, 400) && !waited(100, 400) && !waited(0, 500));
+        // Nobody waited meanwhile.
+        assert!(!waited(5000, 5400));
+        assert!(waited(5300, 5500));
+        silence.heard();
+        assert!(!waited(5500, 6400));
+        assert!(waited(6400, 6500));
+    }
+}

@@ -1,0 +1,161 @@
+//! Memory nodes of which nothing comes any more, though their sockets stay.
+
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+use fpcache_fabric::tcp::{Rights, Token, TokenSet};
+
+/// What becomes of the connection of this number to a relay, from 0.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Passed,
+    /// It is passed on later, as over a distance.
+    Late,
+    /// Nothing of it is passed on.
+    Held,
+    /// It is closed at once.
+    Closed,
+}
+
+/// Passes bytes on as long as they have this fate: the address before the memory node at `port`.
+fn relay(port: u16, fate: impl Fn(usize) -> Fate + Send + Sync + 'static) -> TcpAddress {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = TcpAddress::internet(listener.local_addr().unwrap());
+    let fate = Arc::new(fate);
+    // Ends with its sockets, or with the process.
+    std::thread::spawn(move || {
+        for (number, socket) in listener.incoming().map_while(Result::ok).enumerate() {
+            if fate(number) == Fate::Closed {
+                continue;
+            }
+            let onwards = TcpStream::connect(("127.0.0.1", port)).unwrap();
+            let ends = [(socket.try_clone().unwrap(), onwards.try_clone().unwrap()), (onwards, socket)];
+            for (mut from, mut to) in ends {
+                let fate = Arc::clone(&fate);
+                std::thread::spawn(move || {
+                    let mut bytes = [0; 4096];
+                    while let Ok(len @ 1..) = from.read(&mut bytes) {
+                        match fate(number) {
+                            Fate::Held => continue,
+                            Fate::Late => std::thread::sleep(DISTANCE),
+                            Fate::Passed | Fate::Closed => {}
+                        }
+                        if to.write_all(&bytes[..len]).is_err() {
+                            break;
+                        }
+                    }
+                    let _ = to.shutdown(std::net::Shutdown::Both);
+                });
+            }
+        }
+    });
+    address
+}
+
+/// From one end of a relay to the other.
+const DISTANCE: Duration = Duration::from_millis(30);
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Far more than it takes.
+const LONG: Duration = Duration::from_secs(20);
+
+/// A connection by way of a relay, of whose connections those below the number are held.
+fn through_relay(node: &Node) -> (TcpConnection, Arc<AtomicUsize>) {
+    let held = Arc::new(AtomicUsize::new(0));
+    let below = Arc::clone(&held);
+    let fate = move |number| if number < below.load(Ordering::Relaxed) { Fate::Held } else { Fate::Passed };
+    let options = ConnectOptions { patience: PATIENCE, ..Default::default() };
+    let connection = connect(&relay(node.port, fate), options).unwrap();
+    connection.endpoint().read_words(RemoteAddr::region(0), &mut [0]).unwrap();
+    connection.call(&[TestService::ECHO, 5], &mut Vec::new(), Deadline::after(LONG)).unwrap();
+    (connection, held)
+}
+
+fn is_cut_by(connection: &TcpConnection, mut ask: impl FnMut() -> FabricError) {
+    let begun = Instant::now();
+    while connection.is_alive() {
+        assert!(begun.elapsed() < LONG, "nobody has noticed");
+        let error = ask();
+        assert!(error.is_retryable(), "{error}");
+    }
+}
+
+fn call_for(connection: &TcpConnection, patience: Duration) -> Result<(), FabricError> {
+    connection.call(&[TestService::ECHO, 5], &mut Vec::new(), Deadline::after(patience))
+}
+
+/// Its time began anew with each call, which waited for less.
+#[test]
+fn a_memory_node_that_says_nothing_is_given_up_though_no_call_waits_so_long() {
+    let node = Node::start(ListenOptions::default());
+    let (connection, held) = through_relay(&node);
+    held.store(usize::MAX, Ordering::Relaxed);
+    is_cut_by(&connection, || call_for(&connection, PATIENCE / 8).unwrap_err());
+
+    let (connection, held) = through_relay(&node);
+    held.store(usize::MAX, Ordering::Relaxed);
+    let mut endpoint = connection.endpoint();
+    is_cut_by(&connection, || {
+        endpoint.set_patience(PATIENCE / 8);
+        endpoint.read_words(RemoteAddr::region(0), &mut [0]).unwrap_err()
+    });
+}
+
+/// It had no patience but its own deadline.
+#[test]
+fn a_call_that_could_wait_for_long_is_told_that_the_memory_node_is_silent() {
+    let node = Node::start(ListenOptions::default());
+    let (connection, held) = through_relay(&node);
+    held.store(usize::MAX, Ordering::Relaxed);
+    let begun = Instant::now();
+    let error = call_for(&connection, 2 * LONG).unwrap_err();
+    assert!(matches!(error, FabricError::Disconnected { .. }), "{error}");
+    assert!(begun.elapsed() < LONG && !connection.is_alive());
+}
+
+/// READs over other sockets went on, so that nobody gave the connection up, and no call was ever answered again.
+#[test]
+fn a_socket_of_calls_that_is_silent_alone_is_given_up_too() {
+    let node = Node::start(ListenOptions::default());
+    let (connection, held) = through_relay(&node);
+    held.store(1, Ordering::Relaxed);
+    let mut endpoint = connection.endpoint();
+    is_cut_by(&connection, || {
+        if connection.is_alive() {
+            endpoint.set_patience(LONG);
+            let _ = endpoint.read_words(RemoteAddr::region(0), &mut [0]);
+        }
+        call_for(&connection, PATIENCE / 8).unwrap_err()
+    });
+}
+
+/// A memory node hangs up on some of many newcomers, which had ended the whole client.
+#[test]
+fn a_socket_that_is_hung_up_on_while_it_joins_comes_again() {
+    let node = Node::start(ListenOptions::default());
+    let fate = |number| if (1..4).contains(&number) { Fate::Closed } else { Fate::Passed };
+    let connection = connect(&relay(node.port, fate), ConnectOptions::default()).unwrap();
+    let mut endpoint = connection.endpoint();
+    endpoint.set_patience(LONG);
+    endpoint.read_words(RemoteAddr::region(0), &mut [0]).unwrap();
+    assert!(connection.is_alive());
+}
+
+/// A handshake takes longer there than a newcomer is left alone: they crowded each other out, again and again.
+#[test]
+fn sockets_of_a_client_that_join_together_over_a_distance_all_come_in() {
+    let token = Token::random().unwrap();
+    let tokens = TokenSet::default().with(token, Rights::Write);
+    let node = Node::start(ListenOptions { tokens, require_token: true, ..Default::default() });
+    let options = ConnectOptions { token: Some(token), patience: LONG, ..Default::default() };
+    let connection = connect(&relay(node.port, |_| Fate::Late), options).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..120 {
+            scope.spawn(|| {
+                let mut endpoint = connection.endpoint();
+                endpoint.set_patience(LONG);
+                endpoint.read_words(RemoteAddr::region(0), &mut [0]).unwrap();
+            });
+        }
+    });
+    assert!(connection.is_alive());
+}
