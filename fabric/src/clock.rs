@@ -72,6 +72,14 @@ impl Deadline {
         self.0.map(|at| at.saturating_duration_since(now))
     }
 
+    /// Passes when the first of so many has had its share of the time left.
+    #[must_use]
+    pub(crate) fn shared_by(self, count: usize) -> Self {
+        let now = Instant::now();
+        let count = u32::try_from(count.max(1)).unwrap_or(u32::MAX);
+        self.remaining(now).map_or(Self::NONE, |left| Self::at(now + left / count))
+    }
+
     /// The earlier of the two.
     #[must_use]
     pub fn earlier(self, other: Deadline) -> Deadline {

@@ -115,7 +115,8 @@ pub(super) fn bind(socket: impl AsFd, target: &Target) -> Result<(), Errno> {
     }
 }
 
-/// A socket connected to whoever listens at one of an address's targets, and that target.
+/// A socket connected to whoever listens at one of an address's targets, and that target. One that is silent leaves the others
+/// their share of the time.
 pub(super) fn reach(
     address: &TcpAddress,
     targets: &[Target],
@@ -126,14 +127,14 @@ pub(super) fn reach(
         path: target.to_string(),
     };
     let mut first = None;
-    for target in targets {
-        match connect(target, deadline) {
+    for (at, target) in targets.iter().enumerate() {
+        match connect(target, deadline.shared_by(targets.len() - at)) {
             Ok(socket) => {
                 prepare(&socket, target)?;
                 look_who_listens(&socket, address, target)?;
                 return Ok((socket, target.clone()));
             }
-            Err(Errno::TIME) => {
+            Err(Errno::TIME) if at + 1 == targets.len() => {
                 return Err(FabricError::DeadlinePassed {
                     waiting_for: "the memory node to accept a connection",
                 });
@@ -151,6 +152,7 @@ pub(super) fn reach(
                 | Errno::HOSTUNREACH
                 | Errno::NETUNREACH
                 | Errno::TIMEDOUT
+                | Errno::TIME
                 | Errno::ADDRNOTAVAIL
                 | Errno::NOTDIR
                 | Errno::PROTOTYPE,
@@ -298,6 +300,34 @@ pub(super) fn bound_buffers(socket: impl AsFd, bytes: usize) -> Result<(), Errno
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// All of the time was the first one's.
+    #[test]
+    fn a_target_that_is_silent_leaves_others_of_its_name_their_share_of_the_time() {
+        let here = || Target::Internet("127.0.0.1:0".parse().unwrap());
+        let listen = |backlog| {
+            let socket = open(&here()).unwrap();
+            bind(&socket, &here()).unwrap();
+            rustix::net::listen(&socket, backlog).unwrap();
+            let at = rustix::net::getsockname(&socket).unwrap();
+            (socket, Target::Internet(at.try_into().unwrap()))
+        };
+        let ((_full, silent), (_listening, good)) = (listen(0), listen(8));
+        // Whoever comes when its queue is full is not answered.
+        let Target::Internet(address) = &silent else { unreachable!() };
+        let crowd: Vec<OwnedFd> = (0..4).map(|_| open(&silent).unwrap()).collect();
+        for socket in &crowd {
+            let _ = rustix::net::connect(socket, address);
+        }
+        let name = "tcp://two-addresses.example:1".parse().unwrap();
+        let (begun, within) = (Instant::now(), Duration::from_secs(4));
+        let targets = [silent.clone(), good.clone()];
+        let (_, reached) = reach(&name, &targets, Deadline::after(within)).unwrap();
+        assert_eq!(reached, good);
+        assert!(begun.elapsed() < within * 7 / 8, "{:?}", begun.elapsed());
+        let error = reach(&name, &[silent], Deadline::after(Duration::from_millis(100))).unwrap_err();
+        assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+    }
 
     #[test]
     fn whoever_listens_at_a_path_is_believed_only_of_the_user_that_is_meant() {
