@@ -31,3 +31,25 @@ pub(crate) fn until_there<R>(
 fn is_of_no_node(error: &FabricError) -> bool {
     matches!(error.kind(), ErrorKind::Reconnect | ErrorKind::Retry)
 }
+
+#[cfg(test)]
+mod tests {
+    use fpcache_fabric::tcp::TcpAddressError;
+
+    use super::*;
+
+    /// It was taken for a mistake of the user's, and ended the wait at once.
+    #[test]
+    fn a_name_that_is_not_known_yet_is_waited_for() {
+        let mut attempts = 0;
+        let found = until_there(Duration::from_secs(60), || {
+            attempts += 1;
+            let unknown = TcpAddressError::UnknownHost { address: String::new(), why: String::new() };
+            match attempts {
+                1..3 => Err(FabricError::TcpAddress(Box::new(unknown)).into()),
+                _ => Ok(attempts),
+            }
+        });
+        assert_eq!(found.expect("found in time"), 3);
+    }
+}

@@ -291,6 +291,10 @@ impl FabricError {
             Self::Disconnected { .. } | Self::DamagedReply { .. } | Self::NoMemoryNode { .. } => {
                 ErrorKind::Reconnect
             }
+            // Known again soon, perhaps: names go with the machines that have them, and resolvers fail.
+            Self::TcpAddress(error) if matches!(**error, TcpAddressError::UnknownHost { .. }) => {
+                ErrorKind::Reconnect
+            }
             Self::AccessDenied { .. }
             | Self::UserRefused { .. }
             | Self::TokenRefused { .. }

@@ -45,6 +45,7 @@ mod node;
 mod options;
 mod peer;
 mod private_file;
+mod resolving;
 mod round_trip;
 mod silence;
 mod socket;

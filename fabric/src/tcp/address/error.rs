@@ -27,7 +27,9 @@ pub enum TcpAddressError {
         len: usize,
     },
     /// Nobody knows the host.
-    #[error("the host of {address} cannot be found: {why}; correct the name, or write its address")]
+    #[error(
+        "the host of {address} cannot be found: {why}; correct the name, or write its address; if it was found before, try again"
+    )]
     UnknownHost {
         /// The address asked for.
         address: String,

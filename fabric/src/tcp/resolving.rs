@@ -1,0 +1,152 @@
+//! Asking whom a name means, which may take any time: one is under way for each name, however many want its answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::address::Target;
+use super::address::error::TcpAddressError;
+use crate::clock::Deadline;
+use crate::error::FabricError;
+
+type Answer = Result<Vec<Target>, TcpAddressError>;
+
+/// A name as one process asks for it: a child that was forked meanwhile has none of its parent's threads.
+type Asked = (u32, String);
+
+/// Those under way in this process.
+static UNDER_WAY: Mutex<BTreeMap<Asked, Arc<Question>>> = Mutex::new(BTreeMap::new());
+
+/// A question to the resolver, which a thread of its own waits for: a resolver cannot be told to stop.
+#[derive(Debug, Default)]
+struct Question {
+    answer: Mutex<Option<Answer>>,
+    is_answered: Condvar,
+}
+
+/// Ends a question when it is dropped, also by a panic.
+struct Asking {
+    asked: Asked,
+    question: Arc<Question>,
+    answer: Option<Answer>,
+}
+
+/// What `resolver` says of a name, or what another call's has said that was under way already, for so long.
+pub(super) fn resolve(
+    name: String,
+    resolver: impl FnOnce() -> Answer + Send + 'static,
+    patience: Duration,
+) -> Result<Answer, FabricError> {
+    let deadline = Deadline::after(patience);
+    let asked = (std::process::id(), name);
+    let question = question_of(asked, resolver)?;
+    let mut answer = lock(&question.answer);
+    loop {
+        if let Some(answer) = &*answer {
+            return Ok(answer.clone());
+        }
+        // An hour is as good as for ever: it looks again.
+        let left = deadline.remaining(Instant::now()).unwrap_or(Duration::from_secs(3600));
+        if left.is_zero() {
+            return Err(FabricError::DeadlinePassed {
+                waiting_for: "the resolver of the memory node's name",
+            });
+        }
+        answer = question.is_answered.wait_timeout(answer, left).unwrap_or_else(PoisonError::into_inner).0;
+    }
+}
+
+/// The question that is under way, or a new one.
+fn question_of(
+    asked: Asked,
+    resolver: impl FnOnce() -> Answer + Send + 'static,
+) -> Result<Arc<Question>, FabricError> {
+    // Held while a thread is started: others that want the same one wait for it anyway.
+    let mut under_way = lock(&UNDER_WAY);
+    if let Some(question) = under_way.get(&asked) {
+        return Ok(Arc::clone(question));
+    }
+    let question = Arc::<Question>::default();
+    let asking = Asking { asked: asked.clone(), question: Arc::clone(&question), answer: None };
+    under_way.insert(asked, Arc::clone(&question));
+    // A thread that cannot be started drops what it was to do, which takes the lock.
+    drop(under_way);
+    std::thread::Builder::new()
+        .name("fpcache-resolve".to_owned())
+        .spawn(move || asking.ask(resolver))
+        .map_err(|source| FabricError::os("starting a thread to resolve a name", source))?;
+    Ok(question)
+}
+
+impl Asking {
+    fn ask(mut self, resolver: impl FnOnce() -> Answer) {
+        self.answer = Some(resolver());
+    }
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        lock(&UNDER_WAY).remove(&self.asked);
+        let why = || TcpAddressError::UnknownHost {
+            address: self.asked.1.clone(),
+            why: "nobody could be asked".to_owned(),
+        };
+        *lock(&self.question.answer) = Some(self.answer.take().unwrap_or_else(|| Err(why())));
+        self.question.is_answered.notify_all();
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each is changed in one assignment.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(20);
+
+    /// Each call had a thread and a socket of its own, which outlived it.
+    #[test]
+    fn calls_that_end_while_the_resolver_is_silent_leave_one_thread_behind() {
+        let name = || "tcp://one-thread.example:1".to_owned();
+        let begun = Arc::new(AtomicUsize::new(0));
+        let (speak, silent) = mpsc::channel::<()>();
+        let silent = Arc::new(Mutex::new(silent));
+        let here = Target::Unix("/here".into());
+        let ask = |patience| {
+            let (begun, silent, here) = (Arc::clone(&begun), Arc::clone(&silent), here.clone());
+            let resolver = move || {
+                begun.fetch_add(1, Ordering::Relaxed);
+                let _ = lock(&silent).recv();
+                Ok(vec![here])
+            };
+            resolve(name(), resolver, patience)
+        };
+        for _ in 0..10 {
+            let error = ask(SOON).unwrap_err();
+            assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+            assert!(error.to_string().contains("resolver"), "{error}");
+        }
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| ask(LONG));
+            drop(speak);
+            assert_eq!(waiting.join().unwrap().unwrap(), Ok(vec![here.clone()]));
+        });
+        assert!(begun.load(Ordering::Relaxed) <= 2, "one, and another if the last call came after its end");
+    }
+
+    #[test]
+    fn a_resolver_that_panics_is_an_answer_and_the_next_call_asks_anew() {
+        let name = || "tcp://panics.example:1".to_owned();
+        assert!(resolve(name(), || panic!("no answer"), LONG).unwrap().is_err());
+        let here = vec![Target::Unix("/here".into())];
+        let told = here.clone();
+        assert_eq!(resolve(name(), || Ok(told), LONG).unwrap(), Ok(here));
+    }
+}
