@@ -6,7 +6,7 @@ use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use crate::answers::Answers;
@@ -82,8 +82,9 @@ pub struct Export {
     registrations: Arc<Registrations>,
     /// What answers questions about it.
     answers: Option<Arc<dyn Answers>>,
-    /// Where this process maps it for those who cannot, as long as there are any.
-    mapped: Arc<Mutex<Weak<SharedMemory>>>,
+    /// Where this process maps it for those who cannot. It stays when the last of them goes: to unmap what a table has takes as long
+    /// as its pages are many, and whoever reads next would map it anew.
+    mapped: Mapped,
     /// For this memory node's network card.
     for_card: ForCard,
 }
@@ -94,8 +95,11 @@ pub struct Export {
 struct ForCard {
     /// Without one the region is mapped for reading.
     writable: Option<Arc<OwnedFd>>,
-    mapped: Arc<Mutex<Weak<SharedMemory>>>,
+    mapped: Mapped,
 }
+
+/// A mapping that is made when it is first asked for.
+type Mapped = Arc<OnceLock<Arc<SharedMemory>>>;
 
 impl Export {
     /// Descriptors that each holds open, and its clones with it.
@@ -197,20 +201,17 @@ impl Export {
 
     fn map_once(
         &self,
-        mapped: &Mutex<Weak<SharedMemory>>,
+        mapped: &OnceLock<Arc<SharedMemory>>,
         fd: BorrowedFd<'_>,
         access: Access,
     ) -> Result<Arc<SharedMemory>, MemoryError> {
-        // Replaced in one assignment.
-        let mut mapped = mapped.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(memory) = mapped.upgrade() {
-            return Ok(memory);
+        if let Some(memory) = mapped.get() {
+            return Ok(Arc::clone(memory));
         }
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);
         let memory = SharedMemory::map(fd, len, access)?;
-        let memory = Arc::new(memory.with_registrations(&self.registrations));
-        *mapped = Arc::downgrade(&memory);
-        Ok(memory)
+        // Of two threads that come first one's is unmapped again, before anybody has read there.
+        Ok(Arc::clone(mapped.get_or_init(|| Arc::new(memory.with_registrations(&self.registrations)))))
     }
 
     /// Bytes of the region.
@@ -262,6 +263,17 @@ mod tests {
         }
         drop((in_file, file));
         SharedMemory::open_file(&path, Access::ReadWrite).expect("its lock went with its memory node");
+    }
+
+    /// A thread that serves sockets unmapped all of it, for a third of a second of some GiB, when the last client went.
+    #[test]
+    fn a_region_stays_mapped_when_nobody_reads_it_any_more() {
+        let (memory, fd) = SharedMemory::create_memfd("region", 4096, crate::memory::HugePages::No).unwrap();
+        let export = Export::new(&memory, &fd, 1).unwrap();
+        let first = Arc::downgrade(&export.clone().map().unwrap());
+        assert!(first.upgrade().is_some_and(|first| Arc::ptr_eq(&first, &export.map().unwrap())));
+        drop(export);
+        assert!(first.upgrade().is_none());
     }
 
     #[test]
