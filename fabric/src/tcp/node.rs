@@ -274,13 +274,15 @@ impl Shared {
         (differs == 0 && client.is_open.load(Ordering::Acquire)).then_some(client)
     }
 
-    /// Lets one connection more in, unless there are as many as there may be.
-    pub(super) fn admit(self: &Arc<Self>) -> Option<Admission> {
+    /// Lets one connection more in, unless there are as many as there may be: so many, which are fewer where there are no
+    /// descriptors for more.
+    pub(super) fn admit(self: &Arc<Self>) -> Result<Admission, usize> {
         let max = self.options.max_connections;
         let add = |count| (count < max).then_some(count + 1);
-        let descriptor = self.options.descriptors.take(1, 0)?;
-        self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        Some(Admission { shared: Arc::clone(self), _descriptor: descriptor })
+        let descriptor = self.options.descriptors.take(1, 0);
+        let descriptor = descriptor.ok_or_else(|| self.connections.load(Ordering::Relaxed).min(max))?;
+        self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map_err(|_| max)?;
+        Ok(Admission { shared: Arc::clone(self), _descriptor: descriptor })
     }
 
     /// Counts and tells of a connection that ends for this reason, if there is something to tell.

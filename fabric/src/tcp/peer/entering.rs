@@ -116,14 +116,15 @@ impl Peer {
         proven: Option<Box<Proven>>,
         tools: &mut Tools,
     ) -> Result<Pumped, End> {
-        let Some(admission) = tools.shared.admit() else {
-            let max = tools.shared.options.max_connections as u64;
-            self.refuse(&Welcome::refusal(PROTOCOL_VERSION, TOO_MANY_CLIENTS, max));
-            let peer = format!("the client at {}", self.origin);
-            tools.shared.report(HangUp::TooMany, FabricError::beyond_maximum(peer, max));
-            return Err(End::Parted);
-        };
-        self.admission = Some(admission);
+        match tools.shared.admit() {
+            Ok(admission) => self.admission = Some(admission),
+            Err(most) => {
+                self.refuse(&Welcome::refusal(PROTOCOL_VERSION, TOO_MANY_CLIENTS, most as u64));
+                let peer = format!("the client at {}", self.origin);
+                tools.shared.report(HangUp::TooMany, FabricError::beyond_maximum(peer, most as u64));
+                return Err(End::Parted);
+            }
+        }
         self.place = None;
         match purpose {
             Purpose::Region(name) => {

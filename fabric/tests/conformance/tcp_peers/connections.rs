@@ -161,6 +161,16 @@ fn there_are_so_many_connections_and_no_more() {
     node.serves();
 }
 
+/// The maximum of connections was told, which was far away.
+#[test]
+fn where_descriptors_are_short_the_connections_that_there_are_are_told() {
+    let descriptors = Descriptors::new(2);
+    let node = Node::start(ListenOptions { max_connections: 9, descriptors, ..short() });
+    let _both = [node.admitted(), node.admitted()];
+    let error = connect(&node.address, ConnectOptions::default()).unwrap_err();
+    assert!(matches!(error, FabricError::TooManyClients { max: 2, .. }), "{error}");
+}
+
 /// Connections that say nothing are a few whatever the number of threads, and take neither connections nor descriptors from
 /// clients and tables.
 #[test]
