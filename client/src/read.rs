@@ -19,8 +19,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// [crate](crate#cost) for rarer costs. [`get_into`](Self::get_into) avoids the allocation.
     ///
     /// # Errors
-    /// The memory node is down and did not return in time, it has no such table, or the record was
-    /// being written until the deadline.
+    /// The memory node is down, which is not waited for; it says nothing, or the record is being written,
+    /// until the deadline; it has no such table.
     pub fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.version.map(|_| value))
