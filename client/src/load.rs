@@ -154,7 +154,8 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         let encoders = K::encode_encoders(encoders);
         let number = client.next_load();
         let begin = Request::LoadBegin { load: number, parameters, expected_keys, encoders: &encoders };
-        let begun = client.request(client.deadline, &begin, None, |creation, _| Ok(creation));
+        let (within, since) = (client.deadline, Instant::now());
+        let begun = client.request(within, &begin, None, |creation, _| Ok(creation));
         let mut inserting = None;
         let creation = match begun {
             Ok(creation) => creation,
@@ -165,8 +166,9 @@ impl<'c, K: BuildKeys> Load<'c, K> {
             Err(error) => {
                 if matches!(error, ClientError::Fabric(_)) {
                     // It may have been executed all the same; nothing is in the way of the next one
-                    // then.
-                    let _ = client.request(client.deadline, &Request::LoadAbort(number), None, |_, _| Ok(()));
+                    // then. To clean up takes a little time also when it is over.
+                    let left = within.saturating_sub(since.elapsed()).max(within / 8);
+                    let _ = client.request(left, &Request::LoadAbort(number), None, |_, _| Ok(()));
                 }
                 return Err(explained(&client, &parameters, error));
             }

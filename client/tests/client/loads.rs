@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpcache_client::{ClientConfig, ClientError, Load, TableClient, U64Keys};
 
-use crate::common::TestKeys;
+use crate::common::{TestKeys, load};
 use crate::proxies::{Towards, stand_before};
-use crate::remote::Node;
+use crate::remote::{Node, relay_to};
 
 /// Longer than any request here but the chunk of records.
 const SHORT: usize = 512;
@@ -81,4 +81,21 @@ fn the_end_of_a_load_that_failed_makes_no_other_load_of_its_client_visible() {
         assert_eq!(client.stats().unwrap().keys, 0);
         assert_eq!(load.finish().unwrap().keys, 60_000);
     });
+}
+
+/// To clean up had all of the time once more.
+#[test]
+fn a_load_that_is_not_answered_ends_soon_after_its_deadline() {
+    const DEADLINE: Duration = Duration::from_secs(2);
+    let node = Node::start();
+    node.make::<U64Keys>("t");
+    let (url, holds) = relay_to(node.url());
+    let config = ClientConfig::default().with_table("t".parse().unwrap()).with_deadline(DEADLINE);
+    let client = TableClient::<U64Keys>::connect_with(&url, config).unwrap();
+    holds.store(true, Ordering::Relaxed);
+    let began = Instant::now();
+    let error = load(&client, <U64Keys as TestKeys>::parameters(), 0..100, 1).unwrap_err();
+    assert!(error.is_retryable(), "{error}");
+    assert!(began.elapsed() < DEADLINE * 7 / 4, "{:?}", began.elapsed());
+    holds.store(false, Ordering::Relaxed);
 }

@@ -317,7 +317,7 @@ fn auto_chooses_by_the_round_trip_that_it_measures() {
 }
 
 /// Passes on what goes to and from an address, until it is told to hold it back.
-fn relay_to(url: &str) -> (String, Arc<AtomicBool>) {
+pub(crate) fn relay_to(url: &str) -> (String, Arc<AtomicBool>) {
     let to = url.strip_prefix("tcp://").unwrap().to_owned();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (address, holds) = (listener.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
