@@ -50,6 +50,7 @@ pub mod backend;
 mod bell;
 pub mod clock;
 pub mod connection;
+mod crowding;
 pub mod descriptors;
 pub mod endpoint;
 pub mod error;

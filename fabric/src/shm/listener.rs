@@ -23,6 +23,7 @@ use super::socket_file::{
     ListenError, Passage, PathLock, listener, open_socket, prepare_directory, remove_stale, socket_mode,
 };
 use crate::bell::Bell;
+use crate::crowding::{GRACE, MAX_GREETING, first_of_most};
 use crate::descriptors::{Descriptors, Taken};
 use crate::error::FabricError;
 use crate::memory::{Access, HugePages, SharedMemory};
@@ -32,12 +33,8 @@ use crate::server::{self, Acceptor, Session};
 use crate::service::{ClientId, Service};
 use crate::serving::{Serving, StopHandle};
 
-/// Clients that have connected but not greeted yet; where more come, those of the user that has the most give way.
-const MAX_GREETING: usize = 64;
 /// Clients that are accepted in a round.
 const MAX_ACCEPTED: usize = 64;
-/// How long a client that has connected is left alone though others wait for its place.
-const GRACE: Duration = Duration::from_millis(50);
 /// How long a client may take to greet.
 const GREETING_TIME: Duration = Duration::from_secs(2);
 /// How long no client is accepted after the process ran out of descriptors.
@@ -215,15 +212,12 @@ impl Listener {
         }
     }
 
-    /// Whose turn it is to go where there are as many as there can be: the longest waiting of the user that has the most. So
-    /// one user's idle sockets keep no other user out.
+    /// Whose turn it is to go where there are as many as there can be.
     fn crowding(&self) -> Option<usize> {
         if self.greeting.len() < MAX_GREETING {
             return None;
         }
-        let count = |user| self.greeting.iter().filter(|other| other.user == user).count();
-        let most = self.greeting.iter().map(|client| count(client.user)).max()?;
-        self.greeting.iter().position(|client| count(client.user) == most)
+        first_of_most(self.greeting.iter().map(|client| Some(client.user)))
     }
 
     /// Who it is that has connected. A user that is not admitted is told so before it has said anything, and takes up no room.

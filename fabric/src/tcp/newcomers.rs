@@ -4,18 +4,15 @@
 //! they count neither among the connections of clients nor among the descriptors that clients and tables share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::socket::{Origin, Party};
+use crate::crowding::{GRACE, MAX_GREETING, first_of_most};
 
-/// Where there are so many and one more comes, one of the party that has most of them goes.
-const MAX_GREETING: usize = 64;
 /// Of these, so many further sockets of clients stay whoever else comes.
 const MAX_KNOWN: usize = MAX_GREETING / 2;
 /// Those that were told to go and have not gone yet, beside these.
 const MAX_LEAVING: usize = 16;
-/// How long one is left alone though others wait for its place.
-const GRACE: Duration = Duration::from_millis(50);
 
 /// All of a memory node.
 #[derive(Debug, Default)]
@@ -93,16 +90,14 @@ impl Newcomers {
 }
 
 impl State {
-    /// Whose turn it is to go where there are as many as there can be: the one of the party with most of them that came first.
+    /// Whose turn it is to go where there are as many as there can be.
     fn crowding(&self) -> Option<usize> {
-        let staying = || self.here.iter().filter(|newcomer| !newcomer.is_leaving);
-        if staying().count() < MAX_GREETING {
+        let staying = self.here.iter().filter(|newcomer| !newcomer.is_leaving);
+        if staying.count() < MAX_GREETING {
             return None;
         }
-        let may_go = |newcomer: &&Newcomer| !newcomer.is_leaving && !newcomer.is_known;
-        let count = |party| self.here.iter().filter(may_go).filter(|other| other.party == party).count();
-        let most = self.here.iter().filter(may_go).map(|newcomer| count(newcomer.party)).max()?;
-        self.here.iter().position(|newcomer| may_go(&newcomer) && count(newcomer.party) == most)
+        let may_go = |newcomer: &Newcomer| !newcomer.is_leaving && !newcomer.is_known;
+        first_of_most(self.here.iter().map(|newcomer| may_go(newcomer).then_some(newcomer.party)))
     }
 }
 
