@@ -6,12 +6,13 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
 use fpcache::read::{
-    Cost, LookupScratch, Outcome, Outcomes, Scan, ScanScratch, Wanted, WordAnswer, contains, look_up,
-    look_up_all, look_up_word,
+    Cost, LookupScratch, Outcome, Outcomes, ReadError, Scan, ScanScratch, Wanted, WordAnswer, contains,
+    look_up, look_up_all, look_up_word,
 };
 use fpcache::table::Table;
 
 use super::attempts::drive_as_it_gets_on;
+use super::recover::Retry;
 use super::timed::{Timing, UNTIMED_KEYS};
 use super::{Connector, Core, EndpointOf, Held};
 use crate::empty::or_of_empty;
@@ -40,27 +41,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         held: &mut Held<K, T>,
         key: &K::Key,
         within: Duration,
-        mut take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
+        take: impl FnMut(&Outcome, Option<&[u8]>) -> R,
     ) -> Result<R, ClientError> {
-        let mut retry = self.begun(within);
-        loop {
-            let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
-                let Buffers { endpoint, lookup, .. } = buffers;
-                look_up(endpoint, table, lookup, key, &mut take)
-            };
-            match self.try_table(held, &mut retry, read) {
-                Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => {}
-                Err(error) if error.is_of_empty_table() => {
-                    return Ok(take(&Outcome::server_side(None, 0, 0), None));
-                }
-                Err(error) => return Err(error),
-            }
-            match self.look_up_server_side(held, key, &mut retry, &mut take) {
-                Err(error) => self.get_over(held, error, &mut retry)?,
-                answered => return answered,
-            }
-        }
+        self.read_or_ask(
+            (held, within),
+            take,
+            |take, Buffers { endpoint, lookup, .. }, table| look_up(endpoint, table, lookup, key, take),
+            |take, held, retry| self.look_up_server_side(held, key, retry, take),
+            |mut take| take(&Outcome::server_side(None, 0, 0), None),
+        )
     }
 
     /// Whether a key is there.
@@ -70,23 +59,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         key: &K::Key,
         within: Duration,
     ) -> Result<bool, ClientError> {
-        let mut retry = self.begun(within);
-        let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
-            let Buffers { endpoint, lookup, .. } = buffers;
-            contains(endpoint, table, lookup, key, |outcome| outcome.version.is_some())
-        };
-        loop {
-            match self.try_table(held, &mut retry, read) {
-                Ok(Some(answer)) => return Ok(answer),
-                Ok(None) => {}
-                Err(error) if error.is_of_empty_table() => return Ok(false),
-                Err(error) => return Err(error),
-            }
-            match self.contains_server_side(held, key, &mut retry) {
-                Err(error) => self.get_over(held, error, &mut retry)?,
-                answered => return answered,
-            }
-        }
+        let is_there = |outcome: &Outcome| outcome.version.is_some();
+        self.read_or_ask(
+            (held, within),
+            (),
+            |(), Buffers { endpoint, lookup, .. }, table| contains(endpoint, table, lookup, key, is_there),
+            |(), held, retry| self.contains_server_side(held, key, retry),
+            |()| false,
+        )
     }
 
     /// Looks up a group of keys and passes the buffers with the answers to `take`.
@@ -96,15 +76,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         held: &mut Held<K, T>,
         (keys, wanted): (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
         within: Duration,
-        mut take: impl FnMut(&mut LookupScratch<K>) -> R,
+        take: impl FnMut(&mut LookupScratch<K>) -> R,
     ) -> Result<R, ClientError> {
-        let mut retry = self.begun(within);
         // Where memory is mapped nothing is waited for that looks at the clock.
         let is_long = T::IS_MAPPED && keys.size_hint().1.is_none_or(|most| most > UNTIMED_KEYS);
         let clock = is_long.then(|| (&*self.clock, self.clock.now()));
-        loop {
-            let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
-                let Buffers { endpoint, lookup, .. } = buffers;
+        self.read_or_ask(
+            (held, within),
+            take,
+            |take, Buffers { endpoint, lookup, .. }, table| {
                 match clock {
                     None => look_up_all(endpoint, table, lookup, keys.clone(), wanted)?,
                     Some((clock, began)) => {
@@ -114,15 +94,33 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                         timing.check()?;
                     }
                 }
-                Ok(take(&mut buffers.lookup))
-            };
-            match self.try_table(held, &mut retry, read) {
+                Ok(take(lookup))
+            },
+            |take, held, retry| self.lookup_server_side(held, keys.clone(), retry, take),
+            |mut take| take(&mut self.absent(keys.clone().count())),
+        )
+    }
+
+    /// Reads until there is an answer, or asks the memory node's processor once the directory has been out of
+    /// date too often; that of a table without parameters is `absent`. All three have `what` they share.
+    #[inline(always)]
+    pub(super) fn read_or_ask<W, R>(
+        &self,
+        (held, within): (&mut Held<K, T>, Duration),
+        mut what: W,
+        mut read: impl FnMut(&mut W, &mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
+        mut ask: impl FnMut(&mut W, &mut Held<K, T>, &mut Retry) -> Result<R, ClientError>,
+        absent: impl FnOnce(W) -> R,
+    ) -> Result<R, ClientError> {
+        let mut retry = self.begun(within);
+        loop {
+            match self.try_table(held, &mut retry, |buffers, table| read(&mut what, buffers, table)) {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => {}
-                Err(error) if error.is_of_empty_table() => return Ok(take(&mut self.absent(keys.count()))),
+                Err(error) if error.is_of_empty_table() => return Ok(absent(what)),
                 Err(error) => return Err(error),
             }
-            match self.lookup_server_side(held, keys.clone(), &mut retry, &mut take) {
+            match ask(&mut what, held, &mut retry) {
                 Err(error) => self.get_over(held, error, &mut retry)?,
                 answered => return answered,
             }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Lookup, LookupScratch, Nearest, NearestScratch, ReadError, Side, Wanted, drive_while};
-use fpcache::table::Table;
+use fpcache::read::{
+    Lookup, LookupScratch, Nearest, NearestScratch, ReadError, Side, Wanted, drive, drive_while,
+};
 use fpcache_fabric::Endpoint;
 
-use super::{Connector, Core, EndpointOf, Held};
+use super::{Connector, Core, Held};
 use crate::error::ClientError;
 use crate::session::Buffers;
 
@@ -22,33 +23,21 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         held: &mut Held<K, T>,
         (keys, wanted): (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
         within: Duration,
-        mut take: impl FnMut(&LookupScratch<K>),
+        take: impl FnMut(&LookupScratch<K>),
     ) -> Result<(), ClientError> {
-        let mut retry = self.begun(within);
-        loop {
-            let read = |buffers: &mut Buffers<K, EndpointOf<T>>, table: &Table<K>| {
-                let Buffers { endpoint, lookup, .. } = buffers;
+        self.read_or_ask(
+            (held, within),
+            take,
+            |take, Buffers { endpoint, lookup, .. }, table| {
                 let ways = table.ways(endpoint);
                 let looking = Lookup::new(table, lookup, keys.clone()).of(wanted).by(ways);
-                let ended = drive_while(endpoint, &mut looking.trying(FEW_TRIES), |_| true);
-                or_some(ended)?;
+                or_some(drive(endpoint, &mut looking.trying(FEW_TRIES)))?;
                 take(lookup);
                 Ok(())
-            };
-            match self.try_table(held, &mut retry, read) {
-                Ok(Some(())) => return Ok(()),
-                Ok(None) => {}
-                Err(error) if error.is_of_empty_table() => {
-                    take(&self.absent(keys.count()));
-                    return Ok(());
-                }
-                Err(error) => return Err(error),
-            }
-            match self.lookup_server_side(held, keys.clone(), &mut retry, |found| take(found)) {
-                Err(error) => self.get_over(held, error, &mut retry)?,
-                answered => return answered,
-            }
-        }
+            },
+            |take, held, retry| self.lookup_server_side(held, keys.clone(), retry, |found| take(found)),
+            |mut take| take(&self.absent(keys.clone().count())),
+        )
     }
 
     /// As [`nearest`](Self::nearest), but `take` may get answers of some keys alone: see [`NearestScratch::answered`].
