@@ -1,6 +1,5 @@
 //! The drain, which copies records from the staging ring to the log's files.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -167,7 +166,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        self.try_step(now, false).map_err(|e| self.fail(e))
+        self.try_step(now, false).map_err(|e| self.give_up(e))
     }
 
     /// A [`step`](Self::step) that syncs whatever the policy says: the last one of a process that
@@ -179,42 +178,28 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
         }
-        self.try_step(now, true).map_err(|e| self.fail(e))
+        self.try_step(now, true).map_err(|e| self.give_up(e))
     }
 
     /// After an error: begins a new file and has the next step write all records to it that the
     /// ring holds.
     ///
-    /// Returns the records that may be lost nonetheless: with [`SyncPolicy::Never`] the ring has
-    /// given back what was written, and a failed sync lost it. Until a snapshot covers them, a
-    /// machine crash may end in a gap.
-    ///
     /// # Errors
     /// If the disk still refuses, or the ring is damaged.
-    pub fn retry(&mut self) -> Result<Option<RangeInclusive<Lsn>>, LogError> {
-        let lost = match &self.failure {
-            None => return Ok(None),
+    pub fn retry(&mut self) -> Result<(), LogError> {
+        match &self.failure {
+            None => return Ok(()),
             Some(failure @ LogError::Staging(_)) => return Err(failure.clone()),
-            Some(LogError::Sync { .. }) if self.synced_lsn < self.freed_lsn => {
-                Some(self.synced_lsn + 1..=self.freed_lsn)
-            }
-            Some(_) => None,
-        };
-        if lost.is_none() && self.synced_lsn < self.freed_lsn {
-            self.sync_given_back().map_err(|e| self.fail(e))?;
+            Some(_) => {}
         }
-        self.begin_file(self.freed_lsn + 1).map_err(|e| {
-            // That bytes may be lost stays true when beginning the file is what fails now.
-            let keeps = lost.is_some();
-            if keeps { self.failure.clone().unwrap_or(e) } else { self.fail(e) }
-        })?;
+        self.begin_file(self.freed_lsn + 1).map_err(|e| self.fail(e))?;
         self.drained = self.freed;
         self.drained_lsn = self.freed_lsn;
         self.unsynced_since = None;
         self.publish_drained()?;
         self.failure = None;
         self.signals.set_failure(None);
-        Ok(lost)
+        Ok(())
     }
 
     /// How far the log is, and when the next sync is due.
@@ -249,6 +234,21 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
 
     fn has_unsynced(&self) -> bool {
         self.has_staged() || self.drained_lsn > self.synced_lsn
+    }
+
+    /// Syncs what was written before an error of writing: a disk that stays full keeps the records behind in the ring,
+    /// and these need not wait with them.
+    fn give_up(&mut self, error: LogError) -> LogError {
+        let error = match error {
+            LogError::Write { source, .. } if self.drained_lsn > self.synced_lsn && !self.file.is_empty() => {
+                match self.sync() {
+                    Ok(()) => LogError::Write { from: self.synced_lsn + 1, source },
+                    Err(error) => error,
+                }
+            }
+            other => other,
+        };
+        self.fail(error)
     }
 
     fn fail(&mut self, error: LogError) -> LogError {
@@ -338,14 +338,6 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             self.signals.set_lost(self.freed_lsn);
         }
         synced.map_err(|source| LogError::Sync { from: self.synced_lsn + 1, source })
-    }
-
-    /// Syncs what was written and given back to the writer without a sync. The next file must not
-    /// reach the disk before.
-    fn sync_given_back(&mut self) -> Result<(), LogError> {
-        self.sync_file()?;
-        self.synced_lsn = self.freed_lsn;
-        Ok(self.ring.store(Word::SyncedLsn, self.synced_lsn)?)
     }
 
     /// Begins the next file. The one before is synced first, also with `SyncPolicy::Never`: else a

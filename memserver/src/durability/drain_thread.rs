@@ -26,8 +26,8 @@ pub enum LogEvent {
     Synced(Lsn),
     /// The log fails; the thread tries again twice a second.
     Failed(LogError),
-    /// The log continues. These records may be lost, if any, so a snapshot is needed.
-    Recovered(Option<(Lsn, Lsn)>),
+    /// The log continues.
+    Recovered,
 }
 
 /// Runs a [`Drain`] on a thread of its own, so that no writer waits for the disk.
@@ -52,7 +52,7 @@ impl<M: NodeMemory + 'static, D: Disk + 'static> DrainThread<M, D> {
     ) -> io::Result<Self> {
         let signals = Arc::clone(&drain.signals);
         let synced = drain.progress().synced;
-        let mut runner = Runner { drain, clock, tell, told: synced, retry_at: None, lost: None };
+        let mut runner = Runner { drain, clock, tell, told: synced, retry_at: None };
         let thread = thread::Builder::new().name("fpcache-log".into()).spawn(move || {
             runner.run();
             runner.drain
@@ -90,8 +90,6 @@ struct Runner<M, D, F> {
     tell: F,
     told: Lsn,
     retry_at: Option<Instant>,
-    /// Records that were lost, which is told when the log works again.
-    lost: Option<(Lsn, Lsn)>,
 }
 
 impl<M: NodeMemory, D: Disk, F: FnMut(LogEvent)> Runner<M, D, F> {
@@ -120,22 +118,11 @@ impl<M: NodeMemory, D: Disk, F: FnMut(LogEvent)> Runner<M, D, F> {
     }
 
     fn retry(&mut self, now: Instant) {
-        match self.drain.retry() {
-            Ok(Some(lost)) => {
-                let (from, to) = lost.into_inner();
-                self.lost = Some((self.lost.map_or(from, |(first, _)| first), to));
-            }
-            Ok(None) => {}
-            Err(_) => {
-                self.retry_at = now.checked_add(RETRY_AFTER);
-                return;
-            }
-        }
         // A disk that has room for the header of a file may have none for what belongs into it.
-        match self.drain.step(now) {
+        match self.drain.retry().and_then(|()| self.drain.step(now)) {
             Ok(_) => {
                 self.retry_at = None;
-                (self.tell)(LogEvent::Recovered(self.lost.take()));
+                (self.tell)(LogEvent::Recovered);
             }
             Err(_) => self.retry_at = now.checked_add(RETRY_AFTER),
         }

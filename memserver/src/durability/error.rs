@@ -36,7 +36,8 @@ impl LogError {
     /// Whether the disk has no room, which may pass.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        matches!(self, Self::Write { source, .. } if source.kind == DiskErrorKind::Full)
+        // Network file systems, quotas and delayed allocation tell it by a sync.
+        matches!(self, Self::Write { source, .. } | Self::Sync { source, .. } if source.kind == DiskErrorKind::Full)
     }
 }
 

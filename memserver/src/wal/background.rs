@@ -54,7 +54,7 @@ impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
             match event {
                 LogEvent::Synced(_) => {}
                 LogEvent::Failed(error) => error!("{error}"),
-                LogEvent::Recovered(_) => info!("writing the log works again"),
+                LogEvent::Recovered => info!("writing the log works again"),
             }
             // Requests that wait for the disk are answered, one way or the other.
             waker.wake();

@@ -129,7 +129,7 @@ impl World {
             Event::FillUp(bytes) => self.disk.fill_up_after(u64::from(bytes)),
             Event::Recover => {
                 self.heal();
-                assert_eq!(self.drain.retry().unwrap(), None);
+                self.drain.retry().unwrap();
                 assert!(self.staging.failure().is_none());
             }
         }
@@ -192,7 +192,7 @@ fn a_full_disk_is_an_error_until_there_is_room_and_nothing_is_lost() {
     }
     assert!(world.drain.retry().is_err(), "the disk is still full");
     world.heal();
-    assert_eq!(world.drain.retry().unwrap(), None);
+    world.drain.retry().unwrap();
     assert_eq!(world.drain.step(world.now).unwrap().synced, world.last);
     assert!(world.staging.has_room(1, 64));
     world.crash();
@@ -231,32 +231,50 @@ fn with_a_failed_sync() -> World {
 }
 
 #[test]
-fn a_failed_sync_of_records_given_back_is_told() {
-    assert_eq!(with_a_failed_sync().drain.retry().unwrap(), Some(1..=9));
-}
-
-/// A retry would have told it; the process ends before.
-#[test]
 fn a_failed_sync_of_records_given_back_is_known_to_the_next_process() {
-    let mut world = with_a_failed_sync();
-    assert_eq!(world.staging.lost_lsn(), 9);
-    world.kill();
-    assert_eq!(world.staging.lost_lsn(), 9);
+    for retries in [false, true] {
+        let mut world = with_a_failed_sync();
+        assert_eq!(world.staging.lost_lsn(), 9);
+        if retries {
+            world.drain.retry().unwrap();
+        }
+        world.kill();
+        assert_eq!(world.staging.lost_lsn(), 9);
+    }
 }
 
 #[test]
-fn so_is_one_within_a_retry() {
-    let mut world = World::new(4, SyncPolicy::Never);
+fn so_is_one_after_an_error_of_writing() {
+    for (fails, lost) in [(false, 0), (true, 9)] {
+        let mut world = World::new(4, SyncPolicy::Never);
+        world.run(Event::Append(9));
+        world.drain.step(world.now).unwrap();
+        world.run(Event::Append(3));
+        world.disk.fail_appends(1);
+        world.disk.fail_syncs(u32::from(fails));
+        let error = world.drain.step(world.now).unwrap_err();
+        assert_eq!(matches!(error, LogError::Sync { from: 1, .. }), fails, "{error}");
+        assert_eq!(world.staging.lost_lsn(), lost, "what was not written is in the ring");
+        world.kill();
+        assert_eq!(world.staging.lost_lsn(), lost);
+    }
+}
+
+/// The disk stays full until the machine ends: by then an interval is over since all but the last record.
+#[test]
+fn what_was_written_before_the_disk_was_full_does_not_wait_for_room_to_be_synced() {
+    let mut world = World::new(4, SyncPolicy::Interval(Duration::from_secs(1)));
     world.run(Event::Append(9));
     world.drain.step(world.now).unwrap();
-    world.run(Event::Append(3));
-    world.disk.fail_appends(1);
-    assert!(matches!(world.drain.step(world.now), Err(LogError::Write { .. })));
-    assert_eq!(world.staging.lost_lsn(), 0, "what was not written is in the ring");
-    world.disk.fail_syncs(1);
-    assert!(matches!(world.drain.retry(), Err(LogError::Sync { from: 1, .. })));
-    world.kill();
-    assert_eq!(world.staging.lost_lsn(), 9);
+    assert_eq!(world.staging.synced_lsn().unwrap(), 0);
+    world.run(Event::Append(1));
+    world.disk.fill_up_after(0);
+    let error = world.drain.step(world.now).unwrap_err();
+    assert!(matches!(error, LogError::Write { from: 10, .. }), "{error}");
+    world.drain.retry().unwrap_err();
+    world.noticed();
+    assert_eq!(world.synced, 9);
+    world.crash();
 }
 
 #[test]

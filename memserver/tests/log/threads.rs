@@ -86,7 +86,7 @@ fn a_thread_goes_on_when_the_disk_does() {
     assert!(event.is_err(), "{event:?}");
     disk.fill_up_after(u64::MAX);
     let event = told.recv_timeout(Duration::from_secs(30)).unwrap();
-    assert!(matches!(event, LogEvent::Recovered(None)), "{event:?}");
+    assert!(matches!(event, LogEvent::Recovered), "{event:?}");
     wait_synced(&told, 10);
     assert!(staging.failure().is_none());
     drop(thread);

@@ -31,7 +31,11 @@ struct State {
     stable_names: BTreeMap<String, u64>,
     unsynced_names: Vec<NameChange>,
     room: Option<u64>,
+    /// Syncs that succeed before those that fail.
+    good_syncs: u32,
     failing_syncs: u32,
+    /// What those say.
+    sync_failure: Option<io::ErrorKind>,
     failing_appends: u32,
     syncs: u64,
 }
@@ -84,6 +88,19 @@ impl State {
     /// A number from 0 to `most`.
     fn up_to(&mut self, most: usize) -> usize {
         (self.random() % (most as u64 + 1)) as usize
+    }
+
+    /// How the next sync fails, if it does.
+    fn failing_sync(&mut self) -> Option<io::Error> {
+        if self.failing_syncs == 0 {
+            return None;
+        }
+        if self.good_syncs > 0 {
+            self.good_syncs -= 1;
+            return None;
+        }
+        self.failing_syncs -= 1;
+        Some(self.sync_failure.map_or_else(|| io::Error::other("injected failure"), io::Error::from))
     }
 
     fn inode(&mut self, doing: &'static str, name: &str) -> Result<&mut Inode, DiskError> {
@@ -178,7 +195,19 @@ impl MemoryDisk {
     /// Lets the next `count` syncs fail, of files or of the folder. What a failed sync of a file
     /// was to write is lost for the medium, and later syncs do not know of it.
     pub fn fail_syncs(&self, count: u32) {
-        self.state().failing_syncs = count;
+        self.fail_syncs_after(0, count);
+    }
+
+    /// The same, after so many more.
+    pub fn fail_syncs_after(&self, good: u32, count: u32) {
+        let mut state = self.state();
+        (state.good_syncs, state.failing_syncs, state.sync_failure) = (good, count, None);
+    }
+
+    /// The same, as those fail that find no room: file systems may look for it only then.
+    pub fn fill_up_at_sync(&self, good: u32, count: u32) {
+        self.fail_syncs_after(good, count);
+        self.state().sync_failure = Some(io::ErrorKind::StorageFull);
     }
 
     /// Lets the next `count` appends fail, half done.
@@ -272,19 +301,19 @@ impl Disk for MemoryDisk {
 
     fn sync(&mut self, name: &str) -> Result<(), DiskError> {
         let mut state = self.alive("syncing", name)?;
-        let fails = state.failing_syncs > 0;
+        state.inode("syncing", name)?;
+        let failure = state.failing_sync();
         let inode = state.inode("syncing", name)?;
         inode.stable.truncate(inode.clean);
-        if fails {
+        if failure.is_some() {
             inode.stable.resize(inode.data.len(), 0);
         } else {
             inode.stable.extend_from_slice(&inode.data[inode.clean..]);
         }
         inode.clean = inode.data.len();
-        if fails {
-            state.failing_syncs -= 1;
+        if let Some(failure) = failure {
             // What a crash finds is the medium's, although a reader still sees what was written.
-            return Err(DiskError::new("syncing", name, io::Error::other("injected failure")));
+            return Err(DiskError::new("syncing", name, failure));
         }
         state.syncs += 1;
         Ok(())
@@ -292,9 +321,8 @@ impl Disk for MemoryDisk {
 
     fn sync_dir(&mut self) -> Result<(), DiskError> {
         let mut state = self.alive("syncing", "the folder")?;
-        if state.failing_syncs > 0 {
-            state.failing_syncs -= 1;
-            return Err(DiskError::new("syncing", "the folder", io::Error::other("injected failure")));
+        if let Some(failure) = state.failing_sync() {
+            return Err(DiskError::new("syncing", "the folder", failure));
         }
         state.unsynced_names.clear();
         state.stable_names = state.names.clone();
