@@ -3,6 +3,7 @@
 //!
 //! ```text
 //! 64    applied LSN u64 · 72 next version u64
+//! 80    while snapshot and log are read: 0 the last entry that the disk had lost u64 · 8 whether it has what is read of the log u64
 //! 128   identity: 0 magic "FPNOTES2" · 8 layout version of the region u32 · 12 life u32 · 16 boot id, 16 bytes · 32 lineage u64
 //!       40 incarnation u64 · 48 incarnation before u64 · 56 the region's file: device, inode and time it was made, u64 each
 //!       80 the recovery area's own file, likewise · 104 bytes of the region that may be used in ordinary life u64
@@ -26,6 +27,7 @@ use fpcache_fabric::{AccessError, FileIdentity, NodeMemory};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dedup::MOST_CLIENTS;
+use crate::recovery::left::Left;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"FPNOTES2");
 const IDENTITY_BYTES: usize = 120;
@@ -34,6 +36,7 @@ const IDENTITIES: [u64; 2] = [128, 512];
 const IDENTITY_CHECKSUM: usize = IDENTITY_BYTES - 8;
 const APPLIED: u64 = 64;
 const NEXT_VERSION: u64 = 72;
+const LEFT: u64 = 80;
 const CHANGE: u64 = 1024;
 /// Segments that one change replaces.
 pub(crate) const MOST_REPLACED: usize = 64;
@@ -159,6 +162,17 @@ impl<M: NodeMemory> RecoveryArea<M> {
             limit: word(104),
         };
         Ok(Some((life, identity)))
+    }
+
+    /// Notes what a start that reads snapshot and log has to know of them.
+    pub(crate) fn set_left(&self, left: Left) -> Result<(), AccessError> {
+        self.memory.store_relaxed(LEFT + 8, u64::from(left.is_on_disk))?;
+        self.memory.store_release(LEFT, left.lost)
+    }
+
+    pub(crate) fn left(&self) -> Result<Left, AccessError> {
+        let lost = self.memory.load_acquire(LEFT)?;
+        Ok(Left { lost, is_on_disk: self.memory.load_relaxed(LEFT + 8)? != 0 })
     }
 
     /// Everything up to this LSN is in the region; the version of the next write.

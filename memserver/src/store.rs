@@ -8,11 +8,11 @@ use fpcache_fabric::{FileIdentity, MemoryError, NodeMemory, SharedMemory, Waker}
 
 use crate::budget::Grant;
 use crate::dedup::DedupSessions;
-use crate::durability::{self, Disk, Drain, LogOptions, LogReader, Lsn, Staging, SyncPolicy};
+use crate::durability::{self, Disk, Drain, LogOptions, Lsn, Staging, SyncPolicy};
 use crate::lease::Lease;
 use crate::left_out::LeftOut;
 use crate::node::MemoryNode;
-use crate::recovery::{Origin, RecoverError, Recovery, cold, warm};
+use crate::recovery::{Origin, RecoverError, Recovery, cold, left, warm};
 use crate::recovery_area::{Identity, RecoveryArea};
 use crate::wal::Wal;
 use crate::wal::background::{
@@ -20,6 +20,7 @@ use crate::wal::background::{
 };
 
 pub use crate::boot::{UNKNOWN_BOOT, boot_id};
+pub use crate::recovery::left::{Left, bring_left_to_disk};
 pub use crate::recovery_area::recovery_area_bytes;
 
 /// Bytes of the log's staging ring.
@@ -138,13 +139,18 @@ pub(crate) fn bytes_to_read<D: Disk>(disk: &D) -> Result<u64, durability::DiskEr
     Ok(durability::snapshot_bytes(disk, newest)? + durability::log_bytes_from(disk, newest, Lsn::MAX)?)
 }
 
-/// Whether the memory of an ended process can be used; if not, the reason, in words.
+/// Whether the memory of an ended process can be used; if not, the reason, in words. Reads the log's last file.
 ///
 /// # Errors
 /// The reason.
-pub fn can_resume<M: NodeMemory>(memories: &Memories<M>, startup: &Startup) -> Result<(), String> {
+pub fn can_resume<M: NodeMemory, D: Disk>(
+    memories: &Memories<M>,
+    disk: &D,
+    startup: &Startup,
+) -> Result<(), String> {
     let recovery_area = RecoveryArea::over(Arc::clone(&memories.recovery_area), startup.ring_bytes);
-    warm::examine(&*memories.region, &recovery_area, startup.boot, memories.files).map(|_| ())
+    let identity = warm::examine(&*memories.region, &recovery_area, startup.boot, memories.files)?;
+    left::is_behind(&recovery_area, &identity, disk)
 }
 
 /// Goes on with the memory of a process that has ended, of which [`can_resume`] holds.
@@ -164,18 +170,19 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let identity = recovery_area.identity()?.ok_or(RecoverError::Misfit { lsn: 0 })?;
     let (ring, ring_bytes) = recovery_area.ring();
     let staging = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes)?;
-    sync_before_seen(&staging, &disk, startup)?;
+    let drain = sync_before_seen(&staging, &disk, startup)?;
     let (incarnation, node) = (startup.incarnation, startup.node);
     let memory = (region, grant, lease);
     let found =
-        warm::take_up::<K, M, D>(memory, recovery_area, &identity, incarnation, node, &staging, &mut disk)?;
+        warm::take_up::<K, M, D>(memory, recovery_area, &identity, incarnation, node, &staging, &disk)?;
     let origin = Origin::Memory { redone: found.redone, finished_change: found.finished_change };
     let Some(recovery_area) = found.superblock.recovery_area.clone() else {
         return Err(RecoverError::Misfit { lsn: 0 });
     };
     let waker = background.waker();
     let newest = durability::newest_snapshot(&disk)?;
-    let wal = wal(recovery_area, staging, disk, startup, background, newest)?;
+    let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup), Ok)?;
+    let wal = wal(recovery_area, staging, drain, disk, startup, background, newest)?;
     // Where entries were lost since the newest snapshot, the log does not follow it.
     let has_snapshot = newest.is_some() && !wal.has_lost();
     let mut sessions = found.sessions;
@@ -192,7 +199,7 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
 }
 
 /// With `--fsync always`, brings what was staged to the disk before any of it is done again: who reads
-/// the region must not see what the end of the machine undoes.
+/// the region must not see what the end of the machine undoes. The drain that did it, if there was any.
 ///
 /// # Errors
 /// The disk does not take it. The ring keeps it for the next start.
@@ -200,91 +207,27 @@ fn sync_before_seen<M: NodeMemory, D: Disk + Clone>(
     staging: &Staging<M>,
     disk: &D,
     startup: &Startup,
-) -> Result<(), RecoverError> {
+) -> Result<Option<Drain<M, D>>, RecoverError> {
     let Startup { sync, now, .. } = *startup;
     let (first, last) = (staging.synced_lsn()? + 1, staging.last_lsn());
     if sync != SyncPolicy::Always || first > last {
-        return Ok(());
+        return Ok(None);
     }
-    let mut drain = Drain::open(staging, disk.clone(), LogOptions { sync, ..LogOptions::default() })?;
+    let mut drain = open_drain(staging, disk, startup)?;
     match drain.finish(now) {
         Err(source) if source.is_full() => Err(RecoverError::NotOnDisk { first, last, source }),
         Err(error) => Err(durability::OpenError::from(error).into()),
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(Some(drain)),
     }
 }
 
-/// Brings to the disk what the ring of an ended process still holds, in a recovery area that lies in this
-/// file, if it is of this start of the machine and the disk has nothing later.
-///
-/// # Errors
-/// What is not whole, or a disk that does not take it.
-pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
-    recovery_area: &Arc<M>,
-    file: FileIdentity,
+fn open_drain<M: NodeMemory, D: Disk + Clone>(
+    staging: &Staging<M>,
     disk: &D,
     startup: &Startup,
-) -> Result<(), RecoverError> {
-    let recovery_area = RecoveryArea::over(Arc::clone(recovery_area), startup.ring_bytes);
-    let Some(identity) = recovery_area.identity()? else { return Ok(()) };
-    let is_of_this_start = startup.boot != UNKNOWN_BOOT && identity.boot == startup.boot;
-    if !is_of_this_start || identity.files[1] != file {
-        return Ok(());
-    }
-    let (ring, ring_bytes) = recovery_area.ring();
-    let staging = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes)?;
-    let (_, on_disk) = LogReader::open(&mut disk.clone(), Some(identity.lineage))?;
-    // Of a log whose files are gone the rest is of no use.
-    let is_cut_off = on_disk.files.is_empty() && staging.synced_lsn()? > 0;
-    if is_cut_off || on_disk.last > staging.last_lsn() {
-        return Ok(());
-    }
+) -> Result<Drain<M, D>, RecoverError> {
     let options = LogOptions { sync: startup.sync, ..LogOptions::default() };
-    let mut drain = Drain::open(&staging, disk.clone(), options)?;
-    drain.finish(startup.now).map_err(durability::OpenError::from)?;
-    Ok(())
-}
-
-/// Makes sure that the disk has what had been brought there by the process whose recovery area lies in this
-/// file. Changes nothing where it has not.
-///
-/// # Errors
-/// Entries of the log are missing, or cannot be read.
-pub fn check_synced<M: NodeMemory, D: Disk + Clone>(
-    recovery_area: &Arc<M>,
-    file: FileIdentity,
-    disk: &D,
-    ring_bytes: u64,
-) -> Result<(), RecoverError> {
-    let recovery_area = RecoveryArea::over(Arc::clone(recovery_area), ring_bytes);
-    // A copy may be younger than the log that was copied before it.
-    let Some(identity) = recovery_area.identity()?.filter(|identity| identity.files[1] == file) else {
-        return Ok(());
-    };
-    let (ring, ring_bytes) = recovery_area.ring();
-    let Ok((lineage, synced)) = Staging::synced_in(Arc::clone(recovery_area.memory()), ring, ring_bytes)
-    else {
-        return Ok(());
-    };
-    if lineage != identity.lineage {
-        return Ok(());
-    }
-    let found = match LogReader::open_synced(&mut disk.clone(), Some(lineage), synced) {
-        // It tells nothing of another store's.
-        Err(durability::RecoveryError::Lineage { .. }) => return Ok(()),
-        opened => opened?.1,
-    };
-    if found.last >= synced {
-        return Ok(());
-    }
-    let (snapshot, _) = durability::SnapshotReader::newest(&mut disk.clone(), Some(lineage))?;
-    let before = snapshot.map_or(0, |snapshot| snapshot.info().first_lsn.saturating_sub(1));
-    let last = found.last.max(before);
-    match found.unusable {
-        _ if last >= synced => Ok(()),
-        Some(error) => Err(error.into()),
-        None => Err(RecoverError::SyncedMissing { last, synced }),
-    }
+    Ok(Drain::open(staging, disk.clone(), options)?)
 }
 
 /// Begins with empty memory: with what the disk holds, or with nothing.
@@ -304,6 +247,7 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let limit = grant.limit();
     let node = MemoryNode::within(region, grant, startup.incarnation, startup.node, startup.now)?;
     let mut node = node.with_lease(lease);
+    let left = recovery_area.left()?;
     let mut from = cold::fill(&mut node, &mut disk)?;
     if let Origin::Disk { why: reason, .. } = &mut from.origin {
         *reason = why;
@@ -311,6 +255,11 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let lineage = from.lineage.unwrap_or(startup.lineage);
     let (ring, ring_bytes) = recovery_area.ring();
     let staging = Staging::create(Arc::clone(recovery_area.memory()), ring, ring_bytes, lineage, from.last)?;
+    // Entries that the end of the machine may take although they were read: what comes behind them does not count
+    // before there is a snapshot. Where the disk has fewer, those it lost are gone already.
+    let is_unsure = from.is_unsure && !left.is_on_disk;
+    let lost = if is_unsure { from.last } else { left.lost.min(from.last) };
+    staging.note_lost(lost)?;
     recovery_area.set_applied(from.last, node.next_version())?;
     if let Some(record) = node.superblock.current().table {
         recovery_area.set_record::<K>(&record)?;
@@ -322,11 +271,13 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     node.superblock.recovery_area = Some(recovery_area.clone());
     node.waker = background.waker();
     let newest = durability::newest_snapshot(&disk)?;
-    node.wal = Some(wal(recovery_area, staging, disk, startup, background, newest)?);
+    let drain = open_drain(&staging, &disk, startup)?;
+    let wal = wal(recovery_area, staging, drain, disk, startup, background, newest)?;
     if matches!(from.origin, Origin::Disk { .. }) {
-        node.has_snapshot = true;
+        node.has_snapshot = !wal.has_lost();
         node.sessions = DedupSessions::inherited();
     }
+    node.wal = Some(wal);
     let recovery = Recovery { origin: from.origin, keys: node.stats().keys, took: began.elapsed() };
     Ok((node, recovery))
 }
@@ -334,6 +285,7 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
 fn wal<M: NodeMemory, D: Disk + Clone + 'static>(
     recovery_area: RecoveryArea<M>,
     staging: Staging<M>,
+    mut drain: Drain<M, D>,
     disk: D,
     startup: &Startup,
     background: Background,
@@ -342,7 +294,6 @@ fn wal<M: NodeMemory, D: Disk + Clone + 'static>(
     let Startup { sync, now, .. } = *startup;
     // Lives that are too short for a snapshot each come to one together.
     let since_snapshot = durability::log_bytes_from(&disk, newest.unwrap_or(0), staging.last_lsn() + 1)?;
-    let mut drain = Drain::open(&staging, disk.clone(), LogOptions { sync, ..LogOptions::default() })?;
     // What the process before had brought to the disk is there again before anybody is served. A
     // full disk keeps nobody from reading: until it has room, what was staged stays in the ring,
     // and writes are refused.

@@ -140,8 +140,8 @@ impl Place {
             node: 0,
             now: Instant::now(),
         };
-        store::can_resume(&memories, &startup).unwrap();
         let disk = FileDisk::open(&folders.data).unwrap();
+        store::can_resume(&memories, &disk, &startup).unwrap();
         let begun = store::resume::<K, _, _>(memories, disk, &startup, Background::Inline);
         let (node, recovery) = begun.unwrap();
         let audit = node.audit().unwrap();

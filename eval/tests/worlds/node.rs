@@ -335,7 +335,7 @@ impl<K: NumberedKeys> Stage<K> {
         let memories = Memories::new(Arc::clone(region), Arc::clone(recovery_area)).limited(limit);
         let memories = memories.with_lease(self.lease(start));
         let disk = SimDisk::new(kept.disk.clone(), region);
-        let (node, recovery) = match can_resume(&memories, &startup) {
+        let (node, recovery) = match can_resume(&memories, &disk, &startup) {
             Ok(()) => resume(memories, disk, &startup, Background::Inline),
             Err(why) => restore(memories, disk, &startup, Background::Inline, Some(why)),
         }

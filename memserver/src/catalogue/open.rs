@@ -27,7 +27,7 @@ use crate::lease::Lease;
 use crate::merging::PageMerger;
 use crate::node::MemoryNode;
 use crate::recovery::{RecoverError, Recovery};
-use crate::store::{self, Background, Memories, Startup};
+use crate::store::{self, Background, Left, Memories, Startup};
 use crate::transit::Transit;
 
 /// What all tables of a memory node begin with.
@@ -154,7 +154,7 @@ impl Opening {
         let why = match self.open_memories(folders)? {
             Before::Nothing => None,
             Before::Unusable(why) => Some(why),
-            Before::Memories(memories, fd) => match store::can_resume(&memories, &startup) {
+            Before::Memories(memories, fd) => match store::can_resume(&memories, &disk, &startup) {
                 Ok(()) => {
                     let begun = store::resume(memories, disk, &startup, background());
                     let (node, recovery) = begun.map_err(failed)?;
@@ -163,9 +163,10 @@ impl Opening {
                 Err(why) => Some(why),
             },
         };
-        if why.is_some() {
-            self.bring_left_to_disk(folders, &disk, &startup).map_err(failed)?;
-        }
+        let left = match &why {
+            None => Left::default(),
+            Some(_) => bring_left_to_disk(folders, &disk, &startup)?,
+        };
         let restores = store::holds_snapshot(&disk)?;
         let to_read = store::bytes_to_read(&disk)?;
         if to_read >= WORTH_TELLING {
@@ -180,11 +181,16 @@ impl Opening {
             created => created?,
         };
         let grant = Arc::clone(&memories.grant);
+        let noted = |memories: &Memories<SharedMemory>| {
+            left.note(&memories.recovery_area).map_err(|error| failed(error.into()))
+        };
+        noted(&memories)?;
         let begun = match store::restore(memories, disk, &startup, background(), why.clone()) {
             // What the disk holds can be read all the same.
             Err(_) if restores && grant.is_disk_full() => {
                 drop((grant, fd));
                 let (memories, fd) = self.create_anonymous_memories(self.span(descriptor), folders)?;
+                noted(&memories)?;
                 let disk = FileDisk::within(folders.data.clone());
                 store::restore(memories, disk, &startup, background(), why).map(|begun| (begun, fd))
             }
@@ -227,28 +233,6 @@ impl Opening {
         };
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
         Ok(Before::Memories(Memories { grant, ..memories }.with_lease(self.lease()), fd))
-    }
-
-    /// Brings what the recovery area of the previous process has, and the disk may not, to the disk, where
-    /// its region cannot be used: from there it is read with the rest. The disk must have all that the
-    /// recovery area says was there, for a new one takes its place.
-    fn bring_left_to_disk(
-        &self,
-        folders: &TableFolder,
-        disk: &FileDisk,
-        startup: &Startup,
-    ) -> Result<(), RecoverError> {
-        let (file, path) = folders.notes_file();
-        let Ok((recovery_area, _)) = SharedMemory::open_file_at(file, Access::ReadWrite) else {
-            return Ok(());
-        };
-        let identity = recovery_area.file_identity().ok().flatten().unwrap_or_default();
-        let recovery_area = Arc::new(recovery_area);
-        store::check_synced(&recovery_area, identity, disk, startup.ring_bytes)?;
-        if let Err(error) = store::bring_left_to_disk(&recovery_area, identity, disk, startup) {
-            warn!("what {} has of the log does not come to the disk: {error}", path.display());
-        }
-        Ok(())
     }
 
     /// New files for region and recovery area, of which a table that is restored may need more than
@@ -318,6 +302,27 @@ impl Opening {
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
         Ok((Memories { grant, ..memories }.with_lease(self.lease()), fd))
     }
+}
+
+/// Brings what the recovery area of the previous process has, and the disk may not, to the disk, where its region
+/// cannot be used: from there it is read with the rest. The disk must have all that the recovery area says was there,
+/// for a new one takes its place.
+fn bring_left_to_disk(
+    folders: &TableFolder,
+    disk: &FileDisk,
+    startup: &Startup,
+) -> Result<Left, TableOpenError> {
+    let (file, _) = folders.notes_file();
+    let recovery_area = match SharedMemory::open_file_at(file, Access::ReadWrite) {
+        // That process ended before the file had its size, or it is not there.
+        Err(MemoryError::NotMemory { .. }) => return Ok(Left::default()),
+        Err(_) if !folders.has_memories().1 => return Ok(Left::default()),
+        opened => opened.map_err(TableOpenError::Memory)?.0,
+    };
+    let identity = recovery_area.file_identity().map_err(TableOpenError::Memory)?.unwrap_or_default();
+    store::bring_left_to_disk(&Arc::new(recovery_area), identity, disk, startup).map_err(|source| {
+        TableOpenError::Recover { folder: folders.data.path().to_owned(), source: Box::new(source) }
+    })
 }
 
 /// Bytes of snapshot and log that take long enough to read for the operator to wonder.

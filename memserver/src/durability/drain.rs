@@ -8,7 +8,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::error::{LogError, StagingError};
 use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, encode_mark};
-use super::log::{LogFiles, RecoveryError, Report};
+use super::log::{LogReader, Reach, RecoveryError, Report};
 use super::lsn::Lsn;
 use super::names::log_name;
 use super::policy::SyncPolicy;
@@ -117,10 +117,13 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         let (ring, signals) = staging.shared();
         let chunk_bytes = CHUNK_BYTES.min(usize::try_from(ring.capacity).unwrap_or(CHUNK_BYTES));
         let word = |word| ring.load(word).map_err(LogError::from);
-        let (freed, freed_lsn, lost) = (word(Word::Freed)?, word(Word::FreedLsn)?, word(Word::LostLsn)?);
-        let (_, report) = LogFiles::open_below(&mut disk, Some(ring.lineage), Some(freed_lsn + 1), 0)
-            .inspect_err(|error| staging.note_failed_open(error))?;
+        let (freed, freed_lsn) = (word(Word::Freed)?, word(Word::FreedLsn)?);
+        let (_, report) = LogReader::look(&disk, Some(ring.lineage), Reach::Below(freed_lsn + 1))?;
         continues(&report, freed_lsn)?;
+        if word(Word::SyncedLsn)? < freed_lsn {
+            sync_given_back(&ring, &mut disk, &report, freed_lsn)?;
+        }
+        let lost = word(Word::LostLsn)?;
         // The ring has, or will have, what it was made for; none of the others was ever in it.
         if let Some(half_made) = &report.half_made {
             disk.remove(&half_made.name).map_err(RecoveryError::from)?;
@@ -134,7 +137,6 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             file_bytes: 0,
             drained: freed,
             drained_lsn: freed_lsn,
-            // Opening the files has synced them.
             synced_lsn: freed_lsn,
             freed,
             freed_lsn,
@@ -371,6 +373,23 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.mark_due = false;
         Ok(())
     }
+}
+
+/// Syncs the file with the last records that the ring has given back unsynced: the next file relies on it. Notes at
+/// once if that fails, as it may have lost them, and a later sync that succeeds says nothing about it.
+fn sync_given_back<M: NodeMemory>(
+    ring: &Ring<M>,
+    disk: &mut impl Disk,
+    report: &Report,
+    freed: Lsn,
+) -> Result<(), OpenError> {
+    let Some(last) = report.files.last() else { return Ok(()) };
+    let synced = disk.sync(&last.name);
+    disk.close(&last.name);
+    let Err(error) = synced else { return Ok(()) };
+    ring.store(Word::LostLsn, freed).map_err(LogError::from)?;
+    // A full disk may have room later; until a snapshot makes up for them nothing is acknowledged.
+    if error.kind == DiskErrorKind::Full { Ok(()) } else { Err(RecoveryError::from(error).into()) }
 }
 
 /// Whether the files have what a ring relies on that has given back what is before `freed + 1`.

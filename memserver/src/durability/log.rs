@@ -1,5 +1,6 @@
 //! The reader of the log's files, for recovery.
 
+use super::anew::write_anew;
 use super::cursor::Cursor;
 pub use super::cursor::LogFile;
 use super::damage::{Behind, behind};
@@ -8,7 +9,6 @@ pub use super::error::RecoveryError;
 use super::frame::{FILE_HEADER_BYTES, FileHeader};
 use super::lsn::{Lsn, MAX_LSN};
 use super::names::list_logs;
-use super::unsynced;
 use tracing::warn;
 
 /// A tail that was cut off.
@@ -35,8 +35,11 @@ pub struct Report {
     pub first: Lsn,
     /// The last record's LSN; one less than `first` if there are files and no records.
     pub last: Lsn,
-    /// What was cut off the last file.
+    /// What was cut off the last file, or is to be.
     pub truncated: Option<Truncated>,
+    /// The disk had no room to write the last file anew: a machine crash may take what was read of it, if its
+    /// sync had failed before.
+    pub is_unsure: bool,
     /// A last file without a whole header, as a crash leaves one that is being made. It is left for
     /// who goes on with the log to replace, since damage may have shortened it as well.
     pub half_made: Option<LogFile>,
@@ -61,66 +64,16 @@ pub(crate) fn bytes_from(disk: &impl Disk, from: Lsn, next: Lsn) -> Result<u64, 
     Ok(bytes)
 }
 
-pub(super) struct LogFiles;
-
-impl LogFiles {
-    /// Opens the log, relying on nothing from record `below` on: the caller has those and begins a
-    /// new file with them. Without `below` the last file is read to its end, and its torn tail cut
-    /// off.
-    pub(super) fn open_below<D: Disk>(
-        disk: &mut D,
-        lineage: Option<u64>,
-        below: Option<Lsn>,
-        synced: Lsn,
-    ) -> Result<(LogReader, Report), RecoveryError> {
-        let mut report = Report { lineage, ..Report::default() };
-        unsynced::put_back(disk)?;
-        let names = list_logs(disk)?;
-        for (index, (first, name)) in names.iter().enumerate() {
-            let bytes = disk.len(name)?;
-            let is_last = index + 1 == names.len();
-            if is_last && bytes <= FILE_HEADER_BYTES as u64 && read_header(disk, name)?.is_err() {
-                // Records are written after a synced header only. But its name says that there were
-                // others before it.
-                report.half_made = Some(LogFile { name: name.clone(), first: *first, bytes });
-                continue;
-            }
-            match check_header(disk, name, *first, &mut report.lineage) {
-                // Perhaps nobody needs it, nor what comes before it, any more: later files are whole without.
-                Err(error @ RecoveryError::BadFile { .. }) if !is_last => {
-                    warn!("{error}");
-                    report.files.clear();
-                    report.unusable = Some(error);
-                    continue;
-                }
-                checked => checked?,
-            }
-            report.files.push(LogFile { name: name.clone(), first: *first, bytes });
-        }
-        if let (Some(first), Some(last)) = (report.files.first(), report.files.last()) {
-            report.first = first.first;
-            let last = last.clone();
-            scan_last(disk, &last, below, synced, &mut report)?;
-            // What a process that has ended wrote may not be on the disk yet, and the next file
-            // relies on it.
-            let synced = disk.sync(&last.name);
-            disk.close(&last.name);
-            if synced.is_err() && below.is_none() {
-                // Nobody else has the records, and the next sync would say that they are there.
-                unsynced::set_aside(disk, &last.name);
-            }
-            synced?;
-        }
-        disk.sync_dir()?;
-        let reader = LogReader {
-            lineage: report.lineage.unwrap_or(0),
-            files: report.files.clone(),
-            last: report.last,
-            half_made: report.half_made.clone(),
-            unusable: report.unusable.clone(),
-        };
-        Ok((reader, report))
-    }
+/// How far the last file is read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Reach {
+    /// As far as this record, which the caller has with all behind it, and begins a new file with.
+    Below(Lsn),
+    /// To its end, or its torn tail. All records up to `synced` are known to have been on the disk: a tail before
+    /// that is damage.
+    End { synced: Lsn },
+    /// As far as it is whole, whatever comes then.
+    Whole,
 }
 
 fn read_header(disk: &impl Disk, name: &str) -> Result<Result<FileHeader, String>, DiskError> {
@@ -154,12 +107,11 @@ fn check_header(
     Ok(())
 }
 
-/// Reads the last file through, as far as `below`, and sets the report's last record.
+/// Reads the last file through, as far as is wanted, and sets the report's last record and torn tail.
 fn scan_last<D: Disk>(
-    disk: &mut D,
+    disk: &D,
     file: &LogFile,
-    below: Option<Lsn>,
-    synced: Lsn,
+    reach: Reach,
     report: &mut Report,
 ) -> Result<(), RecoveryError> {
     let lineage = report.lineage.unwrap_or(0);
@@ -167,7 +119,7 @@ fn scan_last<D: Disk>(
     let mut expected = file.first;
     let fault = loop {
         report.last = expected - 1;
-        if below == Some(expected) {
+        if reach == Reach::Below(expected) {
             return Ok(());
         }
         match cursor.next(disk, lineage, expected)? {
@@ -177,9 +129,11 @@ fn scan_last<D: Disk>(
         }
     };
     let damaged = |why| cursor.damaged(expected, why);
-    if below.is_some() {
-        return Err(damaged(fault));
-    }
+    let synced = match reach {
+        Reach::Below(_) => return Err(damaged(fault)),
+        Reach::End { synced } => synced,
+        Reach::Whole => return Ok(()),
+    };
     if expected <= synced {
         return Err(damaged(format!("{fault}, but all records up to {synced} had been on the disk")));
     }
@@ -206,7 +160,6 @@ fn scan_last<D: Disk>(
             return Err(damaged(format!("{fault}, and {why}")));
         }
     };
-    disk.truncate(&file.name, cursor.offset)?;
     let cut = Truncated { file: file.name.clone(), offset: cursor.offset, bytes: cursor.left(), why };
     if let Some(last) = report.files.last_mut() {
         last.bytes = cut.offset;
@@ -226,28 +179,69 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Examines the log on `disk`: the headers of all files, and the records of the last, whose
-    /// torn tail is cut off. The other files are read, and checked, by [`records`](Self::records).
-    /// Costs about a read of the last file.
+    /// Opens the log on `disk` for whoever has nothing but that: the last file's torn tail is cut off, and the rest
+    /// of it written anew, so that what is read of it is on the disk. Costs about two reads and a write of that
+    /// file. The others are read, and checked, by [`records`](Self::records).
     ///
     /// The tail is torn if nothing valid lies after it, or if sectors in it were never written and
     /// no mark says that they had been on the disk. Anything else is damage.
     ///
     /// # Errors
-    /// If the files are not one log of this `lineage` (`None`: of any), or the last is damaged
-    /// before its tail.
+    /// If the files are not one log of this `lineage` (`None`: of any), the last is damaged
+    /// before its tail, or the disk fails.
     pub fn open<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Self, Report), RecoveryError> {
-        LogFiles::open_below(disk, lineage, None, 0)
+        let (reader, mut report) = Self::look(disk, lineage, Reach::End { synced: 0 })?;
+        if let Some(last) = report.files.last() {
+            report.is_unsure = !write_anew(disk, &last.name, last.bytes)?;
+        }
+        disk.sync_dir()?;
+        Ok((reader, report))
     }
 
-    /// As [`open`](Self::open), where all records up to `synced` are known to have been on the disk: a
-    /// tail before that is damage, and left as it is.
-    pub(crate) fn open_synced<D: Disk>(
-        disk: &mut D,
+    /// Examines the headers of all files, and the records of the last as far as is wanted. Changes nothing.
+    ///
+    /// # Errors
+    /// As of [`open`](Self::open).
+    pub(crate) fn look<D: Disk>(
+        disk: &D,
         lineage: Option<u64>,
-        synced: Lsn,
+        reach: Reach,
     ) -> Result<(Self, Report), RecoveryError> {
-        LogFiles::open_below(disk, lineage, None, synced)
+        let mut report = Report { lineage, ..Report::default() };
+        let names = list_logs(disk)?;
+        for (index, (first, name)) in names.iter().enumerate() {
+            let bytes = disk.len(name)?;
+            let is_last = index + 1 == names.len();
+            if is_last && bytes <= FILE_HEADER_BYTES as u64 && read_header(disk, name)?.is_err() {
+                // Records are written after a synced header only. But its name says that there were
+                // others before it.
+                report.half_made = Some(LogFile { name: name.clone(), first: *first, bytes });
+                continue;
+            }
+            match check_header(disk, name, *first, &mut report.lineage) {
+                // Perhaps nobody needs it, nor what comes before it, any more: later files are whole without.
+                Err(error @ RecoveryError::BadFile { .. }) if !is_last => {
+                    warn!("{error}");
+                    report.files.clear();
+                    report.unusable = Some(error);
+                    continue;
+                }
+                checked => checked?,
+            }
+            report.files.push(LogFile { name: name.clone(), first: *first, bytes });
+        }
+        if let (Some(first), Some(last)) = (report.files.first(), report.files.last().cloned()) {
+            report.first = first.first;
+            scan_last(disk, &last, reach, &mut report)?;
+        }
+        let reader = Self {
+            lineage: report.lineage.unwrap_or(0),
+            files: report.files.clone(),
+            last: report.last,
+            half_made: report.half_made.clone(),
+            unusable: report.unusable.clone(),
+        };
+        Ok((reader, report))
     }
 
     /// The records from LSN `from` on. There are none if there are no files at all, or if `from` is

@@ -18,8 +18,9 @@
 //! which of the last writes reached the old file.
 //!
 //! **When the machine crashes**, [`SnapshotReader::newest`] and [`LogReader::open`] find what is on
-//! the disk. A torn tail of the last file is cut off; any other damage is an error that says what
-//! to do.
+//! the disk. A torn tail of the last file is cut off, and the rest of that file written anew: what
+//! is read must be on the disk, and the sync of a file that a process left may lie (see [`Disk`]).
+//! Any other damage is an error that says what to do.
 //!
 //! **When the disk fails**, the error stays until a retry succeeds. A retry never continues the old
 //! file: after a failed sync its bytes may be lost even if they can be read (see [`Disk`]). It
@@ -34,9 +35,10 @@
 //! | [`staging`], `ring` | the staging ring, the writer's end |
 //! | [`drain`], [`drain_thread`], `signals` | from the ring to files |
 //! | [`log`], `cursor`, `damage` | reading the log, and judging its end |
-//! | `unsynced` | a file that a start could not sync, and its copy by the next |
+//! | `anew` | the last file, written anew by a start that has nothing but the disk |
 //! | [`snapshot`], [`snapshot_reader`] | snapshots of all records |
 
+mod anew;
 mod cursor;
 mod damage;
 pub mod disk;
@@ -56,15 +58,14 @@ mod signals;
 pub mod snapshot;
 pub mod snapshot_reader;
 pub mod staging;
-mod unsynced;
 
 pub use disk::{Disk, DiskError, DiskErrorKind, FileDisk};
 pub use drain::{Drain, LogOptions, OpenError, Progress};
 pub use drain_thread::{DrainThread, LogEvent};
 pub use error::{LogError, StagingError};
 pub use frame::MAX_PAYLOAD_BYTES;
-pub(crate) use log::bytes_from as log_bytes_from;
 pub use log::{LogFile, LogReader, LogRecords, RecoveryError, Report, Truncated};
+pub(crate) use log::{Reach, bytes_from as log_bytes_from};
 pub use lsn::Lsn;
 pub use policy::{BadSyncPolicy, SyncPolicy};
 pub use snapshot::{MAX_RECORD_BYTES, Pruned, SnapshotError, SnapshotInfo, SnapshotWriter, prune};

@@ -30,6 +30,7 @@
 
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64_with_seed};
 
+use super::anew::is_copy;
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::frame::{u32_at, u64_at};
 use super::lsn::Lsn;
@@ -266,11 +267,13 @@ impl<D: Disk> Drop for SnapshotWriter<D> {
     }
 }
 
-/// Removes what unfinished snapshots left. Not to be called while one is written.
+/// Removes what unfinished snapshots, and copies of log files, left. Not to be called while one is written.
 pub(crate) fn remove_temporary(disk: &mut impl Disk) -> Result<Vec<String>, DiskError> {
     let mut removed = Vec::new();
     for name in disk.list()? {
-        if name.strip_suffix(TEMPORARY).is_some_and(|name| lsn_in_name(name, "snapshot-", ".fps").is_some()) {
+        let of_snapshot = name.strip_suffix(TEMPORARY);
+        if of_snapshot.is_some_and(|name| lsn_in_name(name, "snapshot-", ".fps").is_some()) || is_copy(&name)
+        {
             disk.remove(&name)?;
             removed.push(name);
         }

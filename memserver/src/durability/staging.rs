@@ -6,7 +6,6 @@ use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::error::{LogError, StagingError};
 use super::frame::{self, Fault, Frame, encode_record, frame_bytes};
-use super::log::RecoveryError;
 use super::lsn::{Lsn, MAX_LSN};
 use super::ring::{Ring, Word};
 use super::signals::Signals;
@@ -28,6 +27,19 @@ pub struct Staging<M> {
     /// The bytes given back, as far as the writer has looked.
     freed: u64,
     max_payload: usize,
+}
+
+/// What a ring's header says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Noted {
+    /// The log's random number.
+    pub(crate) lineage: u64,
+    /// The last record staged; there may be one more, which nobody was told of.
+    pub(crate) last: Lsn,
+    /// The last record that the drain had brought to the disk.
+    pub(crate) synced: Lsn,
+    /// The last record that the disk lost after it was given back; 0 if none.
+    pub(crate) lost: Lsn,
 }
 
 /// A record that was not staged.
@@ -188,11 +200,26 @@ impl<M: NodeMemory> Staging<M> {
         Ok(self.ring.load(Word::SyncedLsn)?)
     }
 
-    /// The random number of the log whose ring is in `len` bytes of `memory` from `offset` on, and the last
-    /// record that its drain had brought to the disk, whatever else the ring holds.
-    pub(crate) fn synced_in(memory: Arc<M>, offset: u64, len: u64) -> Result<(u64, Lsn), StagingError> {
+    /// LSN of the last record that the ring has given back.
+    pub(crate) fn freed_lsn(&self) -> Result<Lsn, StagingError> {
+        Ok(self.ring.load(Word::FreedLsn)?)
+    }
+
+    /// What the header of the ring in `len` bytes of `memory` from `offset` on says, whatever else the ring holds.
+    pub(crate) fn noted_in(memory: Arc<M>, offset: u64, len: u64) -> Result<Noted, StagingError> {
         let ring = Ring::open(memory, offset, len)?;
-        Ok((ring.lineage, ring.load(Word::SyncedLsn)?))
+        Ok(Noted {
+            lineage: ring.lineage,
+            last: ring.load(Word::LastLsn)?,
+            synced: ring.load(Word::SyncedLsn)?,
+            lost: ring.load(Word::LostLsn)?,
+        })
+    }
+
+    /// Notes that the disk may have lost records up to this one, which the ring does not have. To be called before
+    /// there is a drain.
+    pub(crate) fn note_lost(&self, last: Lsn) -> Result<(), StagingError> {
+        Ok(self.ring.store(Word::LostLsn, last)?)
     }
 
     /// The log's random number.
@@ -245,21 +272,6 @@ impl<M: NodeMemory> Staging<M> {
             StagedRecords::new(self.ring.clone(), freed, self.tail, Some(freed_lsn.saturating_add(1)));
         while records.next_lsn().is_some_and(|lsn| lsn < from) && records.next_record()?.is_some() {}
         Ok(records)
-    }
-
-    /// To be called where the log's files could not be opened to go on with this ring. Opening
-    /// them syncs what a process that has ended wrote, and if that fails, what the ring has given
-    /// back unsynced may be lost: a later sync that succeeds says nothing about it.
-    pub(crate) fn note_failed_open(&self, error: &RecoveryError) {
-        let (Ok(synced), Ok(freed)) = (self.ring.load(Word::SyncedLsn), self.ring.load(Word::FreedLsn))
-        else {
-            return;
-        };
-        if matches!(error, RecoveryError::Disk(_)) && freed > synced {
-            // Memory that is not there any more has no next process.
-            let _ = self.ring.store(Word::LostLsn, freed);
-            self.signals.set_lost(freed);
-        }
     }
 
     pub(super) fn shared(&self) -> (Ring<M>, Arc<Signals>) {

@@ -23,6 +23,8 @@ pub(crate) struct FromDisk {
     pub(crate) lineage: Option<u64>,
     /// The last entry of the log.
     pub(crate) last: Lsn,
+    /// Whether the end of the machine may take some of it although it was read.
+    pub(crate) is_unsure: bool,
 }
 
 /// Fills an empty memory node with what the disk holds.
@@ -46,7 +48,8 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
             let skipped = skipped.iter().map(|skipped| format!("; {skipped}")).collect();
             return Err(RecoverError::NoSnapshot { first: found.first, last: found.last, skipped });
         }
-        return Ok(FromDisk { origin: Origin::Nothing, lineage: found.lineage, last: found.last });
+        let is_unsure = found.is_unsure;
+        return Ok(FromDisk { origin: Origin::Nothing, lineage: found.lineage, last: found.last, is_unsure });
     };
     let info = snapshot.info().clone();
     let last = found.last.max(info.first_lsn - 1);
@@ -76,7 +79,7 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
         format!("{} bytes were cut off {} at offset {}: {}", cut.bytes, cut.file, cut.offset, cut.why)
     });
     let origin = Origin::Disk { snapshot: info.name, replayed, truncated, skipped, why: None };
-    Ok(FromDisk { origin, lineage: Some(snapshot.lineage()), last })
+    Ok(FromDisk { origin, lineage: Some(snapshot.lineage()), last, is_unsure: found.is_unsure })
 }
 
 fn load<K: BuildKeys, M: NodeMemory, D: Disk>(

@@ -5,9 +5,11 @@
 //! completed; a change that was not committed never happened.
 //!
 //! *Cold*: the memory is lost, or the machine crashed. The newest whole snapshot is loaded, then
-//! the log is applied from the snapshot's first entry on.
+//! the log is applied from the snapshot's first entry on. What only the recovery area has of the log, as where the
+//! region alone is lost, is brought to the disk before.
 
 pub(crate) mod cold;
+pub(crate) mod left;
 pub(crate) mod warm;
 
 use std::fmt;
@@ -104,6 +106,20 @@ pub enum RecoverError {
         last: u64,
         /// Why they are not on the disk.
         source: durability::LogError,
+    },
+    /// Entries are in a recovery area alone that a start from the disk would replace.
+    #[error(
+        "{source}; the recovery area (notes.fpn) alone has what entries {first} to {last} of the log wrote, and this start, which \
+         reads snapshot and log, would replace it: see to it that the disk takes them (make room, if it is full) and restart the \
+         memory node"
+    )]
+    OnlyInRing {
+        /// The first such entry.
+        first: u64,
+        /// The last entry.
+        last: u64,
+        /// Why they are not on the disk.
+        source: durability::OpenError,
     },
     /// The region's bytes contradict themselves.
     #[error(transparent)]

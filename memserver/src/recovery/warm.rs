@@ -20,7 +20,7 @@ use super::RecoverError;
 use crate::boot::{BOOT_ID_FILE, UNKNOWN_BOOT};
 use crate::budget::Grant;
 use crate::dedup::{DedupSession, DedupSessions, MOST_CLIENTS};
-use crate::durability::{Disk, LogReader, Lsn, Staging};
+use crate::durability::{Disk, LogReader, Lsn, Reach, Staging};
 use crate::lease::Lease;
 use crate::recovery_area::{Identity, RecoveryArea, Replaced};
 use crate::space::{Extent, Space};
@@ -90,7 +90,7 @@ pub(crate) fn take_up<K: BuildKeys, M: NodeMemory, D: Disk>(
     incarnation: u64,
     node: u16,
     staging: &Staging<M>,
-    disk: &mut D,
+    disk: &D,
 ) -> Result<ResumedRegion<K, M>, RecoverError> {
     let before = superblock::<K, M>(&*region, &recovery_area)?;
     recovery_area.begin(&Identity { incarnation, before: before.incarnation, ..*identity })?;
@@ -318,7 +318,7 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
         &mut self,
         table: &mut Table<K>,
         staging: &Staging<M>,
-        disk: &mut D,
+        disk: &D,
     ) -> Result<(), RecoverError> {
         let from = self.applied + 1;
         if staging.last_lsn() < from {
@@ -330,10 +330,11 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
             }
             return Ok(());
         }
-        // The ring has given some of them back: they are in the log's files.
-        let opened = LogReader::open(disk, Some(staging.lineage()));
-        let (reader, _) = opened.inspect_err(|error| staging.note_failed_open(error))?;
-        let mut records = reader.records(&*disk, from)?;
+        // The ring has given some of them back: they are in the log's files. What it still has is read from there,
+        // for in the last file a disk that fails may have left anything.
+        let reach = Reach::Below(staging.freed_lsn()? + 1);
+        let (reader, _) = LogReader::look(disk, Some(staging.lineage()), reach)?;
+        let mut records = reader.records(disk, from)?;
         let mut last = self.applied;
         while let Some((lsn, payload)) = records.next_record()? {
             self.redo_one(table, lsn, payload)?;

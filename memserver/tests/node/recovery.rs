@@ -263,8 +263,10 @@ fn memory_of_another_start_of_the_machine_is_not_gone_on_with<T: TestKeys>() {
     load::<T>(&mut node, 10);
     drop(node);
     let other = Startup { boot: [4; 16], ..startup(SyncPolicy::Always, 9) };
-    assert!(can_resume(&world.memories(), &other).is_err_and(|why| why.contains("started anew")));
-    assert_eq!(can_resume(&world.memories(), &startup(SyncPolicy::Always, 9)), Ok(()));
+    assert!(
+        can_resume(&world.memories(), &world.disk, &other).is_err_and(|why| why.contains("started anew"))
+    );
+    assert_eq!(can_resume(&world.memories(), &world.disk, &startup(SyncPolicy::Always, 9)), Ok(()));
 }
 
 /// It was the same one as soon as two processes could not read it.
@@ -281,8 +283,8 @@ fn memory_of_an_unknown_start_of_the_machine_is_not_gone_on_with<T: TestKeys>() 
     );
     drop(node);
     let known = startup(SyncPolicy::Always, 2);
-    let before = can_resume(&world.memories(), &known);
-    let why = can_resume(&world.memories(), &unknown(2)).expect_err("it may be another start");
+    let before = can_resume(&world.memories(), &world.disk, &known);
+    let why = can_resume(&world.memories(), &world.disk, &unknown(2)).expect_err("it may be another start");
     assert!(why.contains("boot_id") && why.contains("ProcSubset=all"), "{why}");
     assert!(before.is_err_and(|why| why.contains("the previous process could not read")));
     // What was acknowledged is on the disk, and the start says why it took that.
@@ -346,7 +348,7 @@ fn what_is_read_after_a_restart_on_a_full_disk_is_on_the_disk<T: TestKeys>() {
         (tried.region, tried.recovery_area) = (world.region.heir(), world.recovery_area.heir());
         world.disk = world.disk.restart();
         let startup = startup(sync, 2);
-        assert_eq!(can_resume(&tried.memories(), &startup), Ok(()));
+        assert_eq!(can_resume(&tried.memories(), &world.disk, &startup), Ok(()));
         let begun = resume(tried.memories(), world.disk.clone(), &startup, Background::Inline);
         let begun: Result<(Node<T>, Recovery), _> = begun;
         (world.region, world.recovery_area) = (tried.region.heir(), tried.recovery_area.heir());

@@ -273,7 +273,7 @@ fn a_restart_on_a_full_disk_serves_reads<T: TestKeys>() {
         drop(node);
         if machine_ends {
             world.disk = world.disk.crash();
-            (world.region, world.recovery_area) = lost(&world.left);
+            world.boot = [4; 16];
         }
         world.disk.fill_up_after(0);
         let (mut node, recovery) = world.begin::<T>();

@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use fpcache::layout::TableParameters;
 use fpcache_fabric::{AccessError, FileIdentity, NodeMemory, SharedMemory};
-use fpcache_memserver::durability::{Disk, SyncPolicy};
+use fpcache_memserver::durability::{Disk, DiskError, SyncPolicy};
 use fpcache_memserver::store::{
     Background, Memories, Startup, bring_left_to_disk, bytes_to_restore, can_resume, recovery_area_bytes,
     restore, resume,
 };
-use fpcache_memserver::{MemoryNode, Recovery};
+use fpcache_memserver::{MemoryNode, RecoverError, Recovery};
 
 use super::keys::TestKeys;
 use super::requests::{Writer, value};
@@ -20,6 +20,39 @@ use crate::memory_disk::MemoryDisk;
 
 pub const RING: u64 = 64 << 10;
 pub const REGION: usize = 512 << 10;
+
+/// The stores that a process has left before it ends.
+#[derive(Debug)]
+pub struct Stores {
+    left: AtomicU64,
+    /// Whether it was to store more.
+    is_over: AtomicBool,
+}
+
+impl Stores {
+    fn endless() -> Self {
+        Self { left: AtomicU64::new(u64::MAX), is_over: AtomicBool::new(false) }
+    }
+
+    /// From here on it has so many.
+    pub fn store(&self, left: u64, order: Ordering) {
+        self.left.store(left, order);
+        self.is_over.store(false, order);
+    }
+
+    /// How many it has.
+    pub fn load(&self, order: Ordering) -> u64 {
+        self.left.load(order)
+    }
+
+    /// Whether there was one left.
+    fn take(&self) -> bool {
+        let was_left =
+            self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
+        self.is_over.fetch_or(!was_left, Ordering::Relaxed);
+        was_left
+    }
+}
 
 /// Memory whose owner ends after a number of stores: it goes on without noticing, but what it
 /// stores then has never been.
@@ -29,11 +62,11 @@ pub struct Mortal {
     own: Arc<SharedMemory>,
     /// As it is left behind.
     left_behind: Arc<SharedMemory>,
-    left: Arc<AtomicU64>,
+    left: Arc<Stores>,
 }
 
 impl Mortal {
-    pub fn new(len: usize, left: &Arc<AtomicU64>) -> Arc<Self> {
+    pub fn new(len: usize, left: &Arc<Stores>) -> Arc<Self> {
         let memory = || Arc::new(SharedMemory::anonymous(len).expect("memory"));
         Arc::new(Self { own: memory(), left_behind: memory(), left: Arc::clone(left) })
     }
@@ -56,7 +89,7 @@ impl Mortal {
     }
 
     fn lives(&self) -> bool {
-        self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok()
+        self.left.take()
     }
 }
 
@@ -107,6 +140,62 @@ impl NodeMemory for Mortal {
     fn release(&self) {}
 }
 
+/// A disk that takes nothing from a process that has ended.
+#[derive(Clone, Debug)]
+struct MortalDisk {
+    disk: MemoryDisk,
+    left: Arc<Stores>,
+}
+
+impl MortalDisk {
+    fn living(&mut self, name: &str) -> Result<&mut MemoryDisk, DiskError> {
+        let ended = || DiskError::new("writing", name, std::io::Error::other("the process has ended"));
+        (!self.left.is_over.load(Ordering::Relaxed)).then_some(&mut self.disk).ok_or_else(ended)
+    }
+}
+
+impl Disk for MortalDisk {
+    fn list(&self) -> Result<Vec<String>, DiskError> {
+        self.disk.list()
+    }
+
+    fn len(&self, name: &str) -> Result<u64, DiskError> {
+        self.disk.len(name)
+    }
+
+    fn read(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<usize, DiskError> {
+        self.disk.read(name, offset, out)
+    }
+
+    fn create(&mut self, name: &str) -> Result<(), DiskError> {
+        self.living(name)?.create(name)
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
+        self.living(name)?.append(name, bytes)
+    }
+
+    fn sync(&mut self, name: &str) -> Result<(), DiskError> {
+        self.living(name)?.sync(name)
+    }
+
+    fn sync_dir(&mut self) -> Result<(), DiskError> {
+        self.living("the folder")?.sync_dir()
+    }
+
+    fn remove(&mut self, name: &str) -> Result<(), DiskError> {
+        self.living(name)?.remove(name)
+    }
+
+    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
+        self.living(from)?.rename(from, to)
+    }
+
+    fn truncate(&mut self, name: &str, len: u64) -> Result<(), DiskError> {
+        self.living(name)?.truncate(name, len)
+    }
+}
+
 pub type Node<T> = MemoryNode<<T as TestKeys>::Space, Mortal>;
 
 pub fn startup(sync: SyncPolicy, incarnation: u64) -> Startup {
@@ -115,30 +204,36 @@ pub fn startup(sync: SyncPolicy, incarnation: u64) -> Startup {
 }
 
 /// A region and notes that a machine's end has taken: nothing of them is left.
-pub fn lost(left: &Arc<AtomicU64>) -> (Arc<Mortal>, Arc<Mortal>) {
+pub fn lost(left: &Arc<Stores>) -> (Arc<Mortal>, Arc<Mortal>) {
     (Mortal::new(REGION, left), Mortal::new(recovery_area_bytes(RING) as usize, left))
 }
 
 #[derive(Clone)]
 pub struct World {
-    pub left: Arc<AtomicU64>,
+    pub left: Arc<Stores>,
     pub region: Arc<Mortal>,
     pub recovery_area: Arc<Mortal>,
     pub disk: MemoryDisk,
     pub sync: SyncPolicy,
+    pub boot: [u8; 16],
     pub lives: u64,
 }
 
 impl World {
     pub fn new(sync: SyncPolicy, seed: u64) -> Self {
-        let left = Arc::new(AtomicU64::new(u64::MAX));
+        let left = Arc::new(Stores::endless());
         let region = Mortal::new(REGION, &left);
         let recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &left);
-        Self { left, region, recovery_area, disk: MemoryDisk::new(seed), sync, lives: 0 }
+        let boot = startup(sync, 0).boot;
+        Self { left, region, recovery_area, disk: MemoryDisk::new(seed), sync, boot, lives: 0 }
     }
 
     pub fn memories(&self) -> Memories<Mortal> {
         Memories::new(Arc::clone(&self.region), Arc::clone(&self.recovery_area)).limited(REGION as u64)
+    }
+
+    fn mortal_disk(&self) -> MortalDisk {
+        MortalDisk { disk: self.disk.clone(), left: Arc::clone(&self.left) }
     }
 
     /// Goes on with the memory that is there, in a process that ends after some stores.
@@ -147,35 +242,39 @@ impl World {
         (self.region, self.recovery_area) = (self.region.heir(), self.recovery_area.heir());
         self.disk = self.disk.restart();
         let startup = startup(self.sync, self.lives);
-        assert_eq!(can_resume(&self.memories(), &startup), Ok(()));
+        assert_eq!(can_resume(&self.memories(), &self.disk, &startup), Ok(()));
         self.left.store(stores, Ordering::Relaxed);
         let begun: Result<(Node<T>, Recovery), _> =
-            resume(self.memories(), self.disk.clone(), &startup, Background::Inline);
+            resume(self.memories(), self.mortal_disk(), &startup, Background::Inline);
         drop(begun);
     }
 
     /// A memory node that goes on in whatever way it can.
     pub fn begin<T: TestKeys>(&mut self) -> (Node<T>, Recovery) {
+        self.try_begin::<T>().unwrap_or_else(|error| panic!("nothing is damaged: {error}"))
+    }
+
+    /// The same, where the disk may fail it.
+    pub fn try_begin<T: TestKeys>(&mut self) -> Result<(Node<T>, Recovery), RecoverError> {
         self.left.store(u64::MAX, Ordering::Relaxed);
         self.lives += 1;
         (self.region, self.recovery_area) = (self.region.heir(), self.recovery_area.heir());
         self.disk = self.disk.restart();
-        let startup = startup(self.sync, self.lives);
-        match can_resume(&self.memories(), &startup) {
-            Ok(()) => resume(self.memories(), self.disk.clone(), &startup, Background::Inline),
+        let startup = Startup { boot: self.boot, ..startup(self.sync, self.lives) };
+        match can_resume(&self.memories(), &self.disk, &startup) {
+            Ok(()) => resume(self.memories(), self.mortal_disk(), &startup, Background::Inline),
             Err(why) => {
-                // Of a ring that is not whole nothing comes to the disk.
-                let (left, disk) = (&self.recovery_area, &self.disk);
-                let _ = bring_left_to_disk(left, FileIdentity::default(), disk, &startup);
+                let left =
+                    bring_left_to_disk(&self.recovery_area, FileIdentity::default(), &self.disk, &startup)?;
                 let names = self.disk.list().expect("a folder");
                 let restores = names.iter().any(|name| name.starts_with("snapshot-"));
                 let bytes = if restores { bytes_to_restore(REGION as u64) as usize } else { REGION };
                 self.region = Mortal::new(bytes, &self.left);
                 self.recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &self.left);
-                restore(self.memories(), self.disk.clone(), &startup, Background::Inline, Some(why))
+                left.note(&self.recovery_area)?;
+                restore(self.memories(), self.mortal_disk(), &startup, Background::Inline, Some(why))
             }
         }
-        .unwrap_or_else(|error| panic!("nothing is damaged: {error}"))
     }
 }
 

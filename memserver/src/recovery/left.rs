@@ -1,0 +1,151 @@
+//! What the recovery area of a process that has ended has for a start that does not go on with its region.
+
+use std::sync::Arc;
+
+use fpcache_fabric::{AccessError, FileIdentity, NodeMemory};
+
+use super::RecoverError;
+use crate::boot::UNKNOWN_BOOT;
+use crate::durability::{
+    Disk, Drain, LogOptions, LogReader, Lsn, OpenError, Reach, RecoveryError, Report, SnapshotReader,
+    Staging, StagingError,
+};
+use crate::recovery_area::{Identity, RecoveryArea};
+use crate::store::Startup;
+
+/// What a start has to know of the log's files besides what they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// The last entry that the disk lost after the ring had given it back; 0 if it lost none.
+    pub(crate) lost: Lsn,
+    /// Whether what is read of them is on the disk: all was synced, or the machine has been started anew since.
+    pub(crate) is_on_disk: bool,
+}
+
+impl Left {
+    /// Notes it in the recovery area of the process that begins, also for the next, should this one end before it
+    /// has read all.
+    ///
+    /// # Errors
+    /// The memory is not there.
+    pub fn note<M: NodeMemory>(self, recovery_area: &Arc<M>) -> Result<(), AccessError> {
+        RecoveryArea::over(Arc::clone(recovery_area), 0).set_left(self)
+    }
+}
+
+/// Brings to the disk what the recovery area in this file has of the log alone, for a new one takes its place: from
+/// there it is read with the rest. Makes sure before that the disk has what had been brought there. Leaves the disk
+/// alone where it has all.
+///
+/// # Errors
+/// Entries of the log are missing, or cannot be read; or some are in the recovery area alone, and the disk does not
+/// take them.
+pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
+    recovery_area: &Arc<M>,
+    file: FileIdentity,
+    disk: &D,
+    startup: &Startup,
+) -> Result<Left, RecoverError> {
+    let recovery_area = RecoveryArea::over(Arc::clone(recovery_area), startup.ring_bytes);
+    let Some(identity) = recovery_area.identity()? else {
+        // Of a start that ended before it had read all. It has appended nothing to the log.
+        return Ok(recovery_area.left()?);
+    };
+    // A copy may be younger than the log that was copied before it.
+    if identity.files[1] != file {
+        return Ok(Left::default());
+    }
+    let is_known = ![startup.boot, identity.boot].contains(&UNKNOWN_BOOT);
+    let is_of_this_start = is_known && identity.boot == startup.boot;
+    let (ring, ring_bytes) = recovery_area.ring();
+    let noted = match Staging::noted_in(Arc::clone(recovery_area.memory()), ring, ring_bytes) {
+        Ok(noted) if noted.lineage == identity.lineage => noted,
+        // In this start of the machine it may be all there is of the last entries.
+        Err(error @ StagingError::Damaged { .. }) if is_of_this_start => return Err(error.into()),
+        // Of a start of the machine before, parts of it are older than others.
+        _ => return Ok(Left::default()),
+    };
+    let found = match synced(disk, &identity, noted.synced) {
+        // It tells nothing of another store's.
+        Err(RecoverError::Log(RecoveryError::Lineage { .. })) => return Ok(Left::default()),
+        found => found?,
+    };
+    // Of a log whose files are gone the rest is of no use.
+    let is_cut_off = found.files.is_empty() && noted.synced > 0;
+    if is_of_this_start && !is_cut_off {
+        match Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes) {
+            Err(StagingError::Damaged { .. }) if found.last >= noted.last => {}
+            opened => bring_to_disk(&opened?, found.last, disk, startup)?,
+        }
+    }
+    let is_on_disk = is_known && !is_of_this_start || noted.synced >= found.last;
+    Ok(Left { lost: noted.lost, is_on_disk })
+}
+
+/// What the log's files have, if that is all up to the entry `synced`, or a snapshot makes up for it.
+fn synced<D: Disk + Clone>(disk: &D, identity: &Identity, synced: Lsn) -> Result<Report, RecoverError> {
+    let lineage = Some(identity.lineage);
+    let (_, found) = LogReader::look(disk, lineage, Reach::End { synced })?;
+    if found.last >= synced {
+        return Ok(found);
+    }
+    let (snapshot, _) = SnapshotReader::newest(&mut disk.clone(), lineage)?;
+    let before = snapshot.map_or(0, |snapshot| snapshot.info().first_lsn.saturating_sub(1));
+    let last = found.last.max(before);
+    match &found.unusable {
+        _ if last >= synced => Ok(found),
+        Some(error) => Err(error.clone().into()),
+        None => Err(RecoverError::SyncedMissing { last, synced }),
+    }
+}
+
+/// Brings what a ring has and the disk may not to the disk, whose files have entries up to `in_files`.
+fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
+    staging: &Staging<M>,
+    in_files: Lsn,
+    disk: &D,
+    startup: &Startup,
+) -> Result<(), RecoverError> {
+    let (synced, last) = (staging.synced_lsn()?, staging.last_lsn());
+    // A ring that is older than the files replaces nothing in them.
+    if synced >= last || in_files > last {
+        return Ok(());
+    }
+    let brought = if in_files == last {
+        // Read, they may be in the operating system's memory alone.
+        LogReader::open(&mut disk.clone(), Some(staging.lineage())).map(drop).map_err(OpenError::from)
+    } else {
+        let options = LogOptions { sync: startup.sync, ..LogOptions::default() };
+        let drain = Drain::open(staging, disk.clone(), options);
+        drain.and_then(|mut drain| drain.finish(startup.now).map(drop).map_err(OpenError::from))
+    };
+    match brought {
+        Err(source @ (OpenError::Recovery(RecoveryError::Disk(_)) | OpenError::Log(_))) => {
+            Err(RecoverError::OnlyInRing { first: synced + 1, last, source })
+        }
+        brought => Ok(brought?),
+    }
+}
+
+/// Why the log's files say that memory is older than they are, if they do: they have entries after the ring's last.
+pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
+    recovery_area: &RecoveryArea<M>,
+    identity: &Identity,
+    disk: &D,
+) -> Result<(), String> {
+    let (ring, ring_bytes) = recovery_area.ring();
+    // Whoever goes on with one that is not whole says so, likewise of the log.
+    let Ok(staging) = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes) else {
+        return Ok(());
+    };
+    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), Reach::Whole) else { return Ok(()) };
+    let last = staging.last_lsn();
+    if found.last <= last {
+        return Ok(());
+    }
+    Err(format!(
+        "it ends with entry {last} of the log, whose files have entries up to {}, so it is older than they are, as after a \
+         file system that went away and came back",
+        found.last
+    ))
+}
