@@ -348,6 +348,9 @@ impl Daemon {
     }
 
     /// Serves until a signal ends it; then removes its address, and brings the logs to the disk.
+    ///
+    /// # Errors
+    /// Serving failed, or the disk did not take all of the logs.
     pub fn serve(mut self) -> Result<(), DaemonError> {
         let Self { catalogue, listener, sockets, stop, .. } = &mut self;
         match (listener, sockets) {
@@ -357,7 +360,7 @@ impl Daemon {
             // Nobody can come.
             (None, None) => {}
         }
-        Ok(())
+        Ok(catalogue.end_logs()?)
     }
 
     /// What to tell the person who started it.

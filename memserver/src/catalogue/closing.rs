@@ -3,12 +3,31 @@
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::message::{ErrorCode, Refusal};
+use tracing::error;
 
-use super::Catalogue;
 use super::closed::{ClosedTable, NotDropped, Removing};
 use super::error::TableOpenError;
+use super::{Catalogue, CatalogueError};
 
 impl Catalogue {
+    /// Brings the logs of all tables to the disk for good: to be called when nobody is served any more.
+    ///
+    /// # Errors
+    /// The disk did not take all of them, so that a copy of the folder lacks writes that were acknowledged.
+    pub fn end_logs(&mut self) -> Result<(), CatalogueError> {
+        let mut first = Ok(());
+        for table in self.tables.iter_mut().flatten() {
+            if let Some((entries, why)) = table.node.end_log() {
+                let error = CatalogueError::NotOnDisk { name: table.name, entries, why };
+                match first {
+                    Ok(()) => first = Err(error),
+                    Err(_) => error!("{error}"),
+                }
+            }
+        }
+        first
+    }
+
     /// The tables that are not served, in the order of their names, and why, with what to do.
     pub fn closed(&self) -> impl Iterator<Item = (&TableName, String)> {
         self.closed.iter().map(|(name, table)| (name, table.why_and_remedy(name)))

@@ -44,6 +44,11 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
     fn own(&mut self, _map: &RangeMap, _range: &MappedRange) -> bool {
         false
     }
+
+    /// Brings its log to the disk for good; how many entries did not get there, and why.
+    fn end_log(&mut self) -> Option<(u64, String)> {
+        None
+    }
 }
 
 impl<K: BuildKeys> Hosted for MemoryNode<K> {
@@ -69,6 +74,10 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
 
     fn own(&mut self, map: &RangeMap, range: &MappedRange) -> bool {
         Self::own(self, map, range)
+    }
+
+    fn end_log(&mut self) -> Option<(u64, String)> {
+        self.wal.as_mut()?.end()
     }
 }
 

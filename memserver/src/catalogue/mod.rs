@@ -157,6 +157,20 @@ pub enum CatalogueError {
         /// Why not.
         source: Box<TableOpenError>,
     },
+    /// At the end the disk did not take a table's log.
+    #[error(
+        "of the log of the table `{name}` {entries} entries are in its notes.fpn alone, where the next start finds them ({why}): \
+         before you copy its files or start another release, see to it that the disk takes them (make room, if it is \
+         full), start this memory node and stop it again"
+    )]
+    NotOnDisk {
+        /// Which one.
+        name: TableName,
+        /// How many entries of it.
+        entries: u64,
+        /// Why they are not on the disk.
+        why: String,
+    },
     /// A resource that all tables need is missing.
     #[error(transparent)]
     Node(Box<TableOpenError>),

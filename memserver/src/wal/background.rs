@@ -20,6 +20,9 @@ use crate::table::records::each_record;
 pub(crate) trait Draining: Send {
     /// Gets on, if that is this thread's business; says when to call again.
     fn step(&mut self, now: Instant) -> Result<Option<Instant>, LogError>;
+
+    /// Brings all that is staged to the disk, as far as that takes it, for nothing more will be.
+    fn end(&mut self, now: Instant);
 }
 
 /// On the memory node's own thread.
@@ -40,11 +43,17 @@ impl<M: NodeMemory, D: Disk> Draining for InlineDrain<M, D> {
         }
         Ok(self.drain.step(now)?.due)
     }
+
+    fn end(&mut self, now: Instant) {
+        // An error stays with the ring.
+        let _ = self.drain.retry().and_then(|()| self.drain.finish(now));
+    }
 }
 
 /// On a thread of its own.
 pub(crate) struct ThreadDrain<M: NodeMemory, D: Disk + 'static> {
-    _thread: DrainThread<M, D>,
+    /// `None` once it has ended.
+    thread: Option<DrainThread<M, D>>,
 }
 
 impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
@@ -59,13 +68,17 @@ impl<M: NodeMemory, D: Disk + 'static> ThreadDrain<M, D> {
             // Requests that wait for the disk are answered, one way or the other.
             waker.wake();
         };
-        Ok(Self { _thread: DrainThread::spawn(drain, Arc::new(SystemClock), tell)? })
+        Ok(Self { thread: Some(DrainThread::spawn(drain, Arc::new(SystemClock), tell)?) })
     }
 }
 
 impl<M: NodeMemory, D: Disk + 'static> Draining for ThreadDrain<M, D> {
     fn step(&mut self, _: Instant) -> Result<Option<Instant>, LogError> {
         Ok(None)
+    }
+
+    fn end(&mut self, _: Instant) {
+        self.thread = None;
     }
 }
 

@@ -201,6 +201,15 @@ impl<M: NodeMemory> Wal<M> {
         self.staging.last_lsn()
     }
 
+    /// Brings the log to the disk for good: nothing is appended any more. How many entries are in the staging ring alone
+    /// then, and why.
+    pub(crate) fn end(&mut self) -> Option<(u64, String)> {
+        self.draining.end(self.clock.now());
+        let missing = self.last().saturating_sub(self.synced());
+        let why = self.failure().map_or_else(String::new, |error| error.to_string());
+        (missing > 0).then_some((missing, why))
+    }
+
     /// Does what nobody else does in the background; says when there is more to do.
     pub(crate) fn work(&mut self) -> Option<Instant> {
         // An error stays with the ring until it is overcome, and writers are told.

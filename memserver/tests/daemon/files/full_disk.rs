@@ -16,7 +16,7 @@ use super::{Client, Daemon, Place, is_whole, started, written};
 
 /// Begins with a file system of four mebibytes of its own at the first argument, which is full if the second says
 /// so, and goes on with the rest.
-const MOUNT: &str = r#"mount -t tmpfs -o size=4m,mode=0700 tmpfs "$0" || exit 9
+const MOUNT: &str = r#"mount -t tmpfs -o size=${SMALL:-4m},mode=0700 tmpfs "$0" || exit 9
 if [ "$1" = full ]; then head -c 8m /dev/zero > "$0/fill" 2> /dev/null; fi
 shift && exec "$@""#;
 
@@ -139,6 +139,39 @@ fn writes_that_find_the_disk_full_are_told_so_and_go_on_when_it_has_room() {
     let told = told_by(node);
     assert_eq!(told.matches("the file of a region (No space left on device").count(), 1, "{told}");
     assert!(told.contains("room on that file system") && !told.contains("smaller region"), "{told}");
+}
+
+/// A copy of the folder would lack what it had acknowledged.
+#[test]
+fn a_memory_node_whose_log_the_full_disk_does_not_take_does_not_end_as_if_all_were_well() {
+    if !has_own_file_systems() {
+        return;
+    }
+    let place = Place::new();
+    let regions = place.0.path().join("elsewhere");
+    fs::create_dir_all(&regions).unwrap();
+    let small = place.small();
+    let options = format!(
+        "--load sequential:100 --fsync 3600s --data-dir {} --region-dir {}",
+        small.display(),
+        regions.display()
+    );
+    let mut node = started(place.within("empty", &options).env("SMALL", "40m"));
+    let fill = format!("/proc/{}/root{}/fill", node.child.id(), small.display());
+    let mut client = place.client();
+    client.put(1, 1).unwrap();
+    let mut file = File::create(&fill).unwrap();
+    while file.write_all(&[1; 4096]).is_ok() {}
+    let (key, status) = fill_table(&mut client, 2);
+    assert_eq!(status, WriteStatus::NotDurable, "key {key}");
+    drop(client);
+    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+    let mut told = String::new();
+    node.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    assert_eq!(node.child.wait().unwrap().code(), Some(2), "{told}");
+    for part in ["in its notes.fpn alone", "before you copy", "No space left on device", "`default`"] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
 }
 
 #[test]
