@@ -62,6 +62,8 @@ enum Stage {
     Leaf { at: Address, landed: Landed, lock: Option<Landed> },
     /// The end of a write.
     Written,
+    /// The leaf that was locked is another key's, and free again.
+    Absent,
     /// A new leaf is there: a slot is to lead to it.
     Made,
     /// The slot's old word.
@@ -128,14 +130,14 @@ impl Smart {
         turn: &mut Turn<'_>,
     ) -> Next {
         let (operation, key) = (turn.operation, turn.operation.key());
+        let is_right = leaf[1] == key;
         let is_locked = old_lock.is_some_and(|word| word & LOCK != 0);
-        if is_locked {
+        if is_locked && is_right {
             // Another has it: the same again.
             let lock = Some(turn.trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
             task.stage = Stage::Leaf { at, landed: turn.trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
             return Next::Trip;
         }
-        let is_right = leaf[1] == key;
         match operation {
             Operation::Read { .. } if is_right => return Next::Done(Answer::Value(Some(leaf[2]))),
             Operation::Insert { .. } if is_right && old_lock.is_none() => {
@@ -153,11 +155,20 @@ impl Smart {
             }
             _ => {}
         }
+        // It is another key's, and whoever wants that one waits for this lock.
+        let is_held = old_lock.is_some_and(|word| word & LOCK == 0);
+        if is_held {
+            turn.trip.write(at + LOCK_AT, &[0], 1);
+        }
         if leaf[0] != task.from {
             return self.begin_again(task, key, turn);
         }
         if let Operation::Insert { value, .. } = operation {
             return self.part(task, (key, value), (leaf[1], at), turn);
+        }
+        if is_held {
+            task.stage = Stage::Absent;
+            return Next::Trip;
         }
         Next::Done(Answer::Value(None))
     }
@@ -315,6 +326,7 @@ impl Index for Smart {
                 self.take_leaf(task, found, at, turn)
             }
             Stage::Written => Next::Done(Answer::Written),
+            Stage::Absent => Next::Done(Answer::Value(None)),
         }
     }
 

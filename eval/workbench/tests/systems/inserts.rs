@@ -148,6 +148,48 @@ fn smart_answers_rightly_while_nodes_grow() {
     run(&[], &operations, |memory, keys| Smart::new(memory, keys, SMALL, NODES, 64 << 10));
 }
 
+/// Inserts of every second key, each updated 400 inserts later, between updates of loaded keys.
+fn updated_after_inserts(all: &[u64]) -> (Vec<u64>, Vec<Operation>) {
+    let (loaded, inserts) = inserts(all);
+    let mut operations = Vec::new();
+    for (i, insert) in inserts.iter().enumerate() {
+        operations.push(*insert);
+        let update = |key: u64, value: u64| Operation::Update { key, value, reads: false };
+        if let Some(earlier) = i.checked_sub(400) {
+            operations.push(update(inserts[earlier].key(), (1 << 40) + i as u64));
+        }
+        for j in 0..2 {
+            let random = scatter((2 * i + j) as u64) as usize;
+            operations.push(update(loaded[random % loaded.len()], (1 << 41) + (2 * i + j) as u64));
+        }
+    }
+    (loaded, operations)
+}
+
+#[test]
+fn updates_through_old_copies_leave_no_lock_of_another_keys_leaf_held() {
+    let (loaded, operations) = updated_after_inserts(&keys(6_000));
+    // Who finds a lock held for ever does not end, and the others do its share: that shows in the locks that were tried.
+    let tries = |tally: &Tally| tally.atomics as f64 / tally.operations as f64;
+    let smart = run(&loaded, &operations, |memory, keys| Smart::new(memory, keys, SMALL, NODES, 64 << 20));
+    assert!(tries(&smart.tally) < 1.5, "{:?}", smart.tally);
+    let chime = chime::Options::published(64 << 20);
+    let chime = run(&loaded, &operations, |memory, keys| Chime::new(memory, keys, SMALL, NODES, &chime));
+    assert!(tries(&chime.tally) < 2.0, "{:?}", chime.tally);
+    let sherman = sherman::Options::published(64 << 20);
+    let sherman =
+        run(&loaded, &operations, |memory, keys| Sherman::new(memory, keys, SMALL, NODES, &sherman));
+    assert!(tries(&sherman.tally) < 2.0, "{:?}", sherman.tally);
+    let dmtree = dmtree::Options::published(64 << 20);
+    let dmtree = run(&loaded, &operations, |memory, keys| DmTree::new(memory, keys, SMALL, NODES, &dmtree));
+    assert!(tries(&dmtree.tally) < 2.0, "{:?}", dmtree.tally);
+    let rolex = rolex::Options::published(64 << 20);
+    let rolex = run(&loaded, &operations, |memory, keys| {
+        Rolex::new(memory, keys, SMALL, NODES, &rolex).expect("models fit")
+    });
+    assert!(tries(&rolex.tally) < 2.0, "{:?}", rolex.tally);
+}
+
 /// Segments with and without pages, hot entries, room.
 fn ranges() -> impl Iterator<Item = segments::Options> {
     [(16, None, false, 0.85), (4, None, true, 1.0), (16, Some(1), false, 1.0), (32, Some(4), true, 0.85)]
