@@ -37,7 +37,7 @@ impl Tally {
             match request.verb {
                 Verb::Read => (self.reads, self.bytes_from) = (self.reads + 1, self.bytes_from + bytes),
                 Verb::Write => (self.writes, self.bytes_to) = (self.writes + 1, self.bytes_to + bytes),
-                Verb::Atomic => {
+                Verb::Atomic | Verb::AtomicOnChip => {
                     self.atomics += 1;
                     self.bytes_to += 16;
                     self.bytes_from += 8;

@@ -77,7 +77,7 @@ impl World {
         match request.verb {
             Verb::Read => self.hosts.nic.bytes(request.bytes),
             Verb::Call { reply, .. } => self.hosts.nic.bytes(reply),
-            Verb::Write | Verb::Atomic => self.periods.header,
+            Verb::Write | Verb::Atomic | Verb::AtomicOnChip => self.periods.header,
         }
     }
 }

@@ -145,6 +145,10 @@ fn atomics_and_calls_saturate_at_their_own_rates() {
     let hosts = Hosts::paper(nic);
     let (atomics, _) = rate(hosts, Verb::Atomic, 8);
     assert!((atomics / nic.atomics_per_second - 1.0).abs() < 0.01, "{atomics}");
+    let (on_chip, _) = rate(hosts, Verb::AtomicOnChip, 8);
+    assert!((on_chip / nic.atomics_on_chip_per_second - 1.0).abs() < 0.01, "{on_chip}");
+    let (writes, _) = rate(hosts, Verb::Write, 8);
+    assert!((writes / nic.writes_per_second - 1.0).abs() < 0.01, "{writes}");
     let (calls, bound) = rate(hosts, Verb::Call { service: 1_000_000, reply: 16 }, 64);
     assert!((calls / (f64::from(hosts.cores) * 1e6) - 1.0).abs() < 0.01, "{calls}");
     assert_eq!(bound, Bound::Cpu);
@@ -251,9 +255,9 @@ fn a_reply_of_a_batch_does_not_wait_for_that_of_a_call_in_it() {
 
 #[test]
 fn the_reply_of_a_call_does_not_wait_for_those_of_what_is_served_later() {
-    let nic = NicSpec::CX6_100G;
+    let nic = NicSpec { atomics_per_second: 10e6, ..NicSpec::CX6_100G };
     let hosts = Hosts { compute_nodes: 2, ..alone(nic) };
-    // The core is done with the call while the card serves atomics for 100 us.
+    // The core is done with the call while the card serves atomics for 150 us.
     let atomic = Request { verb: Verb::Atomic, ..read(Target::Memory(0), 8) };
     let mut clients = Each::new(vec![vec![call(0)], vec![atomic; 1_500]]);
     World::new(hosts).run(&mut clients, 2);

@@ -18,6 +18,8 @@ pub enum Verb {
     Write,
     /// A compare-and-swap, masked or not, or a fetch-and-add.
     Atomic,
+    /// The same of a word in the memory of the node's card, which does not cross the bus.
+    AtomicOnChip,
     /// A message to the node's processor, which works on it for this long; `bytes` go there, these come back.
     Call {
         /// Time of a core.
@@ -156,7 +158,9 @@ impl Hosts {
 pub(super) struct Periods {
     issue: Picos,
     serve: Picos,
+    write: Picos,
     atomic: Picos,
+    atomic_on_chip: Picos,
     /// Time on the link of a message without payload, and of an atomic's operands.
     pub(super) header: Picos,
     atomic_bytes: Picos,
@@ -222,7 +226,9 @@ impl World {
         let periods = Periods {
             issue: period(nic.issued_per_second),
             serve: period(nic.served_per_second),
+            write: period(nic.writes_per_second),
             atomic: period(nic.atomics_per_second),
+            atomic_on_chip: period(nic.atomics_on_chip_per_second),
             header: nic.bytes(0),
             atomic_bytes: nic.bytes(16),
         };
@@ -333,7 +339,7 @@ impl World {
         for (i, request) in flight.requests.iter().enumerate() {
             let bytes = match request.verb {
                 Verb::Read => self.periods.header,
-                Verb::Atomic => self.periods.atomic_bytes,
+                Verb::Atomic | Verb::AtomicOnChip => self.periods.atomic_bytes,
                 Verb::Write | Verb::Call { .. } => nic.bytes(request.bytes),
             };
             let issued = card.issue.take(posted, self.periods.issue);
@@ -385,14 +391,16 @@ impl World {
     /// When a request that has arrived now will have been served, reply not yet sent. A call takes what there is `besides`.
     fn serve(&mut self, to: Target, request: &Request, besides: &mut Picos) -> Picos {
         let bytes = match request.verb {
-            Verb::Read | Verb::Atomic => self.periods.header,
+            Verb::Read | Verb::Atomic | Verb::AtomicOnChip => self.periods.header,
             Verb::Write | Verb::Call { .. } => self.hosts.nic.bytes(request.bytes),
         };
         let (now, service) = (
             self.now,
             match request.verb {
                 Verb::Atomic => self.periods.atomic,
-                _ => self.periods.serve,
+                Verb::AtomicOnChip => self.periods.atomic_on_chip,
+                Verb::Write => self.periods.write,
+                Verb::Read | Verb::Call { .. } => self.periods.serve,
             },
         );
         let card = self.card(to);
