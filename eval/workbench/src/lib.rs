@@ -7,7 +7,8 @@
 //! |---|---|
 //! | [`nic`] | cards, network, cores and threads in virtual time |
 //! | [`mod@bench`] | clients of a system, what they count |
-//! | [`delegation`] | one client's lookup for all of its compute node that want the key |
+//! | [`delegation`], [`combining`] | one client's lookup, or write, for all of its compute node that want the key |
+//! | [`local_locks`] | turns of a compute node's clients that want one remote lock |
 //! | [`oracle`] | which answers may be |
 //! | [`words`] | simulated memory of the systems that are compared |
 //! | [`mod@fpcache`] | FPCache's own regions, tables and lookups |
@@ -22,6 +23,7 @@
 pub mod bench;
 pub mod bloom;
 pub mod chime;
+pub mod combining;
 pub mod cuckoo;
 pub mod delegation;
 pub mod dmtree;
@@ -29,6 +31,7 @@ pub mod experiment;
 pub mod fpcache;
 pub mod inner_nodes;
 pub mod kept;
+pub mod local_locks;
 pub mod nic;
 pub mod oracle;
 pub mod paper;

@@ -3,14 +3,17 @@
 //! A key and a value take a word each here, however long they are; a request says how many bytes its layout would move.
 //! So the index code really runs and 60 M records fit a laptop, while cards see published sizes.
 
+mod over_words;
+
 use std::ops::Range;
 
 use fpcache_fabric::memory::advise_huge_pages;
 use fpcache_index::prefetch;
 
-use crate::bench::{Answer, Footprint, Operation, Progress, System};
-use crate::delegation;
-use crate::nic::{Hosts, Picos, Request, Target, Verb};
+use crate::bench::{Answer, Operation};
+use crate::local_locks::{Claim, LocalLocks};
+use crate::nic::{Picos, Request, Target, Verb};
+pub use over_words::OverWords;
 
 /// Words of all memory nodes, and of those compute nodes that are READ by others, given out from the front.
 #[derive(Debug)]
@@ -248,6 +251,20 @@ impl Trip {
         landed
     }
 
+    /// The same of a word in the memory of the node's card.
+    pub fn compare_swap_on_chip(&mut self, at: Address, (expected, new): (u64, u64), mask: u64) -> Landed {
+        let landed = self.compare_swap(at, (expected, new), mask);
+        if let Some(request) = self.requests.last_mut() {
+            request.verb = Verb::AtomicOnChip;
+        }
+        landed
+    }
+
+    /// Whether it WRITEs anything.
+    fn writes(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part.effect, Effect::Write))
+    }
+
     /// What has landed.
     pub fn words(&self, landed: Landed) -> &[u64] {
         debug_assert!(landed.first + landed.words <= self.used, "of another trip");
@@ -303,6 +320,8 @@ impl Trip {
 pub enum Next {
     /// The trip.
     Trip,
+    /// The trip, if there is anything in it, and then its turn for the lock that it has [claimed](Turn::claim).
+    Waits,
     /// Nothing: here is the answer.
     Done(Answer),
 }
@@ -330,6 +349,32 @@ pub struct Turn<'a> {
     pub trip: &'a mut Trip,
     /// The nodes: what indexes give out of it, and what they know of it without asking.
     pub memory: &'a mut Memory,
+    client: usize,
+    locks: &'a mut LocalLocks,
+}
+
+impl Turn<'_> {
+    /// Wants a remote lock: whether to try it, to wait, or to go on as its holder. The same after a try in vain, and after waiting.
+    pub fn claim(&mut self, lock: Address) -> Claim {
+        self.locks.claim(self.client, self.compute, lock)
+    }
+
+    /// The lock that it holds ends with this trip, which WRITEs this word into it unless another client has it next.
+    pub fn unlock(&mut self, lock: Address, word: u64, bytes: usize) {
+        if !self.locks.end(self.client) {
+            self.trip.write(lock, &[word], bytes);
+        }
+    }
+
+    /// The same of a lock that the trip has WRITTEN among other words: of indexes that hand nothing over.
+    pub fn has_unlocked(&mut self) {
+        self.locks.end(self.client);
+    }
+
+    /// It wants the lock no longer, which it has not got.
+    pub fn give_up(&mut self) {
+        self.locks.give_up(self.client);
+    }
 }
 
 /// An index over words.
@@ -361,90 +406,16 @@ pub trait Index {
     }
 
     /// Bytes on the fullest compute node: what its budget is for, and what is left out of it, but the [table for
-    /// delegation](delegation::TABLE_BYTES), which is added.
+    /// delegation](crate::delegation::TABLE_BYTES), which is added.
     fn compute_bytes(&self) -> (u64, u64);
 
-    /// As [`System::delegates`].
-    const DELEGATES: bool = false;
-}
-
-/// An index with its memory and its clients.
-pub struct OverWords<I: Index> {
-    /// The index.
-    pub index: I,
-    memory: Memory,
-    clients: Vec<Client<I::Task>>,
-    hosts: Hosts,
-}
-
-struct Client<T> {
-    operation: Option<Operation>,
-    task: T,
-    landed: Trip,
-    next: Trip,
-}
-
-impl<I: Index> OverWords<I> {
-    /// The clients of these machines over an index that lies in this memory.
-    pub fn new(index: I, memory: Memory, hosts: &Hosts) -> Self {
-        let client = || Client {
-            operation: None,
-            task: I::Task::default(),
-            landed: Trip::default(),
-            next: Trip::default(),
-        };
-        let clients = (0..hosts.clients()).map(|_| client()).collect();
-        Self { index, memory, clients, hosts: *hosts }
-    }
-}
-
-impl<I: Index> System for OverWords<I> {
-    fn begin(&mut self, client: usize, operation: Operation) {
-        let client = &mut self.clients[client];
-        client.next.clear();
-        client.operation = Some(operation);
-        I::clear(&mut client.task);
+    /// Whether clients of a compute node that want one key at a time have one of them look it up, or write it, for all.
+    fn shares_work(&self) -> bool {
+        false
     }
 
-    fn step(&mut self, client: usize, _: Picos, requests: &mut Vec<Request>) -> Progress {
-        let compute = self.hosts.node_of(client);
-        let Client { operation, task, landed, next } = &mut self.clients[client];
-        let Some(operation) = *operation else {
-            return Progress::Done(Answer::Failed("there is nothing to do".into()));
-        };
-        std::mem::swap(landed, next);
-        next.clear();
-        let mut turn = Turn { compute, operation, landed, trip: next, memory: &mut self.memory };
-        match self.index.step(task, &mut turn) {
-            Next::Trip => {
-                requests.extend_from_slice(&next.requests);
-                next.prefetch(&self.memory);
-                Progress::Post
-            }
-            Next::Done(answer) => Progress::Done(answer),
-        }
-    }
-
-    fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos {
-        self.clients[client].next.serve(&mut self.index, &mut self.memory, requests);
+    /// How many times in a row clients of a compute node hand a remote lock over.
+    fn handovers(&self) -> u32 {
         0
-    }
-
-    fn next_background(&mut self) -> Option<(u16, Picos)> {
-        self.index.next_background()
-    }
-
-    fn end_background(&mut self, _: u16) {
-        self.index.end_background(&mut self.memory);
-    }
-
-    fn footprint(&self) -> Footprint {
-        let (cached, beside) = self.index.compute_bytes();
-        let beside = beside + u64::from(I::DELEGATES) * delegation::TABLE_BYTES;
-        Footprint { cached, beside, memory_nodes: self.memory.bytes() }
-    }
-
-    fn delegates(&self) -> bool {
-        I::DELEGATES
     }
 }

@@ -7,6 +7,7 @@ mod scan;
 use crate::Sizes;
 use crate::bench::{Answer, Operation};
 use crate::inner_nodes::{Asked, Growth, Inner, InnerNodes, LeafAt, Scanning, Seek, Shape};
+use crate::local_locks::Claim;
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use hot_entries::HotEntries;
@@ -76,6 +77,8 @@ enum Stage {
         parts: [Landed; 2],
         next: Landed,
     },
+    /// Its turn for the leaf's lock.
+    Turn(LeafAt),
     /// The leaf's lock.
     Lock {
         at: LeafAt,
@@ -161,6 +164,10 @@ impl Chime {
                 }
             }
             Operation::Update { .. } | Operation::Insert { .. } => {
+                if turn.claim(at.leaf) == Claim::Waits {
+                    task.stage = Stage::Turn(at);
+                    return Next::Waits;
+                }
                 let landed = turn.trip.compare_swap(at.leaf, (0, LOCK), LOCK);
                 task.stage = Stage::Lock { at, landed };
             }
@@ -221,7 +228,7 @@ impl Chime {
                 return Next::Done(Answer::Value(None));
             }
             (_, None) if has_moved => {
-                turn.trip.write(at.leaf, &[0], 8);
+                turn.unlock(at.leaf, 0, 8);
                 return self.go_right(task, (at, right), turn);
             }
             (Operation::Insert { value, .. }, None) => {
@@ -233,7 +240,7 @@ impl Chime {
             (Operation::Update { .. } | Operation::Scan { .. }, _) => {}
         }
         // The word of the lock, with vacancies and the greatest key's place.
-        turn.trip.write(at.leaf, &[0], 8);
+        turn.unlock(at.leaf, 0, 8);
         task.stage = Stage::Written { is_there: entry.is_some() };
         Next::Trip
     }
@@ -263,7 +270,7 @@ impl Chime {
             let words = &changed[HEAD + first * ENTRY..][..count * ENTRY];
             turn.trip.write(entry_at(at.leaf, first), words, run_bytes(self.sizes, first, count));
         }
-        turn.trip.write(at.leaf, &[0], 8);
+        turn.unlock(at.leaf, 0, 8);
         task.stage = Stage::Written { is_there: true };
         Next::Trip
     }
@@ -278,7 +285,9 @@ impl Chime {
         let sibling = turn.memory.allocate(LEAF, layout::leaf_bytes(self.sizes) as u64);
         let halves = (leaf_of(&right, leaf[1], leaf[2]), leaf_of(&records, sibling, middle));
         let (Some(right), Some(left)) = halves else {
-            return Next::Done(Answer::Failed("half a leaf's records have no places".into()));
+            turn.unlock(at.leaf, 0, 8);
+            task.stage = Stage::Written { is_there: false };
+            return Next::Trip;
         };
         turn.trip.write(sibling, &right, layout::leaf_bytes(self.sizes));
         task.split = Split { left, sibling: (middle, sibling) };
@@ -347,8 +356,6 @@ fn entry_at(leaf: Address, entry: usize) -> Address {
 impl Index for Chime {
     type Task = Task;
 
-    const DELEGATES: bool = true;
-
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let (operation, key) = (turn.operation, task.scan.key_of(turn.operation));
         match task.stage {
@@ -373,6 +380,7 @@ impl Index for Chime {
             Stage::Neighbourhood { at, parts, next } => {
                 self.take_neighbourhood(task, at, (parts, next), turn)
             }
+            Stage::Turn(at) => self.at_leaf(task, at, turn),
             Stage::Lock { at, landed: old } => {
                 if turn.landed.word(old) & LOCK != 0 {
                     return self.at_leaf(task, at, turn);
@@ -392,6 +400,7 @@ impl Index for Chime {
             Stage::Full { at, landed: leaf } => self.halve(task, (at, turn.landed.words(leaf)), turn),
             Stage::Sibling(leaf) => {
                 turn.trip.write(leaf, &task.split.left, layout::leaf_bytes(self.sizes));
+                turn.has_unlocked();
                 task.stage = Stage::Halved;
                 Next::Trip
             }
@@ -411,5 +420,9 @@ impl Index for Chime {
         // The source's table that finds hot entries: 10⁶ × 16 × 8 bytes beside a buffer of 30 MB.
         let table = entries * 128_000_000 / (30_000_000 / hot_entries::ENTRY_BYTES);
         (self.inner.most_bytes() + entries * hot_entries::ENTRY_BYTES, table)
+    }
+
+    fn shares_work(&self) -> bool {
+        true
     }
 }

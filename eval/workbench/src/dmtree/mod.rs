@@ -1,10 +1,12 @@
 //! DMTree: a B+ tree whose leaves' fingerprints lie on compute nodes. See this folder's `README.md`.
 
 mod scan;
+mod split;
 
 use crate::bench::{Answer, Operation};
 use crate::inner_nodes::{Asked, Growth, Inner, InnerNodes, LeafAt, Scanning, Seek, Shape};
 use crate::kept::Kept;
+use crate::local_locks::Claim;
 use crate::nic::Target;
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
@@ -99,6 +101,8 @@ enum Stage {
     #[default]
     Begin,
     Inner(Asked),
+    /// Its turn for the lock of the fingerprints.
+    Turn,
     Lock(Landed),
     Table(Landed),
     Record {
@@ -214,13 +218,22 @@ impl DmTree {
             }
             (Seek::Leaf(at), Operation::Update { .. } | Operation::Insert { .. }) => {
                 (task.table, task.is_copied) = (at.leaf, at.is_copied);
-                task.stage = Stage::Lock(turn.trip.compare_swap(at.leaf, (0, LOCK), LOCK));
+                return self.ask_lock(task, turn);
             }
             (Seek::Leaf(at), Operation::Scan { .. }) => {
                 self.inner.name_leaves(&mut task.scan, at, self.per_leaf, turn.compute);
                 self.ask_leaves(task, turn);
             }
         }
+        Next::Trip
+    }
+
+    fn ask_lock(&self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
+        if turn.claim(task.table) == Claim::Waits {
+            task.stage = Stage::Turn;
+            return Next::Waits;
+        }
+        task.stage = Stage::Lock(turn.trip.compare_swap(task.table, (0, LOCK), LOCK));
         Next::Trip
     }
 
@@ -249,7 +262,7 @@ impl DmTree {
         if key >= table[2] && table[2] != u64::MAX {
             // A copy that led here is old; else the leaf after this one has the key.
             if operation.written().is_some() {
-                turn.trip.write(task.table, &[0], 8);
+                turn.unlock(task.table, 0, 8);
             }
             let at = LeafAt { leaf: task.table, next: None, is_copied: task.is_copied };
             let seek = self.inner.seek_again(key, (at, table[3]), turn);
@@ -275,7 +288,7 @@ impl DmTree {
             Operation::Read { .. } => self.ask_table(task, turn),
             Operation::Insert { key, value } => self.insert(task, (key, value), turn),
             Operation::Update { .. } | Operation::Scan { .. } => {
-                turn.trip.write(task.table, &[0], 8);
+                turn.unlock(task.table, 0, 8);
                 task.stage = Stage::Unlocked { is_there: false };
                 Next::Trip
             }
@@ -294,44 +307,6 @@ impl DmTree {
         task.becomes[0] = 0;
         task.becomes[HEAD + entry / 8] |= u64::from(fingerprint(key)) << (8 * (entry % 8));
         task.stage = Stage::Written;
-        Next::Trip
-    }
-
-    /// WRITEs the right half of a full leaf with one record more, and its fingerprints, which this compute node owns.
-    fn halve(&mut self, task: &mut Task, leaf: &[u64], turn: &mut Turn<'_>) -> Next {
-        let new = [turn.operation.key(), turn.operation.written().unwrap_or(0)];
-        let mut records: Vec<[u64; RECORD]> = leaf.as_chunks::<RECORD>().0.to_vec();
-        records.push(new);
-        records.sort_unstable();
-        let mut right = records.split_off(records.len() / 2);
-        let middle = right[0][0];
-        let sibling = turn.memory.allocate(LEAF, self.leaf_bytes() as u64);
-        let at = turn.memory.allocate_on_compute(turn.compute, TABLE);
-        self.owned[turn.compute] += TABLE_BYTES as u64;
-        let (high, next) = (task.under_lock[2], task.under_lock[3]);
-        let table = table_of(right.iter().map(|record| record[0]), sibling, (high, next));
-        right.resize(SPAN, [0; RECORD]);
-        turn.trip.write(sibling, right.as_flattened(), self.leaf_bytes());
-        turn.trip.and_write(sibling + (SPAN * RECORD) as u64, &[high, next]);
-        turn.trip.write(at, &table, TABLE_BYTES);
-        // Of the old leaf the lower records stay where they are; the new one takes the place of one that has moved.
-        let entries = leaf.as_chunks::<RECORD>().0;
-        let mut kept = 0u32;
-        let mut bytes = [0; SPAN];
-        for (entry, [key, _]) in entries.iter().enumerate().filter(|(_, [key, _])| *key < middle) {
-            kept |= 1 << entry;
-            bytes[entry] = fingerprint(*key);
-        }
-        if new[0] < middle {
-            let entry = (!kept).trailing_zeros();
-            kept |= 1 << entry;
-            bytes[entry as usize] = fingerprint(new[0]);
-            task.added = Some((entry, new));
-        }
-        task.becomes = vec![0, task.leaf, middle, at];
-        task.becomes.extend(bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word)));
-        task.sibling = (middle, at);
-        task.stage = Stage::Sibling(kept);
         Next::Trip
     }
 
@@ -358,23 +333,6 @@ impl DmTree {
         }
     }
 
-    /// Leaves the entries in a halved leaf that stay there, and the one that was to be added.
-    fn clear_moved(&self, task: &mut Task, kept: u32, turn: &mut Turn<'_>) -> Next {
-        // Scans see all of this or nothing.
-        let fence = task.leaf + (SPAN * RECORD) as u64;
-        turn.trip.write(fence, &task.becomes[2..HEAD], self.leaf_bytes());
-        let entry_at = |entry: u32| task.leaf + u64::from(entry) * RECORD as u64;
-        if let Some((entry, record)) = task.added {
-            turn.trip.and_write(entry_at(entry), &record);
-        }
-        // Those that have moved must not be found by old copies of the fingerprints.
-        for entry in (0..SPAN as u32).filter(|entry| kept >> entry & 1 == 0) {
-            turn.trip.and_write(entry_at(entry), &[0; RECORD]);
-        }
-        task.stage = Stage::Cleared;
-        Next::Trip
-    }
-
     fn record_bytes(&self) -> usize {
         8 + self.sizes.key + self.sizes.value
     }
@@ -382,8 +340,6 @@ impl DmTree {
 
 impl Index for DmTree {
     type Task = Task;
-
-    const DELEGATES: bool = true;
 
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let (operation, key) = (turn.operation, task.scan.key_of(turn.operation));
@@ -397,20 +353,19 @@ impl Index for DmTree {
                 let seek = self.inner.take(key, asked, turn);
                 self.go_on(task, seek, turn)
             }
-            Stage::Lock(old) => {
-                task.stage = match turn.landed.word(old) & LOCK == 0 {
-                    // Among atomics and WRITEs of others the owner's own table is looked at through its card, too.
-                    true => Stage::Table(turn.trip.read(task.table, TABLE, TABLE_BYTES)),
-                    false => Stage::Lock(turn.trip.compare_swap(task.table, (0, LOCK), LOCK)),
-                };
+            Stage::Lock(old) if turn.landed.word(old) & LOCK == 0 => {
+                // Among atomics and WRITEs of others the owner's own table is looked at through its card, too.
+                task.stage = Stage::Table(turn.trip.read(task.table, TABLE, TABLE_BYTES));
                 Next::Trip
             }
+            Stage::Turn | Stage::Lock(_) => self.ask_lock(task, turn),
             Stage::Table(table) => self.take_table(task, turn.landed.words(table), turn),
             Stage::Record { entry, landed } => self.take_record(task, entry, turn.landed.words(landed), turn),
             Stage::Full(records) => self.halve(task, turn.landed.words(records), turn),
             Stage::Sibling(kept) => self.clear_moved(task, kept, turn),
             Stage::Cleared => {
                 turn.trip.write(task.table, &task.becomes, TABLE_BYTES);
+                turn.has_unlocked();
                 task.stage = Stage::Halved;
                 Next::Trip
             }
@@ -428,11 +383,12 @@ impl Index for DmTree {
             Stage::Written if !task.becomes.is_empty() => {
                 // The fingerprints with the new one, not locked.
                 turn.trip.write(task.table, &task.becomes, TABLE_BYTES);
+                turn.has_unlocked();
                 task.stage = Stage::Unlocked { is_there: true };
                 Next::Trip
             }
             Stage::Written => {
-                turn.trip.write(task.table, &[0], 8);
+                turn.unlock(task.table, 0, 8);
                 task.stage = Stage::Unlocked { is_there: true };
                 Next::Trip
             }
@@ -443,5 +399,9 @@ impl Index for DmTree {
     fn compute_bytes(&self) -> (u64, u64) {
         let copies = self.copies.iter().map(Kept::most_bytes).max().unwrap_or(0);
         (self.inner.most_bytes() + copies, self.owned.iter().copied().max().unwrap_or(0))
+    }
+
+    fn shares_work(&self) -> bool {
+        true
     }
 }

@@ -133,7 +133,8 @@ impl Candidate {
 
     fn rolex(o: rolex::Options) -> Self {
         let values = if o.behind_pointers { ", values behind pointers" } else { "" };
-        let text = format!("epsilon {}, leaves of {}{values}", o.epsilon, o.leaf_slots);
+        let shared = if o.shares_work { ", shared work" } else { "" };
+        let text = format!("epsilon {}, leaves of {}{values}{shared}", o.epsilon, o.leaf_slots);
         Self::index(text, move |memory, keys, sizes, nodes| Rolex::new(memory, keys, sizes, nodes, &o))
     }
 
@@ -258,19 +259,22 @@ fn shermans(experiment: &Experiment<'_>, inner: Option<Inner>) -> [sherman::Opti
     )
 }
 
-/// Values in the leaves; and where they are longer than a pointer, values behind pointers, as in its paper.
+/// Values in the leaves; where they are longer than a pointer, values behind pointers, as in its paper; and all with shared work, too, as in
+/// one of its sources.
 fn rolexes(experiment: &Experiment<'_>) -> Vec<rolex::Options> {
     let Experiment { budget, fixed, sizes, .. } = *experiment;
-    let of = |behind_pointers: bool| {
+    let of = |(shares_work, behind_pointers): (bool, bool)| {
         [(16, 16), (8, 8), (4, 8), (8, 4)].map(|(epsilon, leaf_slots)| rolex::Options {
             epsilon: fixed.epsilon.unwrap_or(epsilon),
             leaf_slots,
             behind_pointers,
+            shares_work,
             budget,
         })
     };
-    let in_leaves = of(false).into_iter();
-    in_leaves.chain(of(true).into_iter().filter(|_| sizes.value > rolex::POINTER_BYTES)).collect()
+    let ways = [(false, false), (true, false), (false, true), (true, true)];
+    let ways = ways.into_iter().filter(|(_, behind)| !behind || sizes.value > rolex::POINTER_BYTES);
+    ways.flat_map(of).collect()
 }
 
 /// FPCache as it is published, and in other ways: in groups where nothing is fixed that these have no use for.

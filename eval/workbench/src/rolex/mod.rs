@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use crate::bench::{Answer, Operation};
 use crate::kept::Kept;
+use crate::local_locks::Claim;
 use crate::nic::{Picos, Target, Verb};
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
@@ -25,6 +26,8 @@ use training::Training;
 const CACHED_ENTRY: u64 = 16;
 /// Synonym leaves of a model from which on it is to be trained anew: half of what its table has room for.
 const TRAINED_FROM: u64 = 128;
+/// How many times in a row clients of a compute node use a lock that one of them has got: its paper does not say, Sherman's does.
+const HANDOVERS: u32 = 8;
 /// Models, leaves, and what compute nodes know of them.
 #[derive(Debug)]
 pub struct Rolex {
@@ -70,10 +73,12 @@ enum Stage {
     Leaves,
     /// Synonym leaves of a scan's.
     Synonyms,
-    /// The lock of the leaf of this place among those read, and the leaf again.
+    /// Its turn for the lock of the leaf of this place among those read.
+    Turn(usize),
+    /// That lock, unless another has handed it over, and the leaf again.
     Lock {
         place: usize,
-        lock: Landed,
+        lock: Option<Landed>,
         leaf: Landed,
     },
     /// A synonym leaf of the leaf of this place.
@@ -184,10 +189,18 @@ impl Rolex {
         task.stage = Stage::Leaves;
     }
 
-    /// Asks for a leaf's lock, and for the leaf as it is then.
+    /// Asks for a leaf's lock when it has its turn, and for the leaf as it is then.
     fn ask_lock(&self, task: &mut Task, place: usize, turn: &mut Turn<'_>) -> Next {
         let (leaf, at) = task.leaves[place];
-        let lock = turn.trip.compare_swap(self.trained.entry(leaf), (0, LOCK), LOCK);
+        let entry = self.trained.entry(leaf);
+        let lock = match turn.claim(entry) {
+            Claim::Waits => {
+                task.stage = Stage::Turn(place);
+                return Next::Waits;
+            }
+            Claim::Held => None,
+            Claim::Try => Some(turn.trip.compare_swap(entry, (0, LOCK), LOCK)),
+        };
         let leaf = self.read_leaf(at, turn);
         task.stage = Stage::Lock { place, lock, leaf };
         Next::Trip
@@ -310,7 +323,7 @@ impl Rolex {
         }
         // The entry without the lock.
         let (number, leaf) = task.leaves[place];
-        turn.trip.write(self.trained.entry(number), &[leaf], TABLE_ENTRY);
+        turn.unlock(self.trained.entry(number), leaf, TABLE_ENTRY);
         task.stage = Stage::Written;
         Next::Trip
     }
@@ -381,10 +394,17 @@ impl Index for Rolex {
             Stage::Leaves if matches!(turn.operation, Operation::Scan { .. }) => self.take_scan(task, turn),
             Stage::Leaves => self.take_leaves(task, turn),
             Stage::Synonyms => self.take_synonyms(task, turn),
+            Stage::Turn(place) => self.ask_lock(task, place, turn),
             Stage::Lock { place, lock, leaf } => match replaced(landed.words(leaf)) {
-                Some(old) => self.ask_models(task, old, turn),
+                Some(old) => {
+                    // A leaf that was replaced stays locked.
+                    turn.give_up();
+                    self.ask_models(task, old, turn)
+                }
                 // Another has it.
-                None if landed.word(lock) & LOCK != 0 => self.ask_lock(task, place, turn),
+                None if lock.is_some_and(|lock| landed.word(lock) & LOCK != 0) => {
+                    self.ask_lock(task, place, turn)
+                }
                 None => self.take_leaf(task, (task.leaves[place].1, place, landed.words(leaf)), turn),
             },
             Stage::Synonym { at, place, landed: leaf } => match replaced(landed.words(leaf)) {
@@ -418,5 +438,13 @@ impl Index for Rolex {
             (models + kept.most_bytes(), beside)
         };
         self.known.iter().zip(&self.kept).map(of).max().unwrap_or_default()
+    }
+
+    fn shares_work(&self) -> bool {
+        self.options.shares_work
+    }
+
+    fn handovers(&self) -> u32 {
+        HANDOVERS
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::bench::{Answer, Operation};
 use crate::inner_nodes::{Asked, Growth, Inner, InnerNodes, Leaf, LeafAt, Scanned, Scanning, Seek, Shape};
+use crate::local_locks::Claim;
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use crate::{Sizes, scatter};
@@ -42,6 +43,8 @@ const HEAD: usize = 4;
 /// Locks in the memory of a memory node's card.
 const LOCKS: usize = 32_768;
 const LOCKED: u64 = 1;
+/// How many times in a row clients of a compute node hand a lock over, without a word to the memory node.
+const HANDOVERS: u32 = 8;
 
 /// Bytes of an inner page.
 const fn inner_bytes(sizes: Sizes, span: usize) -> usize {
@@ -82,6 +85,8 @@ enum Stage {
     #[default]
     Begin,
     Inner(Asked),
+    /// Its turn for the lock.
+    Turn(LeafAt),
     Lock {
         at: LeafAt,
         landed: Landed,
@@ -154,8 +159,22 @@ impl Sherman {
                 self.ask_leaves(task, turn);
             }
             (Seek::Leaf(at), Operation::Read { .. }) => self.ask_leaf(task, at, turn),
-            (Seek::Leaf(at), _) => {
-                let landed = turn.trip.compare_swap(self.lock_of(at.leaf), (0, LOCKED), u64::MAX);
+            (Seek::Leaf(at), _) => return self.ask_lock(task, at, turn),
+        }
+        Next::Trip
+    }
+
+    /// Tries the leaf's lock when it has its turn, and asks for the leaf if it has it by then.
+    fn ask_lock(&self, task: &mut Task, at: LeafAt, turn: &mut Turn<'_>) -> Next {
+        let lock = self.lock_of(at.leaf);
+        match turn.claim(lock) {
+            Claim::Waits => {
+                task.stage = Stage::Turn(at);
+                return Next::Waits;
+            }
+            Claim::Held => self.ask_leaf(task, at, turn),
+            Claim::Try => {
+                let landed = turn.trip.compare_swap_on_chip(lock, (0, LOCKED), u64::MAX);
                 task.stage = Stage::Lock { at, landed };
             }
         }
@@ -192,7 +211,7 @@ impl Sherman {
         };
         let lock = self.lock_of(at.leaf);
         if !is_its_leaf {
-            turn.trip.write(lock, &[0], 8);
+            turn.unlock(lock, 0, 8);
             return self.go_right(task, (at, leaf[1]), turn);
         }
         let count = leaf[0] as usize;
@@ -211,7 +230,7 @@ impl Sherman {
             None if is_insert => return self.halve(task, (key, value), (at.leaf, leaf), turn),
             None => {}
         }
-        turn.trip.write(lock, &[0], 8);
+        turn.unlock(lock, 0, 8);
         task.stage = Stage::Written { is_there: found.is_some() || is_insert };
         Next::Trip
     }
@@ -276,16 +295,17 @@ impl Index for Sherman {
                 let seek = self.inner.take(key, asked, turn);
                 self.go_on(task, seek, turn)
             }
+            Stage::Turn(at) => self.ask_lock(task, at, turn),
             Stage::Lock { at, landed: old } if turn.landed.word(old) == 0 => {
                 self.ask_leaf(task, at, turn);
                 Next::Trip
             }
             // Another has it.
-            Stage::Lock { at, .. } => self.go_on(task, Seek::Leaf(at), turn),
+            Stage::Lock { at, .. } => self.ask_lock(task, at, turn),
             Stage::Leaf { at, landed: words } => self.take_leaf(task, at, turn.landed.words(words), turn),
             Stage::Sibling(leaf) => {
                 turn.trip.write(leaf, &task.left, self.leaf_bytes());
-                turn.trip.write(self.lock_of(leaf), &[0], 8);
+                turn.unlock(self.lock_of(leaf), 0, 8);
                 task.stage = Stage::Halved;
                 Next::Trip
             }
@@ -302,6 +322,10 @@ impl Index for Sherman {
 
     fn compute_bytes(&self) -> (u64, u64) {
         (self.inner.most_bytes(), 0)
+    }
+
+    fn handovers(&self) -> u32 {
+        HANDOVERS
     }
 }
 

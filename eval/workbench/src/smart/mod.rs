@@ -7,6 +7,7 @@ mod scanning;
 
 use crate::Sizes;
 use crate::bench::{Answer, Operation};
+use crate::local_locks::Claim;
 use crate::oracle::first_value;
 use crate::words::{Address, Index, Landed, Memory, Next, Turn};
 use cache::Cache;
@@ -58,6 +59,8 @@ enum Stage {
     Root(Landed),
     /// A node.
     Node { at: Address, landed: Landed },
+    /// Its turn for a leaf's lock.
+    Turn(Address),
     /// A leaf, and its first word's old state if it was to be locked.
     Leaf { at: Address, landed: Landed, lock: Option<Landed> },
     /// The end of a write.
@@ -81,22 +84,30 @@ impl Smart {
         Self { sizes, root, caches: (0..compute_nodes).map(|_| Cache::new(budget)).collect() }
     }
 
-    /// Asks for what a slot leads to; `false` if it leads nowhere.
-    fn follow(&self, task: &mut Task, (slot_at, slot): (Address, Slot), turn: &mut Turn<'_>) -> bool {
+    /// Asks for what a slot leads to.
+    fn follow(&self, task: &mut Task, (slot_at, slot): (Address, Slot), turn: &mut Turn<'_>) -> Next {
         let at = slot.at();
-        if !slot.is_used() {
-            return false;
-        }
         (task.from, task.said) = (slot_at, slot.0);
-        task.stage = match slot.is_leaf() {
-            true => {
-                let lock = matches!(turn.operation, Operation::Update { .. })
-                    .then(|| turn.trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
-                Stage::Leaf { at, landed: turn.trip.read(at, LEAF, leaf_bytes(self.sizes)), lock }
+        task.stage = match (slot.is_leaf(), turn.operation) {
+            (true, Operation::Update { .. }) => return self.ask_lock(task, at, turn),
+            (true, _) => {
+                let landed = turn.trip.read(at, LEAF, leaf_bytes(self.sizes));
+                Stage::Leaf { at, landed, lock: None }
             }
-            false => Stage::Node { at, landed: read_node_of(slot, turn) },
+            (false, _) => Stage::Node { at, landed: read_node_of(slot, turn) },
         };
-        true
+        Next::Trip
+    }
+
+    /// Tries a leaf's lock, and asks for the leaf as it is then, when it has its turn.
+    fn ask_lock(&self, task: &mut Task, at: Address, turn: &mut Turn<'_>) -> Next {
+        if turn.claim(at) == Claim::Waits {
+            task.stage = Stage::Turn(at);
+            return Next::Waits;
+        }
+        let lock = Some(turn.trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
+        task.stage = Stage::Leaf { at, landed: turn.trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
+        Next::Trip
     }
 
     /// Asks for what the deepest copy says, or for the root.
@@ -108,7 +119,7 @@ impl Smart {
         match cached.node().find(key) {
             Some((i, slot)) => {
                 let at = slot_at(turn.memory, (cached.at, cached.node()), i);
-                self.follow(task, (at, slot), turn);
+                self.follow(task, (at, slot), turn)
             }
             // The copy may be old.
             None => {
@@ -116,9 +127,9 @@ impl Smart {
                 let landed = read_node(cached.at, slots, turn);
                 (task.from, task.said) = (0, 0);
                 task.stage = Stage::Node { at: cached.at, landed };
+                Next::Trip
             }
         }
-        Next::Trip
     }
 
     /// Goes on with a leaf that has landed.
@@ -133,23 +144,19 @@ impl Smart {
         let is_right = leaf[1] == key;
         let is_locked = old_lock.is_some_and(|word| word & LOCK != 0);
         if is_locked && is_right {
-            // Another has it: the same again.
-            let lock = Some(turn.trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
-            task.stage = Stage::Leaf { at, landed: turn.trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
-            return Next::Trip;
+            // Another compute node has it: the same again.
+            return self.ask_lock(task, at, turn);
         }
         match operation {
             Operation::Read { .. } if is_right => return Next::Done(Answer::Value(Some(leaf[2]))),
             Operation::Insert { .. } if is_right && old_lock.is_none() => {
-                let lock = Some(turn.trip.compare_swap(at + LOCK_AT, (0, LOCK), LOCK));
-                task.stage =
-                    Stage::Leaf { at, landed: turn.trip.read(at, LEAF, leaf_bytes(self.sizes)), lock };
-                return Next::Trip;
+                return self.ask_lock(task, at, turn);
             }
             Operation::Update { value, .. } | Operation::Insert { value, .. } if is_right => {
                 // The value, its checksum, and the lock's byte.
                 turn.trip.write(at + 2, &[value], self.sizes.value + 9);
                 turn.trip.and_write(at + LOCK_AT, &[0]);
+                turn.has_unlocked();
                 task.stage = Stage::Written;
                 return Next::Trip;
             }
@@ -158,7 +165,10 @@ impl Smart {
         // It is another key's, and whoever wants that one waits for this lock.
         let is_held = old_lock.is_some_and(|word| word & LOCK == 0);
         if is_held {
-            turn.trip.write(at + LOCK_AT, &[0], 1);
+            turn.unlock(at + LOCK_AT, 0, 1);
+        }
+        if is_locked {
+            turn.give_up();
         }
         if leaf[0] != task.from {
             return self.begin_again(task, key, turn);
@@ -259,8 +269,7 @@ impl Smart {
         match (node.find(key), operation) {
             (Some((i, slot)), _) => {
                 let slot_at = slot_at(turn.memory, (at, node), i);
-                self.follow(task, (slot_at, slot), turn);
-                Next::Trip
+                self.follow(task, (slot_at, slot), turn)
             }
             (None, Operation::Insert { value, .. }) => self.add(task, (key, value), (at, node), turn),
             (None, _) => Next::Done(Answer::Value(None)),
@@ -276,8 +285,6 @@ fn read_node(at: Address, slots: usize, turn: &mut Turn<'_>) -> Landed {
 impl Index for Smart {
     type Task = Task;
 
-    const DELEGATES: bool = true;
-
     fn step(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let (operation, key) = (turn.operation, turn.operation.key());
         match task.stage {
@@ -288,10 +295,7 @@ impl Index for Smart {
             Stage::Scan => self.scan_on(task, turn),
             Stage::Begin => self.begin_at_cache(task, key, turn),
             Stage::Root(slot) => match (Slot(turn.landed.word(slot)), operation) {
-                (slot, _) if slot.is_used() => {
-                    self.follow(task, (self.root, slot), turn);
-                    Next::Trip
-                }
+                (slot, _) if slot.is_used() => self.follow(task, (self.root, slot), turn),
                 (_, Operation::Insert { value, .. }) => {
                     let leaf = turn.memory.allocate(LEAF, leaf_bytes(self.sizes) as u64);
                     self.make_leaf(self.root, (key, value), leaf, turn);
@@ -321,6 +325,7 @@ impl Index for Smart {
                 task.stage = Stage::Written;
                 Next::Trip
             }
+            Stage::Turn(leaf) => self.ask_lock(task, leaf, turn),
             Stage::Leaf { at, landed: words, lock } => {
                 let found = (turn.landed.words(words), lock.map(|lock| turn.landed.word(lock)));
                 self.take_leaf(task, found, at, turn)
@@ -332,5 +337,9 @@ impl Index for Smart {
 
     fn compute_bytes(&self) -> (u64, u64) {
         (self.caches.iter().map(Cache::most_bytes).max().unwrap_or(0), 0)
+    }
+
+    fn shares_work(&self) -> bool {
+        true
     }
 }

@@ -11,6 +11,7 @@ mod rolex;
 mod scans;
 mod sherman;
 mod smart;
+mod updates;
 
 use std::sync::Arc;
 
