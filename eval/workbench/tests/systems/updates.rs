@@ -81,3 +81,16 @@ fn updates_beside_the_published_row() {
         }
     }
 }
+
+#[test]
+fn under_skew_writes_of_a_key_are_combined_and_locks_are_handed_over() {
+    let keys = keys(20_000);
+    let operations = super::operations(&keys, 40_000, 1, Some(1.2));
+    let nodes = super::hosts().compute_nodes;
+    let smart = super::run(&keys, &operations, |m, k| Smart::new(m, k, SIZES, nodes, BUDGET)).tally;
+    assert!(smart.per_operation(smart.writes) < 0.95, "one WRITE for several: {smart:?}");
+    let sherman = sherman::Options::published(BUDGET);
+    let sherman = super::run(&keys, &operations, |m, k| Sherman::new(m, k, SIZES, nodes, &sherman)).tally;
+    // An entry, and the unlock where the lock is not handed over.
+    assert!(sherman.per_operation(sherman.writes) < 1.9, "{sherman:?}");
+}
