@@ -88,6 +88,7 @@ pub struct Drain<M, D> {
     pub(super) signals: Arc<Signals>,
     disk: D,
     options: LogOptions,
+    /// The file's name; empty before there is one.
     file: String,
     file_bytes: u64,
     /// Bytes ever written to files, and the LSN of the last record among them.
@@ -123,7 +124,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         if word(Word::SyncedLsn)? < freed_lsn {
             sync_given_back(&ring, &mut disk, &report, freed_lsn)?;
         }
-        let lost = word(Word::LostLsn)?;
+        let (lost, tail) = (word(Word::LostLsn)?, word(Word::Tail)?);
         // The ring has, or will have, what it was made for; none of the others was ever in it.
         if let Some(half_made) = &report.half_made {
             disk.remove(&half_made.name).map_err(RecoveryError::from)?;
@@ -146,7 +147,10 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             buffer: vec![0; FRAME_HEADER_BYTES + chunk_bytes],
         };
         drain.signals.set_lost(lost);
-        match drain.begin_file(freed_lsn + 1) {
+        // Where the log ends with what may be lost, a file behind that would make a gap of it. There is none before the
+        // next record, which waits for a snapshot.
+        let ends_unsure = lost > 0 && lost == freed_lsn && tail == freed;
+        match if ends_unsure { Ok(()) } else { drain.begin_file(freed_lsn + 1) } {
             // A disk that is full now may have room later; until then the ring keeps what it has.
             Err(error) if error.is_full() => {
                 drain.fail(error);
@@ -262,7 +266,9 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     fn try_step(&mut self, now: Instant, must_sync: bool) -> Result<Progress, LogError> {
         let tail = self.ring.load(Word::Tail)?;
         while self.drained < tail {
-            if self.file_bytes >= self.options.file_bytes {
+            if self.file.is_empty() {
+                self.begin_file(self.drained_lsn + 1)?;
+            } else if self.file_bytes >= self.options.file_bytes {
                 self.roll()?;
             }
             self.copy_chunk(tail)?;

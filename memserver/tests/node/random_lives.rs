@@ -1,5 +1,6 @@
 //! Random lives of a table on a disk that fails and fills up: its processes end at any store, its machine ends, its
-//! region is lost. What was acknowledged stays, as far as `--fsync` promises it.
+//! region is lost. What was acknowledged stays, as far as `--fsync` promises it. `FPCACHE_SIM_SEEDS=N` runs N worlds of
+//! each kind instead of some dozens.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -220,7 +221,8 @@ impl<T: TestKeys> Drop for Lives<T> {
 }
 
 fn live(rules: Rules) {
-    for seed in 0..40 {
+    let seeds = std::env::var("FPCACHE_SIM_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(40);
+    for seed in 0..seeds {
         eprintln!("seed {seed}");
         Lives::<Integers>::begin(rules, seed).run();
         Lives::<LongValues>::begin(rules, seed).run();

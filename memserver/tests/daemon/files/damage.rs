@@ -1,5 +1,7 @@
 //! Folders that are damaged, in use, or not to be used: what is made up for, and what is refused.
 
+use std::io::Write;
+
 use super::*;
 
 #[test]
@@ -51,6 +53,30 @@ fn a_start_that_was_interrupted_is_made_up_for() {
         node.says(&["found      150 keys from snapshot-", "is empty: whoever created it was interrupted"]);
         is_whole(&place);
     }
+}
+
+/// A file system that went away and came back has both files as it last wrote them, and they are the same ones.
+#[test]
+fn memory_that_is_older_than_the_log_is_not_gone_on_with() {
+    let place = Place::new();
+    let node = place.start("--load sequential:100 --fsync always");
+    let mut client = place.client();
+    client.put(NEW, 1).unwrap();
+    let files = ["region.fpr", "notes.fpn"].map(|file| place.table().join(file));
+    let before = files.each_ref().map(|file| fs::read(file).unwrap());
+    for key in NEW..NEW + 20 {
+        client.put(key, 2).unwrap();
+    }
+    node.kill();
+    for (file, bytes) in files.iter().zip(before) {
+        fs::OpenOptions::new().write(true).open(file).unwrap().write_all(&bytes).unwrap();
+    }
+    let node = place.start("--fsync always");
+    node.says(&["found      120 keys from snapshot-", "so it is older than they are"]);
+    let client = place.client();
+    assert!((NEW..NEW + 20).all(|key| client.get(key) == Some(2)));
+    drop(client);
+    node.end();
 }
 
 #[test]
