@@ -327,6 +327,14 @@ pub enum Next {
 }
 
 impl Next {
+    /// The end of an operation whose key is not there.
+    pub fn absent(operation: Operation) -> Self {
+        Self::Done(match operation {
+            Operation::Update { .. } => Answer::Absent,
+            _ => Answer::Value(None),
+        })
+    }
+
     /// The end of a write; of an update, whether the key was there.
     pub fn written(is_there: bool) -> Self {
         Self::Done(match is_there {

@@ -180,7 +180,7 @@ impl Smart {
             task.stage = Stage::Absent;
             return Next::Trip;
         }
-        Next::Done(Answer::Value(None))
+        Next::absent(operation)
     }
 
     /// The copy that led here is old.
@@ -258,7 +258,7 @@ impl Smart {
             return match operation {
                 _ if node.from() != task.from => self.begin_again(task, key, turn),
                 Operation::Insert { value, .. } => self.part(task, (key, value), (node.prefix(), at), turn),
-                _ => Next::Done(Answer::Value(None)),
+                _ => Next::absent(operation),
             };
         }
         if node.slots() > words.len() - HEAD {
@@ -272,7 +272,7 @@ impl Smart {
                 self.follow(task, (slot_at, slot), turn)
             }
             (None, Operation::Insert { value, .. }) => self.add(task, (key, value), (at, node), turn),
-            (None, _) => Next::Done(Answer::Value(None)),
+            (None, _) => Next::absent(operation),
         }
     }
 }
@@ -304,7 +304,7 @@ impl Index for Smart {
                     task.stage = Stage::Made;
                     Next::Trip
                 }
-                _ => Next::Done(Answer::Value(None)),
+                _ => Next::absent(operation),
             },
             Stage::Node { at, landed: words } => self.take_node(task, (at, turn.landed.words(words)), turn),
             Stage::Made => {
@@ -331,7 +331,7 @@ impl Index for Smart {
                 self.take_leaf(task, found, at, turn)
             }
             Stage::Written => Next::Done(Answer::Written),
-            Stage::Absent => Next::Done(Answer::Value(None)),
+            Stage::Absent => Next::absent(operation),
         }
     }
 

@@ -130,6 +130,7 @@ fn an_update_that_finds_no_key_yet_because_its_insert_is_under_way_is_right() {
     run(&loaded, &operations, |memory, keys| {
         Rolex::new(memory, keys, SMALL, NODES, &rolex).expect("models fit")
     });
+    run(&loaded, &operations, |memory, keys| Smart::new(memory, keys, SMALL, NODES, budget));
 }
 
 #[test]
