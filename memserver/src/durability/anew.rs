@@ -12,24 +12,17 @@ const COPY: &str = ".copy";
 /// Bytes copied at once.
 const CHUNK_BYTES: usize = 1 << 20;
 
-/// Puts a synced copy of a log file's first `bytes` in its place. `false` if the disk has no room for one: then the
-/// file is cut, and synced as it is.
-pub(super) fn write_anew(disk: &mut impl Disk, name: &str, bytes: u64) -> Result<bool, DiskError> {
+/// Puts a synced copy of a log file's first `bytes` in its place.
+pub(super) fn write_anew(disk: &mut impl Disk, name: &str, bytes: u64) -> Result<(), DiskError> {
     let copy = format!("{name}{COPY}");
-    match copy_synced(disk, name, bytes, &copy) {
-        Ok(()) => {
-            disk.rename(&copy, name)?;
-            disk.sync_dir()?;
-            return Ok(true);
-        }
-        Err(error) => {
-            // One that cannot be removed now is removed at the next start.
-            let _ = disk.remove(&copy);
-            if error.kind != DiskErrorKind::Full {
-                return Err(error);
-            }
-        }
-    }
+    // One that cannot be removed now is removed at the next start.
+    copy_synced(disk, name, bytes, &copy).inspect_err(|_| _ = disk.remove(&copy))?;
+    disk.rename(&copy, name)?;
+    disk.sync_dir()
+}
+
+/// Cuts a log file to its first `bytes` and syncs it as it is, for want of room. That may lie.
+pub(super) fn cut(disk: &mut impl Disk, name: &str, bytes: u64) -> Result<(), DiskError> {
     if disk.len(name)? > bytes {
         disk.truncate(name, bytes)?;
     }
@@ -37,7 +30,7 @@ pub(super) fn write_anew(disk: &mut impl Disk, name: &str, bytes: u64) -> Result
     disk.close(name);
     match synced {
         Err(error) if error.kind != DiskErrorKind::Full => Err(error),
-        _ => Ok(false),
+        _ => Ok(()),
     }
 }
 
@@ -106,7 +99,7 @@ mod tests {
                 assert_eq!(write_anew(&mut disk, NAME, len).is_err(), failing < 2);
                 disk = disk.restart();
                 remove_temporary(&mut disk).expect("a disk that works");
-                assert_eq!(write_anew(&mut disk, NAME, len).ok(), Some(true));
+                assert_eq!(write_anew(&mut disk, NAME, len).ok(), Some(()));
                 assert_eq!(disk.list().expect("a folder").len(), 1, "{failing} {seed}");
                 let cut = Some(&bytes[..len as usize]);
                 assert_eq!(read(&disk.crash(), NAME).as_deref(), cut, "{failing} {seed}");
@@ -115,10 +108,12 @@ mod tests {
     }
 
     #[test]
-    fn without_room_for_a_copy_a_file_is_cut_and_that_is_told() {
+    fn without_room_for_a_copy_a_file_can_be_cut() {
         let (mut disk, bytes) = failed(1);
         disk.fill_up_after(100);
-        assert_eq!(write_anew(&mut disk, NAME, 4096).ok(), Some(false));
+        let error = write_anew(&mut disk, NAME, 4096).expect_err("no room");
+        assert_eq!(error.kind, DiskErrorKind::Full);
+        cut(&mut disk, NAME, 4096).expect("a disk");
         assert_eq!(read(&disk, NAME).as_deref(), Some(&bytes[..4096]));
         assert_eq!(disk.list().expect("a folder").len(), 1);
     }

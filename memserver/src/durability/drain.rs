@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use fpcache_fabric::{AccessError, NodeMemory};
 
+use super::anew::write_anew;
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::error::{LogError, StagingError};
 use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, encode_mark};
-use super::log::{LogReader, Reach, RecoveryError, Report};
+use super::log::{LogFile, LogReader, Reach, RecoveryError, Report};
 use super::lsn::Lsn;
 use super::names::log_name;
 use super::policy::SyncPolicy;
@@ -88,7 +89,8 @@ pub struct Drain<M, D> {
     pub(super) signals: Arc<Signals>,
     disk: D,
     options: LogOptions,
-    /// The file's name; empty before there is one.
+    /// The last file of the processes before, if its end may not be on the disk.
+    unsure: Option<LogFile>,
     file: String,
     file_bytes: u64,
     /// Bytes ever written to files, and the LSN of the last record among them.
@@ -124,7 +126,8 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         if word(Word::SyncedLsn)? < freed_lsn {
             sync_given_back(&ring, &mut disk, &report, freed_lsn)?;
         }
-        let (lost, tail) = (word(Word::LostLsn)?, word(Word::Tail)?);
+        let lost = word(Word::LostLsn)?;
+        let unsure = report.files.last().filter(|_| lost > 0 && lost == freed_lsn).cloned();
         // The ring has, or will have, what it was made for; none of the others was ever in it.
         if let Some(half_made) = &report.half_made {
             disk.remove(&half_made.name).map_err(RecoveryError::from)?;
@@ -134,6 +137,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             signals,
             disk,
             options,
+            unsure,
             file: String::new(),
             file_bytes: 0,
             drained: freed,
@@ -147,10 +151,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             buffer: vec![0; FRAME_HEADER_BYTES + chunk_bytes],
         };
         drain.signals.set_lost(lost);
-        // Where the log ends with what may be lost, a file behind that would make a gap of it. There is none before the
-        // next record, which waits for a snapshot.
-        let ends_unsure = lost > 0 && lost == freed_lsn && tail == freed;
-        match if ends_unsure { Ok(()) } else { drain.begin_file(freed_lsn + 1) } {
+        match drain.begin_file(freed_lsn + 1) {
             // A disk that is full now may have room later; until then the ring keeps what it has.
             Err(error) if error.is_full() => {
                 drain.fail(error);
@@ -266,9 +267,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     fn try_step(&mut self, now: Instant, must_sync: bool) -> Result<Progress, LogError> {
         let tail = self.ring.load(Word::Tail)?;
         while self.drained < tail {
-            if self.file.is_empty() {
-                self.begin_file(self.drained_lsn + 1)?;
-            } else if self.file_bytes >= self.options.file_bytes {
+            if self.file_bytes >= self.options.file_bytes {
                 self.roll()?;
             }
             self.copy_chunk(tail)?;
@@ -358,6 +357,12 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     /// Makes the file whose first record is `first`, durably, in place of one that a failure or the
     /// end of a process left: none of its records was given back by the ring.
     fn begin_file(&mut self, first: Lsn) -> Result<(), LogError> {
+        // A file behind what may not be on the disk would make a gap of it.
+        if let Some(last) = &self.unsure {
+            write_anew(&mut self.disk, &last.name, last.bytes)
+                .map_err(|source| LogError::Write { from: self.synced_lsn + 1, source })?;
+            self.unsure = None;
+        }
         let name = log_name(first);
         let header = FileHeader { lineage: self.ring.lineage, first }.encode();
         let old = std::mem::take(&mut self.file);

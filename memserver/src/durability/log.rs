@@ -1,10 +1,10 @@
 //! The reader of the log's files, for recovery.
 
-use super::anew::write_anew;
+use super::anew::{cut, write_anew};
 use super::cursor::Cursor;
 pub use super::cursor::LogFile;
 use super::damage::{Behind, behind};
-use super::disk::{Disk, DiskError};
+use super::disk::{Disk, DiskError, DiskErrorKind};
 pub use super::error::RecoveryError;
 use super::frame::{FILE_HEADER_BYTES, FileHeader};
 use super::lsn::{Lsn, MAX_LSN};
@@ -192,7 +192,13 @@ impl LogReader {
     pub fn open<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Self, Report), RecoveryError> {
         let (reader, mut report) = Self::look(disk, lineage, Reach::End { synced: 0 })?;
         if let Some(last) = report.files.last() {
-            report.is_unsure = !write_anew(disk, &last.name, last.bytes)?;
+            match write_anew(disk, &last.name, last.bytes) {
+                Err(error) if error.kind == DiskErrorKind::Full => {
+                    cut(disk, &last.name, last.bytes)?;
+                    report.is_unsure = true;
+                }
+                written => written?,
+            }
         }
         disk.sync_dir()?;
         Ok((reader, report))
