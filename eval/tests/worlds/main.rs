@@ -22,6 +22,8 @@ mod node;
 mod pages;
 mod play;
 mod prefix;
+#[path = "../../../memserver/tests/support/watched_disk.rs"]
+mod watched_disk;
 
 use std::cell::RefCell;
 use std::ops::Range;

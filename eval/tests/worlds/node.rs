@@ -16,7 +16,7 @@ use fpcache_memserver::catalogue::answering::{Follower, Following};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::lease::Lease;
 use fpcache_memserver::store::{
-    Background, Memories, Startup, bring_left_to_disk, can_resume, restore, resume,
+    Background, Left, Memories, Startup, bring_left_to_disk, can_resume, restore, resume,
 };
 use fpcache_memserver::{MemoryNode, Origin};
 use fpcache_sim::{MemoryOptions, NodeId, NodeOptions, NodeStart, Process, Random, SimMemory, World};
@@ -320,21 +320,22 @@ impl<K: NumberedKeys> Stage<K> {
             node: 0,
             now: start.clock.now(),
         };
-        if is_away {
-            let disk = SimDisk::new(kept.disk.clone(), region);
-            bring_left_to_disk(recovery_area, FileIdentity::default(), &disk, &startup).unwrap();
-        }
+        let disk = SimDisk { disk: kept.disk.clone(), before: Arc::clone(region) };
+        let left = match is_away {
+            true => bring_left_to_disk(recovery_area, FileIdentity::default(), &disk, &startup).unwrap(),
+            false => Left::default(),
+        };
         if is_lost || is_away {
             kept.memory_of = kept.boots;
             kept.flipped.keys.clear();
             for memory in [region, recovery_area] {
                 memory.fill_words(0, memory.len() as usize / 8, 0).unwrap();
             }
+            left.note(recovery_area).unwrap();
         }
         let limit = region_bytes::<K>(self.shape.region_bytes) as u64;
         let memories = Memories::new(Arc::clone(region), Arc::clone(recovery_area)).limited(limit);
         let memories = memories.with_lease(self.lease(start));
-        let disk = SimDisk::new(kept.disk.clone(), region);
         let (node, recovery) = match can_resume(&memories, &disk, &startup) {
             Ok(()) => resume(memories, disk, &startup, Background::Inline),
             Err(why) => restore(memories, disk, &startup, Background::Inline, Some(why)),

@@ -37,5 +37,7 @@ mod snapshots;
 mod snapshots_under_writes;
 mod torn_slots;
 mod tuned_lookups;
+#[path = "../support/watched_disk.rs"]
+mod watched_disk;
 mod without_fingerprints;
 mod writes_match_a_btreemap;

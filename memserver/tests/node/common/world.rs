@@ -17,6 +17,7 @@ use fpcache_memserver::{MemoryNode, RecoverError, Recovery};
 use super::keys::TestKeys;
 use super::requests::{Writer, value};
 use crate::memory_disk::MemoryDisk;
+use crate::watched_disk::{BeforeChange, WatchedDisk};
 
 pub const RING: u64 = 64 << 10;
 pub const REGION: usize = 512 << 10;
@@ -141,58 +142,14 @@ impl NodeMemory for Mortal {
 }
 
 /// A disk that takes nothing from a process that has ended.
-#[derive(Clone, Debug)]
-struct MortalDisk {
-    disk: MemoryDisk,
-    left: Arc<Stores>,
-}
+type MortalDisk = WatchedDisk<Arc<Stores>>;
 
-impl MortalDisk {
-    fn living(&mut self, name: &str) -> Result<&mut MemoryDisk, DiskError> {
-        let ended = || DiskError::new("writing", name, std::io::Error::other("the process has ended"));
-        (!self.left.is_over.load(Ordering::Relaxed)).then_some(&mut self.disk).ok_or_else(ended)
-    }
-}
-
-impl Disk for MortalDisk {
-    fn list(&self) -> Result<Vec<String>, DiskError> {
-        self.disk.list()
-    }
-
-    fn len(&self, name: &str) -> Result<u64, DiskError> {
-        self.disk.len(name)
-    }
-
-    fn read(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<usize, DiskError> {
-        self.disk.read(name, offset, out)
-    }
-
-    fn create(&mut self, name: &str) -> Result<(), DiskError> {
-        self.living(name)?.create(name)
-    }
-
-    fn append(&mut self, name: &str, bytes: &[u8]) -> Result<(), DiskError> {
-        self.living(name)?.append(name, bytes)
-    }
-
-    fn sync(&mut self, name: &str) -> Result<(), DiskError> {
-        self.living(name)?.sync(name)
-    }
-
-    fn sync_dir(&mut self) -> Result<(), DiskError> {
-        self.living("the folder")?.sync_dir()
-    }
-
-    fn remove(&mut self, name: &str) -> Result<(), DiskError> {
-        self.living(name)?.remove(name)
-    }
-
-    fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
-        self.living(from)?.rename(from, to)
-    }
-
-    fn truncate(&mut self, name: &str, len: u64) -> Result<(), DiskError> {
-        self.living(name)?.truncate(name, len)
+impl BeforeChange for Arc<Stores> {
+    fn before_change(&self, name: &str) -> Result<(), DiskError> {
+        match self.is_over.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(DiskError::new("writing", name, std::io::Error::other("the process has ended"))),
+        }
     }
 }
 
@@ -233,7 +190,7 @@ impl World {
     }
 
     fn mortal_disk(&self) -> MortalDisk {
-        MortalDisk { disk: self.disk.clone(), left: Arc::clone(&self.left) }
+        WatchedDisk { disk: self.disk.clone(), before: Arc::clone(&self.left) }
     }
 
     /// Goes on with the memory that is there, in a process that ends after some stores.
