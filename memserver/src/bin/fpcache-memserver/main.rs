@@ -48,7 +48,7 @@ use sockets::SocketArguments;
         Clients and tables need open files: a client one, a table with --data-dir eight. The daemon raises its soft limit \
         (ulimit -n) to the hard one and prints how many clients and tables that allows.\n\n\
         SIGTERM and Ctrl-C stop it cleanly, with its log on the disk; a second one stops it at once, even during a load.\n\n\
-        Exit codes: 0 stopped as requested, 2 usage error or failure."
+        Exit codes: 0 stopped as requested, 2 usage error or failure, also if the disk did not take all of the log."
 )]
 struct Arguments {
     /// Address to listen at: shm://NAME for clients that map its memory (at most one),
