@@ -11,7 +11,7 @@ use crate::error::ClientError;
 
 /// Keys that are looked up together: enough for their waits for memory to overlap, few enough for
 /// what they read to stay in the first-level cache until it is looked at.
-const GROUP: usize = 32;
+pub(super) const GROUP: usize = 32;
 
 impl<T: Connector> Core<U64Keys, T> {
     /// Puts the values of `keys`, which have eight bytes, and whether they are there into arrays of

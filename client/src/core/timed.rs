@@ -4,11 +4,10 @@ use std::cell::Cell;
 
 use fpcache::read::ReadError;
 
+use super::flat::GROUP;
+
 /// Keys that are looked up between two looks at the clock: a tenth of a millisecond's.
 pub(super) const UNTIMED_KEYS: usize = 1 << 10;
-
-/// Keys that fit one round trip where memory is mapped.
-const TOGETHER: usize = 32;
 
 /// Hands out keys while a call has time for them.
 pub(super) struct Timed<'t, I, F> {
@@ -33,7 +32,7 @@ impl Timing {
 
     /// Fails if there was no time for all keys.
     pub(super) fn check(&self) -> Result<(), ReadError> {
-        let round_trips = (self.handed.get() / TOGETHER) as u32;
+        let round_trips = (self.handed.get() / GROUP) as u32;
         if self.is_over.get() { Err(ReadError::Unfinished { round_trips }) } else { Ok(()) }
     }
 }
