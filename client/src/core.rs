@@ -239,7 +239,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             let creation = meant.unwrap_or(connection.creation());
             request.encode::<K>(creation, &mut bytes);
             match connection.call(&bytes, &mut reply, deadline).map_err(ClientError::from) {
-                Ok(()) => return take(creation, decode_reply(&reply)?),
+                Ok(()) => {
+                    let body = decode_reply(&reply)?;
+                    if matches!(request, Request::LoadCommit(_)) {
+                        // Nobody has opened it, but it has parameters from here on.
+                        self.has_opened.store(true, Ordering::Release);
+                    }
+                    return take(creation, body);
+                }
                 // It may have been executed before the table was gone.
                 Err(error) if matches!(request, Request::LoadCommit(_)) => return Err(error),
                 Err(error) => match self.or_dropped(error, deadline) {

@@ -221,7 +221,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let seed = self.contexts.fetch_add(1, Ordering::Relaxed);
         let context = session.context(number, self.matcher, seed, left, &*self.clock);
         let context = context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
-        self.has_opened.store(true, Ordering::Relaxed);
+        self.has_opened.store(true, Ordering::Release);
         Ok(held.insert(context))
     }
 }

@@ -62,11 +62,13 @@ pub(super) struct Retry {
     nap: Duration,
     /// Attempts that found the directory out of date.
     stale: u32,
+    /// Whether one has found a table without parameters that had some before.
+    has_found_none: bool,
 }
 
 impl Retry {
     pub(super) fn new(within: Duration) -> Self {
-        Self { within, started: None, backoff: Backoff::new(), nap: NAPS.0, stale: 0 }
+        Self { within, started: None, backoff: Backoff::new(), nap: NAPS.0, stale: 0, has_found_none: false }
     }
 
     /// Whether it is time to have the memory node's processor look the keys up.
@@ -127,8 +129,12 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
             // This connection is about to be closed: reconnecting shows what there is.
             Attempt::Open(_) if self.was_dropped(retry) => ReadError::Contended { attempts: 1 },
-            Attempt::Open(OpenError::Empty) if self.has_opened.load(Ordering::Relaxed) => {
-                return Err(ClientError::Emptied);
+            Attempt::Open(OpenError::Empty) if self.has_opened.load(Ordering::Acquire) => {
+                // It may have got its first parameters since the attempt looked: another one knows.
+                if std::mem::replace(&mut retry.has_found_none, true) {
+                    return Err(ClientError::Emptied);
+                }
+                ReadError::Contended { attempts: 1 }
             }
             Attempt::Open(error) => self.explained(error, retry)?,
         };

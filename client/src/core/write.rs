@@ -268,7 +268,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 let session = Arc::clone(&self.session());
                 let shape = session.read_shape(left());
                 let shape = shape.map_err(|error| self.or_dropped(error.into(), deadline))?;
-                self.has_opened.store(true, Ordering::Relaxed);
+                self.has_opened.store(true, Ordering::Release);
                 fill(session.connection.creation(), &shape, None)
             }
             filled => filled?,

@@ -16,6 +16,7 @@ for_both_kinds_of_keys!(
     a_memory_node_killed_in_the_midst_of_lookups,
     the_next_call_after_a_restart_answers_from_the_new_node,
     lookups_need_nothing_of_the_memory_nodes_processor,
+    a_client_that_accepts_what_a_kill_has_lost_goes_on_with_an_empty_table_and_no_other_does,
 );
 
 /// Keys of both editions, and one of each that the other lacks.
@@ -282,4 +283,31 @@ fn writes_to_a_memory_node_that_was_killed_fail_at_once_but_for_the_one_under_wa
     }
     assert!(begun.elapsed() < deadline, "{:?}", begun.elapsed());
     node.child.wait().unwrap();
+}
+
+fn a_client_that_accepts_what_a_kill_has_lost_goes_on_with_an_empty_table_and_no_other_does<K: TestKeys>() {
+    let directory = Directory::new();
+    let over_sockets = format!("tcp+unix://{}", directory.other_socket().display());
+    for url in [directory.url(), over_sockets] {
+        let mut node = ProcessNode::start::<K>(&directory, CAPACITY);
+        let connect = || TableClient::<K>::connect_with(&url, ClientConfig::default()).unwrap();
+        let (accepting, other) = (connect(), connect());
+        let key = || K::key(7);
+        crate::common::load(&accepting, K::parameters(), [7], 1).unwrap();
+        assert_eq!(other.get(key()).unwrap(), Some(value_of(7, 1, 8)));
+        node.kill();
+        node = ProcessNode::start::<K>(&directory, CAPACITY);
+        for client in [&accepting, &other] {
+            let begun = Instant::now();
+            while !matches!(client.get(key()), Err(ClientError::Emptied)) {
+                assert!(begun.elapsed() < PATIENCE, "it is told of the loss, not {:?}", client.get(key()));
+            }
+        }
+        accepting.accept_loss();
+        assert_eq!(accepting.get(key()).unwrap(), None);
+        assert!(matches!(other.put(key(), &[1; 8]), Err(ClientError::Emptied)), "it has accepted nothing");
+        accepting.put(key(), &value_of(7, 2, 8)).unwrap();
+        assert_eq!(other.get(key()).unwrap(), Some(value_of(7, 2, 8)));
+        node.kill();
+    }
 }
