@@ -11,6 +11,8 @@ mod memory_disk;
 mod searches;
 #[path = "others_wait/step_costs.rs"]
 mod step_costs;
+#[path = "support/watched_disk.rs"]
+mod watched_disk;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
