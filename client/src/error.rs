@@ -213,7 +213,7 @@ pub enum ClientError {
         /// The kind of this client's keys.
         own: &'static str,
     },
-    /// The table had parameters when this client opened it, and has none now: its memory node was
+    /// The table had parameters when this client opened or loaded it, and has none now: its memory node was
     /// restarted without its data, or the table was dropped and created again. The client goes on
     /// by itself once the table is loaded again, and with the empty table after
     /// [`accept_loss`](crate::TableClient::accept_loss).
