@@ -28,7 +28,7 @@ use crate::table::Table;
 /// Keys that are under way together: their windows and slots fit a first-level cache.
 pub(super) const TOGETHER: usize = 32;
 /// Segments whose directory stays in a second-level cache: 42 bytes each.
-const CACHED_SEGMENTS: usize = 40_000;
+pub(super) const CACHED_SEGMENTS: usize = 40_000;
 
 /// How far on either side of the predicted slot others are fetched with it: some lines, which a processor waits for together.
 /// Of keys as uneven as fb's, a sixth lie where they are predicted, and two fifths within ten slots of that. Farther gains nothing.

@@ -9,6 +9,8 @@ mod batches;
 mod in_place;
 mod question;
 mod word;
+mod word_group;
+mod word_steps;
 
 pub use batches::Lookup;
 use fpcache_fabric::{Endpoint, REGION};

@@ -53,6 +53,13 @@ impl Records {
         start + bytes.start..start + bytes.end
     }
 
+    /// Keeps a value of so many bytes, eight at most, and says where it lies.
+    #[inline(always)]
+    pub(super) fn keep_word(&mut self, value: u64, bytes: usize) -> Range<usize> {
+        self.room(1)[0] = value.to_le();
+        self.keep(1, 0..bytes)
+    }
+
     /// Keeps a value that came otherwise.
     pub(super) fn push(&mut self, value: &[u8]) -> Range<usize> {
         let words = value.len().div_ceil(8);

@@ -2,6 +2,7 @@
 
 use fpcache_fabric::InPlace;
 
+use super::word_steps::WordSteps;
 use crate::cache::CacheHandle;
 use crate::key_space::KeySpace;
 use crate::layout::REUSE_OFFSET;
@@ -93,6 +94,7 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
         outcomes.clear();
         records.clear();
         let rule = table.planner().group(TOGETHER.min(keys.size_hint().0));
+        let by_words = table.has_words() && rule.is_two_stage();
         let mut some = [K::lowest(); TOGETHER];
         loop {
             let mut count = 0;
@@ -104,8 +106,14 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
             outcomes.resize(first + count, Outcome::begun(Plan::TwoStage));
             let outcomes = &mut outcomes[first..];
             let (look_at, copy) = (&mut look, &mut lists.copy);
-            let mut attempts = Attempts { look: look_at, table, kernels, records: &mut *records, copy };
-            if rule.uses_groups() || !attempts.group(some, &rule, outcomes)? {
+            let are_all = if by_words {
+                let mut steps = WordSteps { look: look_at, table, kernels, copy };
+                steps.group(some, &rule, outcomes, records)?
+            } else {
+                let mut attempts = Attempts { look: look_at, table, kernels, records: &mut *records, copy };
+                !rule.uses_groups() && attempts.group(some, &rule, outcomes)?
+            };
+            if !are_all {
                 let mut engine = Engine {
                     table,
                     rule,

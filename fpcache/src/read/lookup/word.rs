@@ -1,25 +1,15 @@
-//! One key of a table of words, over memory looked at in place: the common course of the lookup
-//! that most programs make, in as few instructions as it takes.
-//!
-//! A round trip is a cache miss here, and a `get` waits for two. What it takes beside these is
-//! instructions, and most of the usual way's are for what does not come up: other plans, a hot
-//! cache, records of other lengths. So keys of tables of which none of that is true
-//! ([`Table::has_words`]) are looked up here first, in registers. What is matched and verified, and
-//! how, is the same; whatever else shows ends the attempt, and the usual way begins anew.
-
-use std::sync::atomic::{Ordering, fence};
+//! One key of a table of words, by the [steps](super::word_steps) that most lookups take.
 
 use fpcache_fabric::InPlace;
 
+use super::word_steps::{WordCost, WordPlace, WordSlot, WordSteps, searched};
 use crate::key_space::KeySpace;
-use crate::layout::{FingerprintSpan, REUSE_OFFSET, RecordShape, SlotState, SlotWord};
-use crate::matching::{Fingerprints, Kernels, WithKernels};
+use crate::layout::{RecordShape, SlotWord};
+use crate::matching::{Kernels, WithKernels};
 use crate::plan::Plan;
 use crate::read::Cost;
 use crate::read::outcome::Outcome;
-use crate::read::slot_window::SlotWindow;
-use crate::read::verify::Rules;
-use crate::table::{Table, WORD_SLOT_BYTES};
+use crate::table::Table;
 
 /// A lookup that may be all there is to it.
 pub(super) struct WordLookup<'a, K: KeySpace, L> {
@@ -48,9 +38,9 @@ impl WordAnswer {
     const BYTES: u32 = 32;
 
     #[inline(always)]
-    fn new(searched: &Searched, value: Option<(SlotWord, u64)>) -> Self {
-        let plan = if searched.plan == Plan::Range { Self::BY_RANGE } else { 0 };
-        let head = Self::IS_ANSWER | plan | u64::from(searched.bytes) << Self::BYTES;
+    fn new(cost: WordCost, value: Option<(SlotWord, u64)>) -> Self {
+        let plan = if cost.plan == Plan::Range { Self::BY_RANGE } else { 0 };
+        let head = Self::IS_ANSWER | plan | u64::from(cost.searched) << Self::BYTES;
         match value {
             Some((word, value)) => Self { head: head | Self::IS_THERE | u64::from(word.version()), value },
             None => Self { head, value: 0 },
@@ -77,30 +67,8 @@ impl WordAnswer {
     pub fn outcome(self) -> Outcome {
         let is_there = self.head & Self::IS_THERE != 0;
         let plan = if self.head & Self::BY_RANGE == 0 { Plan::TwoStage } else { Plan::Range };
-        let searched = Searched { plan, bytes: (self.head >> Self::BYTES) as u32 & 0xff_ffff };
-        Outcome {
-            version: is_there.then_some(self.head as u32),
-            cost: searched.cost(is_there),
-            ..Outcome::begun(plan)
-        }
-    }
-}
-
-/// What was searched for a key's slot.
-struct Searched {
-    /// In two stages, or by range.
-    plan: Plan,
-    bytes: u32,
-}
-
-impl Searched {
-    /// What the answer cost.
-    #[inline(always)]
-    fn cost(&self, is_there: bool) -> Cost {
-        let is_second = is_there && self.plan == Plan::TwoStage;
-        let trips = 1 + u32::from(is_second);
-        let bytes = u64::from(self.bytes) + if is_second { WORD_SLOT_BYTES } else { 0 };
-        Cost { round_trips: trips, reads: trips, bytes, ..Cost::default() }
+        let cost = WordCost { plan, searched: (self.head >> Self::BYTES) as u32 & 0xff_ffff, is_there };
+        Outcome { version: is_there.then_some(self.head as u32), cost: cost.into(), ..Outcome::begun(plan) }
     }
 }
 
@@ -115,84 +83,28 @@ impl<K: KeySpace, L: InPlace> WithKernels for WordLookup<'_, K, L> {
 
 impl<K: KeySpace, L: InPlace> WordLookup<'_, K, L> {
     #[inline(always)]
-    fn answer<M: Kernels>(mut self, kernels: M) -> Option<WordAnswer> {
-        let view = self.table.view();
-        let key = K::word(self.key)?;
-        let (segment, shared) = view.models().resident()?.find_shared(self.key)?;
-        let target = SlotWindow::in_segment(segment, self.key, shared, view.encoders());
-        let slots = target.segment + view.geometry().slots_offset(target.cap) as u64;
-        let (searched, slot) = match self.table.planner().single().choose(target.window.len()) {
-            Plan::Range => self.search_slots(&target, slots, key, kernels)?,
-            _ => self.search_fingerprints(&target, slots, kernels)?,
-        };
-        // What was searched was looked at before the slot, and the reuse sequence, are.
-        fence(Ordering::Acquire);
-        let Some(slot) = slot else {
-            let is_held = self.look.load_after_reads(REUSE_OFFSET).ok()? <= view.holds_until();
-            return is_held.then(|| self.counted(&searched, None))?;
-        };
-        let mut record = [0; 3];
-        self.look.record(slots + u64::from(slot) * WORD_SLOT_BYTES, &mut record).ok()?;
-        let [word, shown, value] = record;
-        let word = SlotWord::from_bits(word);
-        let is_answer = shown == key
-            && word.state() == SlotState::Live
-            && Rules::of(view).vouched_pair(word, target.generation, &record);
-        is_answer.then(|| self.counted(&searched, Some((word, value))))?
-    }
-
-    /// The answer, when what it took has been counted.
-    #[inline(always)]
-    fn counted(&mut self, searched: &Searched, value: Option<(SlotWord, u64)>) -> Option<WordAnswer> {
-        let Cost { round_trips, reads, bytes, .. } = searched.cost(value.is_some());
-        self.look.count(round_trips, reads, bytes).ok()?;
-        Some(WordAnswer::new(searched, value))
-    }
-
-    /// The only slot of the window whose fingerprint is the key's, if there is one; its record is
-    /// likely to lie near the predicted slot.
-    #[inline(always)]
-    fn search_fingerprints<M: Kernels>(
-        &mut self,
-        target: &SlotWindow,
-        slots: u64,
-        kernels: M,
-    ) -> Option<(Searched, Option<u32>)> {
-        let geometry = self.table.view().geometry();
-        self.look.prefetch_around(slots + u64::from(target.predicted) * WORD_SLOT_BYTES);
-        let FingerprintSpan { offset, len, skip, used } = geometry.fingerprint_span(target.window);
-        let words = self.look.words(target.segment + offset as u64, len).ok()?;
-        let window = Fingerprints { words, skip, used, width: geometry.width };
-        let wanted = geometry.width.of_hash(K::hash(self.key));
-        let hits = kernels.hits_in(window, wanted, self.copy);
-        if hits.frozen || hits.count > 1 {
-            return None;
+    fn answer<M: Kernels>(self, kernels: M) -> Option<WordAnswer> {
+        let Self { mut look, table, key, copy } = self;
+        let word = K::word(key)?;
+        let segment = table.view().models().resident()?.find_shared(key)?;
+        let (place, predicted) = WordPlace::of(table, segment, key, table.planner().single());
+        let mut steps = WordSteps { look: &mut look, table, kernels, copy };
+        if place.plan == Plan::Range {
+            steps.prefetch_searched(&place);
+        } else {
+            // The record is likely to lie near the predicted slot.
+            steps.look.prefetch_around(predicted);
         }
-        // A window has fewer than 2^16 fingerprints of 8 bytes at most.
-        let searched = Searched { plan: Plan::TwoStage, bytes: len as u32 };
-        Some((searched, (hits.count == 1).then(|| target.window.first + hits.first)))
-    }
-
-    /// The only slot of the window that shows the key, if there is one.
-    #[inline(always)]
-    fn search_slots<M: Kernels>(
-        &mut self,
-        target: &SlotWindow,
-        slots: u64,
-        key: u64,
-        kernels: M,
-    ) -> Option<(Searched, Option<u32>)> {
-        let bytes = target.window.len() as usize * WORD_SLOT_BYTES as usize;
-        let first = slots + u64::from(target.window.first) * WORD_SLOT_BYTES;
-        self.look.prefetch(first, bytes);
-        let words = self.look.words(first, bytes).ok()?;
-        let hits = kernels.key_hits_in(words, self.table.view().stride(), key, self.copy);
-        if hits.frozen || hits.count > 1 {
-            return None;
-        }
-        // Windows that are searched so are short.
-        let searched = Searched { plan: Plan::Range, bytes: bytes as u32 };
-        let slot = || target.window.first + hits.word / (WORD_SLOT_BYTES / 8) as u32;
-        Some((searched, (hits.count == 1).then(slot)))
+        let slot = steps.search(&place, key, word);
+        searched();
+        let value = match slot {
+            WordSlot::At(slot) => Some(steps.verify(&place, slot, word)?),
+            WordSlot::Absent if steps.is_held() => None,
+            WordSlot::Absent | WordSlot::Rare => return None,
+        };
+        let cost = place.cost(value.is_some());
+        let Cost { round_trips, reads, bytes, .. } = cost.into();
+        look.count(round_trips, reads, bytes).ok()?;
+        Some(WordAnswer::new(cost, value))
     }
 }
