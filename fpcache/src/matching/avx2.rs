@@ -33,18 +33,42 @@ fn broadcast<const W: usize>(wanted: u64) -> __m256i {
     }
 }
 
-/// Which bytes of a vector of fingerprints of `W` bytes belong to some that match, and which to frozen ones: a bit per byte.
+/// Which bytes of a vector of fingerprints of `W` bytes belong to some that match, and which to frozen ones: all ones.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn match_vector<const W: usize>(v: __m256i, needle: __m256i) -> (u32, u32) {
+fn compare<const W: usize>(v: __m256i, needle: __m256i) -> (__m256i, __m256i) {
     let frozen = _mm256_set1_epi8(-1);
-    let (equal, frozen) = match W {
+    match W {
         1 => (_mm256_cmpeq_epi8(v, needle), _mm256_cmpeq_epi8(v, frozen)),
         2 => (_mm256_cmpeq_epi16(v, needle), _mm256_cmpeq_epi16(v, frozen)),
         4 => (_mm256_cmpeq_epi32(v, needle), _mm256_cmpeq_epi32(v, frozen)),
         _ => (_mm256_cmpeq_epi64(v, needle), _mm256_cmpeq_epi64(v, frozen)),
-    };
+    }
+}
+
+/// The same, a bit per byte.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn match_vector<const W: usize>(v: __m256i, needle: __m256i) -> (u32, u32) {
+    let (equal, frozen) = compare::<W>(v, needle);
     (_mm256_movemask_epi8(equal) as u32, _mm256_movemask_epi8(frozen) as u32)
+}
+
+/// Loads four words.
+///
+/// # Safety
+/// They may be loaded.
+#[inline]
+#[target_feature(enable = "avx2")]
+unsafe fn load_whole(at: *const u64) -> __m256i {
+    let v;
+    // SAFETY: one load of 32 bytes, for which the caller vouches; nothing else is touched. Racing stores are as sound as for
+    // relaxed loads of the words: processors do not tear an aligned 8-byte part of a move.
+    unsafe {
+        asm!("vmovdqu {v}, ymmword ptr [{at}]", v = out(ymm_reg) v, at = in(reg) at,
+            options(nostack, readonly, preserves_flags));
+    }
+    v
 }
 
 /// Loads the first `count` words of four, and zeros for the others, which are not accessed.
@@ -55,14 +79,8 @@ fn match_vector<const W: usize>(v: __m256i, needle: __m256i) -> (u32, u32) {
 #[target_feature(enable = "avx2")]
 unsafe fn load(at: *const u64, count: usize) -> __m256i {
     if count >= STEP_WORDS {
-        let v;
-        // SAFETY: one load of 32 bytes, for which the caller vouches; nothing else is touched. Racing stores are as sound as for
-        // relaxed loads of the words: processors do not tear an aligned 8-byte part of a move.
-        unsafe {
-            asm!("vmovdqu {v}, ymmword ptr [{at}]", v = out(ymm_reg) v, at = in(reg) at,
-                options(nostack, readonly, preserves_flags));
-        }
-        return v;
+        // SAFETY: the caller vouches for four.
+        return unsafe { load_whole(at) };
     }
     // Not by a mask: whether words that are masked off may be nobody's is for each processor to say.
     let (mut low, mut high) = (_mm_setzero_si128(), _mm_setzero_si128());
@@ -114,17 +132,91 @@ fn for_each_vector<const W: usize>(
     }
 }
 
-/// See [`Kernels::hits_in`].
+/// Bytes of a vector.
+const STEP_BYTES: usize = 8 * STEP_WORDS;
+
+/// Zeros and then ones, as many as two vectors have bytes: a vector of it from byte `n` on has its first `32 - n` bytes 0.
+static EDGE: [u8; 2 * STEP_BYTES] = {
+    let mut edge = [0; 2 * STEP_BYTES];
+    let mut byte = STEP_BYTES;
+    while byte < edge.len() {
+        edge[byte] = u8::MAX;
+        byte += 1;
+    }
+    edge
+};
+
+/// A vector of ones, but for its first `count` bytes, which are zeros; 32 at most.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn all_but_first(count: usize) -> __m256i {
+    let from = STEP_BYTES - count.min(STEP_BYTES);
+    // SAFETY: 32 bytes from byte 32 of 64 on, or an earlier one.
+    unsafe { _mm256_loadu_si256(EDGE.as_ptr().add(from).cast()) }
+}
+
+/// What has been seen of a window.
+struct Seen {
+    /// Bytes that match.
+    bytes: u32,
+    /// Those of the first vector that had any, a bit each.
+    hit: u32,
+    /// Its first word.
+    at: usize,
+    /// Bytes that were frozen in any vector.
+    frozen: __m256i,
+}
+
+impl Seen {
+    /// Looks at a vector of fingerprints of `W` bytes, from the word at `at` on, and there at the bytes `inside`.
+    #[inline]
+    #[target_feature(enable = "avx2,popcnt")]
+    fn look<const W: usize>(&mut self, v: __m256i, needle: __m256i, inside: __m256i, at: usize) {
+        let (equal, frozen) = compare::<W>(v, needle);
+        self.frozen = _mm256_or_si256(self.frozen, _mm256_and_si256(frozen, inside));
+        let hit = _mm256_movemask_epi8(_mm256_and_si256(equal, inside)) as u32;
+        self.bytes += hit.count_ones();
+        // By conditional moves: where a key lies nobody can foretell.
+        (self.hit, self.at) = if self.hit == 0 { (hit, at) } else { (self.hit, self.at) };
+    }
+}
+
+/// See [`Kernels::hits_in`]. No branch depends on what the window holds.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> Hits {
-    let (mut bytes, mut first, mut any_frozen) = (0, i32::MAX, 0);
-    for_each_vector::<W>(window, wanted, |equal, frozen, at| {
-        any_frozen |= frozen;
-        bytes += equal.count_ones();
-        first = first.min(if equal == 0 { i32::MAX } else { at + equal.trailing_zeros() as i32 });
-    });
-    Hits { count: bytes / W as u32, first: first as u32 / W as u32, frozen: any_frozen != 0 }
+    // Fingerprints are lanes of the words they lie in.
+    debug_assert!(window.skip.is_multiple_of(W));
+    let (words, needle) = (window.words, broadcast::<W>(wanted));
+    let first = (window.skip / 8).min(words.len());
+    let (start, count) = (words.as_ptr().wrapping_add(first), words.len() - first);
+    // Less than 8: the window begins in the first word.
+    let skip = window.skip % 8;
+    let used = window.used.min((8 * count).saturating_sub(skip)) / W * W;
+    if used == 0 {
+        return Hits::default();
+    }
+    let end = skip + used;
+    // The words that the window ends in, and the last vector with them; it has words of the one before it once more.
+    let count = end.div_ceil(8);
+    let last = count.saturating_sub(STEP_WORDS);
+    let mut seen = Seen { bytes: 0, hit: 0, at: 0, frozen: _mm256_setzero_si256() };
+    let (mut at, mut inside) = (0, all_but_first(skip));
+    while at < last {
+        // SAFETY: four words from `last` on are there, and so are those before.
+        let v = unsafe { load_whole(start.add(at)) };
+        seen.look::<W>(v, needle, inside, at);
+        (at, inside) = (at + STEP_WORDS, _mm256_set1_epi8(-1));
+    }
+    // SAFETY: as many words as are there, or the last four.
+    let v = unsafe { load(start.wrapping_add(last), count.min(STEP_WORDS)) };
+    let ends = _mm256_andnot_si256(all_but_first(end - 8 * last), all_but_first(8 * (at - last)));
+    seen.look::<W>(v, needle, _mm256_and_si256(inside, ends), last);
+    Hits {
+        count: seen.bytes / W as u32,
+        first: ((8 * seen.at) as u32 + seen.hit.trailing_zeros()).wrapping_sub(skip as u32) / W as u32,
+        frozen: _mm256_testz_si256(seen.frozen, seen.frozen) == 0,
+    }
 }
 
 /// See [`Kernels::find_in`].
