@@ -81,9 +81,10 @@ impl Candidate {
     pub(super) fn fpcache(o: Options) -> Self {
         let (bits, plan) = (o.width.bits(), plan_name(o.plan));
         let groups = o.groups.map_or_else(String::new, |choice| format!(" ({choice})"));
+        let together = if o.together { ", changes together" } else { "" };
         let full = loaded(o.fill, Options::published(o.budget, Sizes { key: 8, value: 8 }).fill);
         let text = format!(
-            "epsilon {}, fingerprints of {bits} bits, {plan}{groups}, {} entries{full}",
+            "epsilon {}, fingerprints of {bits} bits, {plan}{groups}, {} entries{full}{together}",
             o.epsilon, o.variant
         );
         let measure = move |experiment: &Experiment<'_>| match experiment.sizes.key {
@@ -315,5 +316,8 @@ fn fpcaches(experiment: &Experiment<'_>) -> Vec<Options> {
         ..paper
     });
     let suits = (fixed.width, fixed.plan, fixed.variant) == (None, None, None);
-    in_windows.into_iter().chain(in_groups.into_iter().filter(|_| suits)).collect()
+    let all = in_windows.into_iter().chain(in_groups.into_iter().filter(|_| suits));
+    // Where nothing is changed that is the same.
+    let alone = in_windows.first().copied();
+    alone.into_iter().chain(all.map(|options| Options { together: true, ..options })).collect()
 }

@@ -7,19 +7,16 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use fpcache::Refresh;
-use fpcache::layout::{REUSE_OFFSET, RecordToken};
+use fpcache::layout::REUSE_OFFSET;
 use fpcache::matching::Matcher;
 use fpcache::message::keys::put_key;
-use fpcache::message::{
-    AskedKeys, Request as Message, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus,
-    decode_reply,
-};
+use fpcache::message::{AskedKeys, Request as Message, WriteKind, decode_reply};
 use fpcache::read::{Lookup, LookupScratch, Operation as ReadOperation, ReadError, ScanScratch, Step};
 use fpcache::table::Table;
 use fpcache::table_view::OpenError;
 use fpcache_fabric::{Endpoint, RemoteAddr, Request as Posted};
 
-use super::keys::{Numbered, put_value};
+use super::keys::Numbered;
 use super::nodes::{Held, Node};
 use super::recorded::Recorded;
 use super::shared::Shared;
@@ -30,8 +27,7 @@ use crate::nic::{Picos, Request, Target, Verb};
 /// How often a lookup brings the table up to date before it asks the memory node's processor, as in a client process.
 const REFRESHES: u32 = 8;
 
-/// Bytes of a reply to a change, and of one to a lookup beside the value.
-const WRITE_REPLY: u32 = 32;
+/// Bytes of a reply to a lookup beside the value.
 const LOOKUP_REPLY: u32 = 24;
 
 /// The lease of the reuse sequence that a memory node with clients by cards gives.
@@ -54,10 +50,10 @@ pub(super) struct Client<K: Numbered> {
     pub(super) scan: ScanScratch<K>,
     buffers: Vec<Buffers<K>>,
     /// Requests to memory nodes so far.
-    requests: u64,
-    value: Vec<u8>,
-    request: Vec<u8>,
-    reply: Vec<u8>,
+    pub(super) requests: u64,
+    pub(super) value: Vec<u8>,
+    pub(super) request: Vec<u8>,
+    pub(super) reply: Vec<u8>,
 }
 
 impl<K: Numbered> Client<K> {
@@ -85,7 +81,7 @@ impl<K: Numbered> Client<K> {
     }
 
     /// Says what it wants, and lets the model go on.
-    async fn tell(&self, progress: Progress) {
+    pub(super) async fn tell(&self, progress: Progress) {
         self.shared.mail[self.me].borrow_mut().progress = Some(progress);
         turn().await;
     }
@@ -277,26 +273,14 @@ impl<K: Numbered> Client<K> {
         self.call(node, LOOKUP_REPLY).await;
     }
 
-    async fn write(&mut self, kind: WriteKind, key: u64, value: u64) -> Answer {
-        put_value(value, self.shared.sizes.value, &mut self.value);
-        self.requests += 1;
-        let mut batch = WriteBatch::default();
-        batch.push::<K>(&WriteOperation {
-            kind,
-            key: K::of_number(key, self.shared.sizes.key),
-            hint: None,
-            expected: RecordToken::default(),
-            value: Sent::Here(&self.value),
-        });
-        let write = batch.request(self.me as u64 + 1, self.requests, false);
-        write.encode::<K>(0, &mut self.request);
-        self.call(self.shared.node_of(key), WRITE_REPLY).await;
-        written(&self.reply)
-    }
-
     /// Sends the request to a memory node's processor, and takes the reply.
     async fn call(&mut self, node: usize, reply: u32) {
-        let verb = Verb::Call { service: self.shared.put, reply };
+        self.call_for(node, reply, 0).await;
+    }
+
+    /// The same for a request that takes the processor so much longer than a short one.
+    pub(super) async fn call_for(&mut self, node: usize, reply: u32, longer: Picos) {
+        let verb = Verb::Call { service: self.shared.put + longer, reply };
         self.post(node, std::iter::once((verb, self.request.len() as u32))).await;
         let besides: Picos = self.shared.nodes[node].call(&self.request, &mut self.reply);
         self.shared.besides.set(besides);
@@ -304,19 +288,7 @@ impl<K: Numbered> Client<K> {
     }
 }
 
-/// What the memory node's reply says of a change.
-fn written(reply: &[u8]) -> Answer {
-    match decode_reply(reply) {
-        Err(refusal) => Answer::Failed(refusal.to_string()),
-        Ok(body) => match WriteReply::decode(body).map(|reply| reply.status) {
-            Some(WriteStatus::Done) => Answer::Written,
-            Some(WriteStatus::Absent) => Answer::Absent,
-            other => Answer::Failed(format!("the memory node answered {other:?}")),
-        },
-    }
-}
-
-/// What it says of a lookup: a status, 0 for a value, the token, the value.
+/// What the memory node's reply says of a lookup: a status, 0 for a value, the token, the value.
 fn looked_up(reply: &[u8]) -> Answer {
     match decode_reply(reply) {
         Err(refusal) => Answer::Failed(refusal.to_string()),

@@ -1,5 +1,6 @@
 //! FPCache itself: memory nodes' regions, tables with hot caches, lookups and changes as they are, in the model.
 
+mod changes;
 mod client;
 mod keys;
 mod nodes;
@@ -7,6 +8,7 @@ mod options;
 mod recorded;
 mod scan;
 mod shared;
+mod together;
 mod turns;
 
 use std::cell::{Cell, RefCell};
@@ -51,11 +53,13 @@ impl<K: Numbered> FpCache<K> {
         let table = table_options(options, hosts);
         let tables = |_| nodes.iter().map(|node| Held::open(node, &table)).collect();
         let tables = (0..hosts.compute_nodes).map(tables).collect::<Result<_, _>>()?;
+        let pairs = usize::from(hosts.compute_nodes) * nodes.len();
         let shared = Rc::new(Shared {
             nodes,
             tables,
             mail: (0..hosts.clients()).map(|_| RefCell::default()).collect(),
             woken: RefCell::default(),
+            queues: options.together.then(|| (0..pairs).map(|_| RefCell::default()).collect()),
             besides: Cell::new(0),
             options: table,
             hosts: *hosts,

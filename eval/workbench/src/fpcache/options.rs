@@ -27,12 +27,18 @@ pub struct Options {
     pub fill: f64,
     /// A core's time for a request: a put, or a lookup by the memory node.
     pub put: Picos,
+    /// Whether changes of a compute node's clients travel together, as those of the tasks of one `AsyncClient` do.
+    pub together: bool,
 }
 
 impl Options {
     /// A core's time for a small put, with its request and reply: a memory node takes somewhat less than a million a second
     /// from a core, as `fpcache-eval growth` measures.
     pub const PUT: Picos = 1_000_000;
+
+    /// A core's time for each change of a request but the first: 0.25 us were measured for records of 16 bytes, without hints of
+    /// their slots, and three fifths more for those of 256 (`fpcache-eval growth --direct`, with `--value-bytes 248` and without).
+    pub const CHANGE: Picos = 400_000;
 
     /// A core's time for each record that moves when a segment is replaced: 120 to 200 ns were measured for segments of
     /// short records (`memserver`'s test of what steps take).
@@ -50,6 +56,7 @@ impl Options {
             variant: Variant::Fd,
             fill: 0.85,
             put: Self::PUT,
+            together: false,
         }
     }
 }

@@ -6,6 +6,7 @@ use fpcache::table::TableOptions;
 
 use super::keys::Numbered;
 use super::nodes::{Held, Node};
+use super::together::Queue;
 use super::turns::Mail;
 use crate::Sizes;
 use crate::nic::{Hosts, Picos};
@@ -17,6 +18,8 @@ pub(super) struct Shared<K: Numbered> {
     pub(super) tables: Vec<Vec<Held<K>>>,
     pub(super) mail: Vec<RefCell<Mail>>,
     pub(super) woken: RefCell<Vec<usize>>,
+    /// Changes that wait for each memory node, of the clients of each compute node, if these travel together.
+    pub(super) queues: Option<Vec<RefCell<Queue>>>,
     /// A core's time that the last call took besides what it said.
     pub(super) besides: Cell<Picos>,
     pub(super) options: TableOptions,
@@ -29,6 +32,11 @@ impl<K: Numbered> Shared<K> {
     /// The memory node that has a key.
     pub(super) fn node_of(&self, key: u64) -> usize {
         self.nodes.partition_point(|node| node.first <= key).saturating_sub(1)
+    }
+
+    /// The changes that wait for a memory node with a client's, if they travel together.
+    pub(super) fn queue(&self, client: usize, node: usize) -> Option<&RefCell<Queue>> {
+        self.queues.as_ref()?.get(self.hosts.node_of(client) * self.nodes.len() + node)
     }
 
     /// A client's table of a memory node.

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-use crate::bench::{Operation, Progress};
+use crate::bench::{Answer, Operation, Progress};
 use crate::nic::{Picos, Request};
 
 /// What a client and the model tell each other.
@@ -17,6 +17,8 @@ pub(super) struct Mail {
     pub(super) operation: Option<Operation>,
     /// What it wants posted.
     pub(super) requests: Vec<Request>,
+    /// How its change ended that another client has sent.
+    pub(super) answer: Option<Answer>,
     /// What it wants.
     pub(super) progress: Option<Progress>,
 }

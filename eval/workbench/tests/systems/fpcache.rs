@@ -85,6 +85,23 @@ fn answers_are_right_while_segments_are_replaced() {
 }
 
 #[test]
+fn changes_that_travel_together_are_as_right_and_take_a_core_less_than_half_as_long() {
+    let alone = Options::published(256 << 10, SMALL);
+    let together = Options { together: true, ..alone };
+    grows::<U64Keys>(&hosts(), SMALL, &together);
+    grows::<U64Keys>(&Hosts { memory_nodes: 3, ..hosts() }, SMALL, &together);
+    let keys = keys(20_000);
+    let hosts = Hosts { threads: 16, ..hosts() };
+    let update = |(i, key): (usize, &u64)| Operation::Update { key: *key, value: i as u64, reads: false };
+    let updates: Vec<_> = keys.iter().enumerate().map(update).collect();
+    let [alone, together] =
+        [alone, together].map(|options| run_in::<U64Keys>(&hosts, &keys, &updates, (SMALL, &options)));
+    assert_eq!((alone.wrong, together.wrong), (0, 0), "{:?}", together.first_wrong);
+    assert!(together.per_second > 2.0 * alone.per_second, "{together:?} beside {alone:?}");
+    assert!(2 * together.tally.calls < alone.tally.calls, "{:?} beside {:?}", together.tally, alone.tally);
+}
+
+#[test]
 fn models_in_pages_that_fall_behind_are_made_up_for_by_the_memory_node() {
     let measured = grows::<U64Keys>(&hosts(), SMALL, &Options::published(8 << 10, SMALL));
     assert!(measured.footprint.cached <= 8 << 10, "{:?}", measured.footprint);
