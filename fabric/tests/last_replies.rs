@@ -4,7 +4,9 @@
 #[path = "conformance/suite/service.rs"]
 mod service;
 
+use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -12,7 +14,8 @@ use fpcache_fabric::local::{Hub, LocalOptions};
 use fpcache_fabric::shm::{self, ShmAddress};
 use fpcache_fabric::tcp::{self, TcpAddress};
 use fpcache_fabric::{
-    Connection, Deadline, Export, FabricError, HugePages, OneRegion, RegionName, Serving, SharedMemory,
+    ClientId, Connection, Deadline, Export, FabricError, Handled, HugePages, OneRegion, RegionName, Service,
+    Serving, SharedMemory,
 };
 
 use service::TestService;
@@ -23,10 +26,40 @@ fn limit() -> Deadline {
     Deadline::after(Duration::from_secs(10))
 }
 
-fn service() -> OneRegion<TestService> {
+/// As the test service, which counts what it has handled, and may hang up on a client after a few requests.
+#[derive(Default)]
+struct Counting {
+    inner: TestService,
+    handled: Arc<AtomicU64>,
+    farewell_after: Option<u64>,
+    /// Of each client.
+    asked: HashMap<ClientId, u64>,
+    leaving: Vec<ClientId>,
+}
+
+impl Service for Counting {
+    fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        let handled = self.inner.handle(client, request, reply);
+        self.handled.fetch_add(1, Ordering::Relaxed);
+        let asked = self.asked.entry(client).or_default();
+        *asked += 1;
+        self.leaving.extend((self.farewell_after == Some(*asked)).then_some(client));
+        handled
+    }
+
+    fn next_farewell(&mut self) -> Option<ClientId> {
+        self.leaving.pop()
+    }
+}
+
+fn one_region<S: Service>(service: S) -> OneRegion<S> {
     let (region, fd) = SharedMemory::create_memfd("region", 1 << 20, HugePages::No).unwrap();
     let export = Export::new(&region, fd, 1).unwrap();
-    OneRegion::new(RegionName::default(), export, TestService::default())
+    OneRegion::new(RegionName::default(), export, service)
+}
+
+fn service() -> OneRegion<TestService> {
+    one_region(TestService::default())
 }
 
 /// A reply that nobody has taken yet when the end of the memory node is noticed; of any length that a socket holds until it is
@@ -90,12 +123,33 @@ fn in_one_process() -> (Serving, impl Connection) {
     (serving, hub.connect().unwrap())
 }
 
-fn over_a_socket() -> (Serving, impl Connection) {
+fn serve_over_sockets<S: Service + 'static>(service: S) -> (Serving, TcpAddress) {
     let any: TcpAddress = "tcp://127.0.0.1:0".parse().unwrap();
-    let listener = tcp::Listener::bind(&[any], tcp::ListenOptions::default()).unwrap();
+    let options = tcp::ListenOptions { io_threads: 2, ..Default::default() };
+    let listener = tcp::Listener::bind(&[any], options).unwrap();
     let address = listener.addresses()[0].clone();
-    let serving = listener.spawn(service()).unwrap();
-    (serving, tcp::connect(&address, tcp::ConnectOptions::default()).unwrap())
+    (listener.spawn(one_region(service)).unwrap(), address)
+}
+
+fn connect(address: &TcpAddress) -> tcp::TcpConnection {
+    tcp::connect(address, tcp::ConnectOptions::default()).unwrap()
+}
+
+fn over_a_socket() -> (Serving, impl Connection) {
+    let (serving, address) = serve_over_sockets(TestService::default());
+    (serving, connect(&address))
+}
+
+/// Asks until it is hung up on; how often it was answered.
+fn ask_on(connection: &tcp::TcpConnection) -> u64 {
+    let (mut reply, mut answered) = (Vec::new(), 0);
+    loop {
+        match connection.call(&[TestService::ECHO, 5], &mut reply, limit()) {
+            Ok(()) => answered += 1,
+            Err(FabricError::Disconnected { .. }) => return answered,
+            Err(error) => panic!("{error}"),
+        }
+    }
 }
 
 #[test]
@@ -126,4 +180,41 @@ fn a_reply_in_one_process_that_comes_with_the_end_is_taken() {
 #[test]
 fn a_reply_over_a_socket_that_comes_with_the_end_is_taken() {
     is_taken_with_the_end(over_a_socket);
+}
+
+#[test]
+fn all_that_was_executed_is_answered_when_a_memory_node_stops_that_many_ask() {
+    for round in 0..60 {
+        let counting = Counting::default();
+        let handled = Arc::clone(&counting.handled);
+        let (serving, address) = serve_over_sockets(counting);
+        let connections: Vec<_> = (0..8).map(|_| connect(&address)).collect();
+        let answered = thread::scope(|scope| {
+            let asking: Vec<_> =
+                connections.iter().map(|connection| scope.spawn(|| ask_on(connection))).collect();
+            thread::sleep(Duration::from_micros(3000 + 37 * round));
+            serving.stop().unwrap();
+            asking.into_iter().map(|asking| asking.join().unwrap()).sum::<u64>()
+        });
+        assert_eq!(answered, handled.load(Ordering::Relaxed), "round {round}");
+    }
+}
+
+#[test]
+fn all_that_was_executed_is_answered_before_a_farewell() {
+    let counting = Counting { farewell_after: Some(5), ..Default::default() };
+    let handled = Arc::clone(&counting.handled);
+    let (serving, address) = serve_over_sockets(counting);
+    let (clients, each) = (4, 100);
+    thread::scope(|scope| {
+        for _ in 0..clients {
+            scope.spawn(|| {
+                for number in 0..each {
+                    assert_eq!(ask_on(&connect(&address)), 5, "connection {number}");
+                }
+            });
+        }
+    });
+    assert_eq!(handled.load(Ordering::Relaxed), clients * each * 5);
+    serving.stop().unwrap();
 }

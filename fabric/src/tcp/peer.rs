@@ -216,7 +216,8 @@ impl Peer {
             Stage::Waiting(_) | Stage::Held(_) => return Pumped::Idle,
             Stage::Open { client, .. } => {
                 if !client.is_open.load(Ordering::Relaxed) {
-                    return Pumped::Closed(End::Parted);
+                    // An answer may have been posted just now, before the word that it is hung up on, which will end this, too.
+                    return if self.asked.is_some() { Pumped::Idle } else { Pumped::Closed(End::Parted) };
                 }
                 let client = Arc::clone(client);
                 self.serve(&client, tools)
