@@ -218,3 +218,51 @@ fn all_that_was_executed_is_answered_before_a_farewell() {
     assert_eq!(handled.load(Ordering::Relaxed), clients * each * 5);
     serving.stop().unwrap();
 }
+
+/// As long as replies can be: more of it than sockets hold waits at the memory node.
+const LONG: usize = 1 << 20;
+
+fn long_one() -> Vec<u8> {
+    [&[TestService::PRODUCE][..], &(LONG as u64).to_le_bytes()].concat()
+}
+
+#[test]
+fn a_long_reply_is_taken_by_whoever_reads_while_its_memory_node_stops() {
+    let (serving, address) = serve_over_sockets(TestService::default());
+    let connection = connect(&address);
+    let posted = connection.post(&long_one(), limit()).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    thread::scope(|scope| {
+        let stopping = scope.spawn(|| serving.stop());
+        thread::sleep(Duration::from_millis(50));
+        let mut reply = Vec::new();
+        connection.wait(posted, &mut reply, limit()).unwrap();
+        assert_eq!(reply.len(), LONG);
+        stopping.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_long_reply_is_taken_after_a_farewell() {
+    let (serving, address) = serve_over_sockets(Counting { farewell_after: Some(1), ..Default::default() });
+    let connection = connect(&address);
+    let posted = connection.post(&long_one(), limit()).unwrap();
+    thread::sleep(Duration::from_millis(100));
+    let mut reply = Vec::new();
+    connection.wait(posted, &mut reply, limit()).unwrap();
+    assert_eq!(reply.len(), LONG);
+    let error = connection.call(&long_one(), &mut reply, limit()).unwrap_err();
+    assert!(matches!(error, FabricError::Disconnected { .. }), "{error}");
+    serving.stop().unwrap();
+}
+
+#[test]
+fn whoever_does_not_read_keeps_no_memory_node_from_stopping() {
+    let (serving, address) = serve_over_sockets(TestService::default());
+    let connection = connect(&address);
+    let _posted = connection.post(&long_one(), limit()).unwrap();
+    thread::sleep(Duration::from_millis(50));
+    let began = Instant::now();
+    serving.stop().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}

@@ -5,6 +5,7 @@
 //! that nothing that arrives between the last look and the sleep is missed.
 
 mod accepting;
+mod ending;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -158,7 +159,7 @@ impl IoThread {
         // Answers to what was executed, before their connections close.
         self.tools.now = Instant::now();
         self.take_messages();
-        Ok(())
+        self.drain(&mut events)
     }
 
     fn waits(&self) -> &WaitCounts {
@@ -340,7 +341,7 @@ impl IoThread {
     }
 
     fn take_messages(&mut self) -> bool {
-        let mut found = false;
+        let (mut found, mut parted) = (false, Vec::new());
         for _ in 0..self.mailbox().len() {
             let Some(message) = self.mailbox().take() else { break };
             found = true;
@@ -382,15 +383,12 @@ impl IoThread {
                         self.close(at, End::Crowded);
                     }
                 }
-                ToThread::Part(client) => {
-                    for at in 0..self.peers.len() {
-                        let is_its = |peer: &Peer| peer.client().is_some_and(|other| other.id() == client);
-                        if self.peers[at].as_ref().is_some_and(is_its) {
-                            self.close(at, End::Parted);
-                        }
-                    }
-                }
+                ToThread::Part(client) => parted.push(client),
             }
+        }
+        // After all that was to be said to them.
+        if !parted.is_empty() {
+            self.part(parted);
         }
         found
     }
@@ -424,21 +422,5 @@ impl IoThread {
                 _ => self.expect_end(at),
             }
         }
-    }
-
-    /// Closes a connection, and tells why where there is something to tell.
-    fn close(&mut self, at: usize, end: End) {
-        let Some(mut peer) = self.peers[at].take() else { return };
-        let shared = &self.tools.shared;
-        self.hot.retain(|other| *other != at);
-        self.greeting.retain(|other| *other != peer.key.key);
-        self.free.push(at);
-        peer.say_farewell();
-        shared.hung_up(&peer.origin, end);
-        if let Some(client) = peer.first_of() {
-            client.is_open.store(false, Ordering::Release);
-            shared.desk.post(ToDesk::Gone(client.id()));
-        }
-        // The descriptor leaves the epoll set with its last holder.
     }
 }

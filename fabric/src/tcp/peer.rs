@@ -179,6 +179,17 @@ impl Peer {
         self.stream.is_unsent()
     }
 
+    /// Hears nothing more of its peer, which is to leave. Whether it is to send something before: it is closed when it has, or
+    /// when that takes too long.
+    pub(super) fn is_to_send_and_leave(&mut self) -> bool {
+        let Stage::Open { client, .. } = &self.stage else { return false };
+        client.is_open.store(false, Ordering::Release);
+        (self.asked, self.arriving, self.partial_since) = (None, None, None);
+        // Whoever has no right to the region any more is to READ no more of it, by whatever way.
+        (self.queue_pair, self.reads_by_card) = (None, None);
+        self.is_unsent()
+    }
+
     /// When it is to be closed unless something happens, and why.
     pub(super) fn ends_at(&self, shared: &Shared) -> Option<(Instant, End)> {
         let options = &shared.options;

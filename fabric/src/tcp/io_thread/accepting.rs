@@ -56,7 +56,7 @@ impl IoThread {
         }
     }
 
-    fn pause_listening(&mut self) {
+    pub(super) fn pause_listening(&mut self) {
         for listening in self.listening.iter() {
             let _ = epoll::delete(&self.epoll, &listening.socket);
         }

@@ -1,0 +1,66 @@
+//! Ending connections: each for its reason, those of clients that are hung up on, and all when the node stops.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::event::epoll::Event;
+
+use super::IoThread;
+use crate::error::FabricError;
+use crate::service::ClientId;
+use crate::tcp::node::{End, ToDesk};
+
+/// How long a node that stops waits for its clients to take what they were answered.
+const LAST_REPLIES: Duration = Duration::from_secs(1);
+
+impl IoThread {
+    /// Closes a connection, and tells why where there is something to tell.
+    pub(super) fn close(&mut self, at: usize, end: End) {
+        let Some(mut peer) = self.peers[at].take() else { return };
+        let shared = &self.tools.shared;
+        self.hot.retain(|other| *other != at);
+        self.greeting.retain(|other| *other != peer.key.key);
+        self.free.push(at);
+        peer.say_farewell();
+        shared.hung_up(&peer.origin, end);
+        if let Some(client) = peer.first_of() {
+            client.is_open.store(false, Ordering::Release);
+            shared.desk.post(ToDesk::Gone(client.id()));
+        }
+        // The descriptor leaves the epoll set with its last holder.
+    }
+
+    /// Closes all sockets of clients that are hung up on, in one pass: many may leave at once.
+    pub(super) fn part(&mut self, clients: Vec<ClientId>) {
+        let clients: HashSet<ClientId> = clients.into_iter().collect();
+        for at in 0..self.peers.len() {
+            let client = self.peers[at].as_ref().and_then(|peer| peer.client());
+            if client.is_some_and(|client| clients.contains(&client.id())) {
+                self.let_go(at);
+            }
+        }
+    }
+
+    /// Closes a connection, or has it closed as soon as what it was answered has left.
+    fn let_go(&mut self, at: usize) {
+        let Some(peer) = &mut self.peers[at] else { return };
+        if peer.is_to_send_and_leave() {
+            self.expect_end(at);
+            self.watch(at, false);
+        } else {
+            self.close(at, End::Parted);
+        }
+    }
+
+    /// Closes all connections. Those whose clients are reading what they were answered are given the time for it.
+    pub(super) fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
+        self.pause_listening();
+        (0..self.peers.len()).for_each(|at| self.let_go(at));
+        let until = self.tools.now + LAST_REPLIES;
+        while self.tools.now < until && self.peers.iter().any(Option::is_some) {
+            self.look(events, Some(until.saturating_duration_since(self.tools.now)))?;
+        }
+        Ok(())
+    }
+}
