@@ -21,6 +21,8 @@ use crate::verbs::Tally;
 
 /// Bytes that are received at once.
 const INPUT: usize = 16 << 10;
+/// How often something is received before the clock is looked at.
+const READS: usize = 4;
 /// Buffers above this size are given back after a reply.
 const KEEP: usize = 4 << 20;
 
@@ -44,6 +46,8 @@ pub(super) struct Caller {
     meter: Arc<Meter>,
     input: Vec<u8>,
     body: Vec<u8>,
+    /// Whether the last look ended before all was received that was there.
+    is_cut_short: bool,
     /// The reply whose body is arriving, and bytes of it and of its padding that are to come.
     arriving: Option<(ReplyHead, usize)>,
     /// Requests sent, and replies that have come.
@@ -68,6 +72,7 @@ impl Caller {
             meter,
             input: Vec::new(),
             body: Vec::new(),
+            is_cut_short: false,
             arriving: None,
             posted: 0,
             answered: 0,
@@ -112,21 +117,24 @@ impl Caller {
         Ok(())
     }
 
-    /// Receives what is there, and gives the head of the last request's reply once all of it is. A memory node that has hung up
-    /// may have answered before: what it sent is still there.
+    /// Receives what is there, or some of it if it is much, and gives the head of the last request's reply once all of it is. A
+    /// memory node that has hung up may have answered before: what it sent is still there.
     fn advance(&mut self) -> Result<Option<ReplyHead>, FabricError> {
         if self.link.is_inherited() {
             return Err(self.link.disconnected());
         }
         let is_lost = !self.link.is_alive() || self.push_out().is_err();
-        match self.receive()? {
+        // Only replies that were asked for come, so that much is not for ever.
+        let reads = if is_lost { usize::MAX } else { READS };
+        match self.receive(reads)? {
             None if is_lost => Err(self.lose()),
             received => Ok(received),
         }
     }
 
     /// As [`advance`](Self::advance), of bytes that have come.
-    fn receive(&mut self) -> Result<Option<ReplyHead>, FabricError> {
+    fn receive(&mut self, mut reads: usize) -> Result<Option<ReplyHead>, FabricError> {
+        self.is_cut_short = false;
         loop {
             while let Some(head) = self.digest()? {
                 self.answered = self.answered.wrapping_add(1);
@@ -134,6 +142,11 @@ impl Caller {
                     return Ok(Some(head));
                 }
             }
+            if reads == 0 {
+                self.is_cut_short = true;
+                return Ok(None);
+            }
+            reads -= 1;
             let have = self.input.len();
             self.input.resize(have + INPUT, 0);
             let received = self.stream.receive(&mut self.input[have..]);
@@ -254,18 +267,99 @@ impl Calls for Caller {
         let mut from = Instant::now();
         loop {
             let until = self.noted_at().earlier(deadline);
-            let ready = wait(&self.stream, self.stream.is_unsent(), until);
+            // What was decrypted and not taken is not announced.
+            let ready = match self.is_cut_short {
+                true => Ready::Try,
+                false => wait(&self.stream, self.stream.is_unsent(), until),
+            };
             if self.poll(reply)? {
                 return Ok(());
             }
+            let now = Instant::now();
+            let mut is_lost = false;
             if ready == Ready::TimedOut {
-                let is_lost = self.note_silence(from);
-                from = Instant::now();
-                let lost = is_lost.then(|| self.lose());
-                if deadline.has_passed(from) {
-                    return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's reply" });
-                }
-                lost.map_or(Ok(()), Err)?;
+                is_lost = self.note_silence(from);
+                from = now;
+            }
+            let lost = is_lost.then(|| self.lose());
+            // Also of a memory node from which more and more comes.
+            if deadline.has_passed(now) {
+                return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's reply" });
+            }
+            lost.map_or(Ok(()), Err)?;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::verbs::MAX_REQUEST_BYTES;
+
+    /// A caller, and the memory node's end of its socket.
+    fn caller(call_reply: u32) -> (Caller, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let stream = Stream::new(Bell::new(ours.into()), None);
+        let link = Arc::new(Link::new("a test").unwrap());
+        let silence = Arc::new(Silence::new(Duration::from_secs(5)));
+        let limits = Limits { batch_bytes: 4096, reply_bytes: 4096, call_request: 4096, call_reply };
+        (Caller::new((stream, link, silence), limits, Duration::ZERO, Arc::default()), theirs)
+    }
+
+    /// The head of a reply, as it comes.
+    fn head(bytes: u32, tag: u16, body: &[u8]) -> Vec<u8> {
+        let words = ReplyHead { bytes, tag, status: SERVED, word: checksum(body) }.encode();
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    #[test]
+    fn a_call_ends_with_its_deadline_though_more_of_its_reply_is_there() {
+        let most = MAX_REQUEST_BYTES as u32;
+        let (mut caller, mut node) = caller(most);
+        node.set_nonblocking(true).unwrap();
+        node.write_all(&head(most, 0, &[])).unwrap();
+        let (mut held, some) = (0, [0; 4096]);
+        while let Ok(bytes) = node.write(&some) {
+            held += bytes;
+        }
+        // One look, and one more for what may have come with the deadline.
+        let taken = 2 * READS * INPUT;
+        assert!(held > taken, "the socket holds {held} bytes");
+        caller.post(&[1]).unwrap();
+        let outcome = caller.wait(&mut Vec::new(), Deadline::at(Instant::now()));
+        assert!(matches!(outcome, Err(FabricError::DeadlinePassed { .. })), "{outcome:?}");
+        assert!(caller.body.len() <= taken, "{} of {held} bytes were taken", caller.body.len());
+    }
+
+    #[test]
+    fn replies_arrive_in_whatever_pieces() {
+        let bodies: Vec<Vec<u8>> =
+            [0, 1, 7, 8, 9, 5_000, 3 * INPUT + 5].map(|len| vec![len as u8; len]).into();
+        for piece in [1, 3, HEAD_BYTES - 1, HEAD_BYTES + 1, INPUT - 1, INPUT, 5 * INPUT] {
+            let (mut caller, mut node) = caller(1 << 20);
+            for (tag, body) in bodies.iter().enumerate() {
+                // One that is given up comes before.
+                let tag = 2 * tag as u16;
+                let mut bytes = head(3, tag, b"old");
+                bytes.extend_from_slice(b"old\0\0\0\0\0");
+                bytes.extend_from_slice(&head(body.len() as u32, tag + 1, body));
+                bytes.extend_from_slice(body);
+                bytes.resize(bytes.len() + padding(body.len()), 0);
+                caller.post(&[1]).unwrap();
+                caller.post(&[2]).unwrap();
+                let mut reply = Vec::new();
+                std::thread::scope(|scope| {
+                    scope.spawn(|| {
+                        for bytes in bytes.chunks(piece) {
+                            node.write_all(bytes).unwrap();
+                        }
+                    });
+                    caller.wait(&mut reply, Deadline::after(Duration::from_secs(10))).unwrap();
+                });
+                assert!(reply == *body, "{} bytes in pieces of {piece}", body.len());
             }
         }
     }
