@@ -1,5 +1,6 @@
 //! Requests to the memory node's service, over the socket that a connection came with.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -44,7 +45,9 @@ pub(super) struct Caller {
     limits: Limits,
     spin: Spin,
     meter: Arc<Meter>,
-    input: Vec<u8>,
+    /// Where bytes land; those of the range are to be looked at.
+    landing: Box<[u8]>,
+    landed: Range<usize>,
     body: Vec<u8>,
     /// Whether the last look ended before all was received that was there.
     is_cut_short: bool,
@@ -70,7 +73,8 @@ impl Caller {
             limits,
             spin: Spin::new(spin),
             meter,
-            input: Vec::new(),
+            landing: vec![0; INPUT].into_boxed_slice(),
+            landed: 0..0,
             body: Vec::new(),
             is_cut_short: false,
             arriving: None,
@@ -147,13 +151,12 @@ impl Caller {
                 return Ok(None);
             }
             reads -= 1;
-            let have = self.input.len();
-            self.input.resize(have + INPUT, 0);
-            let received = self.stream.receive(&mut self.input[have..]);
-            let bytes = if let Moved::Bytes(bytes) = received { bytes } else { 0 };
-            self.input.truncate(have + bytes);
-            match received {
-                Moved::Bytes(_) => {
+            // A part of a head at most: it is to be in one piece.
+            self.landing.copy_within(self.landed.clone(), 0);
+            self.landed = 0..self.landed.len();
+            match self.stream.receive(&mut self.landing[self.landed.end..]) {
+                Moved::Bytes(bytes) => {
+                    self.landed.end += bytes;
                     self.waited = (Duration::ZERO, Instant::now());
                     self.silence.heard();
                 }
@@ -166,20 +169,22 @@ impl Caller {
     /// Takes what has been received; the head of a reply that is complete.
     fn digest(&mut self) -> Result<Option<ReplyHead>, FabricError> {
         if self.arriving.is_none() {
-            let Some(head) = self.input.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
+            let landed = &self.landing[self.landed.clone()];
+            let Some(head) = landed.first_chunk::<HEAD_BYTES>() else { return Ok(None) };
             let head = ReplyHead::decode(head);
             let is_asked_for = self.answered != self.posted && head.tag == self.answered as u16;
             if !is_asked_for || head.bytes > self.limits.call_reply {
                 return Err(self.damaged());
             }
-            self.input.drain(..HEAD_BYTES);
+            self.landed.start += HEAD_BYTES;
             self.body.clear();
             let bytes = head.bytes as usize;
             self.arriving = Some((head, bytes + padding(bytes)));
         }
         let Some((head, left)) = &mut self.arriving else { return Ok(None) };
-        let more = (*left).min(self.input.len());
-        self.body.extend(self.input.drain(..more));
+        let more = (*left).min(self.landed.len());
+        self.body.extend_from_slice(&self.landing[self.landed.start..][..more]);
+        self.landed.start += more;
         *left -= more;
         if *left > 0 {
             return Ok(None);
