@@ -230,8 +230,14 @@ impl Peer {
                     // An answer may have been posted just now, before the word that it is hung up on, which will end this, too.
                     return if self.asked.is_some() { Pumped::Idle } else { Pumped::Closed(End::Parted) };
                 }
-                let client = Arc::clone(client);
-                self.serve(&client, tools)
+                // Taken out for that: a copy of the pointer would change a count that sockets of the client on other threads share.
+                let stage = std::mem::replace(&mut self.stage, Stage::Greeting);
+                let outcome = match &stage {
+                    Stage::Open { client, is_first } => self.serve(client, *is_first, tools),
+                    _ => Ok(Pumped::Idle),
+                };
+                self.stage = stage;
+                outcome
             }
         };
         outcome.unwrap_or_else(Pumped::Closed)

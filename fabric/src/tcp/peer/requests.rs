@@ -1,5 +1,6 @@
 //! What a client that has come in asks for.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::{Arriving, KEEP, Peer, Pumped, Tools};
@@ -24,7 +25,12 @@ const ANSWER_COST: usize = 64;
 
 impl Peer {
     /// Receives and answers frames.
-    pub(super) fn serve(&mut self, client: &Client, tools: &mut Tools) -> Result<Pumped, End> {
+    pub(super) fn serve(
+        &mut self,
+        client: &Arc<Client>,
+        is_first: bool,
+        tools: &mut Tools,
+    ) -> Result<Pumped, End> {
         if self.asked.is_some() {
             return Ok(Pumped::Idle);
         }
@@ -49,7 +55,7 @@ impl Peer {
         self.rest.clear();
         note_active(client, tools);
         tools.out.clear();
-        let parsed = self.parse(client, have, tools);
+        let parsed = self.parse((client, is_first), have, tools);
         // What was asked for before a frame that is none is owed.
         let all_sent = self.flush(tools)?;
         let (at, pumped) = parsed?;
@@ -70,9 +76,9 @@ impl Peer {
     }
 
     /// Answers the whole frames of the input, and says up to where it is done.
-    pub(super) fn parse(
+    fn parse(
         &mut self,
-        client: &Client,
+        (client, is_first): (&Arc<Client>, bool),
         have: usize,
         tools: &mut Tools,
     ) -> Result<(usize, Pumped), End> {
@@ -90,7 +96,7 @@ impl Peer {
             let len = head.bytes as usize;
             if head.kind == Kind::Call {
                 // One that was joined is for batches: answers to requests go over the client's first.
-                if self.first_of().is_none() {
+                if !is_first {
                     return Err(End::Frame(FrameError::Call));
                 }
                 let Some((sum, _)) = behind.split_first_chunk::<CALL_BYTES>() else { break };
@@ -116,8 +122,8 @@ impl Peer {
                     introduce(&mut self.queue_pair, client, &head, body, &tools.shared, &mut tools.out);
                     // A queue pair takes the driver long.
                     replied += TURN;
-                    let client = self.client().filter(|_| self.queue_pair.is_some());
-                    self.reads_by_card = client.map(|client| ReadsByCard::begin(client, &tools.shared));
+                    let has_pair = self.queue_pair.is_some();
+                    self.reads_by_card = has_pair.then(|| ReadsByCard::begin(client, &tools.shared));
                     Ok(())
                 }
                 _ => client.areas.change(&head, body, limits.reply_bytes, &mut tools.out),
@@ -162,7 +168,7 @@ impl Peer {
     }
 
     /// Gives a call that has arrived to the service; `false` if it was damaged and is answered.
-    pub(super) fn hand_over(&mut self, client: &Client, tools: &mut Tools) -> bool {
+    fn hand_over(&mut self, client: &Client, tools: &mut Tools) -> bool {
         let Some(Arriving { tag, checksum: sum, bytes, charge, .. }) = self.arriving.take() else {
             return false;
         };
