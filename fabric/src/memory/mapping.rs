@@ -136,7 +136,9 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: exactly this range was mapped by the constructor, and every access borrows `self`, so none is left.
+        // SAFETY: exactly this range was mapped by the constructor, and every access borrows `self`, so none is left. A forked child
+        // has inherited the mapping; where it may lack it, because a network card's pages were kept from it, the memory is never
+        // dropped (`rdma/memory_region.rs`).
         // Failure would leave the mapping in place, which leaks and harms nothing.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped) };
     }

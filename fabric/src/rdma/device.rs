@@ -190,6 +190,12 @@ impl Device {
         self.owner == std::process::id()
     }
 
+    /// Has it be that of a process that this one was forked from, for tests.
+    #[cfg(test)]
+    pub(super) fn inherit(&mut self) {
+        self.owner = 0;
+    }
+
     pub(super) fn refused(&self, doing: &'static str, source: io::Error) -> RdmaError {
         RdmaError::Refused { device: self.name.clone(), doing, source }
     }

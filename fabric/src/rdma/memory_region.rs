@@ -40,7 +40,8 @@ impl Rights {
     }
 }
 
-/// Bytes of a memory that are registered with a device until this is dropped. The memory stays mapped for as long.
+/// Bytes of a memory that are registered with a device until this is dropped. The memory stays mapped for as long; in a forked child
+/// it is never unmapped.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     registered: NonNull<ffi::ibv_mr>,
@@ -111,6 +112,9 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         if !self.device.is_own() {
+            // Where the kernel does not copy pinned pages at a fork, this child was given none of these, and something else may
+            // be mapped at their addresses by now: the mapping is no longer this memory's to unmap.
+            std::mem::forget(Arc::clone(&self.memory));
             return;
         }
         // SAFETY: it came from ibv_reg_mr and is given back once. When this returns no card addresses the memory any more.

@@ -180,6 +180,23 @@ fn rdma_the_rkey_of_a_dropped_table_is_void() {
     assert!(matches!(**error, RdmaError::Completion { status: 10, .. }), "{error}");
 }
 
+#[test]
+#[ignore = "needs an RDMA device"]
+fn rdma_what_a_child_has_inherited_is_never_unmapped() {
+    for is_inherited in [false, true] {
+        let mut device = Device::open(&CardChoice::default()).unwrap();
+        if is_inherited {
+            device.inherit();
+        }
+        let memory = Arc::new(SharedMemory::anonymous(4096).unwrap());
+        let held = Arc::downgrade(&memory);
+        let region = MemoryRegion::register(&Arc::new(device), &memory, 0, 4096, Rights::Landing).unwrap();
+        drop(memory);
+        drop(region);
+        assert_eq!(held.upgrade().is_some(), is_inherited);
+    }
+}
+
 /// Two queue pairs of one device that know each other, as the smaller of `mtu` and the device's has it.
 fn pairs(device: &Arc<Device>, mtu: u8) -> (QueuePair, QueuePair) {
     let (mut asks, mut answers) =
