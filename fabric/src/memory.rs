@@ -39,7 +39,7 @@ pub(crate) use fork::let_go;
 pub use guarded::CHANGED;
 pub use huge::advise_huge_pages;
 pub use kinds::{Access, AccessError, HugePages, MemoryError, OutOfBounds, Pages};
-pub(crate) use mapping::{reopen_read_only, reopen_writable};
+pub(crate) use mapping::{cannot_shrink, reopen_read_only, reopen_writable};
 pub use own::{OwnPages, merge_own_memory};
 #[cfg(feature = "rdma")]
 pub(crate) use registrations::Registered;

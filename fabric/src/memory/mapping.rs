@@ -167,12 +167,17 @@ fn no_huge_pages(len: usize, errno: Errno) -> MemoryError {
     MemoryError::NoHugePages { len, pages: len.div_ceil(HUGE_PAGE), source: errno.into() }
 }
 
+/// Whether nobody can make a memory file shorter, which would end whoever touches what it has lost. No seal is ever taken away.
+pub(crate) fn cannot_shrink(fd: BorrowedFd<'_>) -> bool {
+    rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
+}
+
 /// Another descriptor of a memory file that it can be mapped by for writing, for this process alone; `None` if `fd` cannot be.
 /// It does not hold the lock of a file with a name.
 pub(crate) fn reopen_writable(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd;
     // A memory file without a name has no lock, and may have lost its permission to be opened for writing.
-    if rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+    if cannot_shrink(fd) {
         let flags = rustix::fs::fcntl_getfl(fd).ok()?;
         let is_writable = flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDWR;
         return is_writable.then(|| rustix::io::fcntl_dupfd_cloexec(fd, 3).ok()).flatten();
@@ -191,7 +196,7 @@ pub(crate) fn reopen_read_only(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     let read_only = rustix::fs::open(path, flags, Mode::empty())?;
     // Only for files without a name: a data file's permissions are its operator's, and its next memory node must be able to
     // open it for writing.
-    if rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+    if cannot_shrink(fd) {
         rustix::fs::fchmod(fd, Mode::RUSR)?;
     }
     Ok(read_only)

@@ -1,6 +1,6 @@
 //! The client's side: connecting, and the connection.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::bell::{Bell, timespec};
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::mapped::{Anchor, Area, Link, MappedConnection, Parts};
-use crate::memory::{Access, SharedMemory};
+use crate::memory::{Access, SharedMemory, cannot_shrink};
 use crate::region::RegionName;
 use crate::ring::RingLayout;
 use crate::watch::Watch;
@@ -216,6 +216,10 @@ fn establish(
     let [region, ring, scratch @ ..] = fds else {
         return Err(protocol(address, "it sent no descriptors"));
     };
+    // A region in a data folder is an ordinary file, of which this is its owner's promise.
+    if [ring].into_iter().chain(scratch).any(|fd| !cannot_shrink(fd.as_fd())) {
+        return Err(protocol(address, "its ring or scratch memory lies in a file that can be made shorter"));
+    }
     let size = |bytes: u64| usize::try_from(bytes).unwrap_or(usize::MAX);
     let layout = RingLayout::new(size(welcome.request_capacity.get()), size(welcome.reply_capacity.get()))?;
     let region = SharedMemory::map(region, size(welcome.region_len.get()), Access::ReadOnly)?;
@@ -243,4 +247,43 @@ fn establish(
         node_process,
         anchor: Some(watch),
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
+    use zerocopy::little_endian::U64;
+
+    use super::*;
+    use crate::memory::HugePages;
+
+    #[test]
+    fn memory_that_its_node_can_make_shorter_is_not_mapped() {
+        let layout = RingLayout::OURS;
+        let sealed = || SharedMemory::create_memfd("sealed", layout.len(), HugePages::No).unwrap().1;
+        let open = || {
+            let fd = memfd_create("open", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
+            ftruncate(&fd, layout.len() as u64).unwrap();
+            fd
+        };
+        let mut welcome = Welcome::refusal(PROTOCOL_VERSION, ADMITTED, 0);
+        for len in [&mut welcome.region_len, &mut welcome.scratch_len] {
+            *len = U64::new(layout.len() as u64);
+        }
+        welcome.request_capacity = U64::new(layout.request_capacity() as u64);
+        welcome.reply_capacity = U64::new(layout.reply_capacity() as u64);
+        let address = ShmAddress::at_path("/tmp/test.sock").unwrap();
+        let connect = |fds: [OwnedFd; 3]| {
+            let (ours, _theirs) = UnixStream::pair().unwrap();
+            establish(&address, ours.into(), &welcome, &fds)
+        };
+        // A region may lie in a data folder, where files are not sealed.
+        connect([open(), sealed(), sealed()]).unwrap();
+        for fds in [[sealed(), open(), sealed()], [sealed(), sealed(), open()]] {
+            let error = connect(fds).unwrap_err();
+            assert!(matches!(error, FabricError::Protocol { .. }), "{error}");
+        }
+    }
 }
