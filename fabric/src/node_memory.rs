@@ -77,7 +77,9 @@ pub trait NodeMemory: Debug + Send + Sync + 'static {
     /// Whoever sees anything stored after sees everything stored before.
     fn release(&self);
 
-    /// Returns once everybody can see what was stored before.
+    /// Has everybody see what was stored before, before anything that this thread stores or loads after. On x86 they can when this
+    /// returns; elsewhere a moment later perhaps, which whoever measures time from here must leave room for, as
+    /// [leases](crate::backend::LeasedWord) do.
     fn flush(&self) {
         fence(Ordering::SeqCst);
     }
