@@ -17,8 +17,6 @@ use crate::random::random_bits;
 
 /// Work requests of one list, and of the queue.
 pub(super) const DEPTH: usize = 128;
-/// WRITEs of up to so many bytes go with the request, where the device lets them.
-const INLINE: u32 = 64;
 /// A lost packet is sent again after 4.096 µs · 2^14, 67 ms, which cards may stretch to four times as long, and so often: a path that
 /// loses some is known well before a call's deadline, and a peer that is gone not waited for for ever.
 const TIMEOUT: u8 = 14;
@@ -57,7 +55,8 @@ pub(super) struct QueuePair {
     /// As it was when this was made.
     port: Port,
     sequence: u32,
-    most_inline: u32,
+    /// Whether it asks, and never answers.
+    asks: bool,
     /// Of one that asks: the list that is posted, whose parts point to each other.
     requests: Vec<ffi::ibv_send_wr>,
     places: Vec<ffi::ibv_sge>,
@@ -89,7 +88,7 @@ impl QueuePair {
                 max_recv_wr: 1,
                 max_send_sge: 1,
                 max_recv_sge: 1,
-                max_inline_data: if asks { INLINE } else { 0 },
+                max_inline_data: 0,
             },
             qp_type: ffi::ibv_qp_type::IBV_QPT_RC,
             sq_sig_all: 0,
@@ -106,7 +105,7 @@ impl QueuePair {
             port,
             // 24 bits.
             sequence: (*bits.as_ref().unwrap_or(&0) & 0xff_ffff) as u32,
-            most_inline: attributes.cap.max_inline_data,
+            asks,
             requests: Vec::with_capacity(DEPTH),
             places: Vec::with_capacity(DEPTH),
         };
@@ -142,9 +141,15 @@ impl QueuePair {
     pub(super) fn connect(&mut self, other: &End, outstanding: u16, answered: u16) -> Result<(), RdmaError> {
         use ffi::{ibv_access_flags as access, ibv_qp_attr_mask as mask, ibv_qp_state as state};
         let (port, is_soft) = (self.port, self.device.is_soft);
-        let rights = access::IBV_ACCESS_REMOTE_READ
-            | access::IBV_ACCESS_REMOTE_WRITE
-            | access::IBV_ACCESS_REMOTE_ATOMIC;
+        // Rights are those of the other end, to which one that asks gives none.
+        let rights = match self.asks {
+            true => access(0),
+            false => {
+                access::IBV_ACCESS_REMOTE_READ
+                    | access::IBV_ACCESS_REMOTE_WRITE
+                    | access::IBV_ACCESS_REMOTE_ATOMIC
+            }
+        };
         let initial = ffi::ibv_qp_attr {
             qp_state: state::IBV_QPS_INIT,
             port_num: port.number,
@@ -217,7 +222,7 @@ impl QueuePair {
         self.places.clear();
         for (at, request) in list.iter().enumerate() {
             self.places.push(ffi::ibv_sge { addr: request.local, length: request.len, lkey });
-            self.requests.push(self.encode(request, at + 1 == list.len(), number));
+            self.requests.push(Self::encode(request, at + 1 == list.len(), number));
         }
         let (first, places) = (self.requests.as_mut_ptr(), self.places.as_mut_ptr());
         for at in 0..list.len() {
@@ -242,9 +247,9 @@ impl QueuePair {
         succeeded(errno)
     }
 
-    fn encode(&self, request: &WorkRequest, is_last: bool, number: u64) -> ffi::ibv_send_wr {
+    fn encode(request: &WorkRequest, is_last: bool, number: u64) -> ffi::ibv_send_wr {
         use ffi::{ibv_send_flags as flags, ibv_wr_opcode as opcode};
-        let WorkRequest { work, len, remote, rkey, is_fenced, .. } = *request;
+        let WorkRequest { work, remote, rkey, is_fenced, .. } = *request;
         let mut encoded = ffi::ibv_send_wr { wr_id: number, num_sge: 1, ..Default::default() };
         let mut set = ffi::ibv_send_flags(0);
         if is_last {
@@ -252,9 +257,6 @@ impl QueuePair {
         }
         if is_fenced {
             set |= flags::IBV_SEND_FENCE;
-        }
-        if work == Work::Write && len <= self.most_inline {
-            set |= flags::IBV_SEND_INLINE;
         }
         encoded.send_flags = set.0;
         let plain = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: remote, rkey };
