@@ -106,6 +106,15 @@ pub enum FabricError {
         /// What was waited for.
         waiting_for: &'static str,
     },
+    /// The deadline passed before whoever listens at an address said that it is a memory node.
+    #[error(
+        "deadline passed while waiting for whoever listens at {address} to welcome this client; if that is no memory node, correct the \
+         address, else raise the deadline or look at the memory node's load"
+    )]
+    NoWelcome {
+        /// The address asked for.
+        address: String,
+    },
     /// The deadline passed while other calls of the same connection were being served. Nothing was sent.
     #[error(
         "deadline passed while other calls of this connection were served; raise the deadline or use more connections"
@@ -312,7 +321,7 @@ impl FabricError {
             | Self::HungUp { .. }
             | Self::TcpAddress(_)
             | Self::Address(_) => ErrorKind::Invalid,
-            Self::DeadlinePassed { .. } | Self::Crowded => ErrorKind::Deadline,
+            Self::DeadlinePassed { .. } | Self::NoWelcome { .. } | Self::Crowded => ErrorKind::Deadline,
             Self::VersionMismatch { .. } => ErrorKind::Version,
             Self::Rdma(_) | Self::Memory(_) | Self::Io { .. } | Self::ThreadPanicked => ErrorKind::Resources,
         }

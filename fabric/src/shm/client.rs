@@ -52,8 +52,8 @@ impl Default for ConnectOptions {
 /// [`NoMemoryNode`](FabricError::NoMemoryNode) if nothing listens there,
 /// [`VersionMismatch`](FabricError::VersionMismatch), [`UserRefused`](FabricError::UserRefused),
 /// [`NoSuchRegion`](FabricError::NoSuchRegion),
-/// [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed) if it does not
-/// answer in time, [`Memory`](FabricError::Memory) if its memory cannot be mapped.
+/// [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed) or
+/// [`NoWelcome`](FabricError::NoWelcome) if it does not answer in time, [`Memory`](FabricError::Memory) if its memory cannot be mapped.
 pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConnection, FabricError> {
     let socket = reach(address, &options)?;
     let peer = rustix::net::sockopt::socket_peercred(&socket)
@@ -145,7 +145,7 @@ fn await_welcome(
         let mut fds = [PollFd::new(socket, PollFlags::IN)];
         match poll(&mut fds, timeout.as_ref()) {
             Ok(0) => {
-                return Err(FabricError::DeadlinePassed { waiting_for: "the memory node's welcome" });
+                return Err(FabricError::NoWelcome { address: address.to_string() });
             }
             Ok(_) => {}
             Err(Errno::INTR) => continue,

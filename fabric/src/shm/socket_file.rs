@@ -62,6 +62,25 @@ pub enum ListenError {
         /// The other's process id, if known.
         pid: Option<u32>,
     },
+    /// The socket's directory is not there.
+    #[error(
+        "there is no directory {directory} for socket {path}; make it, or listen at a path in one that there is"
+    )]
+    NoDirectory {
+        /// The directory.
+        directory: String,
+        /// The socket's path.
+        path: String,
+    },
+    /// This user may not listen at so low a port.
+    #[error(
+        "listening at {address} is not permitted: ports below 1024 are for root and for programs that have the capability \
+         CAP_NET_BIND_SERVICE; listen at a higher one"
+    )]
+    LowPort {
+        /// The address.
+        address: String,
+    },
     /// The path holds something that is not a socket.
     #[error("{path} exists and is not a socket; remove it or listen at another address")]
     NotASocket {
@@ -107,6 +126,11 @@ pub enum ListenError {
 pub(crate) fn os(doing: &'static str, path: &Path) -> impl FnOnce(Errno) -> ListenError {
     let path = path.display().to_string();
     move |errno| ListenError::Io { doing, path, source: errno.into() }
+}
+
+fn no_directory(socket_path: &Path) -> ListenError {
+    let directory = socket_path.parent().unwrap_or(Path::new("/")).display().to_string();
+    ListenError::NoDirectory { directory, path: socket_path.display().to_string() }
 }
 
 /// Who may pass through a directory of named sockets.
@@ -275,8 +299,11 @@ impl PathLock {
         let mut wait = Wait::begin();
         loop {
             let flags = OFlags::CREATE | OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let file = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-                .map_err(os("opening lock file", &path))?;
+            let file = match rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR) {
+                Ok(file) => file,
+                Err(Errno::NOENT) => return Err(no_directory(socket_path)),
+                Err(errno) => return Err(os("opening lock file", &path)(errno)),
+            };
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(Errno::WOULDBLOCK) => {

@@ -78,7 +78,7 @@ impl Default for ConnectOptions {
 /// [`VersionMismatch`](FabricError::VersionMismatch), [`Protocol`](FabricError::Protocol) if something else listens there,
 /// [`UserRefused`](FabricError::UserRefused), [`NoSuchRegion`](FabricError::NoSuchRegion),
 /// [`TokenRefused`](FabricError::TokenRefused), [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed)
-/// if it does not answer in time, and [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there cannot be used.
+/// or [`NoWelcome`](FabricError::NoWelcome) if it does not answer in time, and [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there cannot be used.
 pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
     let card = address.card().filter(|_| options.uses_card).map(|choice| Arc::new(SharedCard::new(choice)));
     if let Some(card) = card.as_ref().filter(|_| options.needs_card) {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
@@ -214,11 +214,20 @@ fn listen_at_one(
             Err(Errno::ADDRINUSE) => {
                 last = Some(ListenError::InUse { address: address.to_string(), pid: None })
             }
-            Err(errno) => last = Some(os("listening at", std::path::Path::new(&target.to_string()))(errno)),
+            Err(errno) => last = Some(refused(target, errno)),
         }
     }
     // An address has a target.
     Err(last.unwrap_or_else(|| ListenError::InUse { address: address.to_string(), pid: None }))
+}
+
+fn refused(target: &Target, errno: Errno) -> ListenError {
+    match target {
+        Target::Internet(at) if errno == Errno::ACCESS && at.port() < 1024 => {
+            ListenError::LowPort { address: at.to_string() }
+        }
+        _ => os("listening at", Path::new(&target.to_string()))(errno),
+    }
 }
 
 fn listen_at(target: &Target, lets_others_in: bool) -> Result<OwnedFd, Errno> {
@@ -311,5 +320,23 @@ impl AccessKeeper {
 impl fmt::Debug for AccessKeeper {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("AccessKeeper").field("tokens", &self.shared.tokens()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_may_not_listen_at_a_low_port_is_told_why() {
+        let said = |address: &str, errno| {
+            let target = Target::Internet(address.parse().unwrap());
+            refused(&target, errno).to_string()
+        };
+        let low = said("127.0.0.1:80", Errno::ACCESS);
+        assert!(low.contains("127.0.0.1:80") && low.contains("CAP_NET_BIND_SERVICE"), "{low}");
+        for other in [said("127.0.0.1:80", Errno::ADDRNOTAVAIL), said("127.0.0.1:8080", Errno::ACCESS)] {
+            assert!(other.starts_with("listening at 127.0.0.1:80") && !other.contains("1024"), "{other}");
+        }
     }
 }

@@ -1,11 +1,16 @@
 //! The cross-process backend passes the suite.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::suite::{self, Fixture, TestService};
 use fpcache_fabric::ring::BODIES;
-use fpcache_fabric::shm::{ConnectOptions, ListenOptions, Listener, ShmAddress, ShmConnection, connect};
-use fpcache_fabric::{AreaId, Export, HugePages, OneRegion, RINGS, RegionName, Serving, SharedMemory};
+use fpcache_fabric::shm::{
+    ConnectOptions, ListenError, ListenOptions, Listener, ShmAddress, ShmConnection, connect,
+};
+use fpcache_fabric::{
+    AreaId, Deadline, Export, FabricError, HugePages, OneRegion, RINGS, RegionName, Serving, SharedMemory,
+};
 
 struct Shm {
     region: Arc<SharedMemory>,
@@ -50,4 +55,26 @@ impl Fixture for Shm {
 #[test]
 fn the_shm_backend_conforms() {
     suite::run_all::<Shm>();
+}
+
+#[test]
+fn whoever_listens_and_says_nothing_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("something.sock");
+    let _silent = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    let address = ShmAddress::at_path(&path).unwrap();
+    let deadline = Deadline::after(Duration::from_millis(50));
+    let error = connect(&address, ConnectOptions { deadline, ..Default::default() }).unwrap_err();
+    assert!(matches!(error, FabricError::NoWelcome { .. }), "{error}");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[test]
+fn a_directory_that_is_not_there_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let missing = directory.path().join("missing");
+    let address = ShmAddress::at_path(missing.join("node.sock")).unwrap();
+    let error = Listener::bind(&address, ListenOptions::default()).unwrap_err();
+    assert!(matches!(error, ListenError::NoDirectory { .. }), "{error}");
+    assert!(error.to_string().contains(&format!("no directory {} for", missing.display())), "{error}");
 }

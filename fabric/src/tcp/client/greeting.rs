@@ -144,6 +144,10 @@ impl Greeting<'_> {
     fn not_welcomed(&self, stream: &Stream, why: InVain) -> FabricError {
         match why {
             InVain::Gone => self.lost(stream),
+            InVain::TimedOut if self.join.is_none() => {
+                FabricError::NoWelcome { address: self.address.to_string() }
+            }
+            // It has welcomed this client before.
             InVain::TimedOut => FabricError::DeadlinePassed { waiting_for: "the memory node's welcome" },
         }
     }

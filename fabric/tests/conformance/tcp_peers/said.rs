@@ -33,6 +33,16 @@ fn whoever_speaks_something_else_is_told_apart() {
 }
 
 #[test]
+fn whoever_listens_and_says_nothing_is_named() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = TcpAddress::internet(silent.local_addr().unwrap());
+    let deadline = Deadline::after(Duration::from_millis(50));
+    let error = connect(&address, ConnectOptions { deadline, ..Default::default() }).unwrap_err();
+    assert!(matches!(error, FabricError::NoWelcome { .. }), "{error}");
+    assert!(error.to_string().contains(&address.to_string()), "{error}");
+}
+
+#[test]
 fn whoever_says_nothing_or_half_of_it_is_hung_up_on() {
     let node = Node::start(short());
     let (mut silent, mut slow) = (node.socket(), node.socket());
