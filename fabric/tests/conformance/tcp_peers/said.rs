@@ -152,3 +152,23 @@ fn whoever_does_not_read_holds_little_and_not_for_long() {
     stuck.iter_mut().for_each(closes);
     node.serves();
 }
+
+#[test]
+fn whoever_was_bidden_farewell_and_does_not_read_goes_all_the_same() {
+    let node = Node::start(short());
+    let (mut socket, _) = node.admitted();
+    let long = [&[TestService::PRODUCE][..], &(1u64 << 20).to_le_bytes()].concat();
+    socket.write_all(&call(&long)).unwrap();
+    socket.read_exact(&mut [0]).unwrap();
+    let client = node.seen.lock().unwrap().clients[0];
+    node.seen.lock().unwrap().farewells.push(client);
+    node.waker.wake();
+    node.tells(HangUp::UnreadReplies, "did not read in time");
+    let patience = Instant::now() + Duration::from_secs(5);
+    while node.counters.connections() > 0 {
+        assert!(Instant::now() < patience, "it stays for ever");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    closes(&mut socket);
+    node.serves();
+}
