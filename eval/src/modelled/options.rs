@@ -139,7 +139,8 @@ pub fn hosts(arguments: &RunArgs, nic: NicSpec) -> anyhow::Result<Hosts> {
         clients.next_multiple_of(nodes)
     );
     let (compute_nodes, threads) = (u16::try_from(nodes)?, u16::try_from(clients / nodes)?);
-    Ok(Hosts { compute_nodes, threads, memory_nodes: u16::try_from(arguments.nodes)?, ..Hosts::paper(nic) })
+    let (memory_nodes, cores) = (u16::try_from(arguments.nodes)?, arguments.model.cores.unwrap_or(1));
+    Ok(Hosts { compute_nodes, threads, memory_nodes, cores, ..Hosts::paper(nic) })
 }
 
 /// Operations that each client does in the mean at least: what all of them have under way in the end is not measured.

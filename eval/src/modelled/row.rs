@@ -67,6 +67,8 @@ pub struct Row {
     clients: u32,
     compute_nodes: u32,
     memory_nodes: u32,
+    /// Cores of each for calls.
+    memory_node_cores: u16,
     dataset: String,
     /// published, stand-in, shipped, file or generated.
     dataset_source: String,
@@ -138,6 +140,7 @@ impl Row {
             clients: experiment.hosts.clients() as u32,
             compute_nodes: experiment.hosts.compute_nodes.into(),
             memory_nodes: experiment.hosts.memory_nodes.into(),
+            memory_node_cores: experiment.hosts.cores,
             dataset: arguments.dataset.to_string(),
             dataset_source: tag.source.clone(),
             keys: experiment.keys.len() as u64,
@@ -292,7 +295,7 @@ fn what_is_common(first: &Row) -> String {
     let named =
         |is_swept: &str, text: String| if first.over == Some(is_swept) { "N".to_owned() } else { text };
     format!(
-        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s), {} for each compute node, {} operations to fill caches{}; shares are those of the busiest card, \
+        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s){}, {} for each compute node, {} operations to fill caches{}; shares are those of the busiest card, \
          core or of all threads",
         named("nic", first.transport.clone()),
         human(first.keys),
@@ -305,6 +308,10 @@ fn what_is_common(first: &Row) -> String {
         },
         named("clients", first.clients.to_string()),
         named("memory-nodes", first.memory_nodes.to_string()),
+        match first.memory_node_cores {
+            1 => String::new(),
+            cores => format!(" of {cores} cores for changes"),
+        },
         named("cache", human_bytes(first.budget)),
         human(first.warm_up),
         if first.seeds > 1 {

@@ -23,6 +23,11 @@ pub struct ModelArgs {
     /// and the greatest throughput [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = HEADING)]
     pub seeds: Option<u32>,
+
+    /// With nic:…: cores of each memory node, which make fpcache's changes, each those of a range of the keys,
+    /// as several memory nodes on one machine do [default: 1]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = HEADING)]
+    pub cores: Option<u16>,
 }
 
 /// Which parameters all systems have.
@@ -44,6 +49,7 @@ impl ModelArgs {
             ("--warm-up", self.warm_up.is_some()),
             ("--parameters", self.parameters.is_some()),
             ("--seeds", self.seeds.is_some()),
+            ("--cores", self.cores.is_some()),
         ] {
             ensure!(
                 !is_given,

@@ -22,7 +22,7 @@ use super::recorded::Recorded;
 use super::shared::Shared;
 use super::turns::turn;
 use crate::bench::{Answer, Operation, Progress};
-use crate::nic::{Picos, Request, Target, Verb};
+use crate::nic::{Picos, Request, Verb};
 
 /// How often a lookup brings the table up to date before it asks the memory node's processor, as in a client process.
 const REFRESHES: u32 = 8;
@@ -88,7 +88,7 @@ impl<K: Numbered> Client<K> {
 
     /// Posts requests to a memory node; goes on when they take effect, and must [let](turn) them come back.
     async fn post(&self, node: usize, requests: impl Iterator<Item = (Verb, u32)>) {
-        let to = Target::Memory(node as u16);
+        let to = self.shared.target_of(node);
         let requests = requests.map(|(verb, bytes)| Request { to, verb, bytes });
         self.shared.mail[self.me].borrow_mut().requests.extend(requests);
         self.tell(Progress::Post).await;
@@ -280,7 +280,8 @@ impl<K: Numbered> Client<K> {
 
     /// The same for a request that takes the processor so much longer than a short one.
     pub(super) async fn call_for(&mut self, node: usize, reply: u32, longer: Picos) {
-        let verb = Verb::Call { service: self.shared.put + longer, reply };
+        let core = Some(self.shared.core_of(node));
+        let verb = Verb::Call { service: self.shared.put + longer, reply, core };
         self.post(node, std::iter::once((verb, self.request.len() as u32))).await;
         let besides: Picos = self.shared.nodes[node].call(&self.request, &mut self.reply);
         self.shared.besides.set(besides);

@@ -33,7 +33,7 @@ pub struct FpCache<K: Numbered> {
 }
 
 impl<K: Numbered> FpCache<K> {
-    /// Loads these keys, ascending, each with its first value, in as many ranges as there are memory nodes, with room for so many
+    /// Loads these keys, ascending, each with its first value, in as many ranges as memory nodes have cores for changes, with room for so many
     /// `inserts`; opens the tables on every compute node.
     ///
     /// # Errors
@@ -45,7 +45,7 @@ impl<K: Numbered> FpCache<K> {
         hosts: &Hosts,
         inserts: usize,
     ) -> Result<Self, BuildError> {
-        let count = usize::from(hosts.memory_nodes.max(1));
+        let count = hosts.parts();
         let ranges = (0..count).map(|i| &keys[i * keys.len() / count..(i + 1) * keys.len() / count]);
         let nodes =
             ranges.zip(0..).map(|(range, number)| Node::new(range, sizes, options, (number, inserts)));

@@ -138,7 +138,7 @@ pub(super) fn table_options(options: &Options, hosts: &Hosts) -> TableOptions {
     let concurrency = (hosts.clients() / usize::from(hosts.memory_nodes.max(1))) as u32;
     // Threads have no work of their own in the model.
     let costs = FabricCosts { probe: 0.0, table: 0.0, ..FabricCosts::RDMA.at_concurrency(concurrency) };
-    let budget = options.budget / u64::from(hosts.memory_nodes.max(1));
+    let budget = options.budget / hosts.parts() as u64;
     let cache = Some(CacheConfig { variant: options.variant, ..CacheConfig::of(budget) });
     TableOptions { costs, cache, ..TableOptions::plan(options.plan) }
 }

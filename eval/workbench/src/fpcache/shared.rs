@@ -9,7 +9,7 @@ use super::nodes::{Held, Node};
 use super::together::Queue;
 use super::turns::Mail;
 use crate::Sizes;
-use crate::nic::{Hosts, Picos};
+use crate::nic::{Hosts, Picos, Target};
 
 /// What clients share.
 pub(super) struct Shared<K: Numbered> {
@@ -32,6 +32,16 @@ impl<K: Numbered> Shared<K> {
     /// The memory node that has a key.
     pub(super) fn node_of(&self, key: u64) -> usize {
         self.nodes.partition_point(|node| node.first <= key).saturating_sub(1)
+    }
+
+    /// The machine of a memory node: as many have one as it has cores for changes.
+    pub(super) fn target_of(&self, node: usize) -> Target {
+        Target::Memory(node as u16 / self.hosts.cores.max(1))
+    }
+
+    /// Its core there.
+    pub(super) fn core_of(&self, node: usize) -> u16 {
+        node as u16 % self.hosts.cores.max(1)
     }
 
     /// The changes that wait for a memory node with a client's, if they travel together.

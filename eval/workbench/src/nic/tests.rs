@@ -149,7 +149,7 @@ fn atomics_and_calls_saturate_at_their_own_rates() {
     assert!((on_chip / nic.atomics_on_chip_per_second - 1.0).abs() < 0.01, "{on_chip}");
     let (writes, _) = rate(hosts, Verb::Write, 8);
     assert!((writes / nic.writes_per_second - 1.0).abs() < 0.01, "{writes}");
-    let (calls, bound) = rate(hosts, Verb::Call { service: 1_000_000, reply: 16 }, 64);
+    let (calls, bound) = rate(hosts, Verb::Call { service: 1_000_000, reply: 16, core: None }, 64);
     assert!((calls / (f64::from(hosts.cores) * 1e6) - 1.0).abs() < 0.01, "{calls}");
     assert_eq!(bound, Bound::Cpu);
 }
@@ -223,7 +223,11 @@ fn read(to: Target, bytes: u32) -> Request {
 
 /// A message to a memory node, which takes a core 100 us.
 fn call(node: u16) -> Request {
-    Request { to: Target::Memory(node), verb: Verb::Call { service: 100_000_000, reply: 16 }, bytes: 64 }
+    Request {
+        to: Target::Memory(node),
+        verb: Verb::Call { service: 100_000_000, reply: 16, core: None },
+        bytes: 64,
+    }
 }
 
 #[test]

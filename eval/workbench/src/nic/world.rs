@@ -26,6 +26,8 @@ pub enum Verb {
         service: Picos,
         /// Payload of the reply.
         reply: u32,
+        /// Which of its cores; the one that is free first, if it is all the same.
+        core: Option<u16>,
     },
 }
 
@@ -106,7 +108,8 @@ pub struct Hosts {
     pub operation: Picos,
     /// Memory nodes.
     pub memory_nodes: u16,
-    /// Cores of each that serve calls: one, where one thread does all changes of a table.
+    /// Cores of each that serve calls: one, where one thread does all changes of a table. FPCache's table is divided among all of
+    /// them, as among several memory nodes of one machine.
     pub cores: u16,
 }
 
@@ -123,6 +126,11 @@ impl Hosts {
             memory_nodes: 1,
             cores: 1,
         }
+    }
+
+    /// Parts of FPCache's table: one for each core that makes changes.
+    pub fn parts(&self) -> usize {
+        usize::from(self.memory_nodes.max(1)) * usize::from(self.cores.max(1))
     }
 
     /// The same with so many threads of all compute nodes together, of which some nodes may have one fewer than others.
@@ -364,15 +372,19 @@ impl World {
     #[inline]
     fn begin_background<C: Clients>(&mut self, clients: &mut C) {
         while let Some((node, service)) = clients.next_background() {
-            let done = self.work_on(usize::from(node), self.now, service);
+            let done = self.work_on((node, None), self.now, service);
             self.events.push(self.lane_of_replies(Target::Memory(node)), done, (node.into(), WORKED));
         }
     }
 
-    /// A memory node's core that is free first works for so long: when it is done.
-    fn work_on(&mut self, node: usize, at: Picos, service: Picos) -> Picos {
-        let free = self.cores[node].iter_mut().min_by_key(|core| core.free_at());
-        free.map_or(at, |core| core.take(at, service))
+    /// A memory node's core, or the one that is free first, works for so long: when it is done.
+    fn work_on(&mut self, (node, core): (u16, Option<u16>), at: Picos, service: Picos) -> Picos {
+        let cores = &mut self.cores[usize::from(node)];
+        let core = match core {
+            Some(core) => cores.get_mut(usize::from(core)),
+            None => cores.iter_mut().min_by_key(|core| core.free_at()),
+        };
+        core.map_or(at, |core| core.take(at, service))
     }
 
     /// A run of requests is at its node's card.
@@ -407,8 +419,8 @@ impl World {
         let received = card.receive.take(now, bytes);
         let served = card.serve.take(received, service);
         match (request.verb, to) {
-            (Verb::Call { service, .. }, Target::Memory(node)) => {
-                self.work_on(usize::from(node), served, service + std::mem::take(besides))
+            (Verb::Call { service, core, .. }, Target::Memory(node)) => {
+                self.work_on((node, core), served, service + std::mem::take(besides))
             }
             _ => served,
         }

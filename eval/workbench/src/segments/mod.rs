@@ -274,7 +274,7 @@ impl<F: Filter> Segmented<F> {
         let Some(segment) = self.nodes[turn.compute].directory.find(&key) else {
             return Next::Done(Answer::Failed("there is no segment".into()));
         };
-        let verb = Verb::Call { service: self.options.put, reply: REPLY_BYTES };
+        let verb = Verb::Call { service: self.options.put, reply: REPLY_BYTES, core: None };
         let inserts = u64::from(matches!(operation, Operation::Insert { .. }));
         let words = [key, value, segment.at, inserts];
         let landed = turn.trip.tell(Memory::node_of(segment.at), verb, &words, self.put_bytes);

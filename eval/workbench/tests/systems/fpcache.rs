@@ -115,6 +115,19 @@ fn a_table_over_several_memory_nodes_gives_the_same_answers() {
 }
 
 #[test]
+fn each_core_of_a_memory_node_makes_the_changes_of_a_range() {
+    let (loaded, operations) = inserts::inserts(&keys(40_000));
+    let options = Options::published(1 << 20, SMALL);
+    let [one, four] = [1, 4].map(|cores| {
+        let hosts = Hosts { cores, ..hosts() };
+        grows::<U64Keys>(&hosts, SMALL, &options);
+        run_in::<U64Keys>(&hosts, &loaded, &operations, (SMALL, &options))
+    });
+    assert_eq!((one.wrong, four.wrong), (0, 0), "{:?}", four.first_wrong);
+    assert!(four.per_second > 2.0 * one.per_second, "{four:?} beside {one:?}");
+}
+
+#[test]
 fn what_is_not_there_takes_one_round_trip_while_the_reuse_sequence_is_leased() {
     let (all, options) = (keys(20_000), Options::published(1 << 20, LARGE));
     let tally = run_in::<ByteKeys>(&hosts(), &all, &absent(20_000, 20_000), (LARGE, &options)).tally;
