@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use super::draw;
-use super::figure::{Body, Figure, Unit};
 use super::kind::KINDS;
 use super::record::{Record, cell};
 use super::section::Section;
+use crate::plot::draw;
+use crate::plot::figure::{Body, Figure, Unit};
 use crate::run::report::none;
 use fpcache_datasets::count::human_bytes;
 

@@ -1,8 +1,8 @@
 //! The kinds of rows, recognised by fields that only one command writes.
 
-use super::figure::Figure;
 use super::record::Record;
 use super::views::{beside, lookups, modelled, paper, parts, writes};
+use crate::plot::figure::Figure;
 
 /// A kind of rows.
 pub struct Kind {

@@ -1,8 +1,5 @@
 //! `report`: a page of figures from the JSON files that other commands wrote to a folder.
 
-pub mod axis;
-pub mod draw;
-pub mod figure;
 pub mod html;
 pub mod kind;
 pub mod read;

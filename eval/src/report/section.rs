@@ -1,8 +1,8 @@
 //! A section of the page.
 
-use super::figure::Figure;
 use super::kind::KINDS;
 use super::record::Record;
+use crate::plot::figure::Figure;
 
 /// Rows of one kind, and what is drawn of them.
 #[derive(Debug)]

@@ -8,13 +8,13 @@ use anyhow::{Context, ensure};
 use clap::Args;
 use fpcache_client::{ByteKeys, U64Keys};
 use fpcache_datasets::count::{human, human_bytes};
-use fpcache_datasets::{Bar, KeyKind, KeySet, Spec, count};
+use fpcache_datasets::{Bar, KeyKind, KeySet, Spec};
 
 use crate::counts::positive_count;
 use crate::data::{DataKeys, announce};
 use crate::machine::{Calibration, calibrate};
-use crate::plot::lines;
-use crate::plot::series::Figures;
+use crate::plot::figure::{Axis, Reading, Series, Steps, Unit};
+use crate::plot::sheet::sheet;
 use crate::run::collected::Collected;
 use crate::run::host::Host;
 use crate::run::measure;
@@ -201,25 +201,13 @@ fn table(name: &str, rows: &[Row]) -> String {
 
 /// A line per system, and the machine's own below.
 fn plot(name: &str, rows: &[Row]) -> anyhow::Result<String> {
-    let point = |row: &Row, ns: f64, slowest: f64| Figures {
-        x: row.keys as f64,
-        rate: ns,
-        slowest: ns,
-        fastest: slowest,
-        hit_rate: None,
-    };
-    let mut drawn: Vec<(String, Vec<Figures>)> = Vec::new();
+    let mut lines = Vec::new();
     for row in rows {
         let slowest = row.threads as f64 * 1e9 / row.ops_per_s_min;
-        let lookup = (format!("{} lookup", row.system), point(row, fastest(row), slowest));
-        let read = row.calibration.random_read_ns;
-        let label = "random read of as much".to_owned();
-        for (label, figures) in [lookup, (label, point(row, read, read))] {
-            match drawn.iter_mut().find(|(other, _)| *other == label) {
-                Some((_, points)) => points.push(figures),
-                None => drawn.push((label, vec![figures])),
-            }
-        }
+        let lookup = Reading { value: fastest(row), range: Some((fastest(row), slowest)) };
+        Series::add(&mut lines, &format!("{} lookup", row.system), (row.keys as f64, lookup));
+        let read = Reading::of(row.calibration.random_read_ns);
+        Series::add(&mut lines, "random read of as much", (row.keys as f64, read));
     }
     let headings = match rows.first() {
         None => Default::default(),
@@ -235,7 +223,8 @@ fn plot(name: &str, rows: &[Row]) -> anyhow::Result<String> {
             row.place(),
         ],
     };
-    lines(&headings, drawn, ("keys", "nanoseconds"), |keys| count::format(keys as u64))
+    let x = Axis::new("keys", Unit::Count).by(Steps::Factors).ticks_at_values();
+    sheet(&headings, &[(x, Axis::new("nanoseconds", Unit::Nanoseconds), &lines)])
 }
 
 #[cfg(test)]

@@ -5,16 +5,11 @@
 use clap::ValueEnum;
 use fpcache_datasets::count::human_bytes;
 
-use crate::plot::axes::{rate_axis, share_axis, x_axis};
-use crate::plot::panel::{PANEL_HEIGHT, Panel};
-use crate::plot::series::{Figures, Series};
-use crate::plot::sheet::{BELOW, MARK, TOP, document, legend, titles};
+use crate::plot::figure::{Axis, Reading, Series, Steps, Unit};
+use crate::plot::sheet::{MARK, sheet};
 use crate::run::row::Row;
 use crate::sweep::lines::label;
 use crate::sweep::points::Over;
-
-/// Height of the panel of hit rates.
-const HITS_HEIGHT: i32 = 200;
 
 /// Draws a sweep's rows, which are in ascending order of the swept value.
 ///
@@ -24,52 +19,34 @@ pub fn draw(rows: &[Row]) -> anyhow::Result<String> {
     let Some((first, over)) = rows.first().and_then(|row| Some((row, over(row)?))) else {
         return Ok(format!("<svg xmlns=\"http://www.w3.org/2000/svg\">{MARK}</svg>\n"));
     };
-    let series = series(rows);
-    let has_hits = rows.iter().any(|row| row.hit_rate.is_some());
-    let hits_height = if has_hits { HITS_HEIGHT + BELOW } else { 0 };
-    let height = TOP + PANEL_HEIGHT + BELOW + hits_height;
-    let x_axis = || x_axis(&series, over.is_logarithmic(), |value| over.show(value));
-    document(height, |area| {
-        titles(area, &of_sweep(first, rows, over))?;
-        legend(area, &series)?;
-        let throughput = Panel::new(TOP, PANEL_HEIGHT, x_axis(), rate_axis(&series));
-        throughput.draw(area, over.axis(), "lookups per second")?;
-        for line in &series {
-            throughput.line(area, line, |figures| Some((figures.rate, figures.slowest, figures.fastest)))?;
-        }
-        if has_hits {
-            let top = TOP + PANEL_HEIGHT + BELOW;
-            let hits = Panel::new(top, HITS_HEIGHT, x_axis(), share_axis());
-            hits.draw(area, over.axis(), "hit rate")?;
-            for line in &series {
-                hits.line(area, line, |figures| figures.hit_rate.map(|rate| (rate, rate, rate)))?;
+    let series = |reading: fn(&Row) -> Option<Reading>| {
+        let mut series: Vec<Series> = Vec::new();
+        for row in rows {
+            let label = label(row, rows);
+            if series.iter().all(|line| line.label != label) {
+                series.push(Series { label: label.clone(), points: Vec::new() });
+            }
+            if let Some(reading) = reading(row) {
+                let at = row.sweep.as_ref().map_or(0.0, |tag| tag.value);
+                Series::add(&mut series, &label, (at, reading));
             }
         }
-        Ok(())
-    })
+        series
+    };
+    let rates = series(|row| {
+        let range = Some((row.ops_per_s_min, row.ops_per_s_max));
+        Some(Reading { value: row.ops_per_s, range })
+    });
+    let hits = series(|row| row.hit_rate.map(Reading::of));
+    let mut panels = vec![(over.x_axis(), Axis::new("lookups per second", Unit::Count), &rates[..])];
+    if rows.iter().any(|row| row.hit_rate.is_some()) {
+        panels.push((over.x_axis(), Axis::new("hit rate", Unit::Share).by(Steps::All), &hits));
+    }
+    sheet(&of_sweep(first, rows, over), &panels)
 }
 
 fn over(row: &Row) -> Option<Over> {
     Over::from_str(&row.sweep.as_ref()?.over, false).ok()
-}
-
-fn series(rows: &[Row]) -> Vec<Series> {
-    let mut series: Vec<Series> = Vec::new();
-    for row in rows {
-        let label = label(row, rows);
-        let at = series.iter().position(|line| line.label == label).unwrap_or_else(|| {
-            series.push(Series::next(&series, label));
-            series.len() - 1
-        });
-        series[at].points.push(Figures {
-            x: row.sweep.as_ref().map_or(0.0, |tag| tag.value),
-            rate: row.ops_per_s,
-            slowest: row.ops_per_s_min,
-            fastest: row.ops_per_s_max,
-            hit_rate: row.hit_rate,
-        });
-    }
-    series
 }
 
 fn of_sweep(row: &Row, rows: &[Row], over: Over) -> [String; 4] {

@@ -3,8 +3,8 @@
 use anyhow::{Context, anyhow, bail};
 use clap::ValueEnum;
 use fpcache_client::{TableParameters, WidthChoice};
-use fpcache_datasets::count::human_bytes;
 
+use crate::plot::figure::{Axis, Steps, Unit};
 use crate::run::cache::parse_budget;
 use crate::run::options::RunArgs;
 use crate::run::values::ValueBytes;
@@ -118,21 +118,22 @@ impl Over {
         }
     }
 
+    /// An axis of it, with ticks at the values.
+    pub fn x_axis(self) -> Axis {
+        let steps = if self.is_logarithmic() { Steps::Factors } else { Steps::Even };
+        Axis::new(self.axis(), self.unit()).by(steps).ticks_at_values()
+    }
+
+    const fn unit(self) -> Unit {
+        match self {
+            Self::Cache | Self::ValueBytes | Self::KeyBytes => Unit::Bytes,
+            _ => Unit::Number,
+        }
+    }
+
     /// A value for people.
     pub fn show(self, value: f64) -> String {
-        match self {
-            Self::Cache | Self::ValueBytes => {
-                let text = human_bytes(value as u64);
-                match text.split_once(' ') {
-                    // 4.00 MiB reads better as 4 MiB, 1.50 as 1.5.
-                    Some((number, unit)) if number.contains('.') => {
-                        format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
-                    }
-                    _ => text,
-                }
-            }
-            _ => value.to_string(),
-        }
+        self.unit().show(value)
     }
 
     /// Sets it in `run` as its option would.

@@ -28,7 +28,7 @@ fn scale_measures_every_size_and_draws_them() {
     }
     let text = std::fs::read_to_string(&plot).expect("a plot");
     assert!(text.contains("uniform: a lookup over the number of keys"), "of all points, not of the first");
-    for part in ["fpcache lookup", "hashmap lookup", "random read", "nanoseconds", "2K", "8K"] {
+    for part in ["fpcache lookup", "hashmap lookup", "random read", "nanoseconds", "2 K", "8 K"] {
         assert!(text.contains(part), "{part}");
     }
 }

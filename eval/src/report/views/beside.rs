@@ -1,7 +1,7 @@
 //! Figures that compare FPCache with others: the quickstart and `peers`.
 
 use super::{Measure, label_of, side_by_side};
-use crate::report::figure::{Axis, Figure, Reading, Unit};
+use crate::plot::figure::{Axis, Figure, Reading, Unit};
 use crate::report::record::Record;
 
 /// What tells a line of the quickstart from the others.

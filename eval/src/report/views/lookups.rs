@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use super::{Measure, SETTINGS, differ, label_of, percentiles, percentiles_over, push, settings_but};
-use crate::report::figure::{Axis, Figure, Reading, Steps, Unit};
+use crate::plot::figure::{Axis, Figure, Reading, Steps, Unit};
 use crate::report::record::Record;
 use crate::sweep::points::Over;
 
@@ -61,13 +61,8 @@ pub fn lookups(rows: &[Record]) -> Vec<Figure> {
 
 fn swept(rows: &[Record], over: &str) -> Vec<Figure> {
     let known = Over::from_str(over, false).ok();
-    let name = known.map_or_else(|| over.to_owned(), |over| over.axis().to_owned());
-    let unit = match known {
-        Some(Over::Cache | Over::ValueBytes) => Unit::Bytes,
-        _ => Unit::Number,
-    };
-    let steps = if known.is_some_and(Over::is_logarithmic) { Steps::Factors } else { Steps::Even };
-    let x = Axis::new(name, unit).by(steps).ticks_at_values();
+    let other = || Axis::new(over, Unit::Number).by(Steps::Even).ticks_at_values();
+    let x = known.map_or_else(other, Over::x_axis);
     let field = match over {
         "cache" => "cache_bytes_budget",
         "theta" => "dist",

@@ -7,8 +7,8 @@ pub mod paper;
 pub mod parts;
 pub mod writes;
 
-use super::figure::{Axis, Figure, Reading, Series, Steps, Unit};
 use super::record::Record;
+use crate::plot::figure::{Axis, Figure, Reading, Series, Steps, Unit};
 
 /// Something that rows have one of each.
 #[derive(Clone, Copy)]

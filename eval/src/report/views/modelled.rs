@@ -4,7 +4,7 @@ use clap::ValueEnum;
 
 use super::paper::{MEASURES, latencies};
 use super::{Measure, label_of};
-use crate::report::figure::{Axis, Figure, Steps, Unit};
+use crate::plot::figure::Figure;
 use crate::report::record::Record;
 use crate::sweep::points::Over;
 
@@ -56,12 +56,7 @@ pub fn modelled(rows: &[Record]) -> Vec<Figure> {
         figures.extend(latencies(&rows));
         return figures;
     };
-    let unit = match over {
-        Over::Cache | Over::ValueBytes | Over::KeyBytes => Unit::Bytes,
-        _ => Unit::Number,
-    };
-    let steps = if over.is_logarithmic() { Steps::Factors } else { Steps::Even };
-    let x = Axis::new(over.axis(), unit).by(steps).ticks_at_values();
+    let x = over.x_axis();
     let at = |row: &Record| match over {
         Over::Cache => row.number("budget"),
         _ => row.text("value")?.parse().ok(),

@@ -1,7 +1,7 @@
 //! The figures of `paper`: statements, and the runs they are made of.
 
 use super::{Measure, push};
-use crate::report::figure::{Axis, Figure, Reading, Series, Steps, Unit};
+use crate::plot::figure::{Axis, Figure, Reading, Series, Steps, Unit};
 use crate::report::record::Record;
 
 /// What tells a statement from the others.

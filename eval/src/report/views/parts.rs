@@ -1,7 +1,7 @@
 //! Figures of `density`, `waits` and `fabric`.
 
 use super::{Measure, differ, label_of, percentiles};
-use crate::report::figure::{Axis, Figure, Steps, Unit};
+use crate::plot::figure::{Axis, Figure, Steps, Unit};
 use crate::report::record::Record;
 
 /// What tells rows of one form from each other.

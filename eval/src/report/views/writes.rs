@@ -2,7 +2,7 @@
 
 use super::lookups::{LOOKUPS, RANGE, single};
 use super::{Measure, SETTINGS, differ, label_of, percentiles, percentiles_over, settings_but, side_by_side};
-use crate::report::figure::{Axis, Figure, Steps, Unit};
+use crate::plot::figure::{Axis, Figure, Steps, Unit};
 use crate::report::record::Record;
 
 /// What tells a workload's row from the others.

@@ -21,11 +21,11 @@ const FLATTENED: f64 = 12.0;
 impl Scale {
     /// Of an axis along which these values lie.
     pub fn new(axis: &Axis, values: &[f64]) -> Self {
-        let (least, most) = range(values);
+        let (least, most) = if axis.steps == Steps::All { (0.0, 1.0) } else { range(values) };
         let wants_factors = match axis.steps {
             Steps::Factors => true,
             Steps::FromZero => most / least > FLATTENED,
-            Steps::Even => false,
+            Steps::Even | Steps::All => false,
         };
         let (low, high, by_factors, at) = match (wants_factors && least > 0.0, axis.at_values) {
             (true, true) => {

@@ -82,6 +82,8 @@ pub enum Steps {
     Even,
     /// As far as their ratios are large.
     Factors,
+    /// Evenly from 0 to 1, whatever the values.
+    All,
 }
 
 /// An axis.
@@ -247,6 +249,16 @@ impl Figure {
         };
         let shown: Vec<String> = parts.into_iter().take(SHOWN).collect();
         format!("{}. {about}. {}{more}.", self.title, shown.join("; "))
+    }
+}
+
+impl Series {
+    /// Adds a point to the series of this name, which is the last of them if there was none.
+    pub fn add(all: &mut Vec<Self>, label: &str, point: (f64, Reading)) {
+        match all.iter_mut().find(|line| line.label == label) {
+            Some(line) => line.points.push(point),
+            None => all.push(Self { label: label.to_owned(), points: vec![point] }),
+        }
     }
 }
 

@@ -1,20 +1,22 @@
-//! Figures as SVG elements of a page. The colours are for a light background; the page's style
-//! sheet replaces them, by attributes, for a dark one. Lines also differ by mark and dashes.
+//! Figures as SVG elements of a page, and what sheets have in common with them. The colours are for a light background; the page's
+//! style sheet replaces them, by attributes, for a dark one. Lines also differ by mark and dashes.
 
 use anyhow::anyhow;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, VPos};
 
-use super::axis::Scale;
 use super::figure::{Axis, Body, Reading, Series};
-use crate::plot::style::{Area, COLOURS, Drawn, FAINT, GRID, INK, style};
+use super::scale::Scale;
+use super::style::{Area, COLOURS, Drawn, FAINT, GRID, INK, style};
 
 /// Narrow enough that texts can be read where a page is 400 pixels wide.
 const WIDTH: i32 = 440;
 const PANEL_HEIGHT: i32 = 270;
 const TOP: i32 = 14;
-const RIGHT: i32 = WIDTH - 18;
+/// Right of a panel, where a text may end.
+const BESIDE: i32 = 18;
+const RIGHT: i32 = WIDTH - BESIDE;
 /// Below a panel: ticks and the axis' name.
 const BELOW: i32 = 50;
 const TEXT: i32 = 14;
@@ -40,7 +42,7 @@ enum Mark {
 
 /// How the series of a number is drawn.
 #[derive(Clone, Copy)]
-struct Look {
+pub(super) struct Look {
     colour: RGBColor,
     mark: Mark,
     is_hollow: bool,
@@ -48,7 +50,7 @@ struct Look {
 }
 
 impl Look {
-    fn of(number: usize) -> Self {
+    pub(super) fn of(number: usize) -> Self {
         Self {
             colour: COLOURS[number % COLOURS.len()],
             mark: MARKS[number % MARKS.len()],
@@ -57,7 +59,7 @@ impl Look {
         }
     }
 
-    fn mark<'a>(&self, area: &Area<'a>, (x, y): (i32, i32)) -> Drawn<'a> {
+    pub(super) fn mark<'a>(&self, area: &Area<'a>, (x, y): (i32, i32)) -> Drawn<'a> {
         let inside = if self.is_hollow { WHITE } else { self.colour };
         let corners: &[(i32, i32)] = match self.mark {
             Mark::Circle => {
@@ -74,7 +76,7 @@ impl Look {
         area.draw(&PathElement::new(corners, self.colour.stroke_width(2)))
     }
 
-    fn line<'a>(&self, area: &Area<'a>, path: Vec<(i32, i32)>) -> Drawn<'a> {
+    pub(super) fn line<'a>(&self, area: &Area<'a>, path: Vec<(i32, i32)>) -> Drawn<'a> {
         let stroke = self.colour.stroke_width(2);
         match self.dashes {
             None => area.draw(&PathElement::new(path, stroke)),
@@ -92,7 +94,8 @@ pub fn figure(body: &Body, words: &str) -> anyhow::Result<String> {
     match body {
         Body::Lines { x, y, series } => {
             let height = TOP + PANEL_HEIGHT + BELOW;
-            document((WIDTH, height), &attributes, |area| lines(area, (x, y), series))
+            let frame = Frame { left: 0, right: RIGHT, top: TOP, bottom: TOP + PANEL_HEIGHT };
+            document((WIDTH, height), &attributes, |area| lines(area, frame, (x, y), series))
         }
         Body::Bars { axis, kinds, things } => {
             let bars = Bars::new(axis, kinds.len(), things);
@@ -133,12 +136,27 @@ fn document(
     Ok(format!("<svg viewBox=\"0 0 {width} {height}\" {attributes}>{inside}"))
 }
 
-fn lines<'a>(area: &Area<'a>, (x, y): (&Axis, &Axis), series: &[Series]) -> Drawn<'a> {
+/// Where a panel lies: farther right if its ticks need the room.
+#[derive(Clone, Copy)]
+pub(super) struct Frame {
+    pub(super) left: i32,
+    pub(super) right: i32,
+    pub(super) top: i32,
+    pub(super) bottom: i32,
+}
+
+/// Draws lines in a panel.
+pub(super) fn lines<'a>(
+    area: &Area<'a>,
+    frame: Frame,
+    (x, y): (&Axis, &Axis),
+    series: &[Series],
+) -> Drawn<'a> {
     let points = || series.iter().flat_map(|line| &line.points);
     let across = Scale::new(x, &points().map(|(value, _)| *value).collect::<Vec<_>>());
     let upwards = Scale::new(y, &points().flat_map(|(_, reading)| ends(reading)).collect::<Vec<_>>());
     let longest = upwards.ticks.iter().map(|(_, text)| width(text)).max().unwrap_or(0);
-    let panel = Panel { left: longest + 36, across, upwards };
+    let panel = Panel { frame: Frame { left: frame.left.max(longest + 36), ..frame }, across, upwards };
     panel.draw(area, &x.name, &y.name)?;
     for (number, line) in series.iter().enumerate() {
         let look = Look::of(number);
@@ -190,10 +208,11 @@ fn text(colour: RGBColor, h: HPos, v: VPos) -> TextStyle<'static> {
 fn along_the_bottom<'a>(
     area: &Area<'a>,
     scale: &Scale,
-    (left, right): (i32, i32),
-    (top, bottom): (i32, i32),
+    Frame { left, right, top, bottom }: Frame,
     name: &str,
 ) -> Drawn<'a> {
+    // Texts may reach beyond either end.
+    let end = right + BESIDE;
     let mut free_from = i32::MIN;
     for (value, tick) in &scale.ticks {
         let x = left + (scale.share(*value) * f64::from(right - left)).round() as i32;
@@ -201,45 +220,44 @@ fn along_the_bottom<'a>(
         // Values may lie closer together than their texts have room.
         let half = width(tick) / 2 + 4;
         if x - half >= free_from {
-            let x = x.clamp(half - 4, WIDTH - half + 4);
+            let x = x.clamp(half - 4, end - half + 4);
             area.draw_text(tick, &text(INK, HPos::Center, VPos::Top), (x, bottom + 7))?;
             free_from = x + half;
         }
     }
     let centre = (left + right) / 2;
-    let name = fitting(name, WIDTH - 8);
+    let name = fitting(name, end - 8);
     let half = width(&name) / 2;
-    let centre = centre.clamp(half.min(WIDTH / 2) + 2, (WIDTH - half).max(WIDTH / 2) - 2);
+    let centre = centre.clamp(half.min(end / 2) + 2, (end - half).max(end / 2) - 2);
     area.draw_text(&name, &text(INK, HPos::Center, VPos::Top), (centre, bottom + 26))
 }
 
 /// Two axes and what lies between them.
 struct Panel {
-    left: i32,
+    frame: Frame,
     across: Scale,
     upwards: Scale,
 }
 
 impl Panel {
-    const BOTTOM: i32 = TOP + PANEL_HEIGHT;
-
     fn at(&self, x: f64, y: f64) -> (i32, i32) {
-        let along = self.across.share(x) * f64::from(RIGHT - self.left);
-        let up = self.upwards.share(y) * f64::from(PANEL_HEIGHT);
-        (self.left + along.round() as i32, Self::BOTTOM - up.round() as i32)
+        let Frame { left, right, top, bottom } = self.frame;
+        let along = self.across.share(x) * f64::from(right - left);
+        let up = self.upwards.share(y) * f64::from(bottom - top);
+        (left + along.round() as i32, bottom - up.round() as i32)
     }
 
     fn draw<'a>(&self, area: &Area<'a>, x_name: &str, y_name: &str) -> Drawn<'a> {
-        let (left, bottom) = (self.left, Self::BOTTOM);
+        let Frame { left, right, top, bottom } = self.frame;
         for (value, tick) in &self.upwards.ticks {
-            let y = bottom - (self.upwards.share(*value) * f64::from(PANEL_HEIGHT)).round() as i32;
-            area.draw(&PathElement::new([(left, y), (RIGHT, y)], GRID))?;
+            let y = bottom - (self.upwards.share(*value) * f64::from(bottom - top)).round() as i32;
+            area.draw(&PathElement::new([(left, y), (right, y)], GRID))?;
             area.draw_text(tick, &text(INK, HPos::Right, VPos::Center), (left - 7, y))?;
         }
-        along_the_bottom(area, &self.across, (left, RIGHT), (TOP, bottom), x_name)?;
-        area.draw(&PathElement::new([(left, TOP), (left, bottom), (RIGHT, bottom)], FAINT))?;
+        along_the_bottom(area, &self.across, self.frame, x_name)?;
+        area.draw(&PathElement::new([(left, top), (left, bottom), (right, bottom)], FAINT))?;
         let upwards = text(INK, HPos::Center, VPos::Center).transform(FontTransform::Rotate270);
-        area.draw_text(&fitting(y_name, PANEL_HEIGHT), &upwards, (14, (TOP + bottom) / 2))
+        area.draw_text(&fitting(y_name, bottom - top), &upwards, (14, (top + bottom) / 2))
     }
 }
 
@@ -269,7 +287,8 @@ impl<'f> Bars<'f> {
     }
 
     fn draw<'a>(&self, area: &Area<'a>) -> Drawn<'a> {
-        along_the_bottom(area, &self.scale, (LEFT, RIGHT), (TOP, self.bottom), &self.axis.name)?;
+        let frame = Frame { left: LEFT, right: RIGHT, top: TOP, bottom: self.bottom };
+        along_the_bottom(area, &self.scale, frame, &self.axis.name)?;
         for (at, (label, readings)) in self.things.iter().enumerate() {
             let top = TOP + self.height * at as i32;
             let only = readings.first().copied().flatten().filter(|_| readings.len() == 1);
@@ -334,7 +353,7 @@ mod tests {
     fn a_drawing_has_its_words_and_no_size_of_its_own() {
         let points = vec![(1.0, Reading { value: 5.0, range: Some((4.0, 6.0)) }), (2.0, Reading::of(7.0))];
         let series = ["<a>", "b"].map(|label| Series { label: label.to_owned(), points: points.clone() });
-        let axis = |name: &str| Axis::new(name, super::super::figure::Unit::Count);
+        let axis = |name: &str| Axis::new(name, crate::plot::figure::Unit::Count);
         let body = Body::Lines { x: axis("<keys>"), y: axis("lookups"), series: series.to_vec() };
         let svg = figure(&body, "in words").unwrap();
         assert!(svg.starts_with("<svg viewBox=") && svg.trim_end().ends_with("</svg>"));
