@@ -18,7 +18,7 @@ const ROOMY: usize = 8;
 /// at the window's end, where it would take the room of keys that cannot reach farther.
 ///
 /// Slots copied by rebuilds per key, and share of keys put into the predicted slot, while a store
-/// of 100,000 keys doubles (`tests/growth_copies.rs` with ε 32):
+/// of 100,000 keys doubles (in a simulation of windows alone, with ε 32):
 ///
 /// | rule | uniform | fb |
 /// |---|---|---|

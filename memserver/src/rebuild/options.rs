@@ -4,22 +4,22 @@ use fpcache_index::SegmentOptions;
 
 /// How segments are rebuilt.
 ///
-/// The defaults are for ε 32. Slots copied per inserted key, while a store of 400,000 keys loaded
-/// at fill 0.85 doubles, and what it has then; `tests/growth_copies.rs` has the simulation:
+/// The defaults are for ε 32. Slots copied per inserted key, while a table of 400,000 keys loaded
+/// at fill 0.85 doubles, and what it has then; `tests/node/growth_copies.rs` prints them:
 ///
-/// | keys | copies | rebuilds per 1,000 | keys of a segment | window, slots | slots per key |
-/// |---|---|---|---|---|---|
-/// | uniform, at random | 4.4 | 3.0 | 930 | 64 | 1.23 |
-/// | fb, at random | 4.5 | 28.5 | 99 | 58 | 1.26 |
-/// | uniform, appended or descending | 1.0 | 0.6 | 1,500 | 43 | 1.18 |
-/// | fb, appended or descending | 1.3 | 12.7 | 117 | 55 | 1.18 |
-/// | uniform, in order between those loaded | 4.0 | 17.8 | 173 | 60 | 1.28 |
-/// | fb, in order between those loaded | 2.9 | 19.0 | 83 | 56 | 1.27 |
-/// | uniform, at random from the next 100 | 5.2 | 20.2 | 189 | 61 | 1.28 |
+/// | keys | copies | rebuilds per 1,000 | keys of a segment | slots per key |
+/// |---|---|---|---|---|
+/// | uniform, at random | 4.4 | 3.8 | 820 | 1.23 |
+/// | fb, at random | 4.7 | 30.4 | 98 | 1.27 |
+/// | uniform, appended or descending | 1.0 | 0.9 | 1,100 | 1.18 |
+/// | fb, appended or descending | 1.3 | 12.8 | 117 | 1.18 |
+/// | uniform, in order between those loaded | 3.9 | 16.3 | 185 | 1.29 |
+/// | fb, in order between those loaded | 3.0 | 19.9 | 86 | 1.26 |
+/// | uniform, at random from the next 100 | 5.5 | 20.0 | 199 | 1.27 |
 ///
 /// Freshly loaded, windows have 21 slots for uniform keys, 3,053 to a segment, and 54 for fb, 191
-/// to a segment. Runs between two loaded keys cost 0.9 to 1.2 copies, one or sixteen in turn, with
-/// updates among them or not; two uniform inserts to one of a run cost 2.8 to 3.9.
+/// to a segment; later, 40 to 64. Runs between two loaded uniform keys cost 1.0 to 1.1 copies, one or
+/// sixteen in turn, with updates among them or not; two uniform inserts to one of a run cost 3.7.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RebuildOptions {
     /// The table's ε, in slots: the ε of every rebuilt segment. Loaded segments may keep their true

@@ -1,17 +1,21 @@
-//! What growth costs: slots copied by rebuilds per inserted key, and what the store looks like
-//! then.
+//! What growth costs: slots copied by rebuilds per inserted key, in a memory node as it is.
 //!
-//! A store in memory, of keys, slots and windows only: inserts choose slots, full and crowded
-//! windows rebuild. The tests hold small stores to the bounds; `the_figures` prints the table that
-//! the documentation quotes: `cargo test --release -p fpcache-memserver --test node -- --ignored
-//! --nocapture growth_copies::`.
+//! The tests hold small stores to the bounds; `the_figures` prints what larger ones come to, which the documentation
+//! quotes: `cargo test --release -p fpcache-memserver --test node -- --ignored --nocapture growth_copies`.
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::borrow::Borrow;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Instant;
 
+use crate::common::keys::{Integers, Key, KeyRef, Strings, TestKeys};
+use crate::common::requests::Writer;
+use fpcache::key_space::{BuildKeys, KeySpace};
+use fpcache::layout::{RecordShape, RecordToken, TableParameters};
+use fpcache::message::{NodeStats, WriteKind, WriteStatus};
 use fpcache_datasets::{OpenOptions, Spec, SpecKind};
-use fpcache_index::{SegmentModel, SegmentOptions, Segmenter};
-use fpcache_memserver::rebuild::choose::{choose_slot, is_nearly_full};
-use fpcache_memserver::rebuild::plan::{Facts, Gathered, RebuildOptions, neighbours, plan};
+use fpcache_fabric::{Service, SharedMemory, Work};
+use fpcache_memserver::MemoryNode;
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 struct Random(u64);
@@ -29,245 +33,184 @@ impl Random {
         ((u128::from(self.next()) * bound as u128) >> 64) as usize
     }
 
-    fn shuffle(&mut self, keys: &mut [u64]) {
+    /// Often little, now and then much.
+    fn skewed(&mut self, bound: usize) -> usize {
+        let bound = 1 + self.below(bound);
+        self.below(bound)
+    }
+
+    fn shuffle<Q>(&mut self, keys: &mut [Q]) {
         for i in (1..keys.len()).rev() {
             keys.swap(i, self.below(i + 1));
         }
     }
 }
 
-/// Key and the write that stored it; 0 is the load.
-type Record = (u64, u64);
-
-struct Segment {
-    hi: u64,
-    model: SegmentModel,
-    slots: Vec<Option<Record>>,
-    live: usize,
-    written: u64,
-    queued: bool,
+/// A kind of keys to grow with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    /// Integers, evenly spread.
+    Uniform,
+    /// Integers as uneven as fb's.
+    Fb,
+    /// `user` and nineteen digits, evenly spread.
+    Users,
+    /// Paths of files in folders of every size.
+    Paths,
+    /// Words of the letters that words have, of every length.
+    Words,
 }
 
-/// Writes between a window's being crowded and the rebuild in the background.
-const LAG: u64 = 16;
+const INTEGERS: [Kind; 2] = [Kind::Uniform, Kind::Fb];
+const STRINGS: [Kind; 3] = [Kind::Users, Kind::Paths, Kind::Words];
 
-#[derive(Default)]
-struct Store {
-    segments: BTreeMap<u64, Segment>,
-    options: RebuildOptions,
-    queue: VecDeque<(u64, u64)>,
-    writes: u64,
-    inserts: u64,
-    copies: u64,
-    rebuilds: u64,
-    waits: u64,
-    at_home: u64,
+impl Kind {
+    fn is_of_integers(self) -> bool {
+        INTEGERS.contains(&self)
+    }
+
+    /// So many keys, in order.
+    fn integers(self, count: usize) -> Vec<u64> {
+        let kind = if self == Self::Fb { SpecKind::Fb } else { SpecKind::Uniform };
+        Spec::new(kind, Some(count as u64)).open(&OpenOptions::default()).unwrap().into_keys()
+    }
+
+    fn string(self, random: &mut Random) -> Vec<u8> {
+        match self {
+            Self::Users => format!("user{:019}", random.next() >> 1).into_bytes(),
+            Self::Paths => {
+                let (a, b, c) = (random.skewed(30), random.skewed(300), random.skewed(40));
+                let file = random.skewed(100_000);
+                format!("/srv/projects/p{a:02}/releases/r{b:03}/src/m{c:02}/f{file:05}.rs").into_bytes()
+            }
+            _ => {
+                let letters = b"eeeeetttaaaooiinnsshhrrdlcumwfgypbvk";
+                let len = 4 + random.below(9);
+                (0..len).map(|_| letters[random.below(letters.len())]).collect()
+            }
+        }
+    }
+
+    /// So many keys, in order.
+    fn strings(self, count: usize) -> Vec<Vec<u8>> {
+        let mut random = Random(11);
+        let mut keys = std::collections::BTreeSet::new();
+        while keys.len() < count {
+            keys.insert(self.string(&mut random));
+        }
+        keys.into_iter().collect()
+    }
 }
 
 /// What growth came to.
 #[derive(Debug)]
 struct Figures {
     copies: f64,
+    /// Those of them that inserts did not wait for.
+    in_background: f64,
     rebuilds_per_1000: f64,
-    /// Share of rebuilds that a writer waited for.
-    waited: f64,
-    at_home: f64,
     keys_per_segment: f64,
-    window: f64,
     slots_per_key: f64,
+    checkpoints: u64,
 }
 
-impl Store {
-    fn load(keys: &[u64]) -> Self {
-        let options = SegmentOptions::default();
-        let mut segmenter = Segmenter::new(options).unwrap();
-        let mut pieces: Vec<_> = keys.iter().filter_map(|key| segmenter.push(*key).unwrap()).collect();
-        pieces.extend(segmenter.finish());
-        let mut store = Self::default();
-        let (mut rest, mut lo) = (keys, 0);
-        for piece in pieces {
-            for placed in piece.place(&rest[..piece.keys], &options) {
-                let (own, after) = rest.split_at(placed.keys);
-                let hi = after.first().map_or(u64::MAX, |next| next - 1);
-                let records: Vec<Record> = own.iter().map(|key| (*key, 0)).collect();
-                store.build(lo, hi, placed.model, &placed.slots, &records);
-                lo = hi.wrapping_add(1);
-                rest = after;
+/// Loads `loaded`, and writes the others in the order in which they come.
+fn grow<T: TestKeys>(loaded: &[Key<T>], written: Vec<(WriteKind, Key<T>)>, shape: RecordShape) -> Figures {
+    let inserts = written.iter().filter(|(kind, _)| *kind == WriteKind::Insert).count();
+    let capacity = (loaded.len() + inserts) * 300;
+    let region = Arc::new(SharedMemory::anonymous(capacity.max(16 << 20)).unwrap());
+    let mut node: MemoryNode<T::Space> = MemoryNode::new(region, 1, 0, Instant::now()).unwrap();
+    let parameters = TableParameters { shape, ..TableParameters::default() };
+    let encoders = T::Space::train(loaded.iter().step_by(7).map(|key| of::<T>(key)), loaded.len() as u64);
+    let value = [7; 8];
+    let records = loaded.iter().map(|key| (key.clone(), value));
+    node.load_records(parameters, encoders, records).unwrap();
+    let mut writer = Writer::<T>::new(1);
+    let mut in_background = 0;
+    for (i, (kind, key)) in written.into_iter().enumerate() {
+        let reply = writer.one_of(&mut node, kind, of::<T>(&key), RecordToken::default(), &value);
+        assert_eq!(reply.status, WriteStatus::Done, "{}", T::Space::show(of::<T>(&key)));
+        // Background work comes when there is nothing else to do.
+        if i % 16 == 0 {
+            let before = node.stats().copies;
+            while node.work() == Work::More {}
+            in_background += node.stats().copies - before;
+        }
+    }
+    let audit = node.audit().unwrap().unwrap();
+    let NodeStats { inserts, copies, rebuilds, checkpoint, .. } = node.stats();
+    Figures {
+        copies: copies as f64 / inserts as f64,
+        in_background: in_background as f64 / inserts as f64,
+        rebuilds_per_1000: rebuilds as f64 * 1_000.0 / inserts as f64,
+        keys_per_segment: audit.keys as f64 / audit.segments as f64,
+        slots_per_key: audit.slots as f64 / audit.keys as f64,
+        checkpoints: checkpoint,
+    }
+}
+
+fn of<T: TestKeys>(key: &Key<T>) -> &KeyRef<T> {
+    key.borrow()
+}
+
+/// In which order keys come that were held back from the load: half of them, unless it says how many to one that was loaded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Order {
+    /// At random.
+    Random,
+    /// In order, after those loaded.
+    Appended,
+    /// In descending order, before those loaded.
+    Descending,
+    /// In order, among those loaded, so many to one of these.
+    Between(usize),
+    /// The same in descending order.
+    BetweenDescending(usize),
+    /// At random from so many that are next.
+    HotSpot(usize),
+}
+
+fn grown<T: TestKeys>(keys: Vec<Key<T>>, order: Order, shape: RecordShape) -> Figures {
+    let half = keys.len() / 2;
+    let (loaded, mut others): (Vec<Key<T>>, Vec<Key<T>>) = match order {
+        Order::Appended => (keys[..half].to_vec(), keys[half..].to_vec()),
+        Order::Descending => (keys[half..].to_vec(), keys[..half].to_vec()),
+        _ => {
+            let held = match order {
+                Order::Between(held) | Order::BetweenDescending(held) => held,
+                _ => 1,
+            };
+            let mut random = Random(5);
+            keys.into_iter().partition(|_| random.below(1 + held) == 0)
+        }
+    };
+    let mut random = Random(9);
+    match order {
+        Order::Random => random.shuffle(&mut others),
+        Order::Descending | Order::BetweenDescending(_) => others.reverse(),
+        Order::HotSpot(width) => {
+            let (mut next, mut rest) = (Vec::new(), others.into_iter());
+            others = Vec::new();
+            loop {
+                next.extend(rest.by_ref().take(width - next.len()));
+                if next.is_empty() {
+                    break;
+                }
+                others.push(next.swap_remove(random.below(next.len())));
             }
         }
-        store
+        Order::Appended | Order::Between(_) => {}
     }
-
-    fn build(&mut self, lo: u64, hi: u64, model: SegmentModel, slots: &[u16], records: &[Record]) {
-        let mut filled = vec![None; usize::from(model.cap)];
-        for (record, slot) in records.iter().zip(slots) {
-            assert!(model.window(record.0).contains(u32::from(*slot)), "outside its window");
-            assert_eq!(filled[usize::from(*slot)].replace(*record), None, "a slot for two");
-        }
-        assert_eq!(slots.len(), records.len());
-        let written = records.iter().map(|record| record.1).max().unwrap_or(self.writes);
-        let segment = Segment { hi, model, slots: filled, live: records.len(), written, queued: false };
-        self.segments.insert(lo, segment);
-    }
-
-    fn segment_of(&self, key: u64) -> u64 {
-        *self.segments.range(..=key).next_back().unwrap().0
-    }
-
-    fn insert(&mut self, key: u64) {
-        self.writes += 1;
-        self.inserts += 1;
-        let lo = self.segment_of(key);
-        let segment = self.segments.get_mut(&lo).unwrap();
-        let predicted = segment.model.predict(key);
-        let window = segment.model.window(key);
-        let is_free = |slot: &u32| segment.slots[*slot as usize].is_none();
-        let free: Vec<u32> = (window.first..=window.last).filter(is_free).collect();
-        if let Some(slot) = choose_slot(&free, predicted, window) {
-            segment.slots[slot as usize] = Some((key, self.writes));
-            segment.live += 1;
-            segment.written = self.writes;
-            self.at_home += u64::from(slot == predicted);
-            if is_nearly_full(free.len() - 1, window) && !segment.queued {
-                segment.queued = true;
-                self.queue.push_back((lo, self.writes));
-            }
-        } else {
-            self.waits += 1;
-            self.rebuild(lo, Some(key));
-        }
-        while let Some((lo, since)) = self.queue.front().copied() {
-            if since + LAG > self.writes {
-                break;
-            }
-            self.queue.pop_front();
-            if self.segments.get(&lo).is_some_and(|segment| segment.queued) {
-                self.rebuild(lo, None);
-            }
-        }
-    }
-
-    fn update(&mut self, key: u64) {
-        self.writes += 1;
-        let lo = self.segment_of(key);
-        let segment = self.segments.get_mut(&lo).unwrap();
-        let window = segment.model.window(key);
-        let slots = &mut segment.slots[window.first as usize..=window.last as usize];
-        slots.iter_mut().flatten().find(|record| record.0 == key).unwrap().1 = self.writes;
-    }
-
-    fn facts(&self, lo: u64) -> Facts {
-        let segment = &self.segments[&lo];
-        let idle = (self.writes - segment.written) as u32;
-        Facts { keys: segment.live, cap: segment.model.cap, idle }
-    }
-
-    fn rebuild(&mut self, centre: u64, incoming: Option<u64>) {
-        let left = self.segments.range(..centre).next_back().map(|(lo, _)| *lo);
-        let right = self.segments[&centre].hi.checked_add(1);
-        let gather =
-            neighbours(self.facts(centre), left.map(|lo| self.facts(lo)), right.map(|lo| self.facts(lo)));
-        let left = left.filter(|_| gather.left);
-        let right = right.filter(|_| gather.right);
-        let mut records = Vec::new();
-        let (mut hi, lo) = (0, left.unwrap_or(centre));
-        for lo in [left, Some(centre), right].into_iter().flatten() {
-            let segment = self.segments.remove(&lo).unwrap();
-            hi = segment.hi;
-            records.extend(segment.slots.into_iter().flatten());
-        }
-        self.copies += records.len() as u64;
-        self.rebuilds += 1;
-        records.extend(incoming.map(|key| (key, self.writes)));
-        records.sort_unstable();
-        let xs: Vec<u64> = records.iter().map(|record| record.0).collect();
-        let age = |record: &Record| if record.1 == 0 { u32::MAX } else { (self.writes - record.1) as u32 };
-        let ages: Vec<u32> = records.iter().map(age).collect();
-        for planned in plan(&Gathered { lo, hi, xs: &xs, ages: &ages }, &self.options) {
-            self.build(planned.lo, planned.hi, planned.model, &planned.slots, &records[planned.keys]);
-        }
-    }
-
-    fn figures(&self) -> Figures {
-        let (mut live, mut slots, mut windows) = (0, 0, 0);
-        for segment in self.segments.values() {
-            live += segment.live;
-            slots += segment.slots.len();
-            let lengths = segment.slots.iter().flatten().map(|record| segment.model.window(record.0).len());
-            windows += lengths.sum::<u32>() as usize;
-        }
-        let per_insert = |count: u64| count as f64 / self.inserts.max(1) as f64;
-        Figures {
-            copies: per_insert(self.copies),
-            rebuilds_per_1000: 1_000.0 * per_insert(self.rebuilds),
-            waited: self.waits as f64 / self.rebuilds.max(1) as f64,
-            at_home: per_insert(self.at_home),
-            keys_per_segment: live as f64 / self.segments.len() as f64,
-            window: windows as f64 / live as f64,
-            slots_per_key: slots as f64 / live as f64,
-        }
-    }
+    grow::<T>(&loaded, others.into_iter().map(|key| (WriteKind::Insert, key)).collect(), shape)
 }
 
-/// The two kinds of keys: evenly spread, and as uneven as fb's.
-const KINDS: [&str; 2] = ["uniform", "fb"];
-
-fn keys(kind: &str, count: usize) -> Vec<u64> {
-    let kind = if kind == "fb" { SpecKind::Fb } else { SpecKind::Uniform };
-    Spec::new(kind, Some(count as u64)).open(&OpenOptions::default()).unwrap().into_keys()
-}
-
-/// Loads one key of `1 + held`, at random, and gives the others, in order.
-fn held_back(kind: &str, count: usize, held: usize) -> (Store, Vec<u64>) {
-    let mut random = Random(5);
-    let (loaded, others): (Vec<u64>, Vec<u64>) =
-        keys(kind, count).into_iter().partition(|_| random.below(1 + held) == 0);
-    (Store::load(&loaded), others)
-}
-
-fn insert_all(mut store: Store, keys: impl IntoIterator<Item = u64>) -> Store {
-    for key in keys {
-        store.insert(key);
+/// A store of `count` keys that grows to as many again.
+fn doubled(kind: Kind, order: Order, count: usize) -> Figures {
+    if kind.is_of_integers() {
+        return grown::<Integers>(kind.integers(2 * count), order, RecordShape::fixed(8, 8));
     }
-    store
-}
-
-fn random_half(kind: &str, count: usize) -> Figures {
-    let (store, mut others) = held_back(kind, 2 * count, 1);
-    Random(3).shuffle(&mut others);
-    insert_all(store, others).figures()
-}
-
-fn appended(kind: &str, count: usize) -> Figures {
-    let keys = keys(kind, 2 * count);
-    insert_all(Store::load(&keys[..count]), keys[count..].iter().copied()).figures()
-}
-
-fn descending(kind: &str, count: usize) -> Figures {
-    let keys = keys(kind, 2 * count);
-    insert_all(Store::load(&keys[count..]), keys[..count].iter().rev().copied()).figures()
-}
-
-/// Held-back keys in order, `held` to each that was loaded.
-fn sweep(kind: &str, count: usize, held: usize, ascending: bool) -> Figures {
-    let (store, mut others) = held_back(kind, 2 * count, held);
-    if !ascending {
-        others.reverse();
-    }
-    insert_all(store, others).figures()
-}
-
-/// The held-back half, at random from the next `width` keys.
-fn hot_spot(kind: &str, count: usize, width: usize) -> Figures {
-    let (mut store, others) = held_back(kind, 2 * count, 1);
-    let (mut random, mut others, mut next) = (Random(9), others.into_iter(), Vec::new());
-    loop {
-        next.extend(others.by_ref().take(width - next.len()));
-        if next.is_empty() {
-            return store.figures();
-        }
-        store.insert(next.swap_remove(random.below(next.len())));
-    }
+    let shape = RecordShape { key_bytes: None, value_bytes: Some(8), room: 72 };
+    grown::<Strings>(kind.strings(2 * count), order, shape)
 }
 
 /// What goes on between the inserts of runs.
@@ -281,65 +224,79 @@ enum Besides {
 }
 
 /// As many runs, in turn by chance, between two loaded keys each, in steps of 1 to 3.
-fn mid_range(kind: &str, count: usize, runs: usize, ascending: bool, besides: Besides) -> Figures {
-    let mut loaded: Vec<u64> = keys(kind, count).iter().map(|key| key.saturating_mul(1 << 20)).collect();
-    if kind == "uniform" {
-        loaded = keys(kind, count);
+fn mid_range(kind: Kind, count: usize, runs: usize, ascending: bool, besides: Besides) -> Figures {
+    let mut loaded = kind.integers(count);
+    if kind == Kind::Fb {
+        // Room for runs.
+        loaded.iter_mut().for_each(|key| *key = key.saturating_mul(1 << 20));
     }
     loaded.dedup();
-    let mut store = Store::load(&loaded);
     let mut random = Random(7);
     let mut taken: HashSet<u64> = loaded.iter().copied().collect();
     let mut heads: Vec<u64> =
         (0..runs).map(|_| loaded[random.below(loaded.len() - 1) + usize::from(!ascending)]).collect();
-    let mut all = loaded;
-    while store.inserts < count as u64 {
+    let (mut written, mut inserted, mut all) = (Vec::new(), 0, loaded.clone());
+    while inserted < count {
         let run = random.below(runs);
         let step = 1 + random.below(3) as u64;
-        let head = heads[run];
-        heads[run] = if ascending { head + step } else { head - step };
+        heads[run] = if ascending { heads[run] + step } else { heads[run] - step };
         if !taken.insert(heads[run]) {
             continue;
         }
-        store.insert(heads[run]);
+        written.push((WriteKind::Insert, heads[run]));
+        inserted += 1;
         all.push(heads[run]);
         for _ in 0..2 {
             let key = random.next();
             if besides == Besides::Inserts && taken.insert(key) {
-                store.insert(key);
+                written.push((WriteKind::Insert, key));
+                inserted += 1;
             }
         }
-        for _ in 0..8 {
-            if besides == Besides::Updates {
-                store.update(all[random.below(all.len())]);
-            }
+        if besides == Besides::Updates {
+            written.extend((0..8).map(|_| (WriteKind::Update, all[random.below(all.len())])));
         }
     }
-    store.figures()
+    grow::<Integers>(&loaded, written, RecordShape::fixed(8, 8))
 }
 
-const SMALL: usize = 20_000;
+/// Runs of keys that share one loaded key as their beginning and go on with a counter.
+fn counted(kind: Kind, count: usize, runs: usize, ascending: bool) -> Figures {
+    let loaded = kind.strings(count);
+    let mut random = Random(7);
+    let heads: Vec<Vec<u8>> = (0..runs).map(|_| loaded[random.below(count)].clone()).collect();
+    let inserted = (0..count).map(|i| {
+        let n = if ascending { i / runs } else { count - i / runs };
+        (WriteKind::Insert, [heads[i % runs].as_slice(), format!("#{n:08}").as_bytes()].concat())
+    });
+    let shape = RecordShape { key_bytes: None, value_bytes: Some(8), room: 88 };
+    grow::<Strings>(&loaded, inserted.collect(), shape)
+}
+
+const SMALL: usize = 10_000;
 
 #[test]
 fn random_inserts_that_double_a_store_copy_at_most_five_slots_a_key() {
-    for kind in KINDS {
-        let figures = random_half(kind, SMALL);
-        assert!(figures.copies < 5.0 && figures.slots_per_key < 1.45, "{kind}: {figures:?}");
+    for kind in INTEGERS.into_iter().chain(STRINGS) {
+        let figures = doubled(kind, Order::Random, SMALL);
+        let most = if kind.is_of_integers() { 1.45 } else { 1.6 };
+        assert!(figures.copies < 5.0 && figures.slots_per_key < most, "{kind:?}: {figures:?}");
     }
 }
 
 #[test]
-fn appended_and_descending_keys_copy_next_to_nothing() {
-    for kind in KINDS {
-        for figures in [appended(kind, SMALL), descending(kind, SMALL)] {
-            assert!(figures.copies < 2.0 && figures.slots_per_key < 1.4, "{kind}: {figures:?}");
+fn appended_and_descending_integers_copy_next_to_nothing() {
+    for kind in INTEGERS {
+        for order in [Order::Appended, Order::Descending] {
+            let figures = doubled(kind, order, SMALL);
+            assert!(figures.copies < 2.0 && figures.slots_per_key < 1.4, "{kind:?}, {order:?}: {figures:?}");
         }
     }
 }
 
 #[test]
-fn runs_in_the_middle_cause_no_storm_whatever_else_is_written() {
-    for kind in KINDS {
+fn runs_among_integers_cause_no_storm_whatever_else_is_written() {
+    for kind in INTEGERS {
         for (runs, ascending, besides) in [
             (1, true, Besides::Nothing),
             (1, false, Besides::Updates),
@@ -348,8 +305,9 @@ fn runs_in_the_middle_cause_no_storm_whatever_else_is_written() {
             (8, true, Besides::Updates),
             (8, false, Besides::Inserts),
         ] {
-            let figures = mid_range(kind, SMALL, runs, ascending, besides);
-            let what = format!("{kind}, {runs} runs, ascending {ascending}, {besides:?}: {figures:?}");
+            // In a store of half the size, random inserts copy a fifth more, in the background.
+            let figures = mid_range(kind, 2 * SMALL, runs, ascending, besides);
+            let what = format!("{kind:?}, {runs} runs, ascending {ascending}, {besides:?}: {figures:?}");
             // Two of three inserts are random then.
             let most = if besides == Besides::Inserts { 4.6 } else { 3.0 };
             assert!(figures.copies < most, "{what}");
@@ -359,49 +317,84 @@ fn runs_in_the_middle_cause_no_storm_whatever_else_is_written() {
 }
 
 #[test]
-fn runs_through_older_keys_cause_no_storm() {
-    for kind in KINDS {
-        for (held, ascending) in [(1, true), (1, false), (4, true), (20, false)] {
-            let figures = sweep(kind, SMALL, held, ascending);
-            assert!(figures.copies < 4.4, "{kind}, {held} to one, ascending {ascending}: {figures:?}");
+fn integers_in_order_among_older_ones_and_hot_spots_cause_no_storm() {
+    for kind in INTEGERS {
+        for order in
+            [Order::Between(1), Order::BetweenDescending(1), Order::Between(4), Order::BetweenDescending(20)]
+        {
+            let figures = doubled(kind, order, SMALL);
+            assert!(figures.copies < 4.4, "{kind:?}, {order:?}: {figures:?}");
         }
-        let figures = hot_spot(kind, SMALL, 100);
-        assert!(figures.copies < 6.5, "{kind}, hot spot: {figures:?}");
+        let figures = doubled(kind, Order::HotSpot(100), SMALL);
+        assert!(figures.copies < 6.5, "{kind:?}, hot spot: {figures:?}");
     }
 }
 
 #[test]
-#[ignore = "prints figures; half a minute in release"]
+fn ordered_inserts_of_strings_copy_no_more_than_those_of_integers() {
+    for kind in STRINGS {
+        for order in [Order::Appended, Order::Descending, Order::Between(1), Order::BetweenDescending(1)] {
+            let figures = doubled(kind, order, SMALL);
+            // As integers, of which a small store costs 4.2 where the new ones come between the
+            // old. Few paths share a folder in a small store; in one of 100,000 they cost 3.6.
+            let most = if kind == Kind::Paths { 6.5 } else { 4.4 };
+            assert!(figures.copies < most && figures.slots_per_key < 1.9, "{kind:?}, {order:?}: {figures:?}");
+        }
+    }
+}
+
+#[test]
+fn runs_behind_one_string_and_hot_spots_cause_no_storm() {
+    for kind in STRINGS {
+        for (runs, ascending) in [(1, true), (1, false), (8, true), (8, false)] {
+            let figures = counted(kind, SMALL, runs, ascending);
+            // A descending run goes on below what the segments of its head skip, among the keys
+            // before it: these are copied with each windowful until it is cut out again. Small
+            // segments that runs leave in small stores are brought together in the background. How
+            // much that copies hangs on where its sweeps happen to fall among the inserts: 1.9 to
+            // 2.4 slots a key for 8 runs among words, over slots of 80 to 112 bytes, with
+            // fingerprints of whichever width; 2.3 and 5.9 for 8 descending runs among users, in
+            // segments of at most 4,096 and 2,048 slots.
+            let (most, waited_for) = if ascending { (4.8, 2.5) } else { (9.0, 7.5) };
+            assert!(
+                figures.copies - figures.in_background < waited_for,
+                "{kind:?}, {runs} runs: {figures:?}"
+            );
+            assert!(figures.copies < most, "{kind:?}, {runs} runs, ascending {ascending}: {figures:?}");
+        }
+        let figures = doubled(kind, Order::HotSpot(100), SMALL);
+        assert!(figures.copies < 6.5, "{kind:?}, hot spot: {figures:?}");
+    }
+}
+
+#[test]
+#[ignore = "prints figures; some minutes in release"]
 fn the_figures() {
-    let count = 400_000;
     let show = |name: String, f: Figures| {
         println!(
-            "{name:<44} copies {:5.2}  rebuilds/1000 {:6.2}  waited {:.2}  at home {:.2}  keys/segment {:7.1}  window {:5.1}  \
-             slots/key {:.3}",
-            f.copies, f.rebuilds_per_1000, f.waited, f.at_home, f.keys_per_segment, f.window, f.slots_per_key
+            "{name:<48} copies {:6.2}  rebuilds/1000 {:6.2}  keys/segment {:7.1}  slots/key {:.3}  log records {}",
+            f.copies, f.rebuilds_per_1000, f.keys_per_segment, f.slots_per_key, f.checkpoints
         );
     };
-    for kind in KINDS {
-        show(format!("{kind} loaded"), held_back(kind, 2 * count, 1).0.figures());
-        show(format!("{kind} random half"), random_half(kind, count));
-        show(format!("{kind} appended"), appended(kind, count));
-        show(format!("{kind} descending"), descending(kind, count));
-        for runs in [1, 16] {
-            for ascending in [true, false] {
-                for besides in [Besides::Nothing, Besides::Inserts, Besides::Updates] {
-                    let figures = mid_range(kind, count, runs, ascending, besides);
-                    show(format!("{kind} {runs} runs, ascending {ascending}, {besides:?}"), figures);
-                }
+    for kind in INTEGERS.into_iter().chain(STRINGS) {
+        let count = if kind.is_of_integers() { 400_000 } else { 100_000 };
+        for order in [Order::Random, Order::Appended, Order::Descending, Order::HotSpot(100)] {
+            show(format!("{kind:?}, {order:?}"), doubled(kind, order, count));
+        }
+        for held in if kind.is_of_integers() { &[1, 4, 20][..] } else { &[1] } {
+            for order in [Order::Between(*held), Order::BetweenDescending(*held)] {
+                show(format!("{kind:?}, {order:?}"), doubled(kind, order, count));
             }
         }
-        for held in [1, 4, 20] {
-            for ascending in [true, false] {
-                let figures = sweep(kind, count, held, ascending);
-                show(format!("{kind} sweep, {held} to one, ascending {ascending}"), figures);
+        for (runs, ascending) in [(1, true), (1, false), (16, true), (16, false)] {
+            let name = format!("{kind:?}, {runs} runs, ascending {ascending}");
+            if !kind.is_of_integers() {
+                show(name, counted(kind, count, runs, ascending));
+                continue;
             }
-        }
-        for width in [100, 3_000] {
-            show(format!("{kind} hot spot of {width}"), hot_spot(kind, count, width));
+            for besides in [Besides::Nothing, Besides::Inserts, Besides::Updates] {
+                show(format!("{name}, {besides:?}"), mid_range(kind, count, runs, ascending, besides));
+            }
         }
     }
 }

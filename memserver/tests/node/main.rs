@@ -17,7 +17,6 @@ mod first_rebuilds;
 mod folders;
 mod groups;
 mod growth_copies;
-mod growth_copies_strings;
 mod hot_cache;
 mod layout_version;
 mod long_values;
