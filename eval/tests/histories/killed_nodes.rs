@@ -1,6 +1,6 @@
 //! Tables over three memory nodes that are processes of their own, one or another of which is
-//! killed at any instant and started again on its folder: some order of the operations explains
-//! what tasks, and threads, were told.
+//! killed at any instant, or told to end, and started again on its folder: some order of the operations
+//! explains what tasks, and threads, were told.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -19,6 +19,7 @@ use fpcache_eval::history::tasks::TaskStore;
 use rand::Rng;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::support;
 
@@ -85,6 +86,13 @@ impl Node {
             let _ = process.wait();
         }
     }
+
+    /// Tells it to end, and waits until it has.
+    fn end(&mut self) {
+        let mut process = self.process.take().unwrap();
+        kill_process(Pid::from_child(&process), Signal::TERM).unwrap();
+        assert!(process.wait().unwrap().success());
+    }
 }
 
 impl Drop for Node {
@@ -93,8 +101,8 @@ impl Drop for Node {
     }
 }
 
-/// Kills one after another, and starts it again, until it is over; counts the kills.
-fn kill_over_and_over(nodes: &mut [Node], seed: u64, is_over: &AtomicBool, kills: &AtomicUsize) {
+/// Kills one after another, or now and then ends it, and starts it again, until it is over; counts both.
+fn end_over_and_over(nodes: &mut [Node], seed: u64, is_over: &AtomicBool, ends: &AtomicUsize) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
     let nap = |most: u64, random: &mut Xoshiro256PlusPlus| {
         thread::sleep(Duration::from_micros(random.random_range(0..most)));
@@ -102,8 +110,10 @@ fn kill_over_and_over(nodes: &mut [Node], seed: u64, is_over: &AtomicBool, kills
     while !is_over.load(Ordering::Relaxed) {
         nap(200_000, &mut random);
         let which = random.random_range(0..nodes.len());
-        nodes[which].kill();
-        kills.fetch_add(1, Ordering::Relaxed);
+        match ends.fetch_add(1, Ordering::Relaxed) % 3 {
+            2 => nodes[which].end(),
+            _ => nodes[which].kill(),
+        }
         nap(30_000, &mut random);
         nodes[which].start();
     }
@@ -140,24 +150,24 @@ fn survives<K: NumberedKeys, S: Store>(
         attempts: 1_000_000,
         ..StressOptions::default()
     };
-    let (is_over, kills) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let (is_over, ends) = (AtomicBool::new(false), AtomicUsize::new(0));
     let report = thread::scope(|scope| {
-        let killer = scope.spawn(|| kill_over_and_over(&mut nodes, seed, &is_over, &kills));
+        let killer = scope.spawn(|| end_over_and_over(&mut nodes, seed, &is_over, &ends));
         let report = stress(&options, processes.collect(), nanoseconds_since(Instant::now()));
         is_over.store(true, Ordering::Relaxed);
         killer.join().unwrap();
         report.unwrap()
     });
-    let kills = kills.into_inner();
+    let ends = ends.into_inner();
     eprintln!(
-        "{} keys, --fsync {sync}: {kills} kills, {} operations, {} open, {} refused",
+        "{} keys, --fsync {sync}: {ends} kills and ends, {} operations, {} open, {} refused",
         K::NAME,
         report.operations,
         report.unknown,
         report.refused
     );
     assert!(report.is_linearizable(), "{} keys, --fsync {sync}, seed {seed}: {report:#?}", K::NAME);
-    assert!(report.operations > 1_000 && kills > 1, "{kills} kills: {report:#?}");
+    assert!(report.operations > 1_000 && ends > 1, "{ends} kills and ends: {report:#?}");
 }
 
 /// Tasks of one client, whose reads share groups and whose changes share requests.
@@ -177,8 +187,8 @@ fn threads_survive<K: NumberedKeys>(reached: Reached, sync: &'static str, seed: 
         let ways = every_way_over_sockets(config, 256 << 10);
         let store = |i: usize| {
             let (name, config) = &ways[(i * 3 + seed as usize) % ways.len()];
-            let client = TableClient::<K>::connect_with(&urls[i % 3], *config);
-            (name.clone(), ClientStore::new(client.unwrap()))
+            let store = ClientStore::new(TableClient::<K>::connect_with(&urls[i % 3], *config).unwrap());
+            (name.clone(), if i.is_multiple_of(2) { store } else { store.with_reader() })
         };
         // Each is told of the whole table by another memory node.
         (0..4).map(store).collect()
