@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use crate::common::{Directory, TestKeys, value_in};
 use fpcache_client::{
-    ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape, RecordToken, TableClient,
-    TableName, TableParameters, Tables,
+    Changes, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape, RecordToken,
+    TableClient, TableName, TableParameters, Tables,
 };
 use fpcache_fabric::shm::{ListenOptions, Listener};
 use fpcache_fabric::{ClientId, Export, Handled, Service, Serving, Waker, Work};
@@ -169,9 +169,15 @@ fn what_may_have_been_made_is_not_made_in_another_table<K: TestKeys, Other: Test
     let value = value_in(&K::shape(Some(8)), 5, 2);
     let client = node.client::<K>();
     let token = client.get_versioned(K::key(7)).unwrap().unwrap().1;
-    let changes: [Change<K>; 5] = [
+    let changes: [Change<K>; 6] = [
         |client, value, _| client.insert(K::key(5), value).map(drop),
         |client, value, _| client.put(K::key(5), value),
+        |client, value, _| {
+            let mut changes = Changes::default();
+            changes.put(K::key(5), value);
+            changes.insert(K::key(4), value);
+            client.apply(&changes, &mut Vec::new())
+        },
         |client, value, token| client.compare_and_set(K::key(7), token, value).map(drop),
         |client, _, _| client.delete(K::key(7)).map(drop),
         |client, value, _| {

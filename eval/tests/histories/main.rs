@@ -4,6 +4,7 @@
 mod killed_nodes;
 mod linearizability;
 mod over_nodes;
+mod remade_tables;
 mod stress;
 #[allow(dead_code)]
 #[path = "../support/mod.rs"]
