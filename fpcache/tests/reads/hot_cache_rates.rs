@@ -1,10 +1,7 @@
 //! How many lookups the hot cache answers, by policy and kind of requests.
 //!
-//! The tests that run by default are small. The others print tables: `cargo test -p fpcache --release --test
-//! reads hot_cache_rates -- --ignored --nocapture`. The one over block traces reads the files that `BLOCK_TRACES` names,
-//! separated by colons, of lines "first-block blocks ...".
-
-use std::collections::HashMap;
+//! The tests that run by default are small. Another prints tables: `cargo test -p fpcache --release --test
+//! reads hot_cache_rates -- --ignored --nocapture`.
 
 use fpcache::cache::{CacheHandle, CacheProbe, HotCache, Policy, Shape, Variant};
 use fpcache_index::Window;
@@ -327,51 +324,5 @@ fn rates_of_20_million_keys() {
         }
         let [_, true_lru, heat, frequency, _] = last(&rates);
         assert!(heat > true_lru - 1.0 && frequency > true_lru - 1.0, "{load:?}, {room} entries");
-    }
-}
-
-#[test]
-#[ignore = "needs BLOCK_TRACES"]
-fn rates_of_block_traces() {
-    let files = std::env::var("BLOCK_TRACES").expect("BLOCK_TRACES names files, separated by colons");
-    for file in files.split(':') {
-        let text = std::fs::read_to_string(file).expect("a trace");
-        let blocks = |line: &str| {
-            let mut fields = line.split(' ').map_while(|field| field.parse::<u64>().ok());
-            let first = fields.next()?;
-            Some(first..first + fields.next()?)
-        };
-        let trace: Vec<u64> = text.lines().filter_map(blocks).flatten().collect();
-        let mut counts = HashMap::<u64, u64>::new();
-        trace.iter().for_each(|block| *counts.entry(*block).or_default() += 1);
-        let mut ordered: Vec<u64> = counts.keys().copied().collect();
-        ordered.sort_unstable();
-        let number: HashMap<u64, u64> = ordered.into_iter().zip(0..).collect();
-        let mut popular: Vec<u64> = counts.into_values().collect();
-        popular.sort_unstable_by(|a, b| b.cmp(a));
-        let keys = number.len() as u64;
-        println!("{file}: {} requests, {keys} keys", trace.len());
-        for room in [keys / 50, keys / 10, keys / 4] {
-            let mut lru = Lru::new(keys, room);
-            let mut subjects =
-                Policy::ALL.iter().map(|p| Subject::new(room, *p, Variant::Fd, keys)).collect::<Vec<_>>();
-            let mut hits = [0u64; 5];
-            hits[0] = popular[..room as usize].iter().sum();
-            for key in trace.iter().map(|block| number[block]) {
-                hits[1] += u64::from(lru.access(key));
-                for (hits, subject) in hits[2..].iter_mut().zip(&mut subjects) {
-                    *hits += u64::from(subject.access(key));
-                }
-            }
-            let rates = hits.map(|hits| hits as f64 * 100.0 / trace.len() as f64);
-            print!("  {room:8} entries");
-            for (rate, column) in rates.into_iter().zip(COLUMNS) {
-                print!("  {column} {rate:.1}");
-            }
-            println!();
-            let [_, true_lru, heat, frequency, _] = rates;
-            // Phases that come and go favour a memory as short as LRU's.
-            assert!(heat > true_lru - 6.0 && frequency > true_lru - 6.0, "{file}, {room} entries");
-        }
     }
 }
