@@ -22,8 +22,9 @@ use crate::error::ClientError;
 /// A handle on a memory node's table for tasks of a [tokio] runtime, as [`TableClient`] is one for threads. Clones are cheap and share
 /// everything; any number of tasks may use one at once, and should: over sockets their reads share doorbell batches.
 ///
-/// Made inside a runtime whose drivers of I/O and time are enabled, and used while that one runs. No call blocks a thread of
-/// the runtime; one of its threads for blocking calls is taken, by few calls at a time, to connect, to fetch the table, and to get
+/// Made and used inside a runtime whose drivers of I/O and time are enabled. What serves calls over sockets lives in the runtime
+/// that the client was made in, which has to go on running; once that has ended it goes on in the runtime of the next call, and
+/// reads that were under way end with an error that can be retried. No call blocks a thread of the runtime; one of its threads for blocking calls is taken, by few calls at a time, to connect, to fetch the table, and to get
 /// over whatever a [`TableClient`] gets over.
 ///
 /// ```

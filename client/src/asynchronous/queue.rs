@@ -27,6 +27,8 @@ pub(super) struct Queue<K: BuildKeys> {
     /// A permit for each key that may come.
     room: Semaphore,
     keys: usize,
+    /// Workers that there are to be.
+    most_workers: usize,
     ready: Notify,
     counts: Arc<Counts>,
 }
@@ -37,12 +39,44 @@ struct Waiting<K: BuildKeys> {
     turn: usize,
     /// Whether a worker was called that has not come yet.
     is_called: bool,
-    /// Workers that do nothing.
+    /// Workers that there are, which end with their runtime.
+    workers: usize,
+    /// Of these, those that do nothing.
     idle: usize,
     /// Scans under way, and how many may be: they are long, and others are not to wait for all of them.
     scans: usize,
     most_scans: usize,
     is_closed: bool,
+}
+
+/// Whether somebody takes the calls that wait in a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "without workers calls wait in vain"]
+pub(super) enum Staff {
+    /// There are workers.
+    There,
+    /// There were none: the queue counts with new ones from here on, which whoever is told this starts.
+    Wanted,
+}
+
+/// One of the workers of a queue, for as long as it lives.
+pub(super) struct Post<K: BuildKeys>(Arc<Queue<K>>);
+
+impl<K: BuildKeys> Post<K> {
+    /// That of a worker that the queue counts with.
+    pub(super) fn at(queue: &Arc<Queue<K>>) -> Self {
+        Self(Arc::clone(queue))
+    }
+
+    pub(super) fn queue(&self) -> &Queue<K> {
+        &self.0
+    }
+}
+
+impl<K: BuildKeys> Drop for Post<K> {
+    fn drop(&mut self) {
+        self.0.leave();
+    }
 }
 
 /// What a worker finds.
@@ -60,53 +94,88 @@ struct Row<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Queue<K> {
-    /// A queue with room for so many keys, and for so many workers.
+    /// A queue with room for so many keys, and for so many workers, none of which is there yet.
     pub(super) fn new(keys: usize, workers: usize, counts: Arc<Counts>) -> Self {
         let keys = keys.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
         let waiting = Waiting {
             rows: std::array::from_fn(|_| Row { calls: VecDeque::new(), keys: 0 }),
             turn: 0,
             is_called: false,
+            workers: 0,
             idle: 0,
             scans: 0,
             most_scans: (workers / 2).max(1),
             is_closed: false,
         };
-        Self { waiting: Mutex::new(waiting), room: Semaphore::new(keys), keys, ready: Notify::new(), counts }
+        Self {
+            waiting: Mutex::new(waiting),
+            room: Semaphore::new(keys),
+            keys,
+            most_workers: workers.max(1),
+            ready: Notify::new(),
+            counts,
+        }
+    }
+
+    /// How many workers there are to be.
+    pub(super) fn most_workers(&self) -> usize {
+        self.most_workers
+    }
+
+    /// Has the queue count with workers, unless there are some.
+    pub(super) fn staff(&self) -> Staff {
+        self.lock().staff(self.most_workers)
+    }
+
+    /// A worker has ended. With the last one, whose runtime has ended, so do the calls that nobody took: they may be those of
+    /// another runtime.
+    fn leave(&self) {
+        let mut waiting = self.lock();
+        waiting.workers -= 1;
+        if waiting.workers > 0 {
+            return;
+        }
+        // None of them is there to say so.
+        (waiting.idle, waiting.scans, waiting.is_called) = (0, 0, false);
+        let keys = waiting.rows.iter_mut().map(|row| std::mem::take(&mut row.keys)).sum();
+        let calls: Vec<_> = waiting.rows.iter_mut().map(|row| std::mem::take(&mut row.calls)).collect();
+        drop(waiting);
+        self.room.add_permits(keys);
+        drop(calls);
     }
 
     /// Puts a call into the queue, once there is room.
-    pub(super) async fn push(&self, kind: Kind, asked: Asked<K>) -> Result<(), ClientError> {
+    pub(super) async fn push(&self, kind: Kind, asked: Asked<K>) -> Result<Staff, ClientError> {
         let keys = room_of(&asked, self.keys);
         self.room.acquire_many(keys as u32).await.map_err(|_| runtime_has_ended())?.forget();
-        self.put(kind, asked, keys);
-        Ok(())
+        Ok(self.put(kind, asked, keys))
     }
 
     /// Puts a call into the queue if there is room, and gives it back if not.
-    pub(super) fn push_at_once(&self, kind: Kind, asked: Asked<K>) -> Result<(), Asked<K>> {
+    pub(super) fn push_at_once(&self, kind: Kind, asked: Asked<K>) -> Result<Staff, Asked<K>> {
         let keys = room_of(&asked, self.keys);
         match self.room.try_acquire_many(keys as u32) {
             Ok(room) => {
                 room.forget();
-                self.put(kind, asked, keys);
-                Ok(())
+                Ok(self.put(kind, asked, keys))
             }
             Err(_) => Err(asked),
         }
     }
 
     /// Puts a call into the queue, which has room for its keys.
-    fn put(&self, kind: Kind, asked: Asked<K>, keys: usize) {
+    fn put(&self, kind: Kind, asked: Asked<K>, keys: usize) -> Staff {
         let row = KINDS.iter().position(|other| *other == kind).unwrap_or_default();
         let mut waiting = self.lock();
         waiting.rows[row].calls.push_back(asked);
         waiting.rows[row].keys += keys;
         let calls = !std::mem::replace(&mut waiting.is_called, true);
+        let staff = waiting.staff(self.most_workers);
         drop(waiting);
         if calls {
             self.ready.notify_one();
         }
+        staff
     }
 
     /// Takes a group, and waits until there is one; `None` once the queue is closed.
@@ -176,6 +245,14 @@ fn room_of<K: BuildKeys>(asked: &Asked<K>, all: usize) -> usize {
 }
 
 impl<K: BuildKeys> Waiting<K> {
+    fn staff(&mut self, workers: usize) -> Staff {
+        if self.workers > 0 {
+            return Staff::There;
+        }
+        self.workers = workers;
+        Staff::Wanted
+    }
+
     /// Whether there is something for another worker.
     fn has_some(&self) -> bool {
         let mut rows = KINDS.iter().zip(&self.rows);

@@ -61,9 +61,11 @@ impl<K: BuildKeys> Way<K> {
         // futures of common reads stay small without it.
         match self {
             Self::Grouped(workers) => {
-                if let Err(asked) = workers.queue().push_at_once(kind, asked) {
-                    Box::pin(workers.queue().push(kind, asked)).await?;
-                }
+                let staff = match workers.queue().push_at_once(kind, asked) {
+                    Ok(staff) => staff,
+                    Err(asked) => Box::pin(workers.queue().push(kind, asked)).await?,
+                };
+                workers.see_to(staff);
             }
             Self::InPlace(core) => {
                 let read = async move {

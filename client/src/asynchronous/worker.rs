@@ -13,7 +13,7 @@ use super::config::AsyncConfig;
 use super::counters::Counts;
 use super::drive::Socket;
 use super::group::{Group, Kind};
-use super::queue::Queue;
+use super::queue::{Post, Queue, Staff};
 use super::threads::Threads;
 use super::unanswered::runtime_has_ended;
 use crate::core::{Core, FEW_TRIES, Held};
@@ -23,11 +23,16 @@ use crate::session::{Buffers, ReaderContext};
 /// Bytes of answers that a worker keeps room for from one group to the next: of long values there may be gigabytes.
 const MOST_KEPT_BYTES: usize = 1 << 20;
 
-/// Workers, and the queue from which they take groups. They end when this is dropped.
-pub(super) struct Workers<K: BuildKeys>(Arc<Queue<K>>);
+/// Workers, and the queue from which they take groups. They end when this is dropped, or with their runtime: then others are
+/// started in that of the next call.
+pub(super) struct Workers<K: BuildKeys> {
+    core: Arc<Core<K, RemoteNode>>,
+    queue: Arc<Queue<K>>,
+    threads: Threads,
+}
 
 impl<K: BuildKeys> Workers<K> {
-    /// One for each socket.
+    /// One for each socket, in this runtime.
     pub(super) fn new(
         core: &Arc<Core<K, RemoteNode>>,
         config: AsyncConfig,
@@ -41,41 +46,67 @@ impl<K: BuildKeys> Workers<K> {
             workers,
             Arc::clone(counts),
         ));
-        for _ in 0..workers {
-            runtime.spawn(Worker::new(Arc::clone(core), Arc::clone(&queue), threads.clone()).run());
+        let workers = Self { core: Arc::clone(core), queue, threads };
+        if workers.queue.staff() == Staff::Wanted {
+            workers.start(runtime);
         }
-        Self(queue)
+        workers
+    }
+
+    /// Starts as many workers as the queue counts with.
+    fn start(&self, runtime: &Handle) {
+        for _ in 0..self.queue.most_workers() {
+            let post = Post::at(&self.queue);
+            runtime.spawn(Worker::new(Arc::clone(&self.core), post, self.threads.clone()).run());
+        }
     }
 
     pub(super) fn queue(&self) -> &Queue<K> {
-        &self.0
+        &self.queue
+    }
+
+    /// Starts workers in the runtime of the call that has put something into the queue, if they are wanted.
+    #[inline]
+    pub(super) fn see_to(&self, staff: Staff) {
+        if staff == Staff::Wanted {
+            self.start_here();
+        }
+    }
+
+    #[cold]
+    fn start_here(&self) {
+        match Handle::try_current() {
+            Ok(runtime) => self.start(&runtime),
+            // The queue is told that there are none, and tells the calls.
+            Err(_) => (0..self.queue.most_workers()).for_each(|_| drop(Post::at(&self.queue))),
+        }
     }
 }
 
 impl<K: BuildKeys> Drop for Workers<K> {
     fn drop(&mut self) {
-        self.0.close();
+        self.queue.close();
     }
 }
 
 /// A task that takes groups from a queue and answers them, one at a time, with a reader's buffers and a socket of its own.
 struct Worker<K: BuildKeys> {
     core: Arc<Core<K, RemoteNode>>,
-    queue: Arc<Queue<K>>,
+    post: Post<K>,
     threads: Threads,
     held: Held<K, RemoteNode>,
     socket: Socket,
 }
 
 impl<K: BuildKeys> Worker<K> {
-    fn new(core: Arc<Core<K, RemoteNode>>, queue: Arc<Queue<K>>, threads: Threads) -> Self {
+    fn new(core: Arc<Core<K, RemoteNode>>, post: Post<K>, threads: Threads) -> Self {
         let socket = Socket::new(core.connector().spin());
-        Self { core, queue, threads, held: None, socket }
+        Self { core, post, threads, held: None, socket }
     }
 
     /// Works until the queue is closed.
     async fn run(mut self) {
-        while let Some(mut group) = self.queue.take().await {
+        while let Some(mut group) = self.post.queue().take().await {
             let is_scan = group.kind == Kind::Scan;
             if group.is_wanted_still() {
                 match self.attempt(&mut group).await {
@@ -85,7 +116,7 @@ impl<K: BuildKeys> Worker<K> {
                 }
             }
             if is_scan {
-                self.queue.end_scan();
+                self.post.queue().end_scan();
             }
         }
     }
@@ -93,11 +124,11 @@ impl<K: BuildKeys> Worker<K> {
     /// Makes the reads of a group, if nothing is in the way: all of its calls have their answers then, and of one that is
     /// contended all but those left in it.
     async fn attempt(&mut self, group: &mut Group<K>) -> Option<Result<(), ReadError>> {
-        let Self { core, queue, held, socket, .. } = self;
+        let Self { core, post, held, socket, .. } = self;
         let context = core.present(held).filter(|at| at.buffers.endpoint.socket().is_some())?;
         context.buffers.endpoint.set_patience(group.until().saturating_duration_since(Instant::now()));
         group.has_begun();
-        Some(read(context, socket, queue, group).await)
+        Some(read(context, socket, post.queue(), group).await)
     }
 
     /// Leaves calls whose records cannot be read now to threads, each by itself: no worker and no other call waits for them.
@@ -106,7 +137,7 @@ impl<K: BuildKeys> Worker<K> {
             let (core, threads) = (Arc::clone(&self.core), self.threads.clone());
             let mut alone = Group::of(group.kind, asked);
             alone.has_begun();
-            self.queue.counts().handed_over.add(1);
+            self.post.queue().counts().handed_over.add(1);
             // With an error the runtime is ending, and the caller with it.
             tokio::spawn(async move { threads.read(&core, alone).await });
         }
@@ -114,7 +145,7 @@ impl<K: BuildKeys> Worker<K> {
 
     /// Makes the reads of a group as readers of threads do, on a thread that may block, and gets the worker ready for the next one.
     async fn get_over(&mut self, mut group: Group<K>) {
-        self.queue.counts().handed_over.add(1);
+        self.post.queue().counts().handed_over.add(1);
         self.socket.forget();
         let (core, mut held, until) = (Arc::clone(&self.core), self.held.take(), group.until());
         let read = tokio::task::spawn_blocking(move || {

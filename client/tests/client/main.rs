@@ -16,6 +16,8 @@ mod asynchronous_over_nodes;
 #[cfg(feature = "tokio")]
 mod asynchronous_ranges;
 #[cfg(feature = "tokio")]
+mod asynchronous_runtimes;
+#[cfg(feature = "tokio")]
 mod asynchronous_words;
 mod bad_input;
 mod byte_tables;
