@@ -37,14 +37,12 @@ impl<K: BuildKeys> Default for Changes<K> {
     }
 }
 
-impl Changes {
-    /// An empty batch for integer keys; [`Changes::default`] is one for any keys.
+impl<K: BuildKeys> Changes<K> {
+    /// An empty batch.
     pub fn new() -> Self {
         Self::default()
     }
-}
 
-impl<K: BuildKeys> Changes<K> {
     /// Adds an insert, which fails if the record exists.
     pub fn insert(&mut self, key: impl AsKey<K>, value: &[u8]) -> &mut Self {
         self.push(WriteKind::Insert, key, value)
@@ -145,6 +143,24 @@ impl<K: BuildKeys> Changes<K> {
         some
     }
 
+    /// The changes that the memory node refused, by their places, with the errors that the calls for single changes have for
+    /// that. Replies are those of [`apply`](crate::TableClient::apply) to this batch.
+    pub fn refusals<'c>(
+        &'c self,
+        replies: &'c [WriteReply],
+    ) -> impl Iterator<Item = (usize, ClientError)> + 'c {
+        let answered = self.operations.iter().zip(replies).enumerate();
+        answered.filter_map(|(place, (change, reply))| {
+            Some((place, outcome::<K>(K::kept(&change.key, &self.keys), *reply).err()?))
+        })
+    }
+
+    /// The key of the first change that was refused, with its error.
+    pub(crate) fn first_refusal(&self, replies: &[WriteReply]) -> Option<(&K::Key, ClientError)> {
+        let (place, error) = self.refusals(replies).next()?;
+        Some((K::kept(&self.operations[place].key, &self.keys), error))
+    }
+
     /// Empties the list.
     pub fn clear(&mut self) {
         self.operations.clear();
@@ -153,7 +169,7 @@ impl<K: BuildKeys> Changes<K> {
     }
 }
 
-/// Changes of a table whose keys are byte strings; made by `ByteChanges::default()`.
+/// Changes of a table whose keys are byte strings; as [`Changes`] is of one whose keys are integers.
 pub type ByteChanges = Changes<ByteKeys>;
 
 /// The outcome of a compare-and-set.

@@ -12,6 +12,8 @@ use fpcache_fabric::FabricError;
 use fpcache_fabric::tcp::TokenError;
 
 use crate::differences::differences;
+pub use crate::error_kind::ErrorKind;
+use crate::error_kind::{of_code, of_fabric, of_open};
 use crate::url::UrlError;
 
 /// Why a call failed.
@@ -281,23 +283,6 @@ impl From<FabricError> for ClientError {
     }
 }
 
-/// What a caller can do about an error.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum ErrorKind {
-    /// Retry, perhaps after a pause: the memory node is down, busy or has lost the table, or the
-    /// deadline was short.
-    Retry,
-    /// Read before retrying: it is unknown whether the write took effect.
-    Unknown,
-    /// Change the call: its arguments or data are wrong.
-    Invalid,
-    /// Change the setup: more memory, another release, other permissions.
-    Setup,
-    /// Report a bug: something is inconsistent.
-    Internal,
-}
-
 impl ClientError {
     /// What can be done about it.
     pub fn kind(&self) -> ErrorKind {
@@ -370,22 +355,19 @@ impl ClientError {
         matches!(self, Self::ValueSize { .. } | Self::KeySize { .. } | Self::RecordSize { .. })
     }
 
+    /// Whether a memory node refused a change that the table could have: for lack of room, because it could not be logged, or
+    /// because of damage. Nothing was changed by it. Of [`apply`](crate::TableClient::apply) this tells that all other changes were sent, and
+    /// that each has its reply.
+    pub fn is_of_refused_change(&self) -> bool {
+        matches!(
+            self,
+            Self::NoRoom { .. } | Self::DiskFull { .. } | Self::NotDurable { .. } | Self::Damaged { .. }
+        )
+    }
+
     /// Whether the same call may succeed later.
     pub fn is_retryable(&self) -> bool {
         self.kind() == ErrorKind::Retry
-    }
-}
-
-fn of_open(error: &OpenError) -> ErrorKind {
-    use fpcache::layout::SuperblockError;
-    match error {
-        OpenError::Empty
-        | OpenError::Moving { .. }
-        | OpenError::Superblock(SuperblockError::Changing | SuperblockError::Dropped) => ErrorKind::Retry,
-        OpenError::Superblock(SuperblockError::Corrupt(_)) | OpenError::Corrupt(_) => ErrorKind::Internal,
-        OpenError::Superblock(_) | OpenError::Memory(_) => ErrorKind::Setup,
-        OpenError::Budget { .. } => ErrorKind::Invalid,
-        OpenError::Fabric(error) => of_fabric(error),
     }
 }
 
@@ -401,34 +383,6 @@ fn away(node: &str, error: &FabricError) -> String {
         ),
         _ => format!("the memory node {node}: {error}"),
     }
-}
-
-fn of_code(code: ErrorCode) -> ErrorKind {
-    match code {
-        // Of a load all of it has to be repeated.
-        ErrorCode::Busy
-        | ErrorCode::NoTable
-        | ErrorCode::OtherTable
-        | ErrorCode::WrongRange { .. }
-        | ErrorCode::NoSuchLoad => ErrorKind::Retry,
-        ErrorCode::Invalid
-        | ErrorCode::BadData
-        | ErrorCode::NotEmpty
-        | ErrorCode::TableExists
-        | ErrorCode::BadName => ErrorKind::Invalid,
-        ErrorCode::Full
-        | ErrorCode::Version
-        | ErrorCode::NotDurable
-        | ErrorCode::NoSuchTable
-        | ErrorCode::NoMemory
-        | ErrorCode::ReadOnly => ErrorKind::Setup,
-        ErrorCode::Forgotten => ErrorKind::Unknown,
-        _ => ErrorKind::Internal,
-    }
-}
-
-fn of_fabric(error: &FabricError) -> ErrorKind {
-    if error.is_retryable() { ErrorKind::Retry } else { ErrorKind::Setup }
 }
 
 #[cfg(test)]

@@ -117,6 +117,7 @@ mod embedded;
 mod empty;
 pub mod encode;
 mod error;
+mod error_kind;
 mod inserting;
 mod key;
 mod kind;

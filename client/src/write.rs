@@ -98,16 +98,35 @@ impl<K: BuildKeys> TableClient<K> {
     /// whose content is replaced. They are applied in order, each on its own; the deadline applies
     /// to each request.
     ///
+    /// What a reply says of a record is no error: an insert whose key exists, an update or delete whose key is absent, a
+    /// compare-and-set of another version.
+    ///
     /// # Errors
-    /// As for [`insert`](Self::insert), except that a change without room, or that could not be
-    /// logged, is reported in its reply and does not stop the others. After any other error, the
-    /// list holds the replies to earlier requests, whose changes took effect.
+    /// *A change was refused*, for which [`is_of_refused_change`](ClientError::is_of_refused_change) holds:
+    /// [`NoRoom`](ClientError::NoRoom), [`DiskFull`](ClientError::DiskFull), [`NotDurable`](ClientError::NotDurable) or
+    /// [`Damaged`](ClientError::Damaged), as [`put`](Self::put) returns it. The others were sent all the same: `replies` has
+    /// the outcome of every change, and the error is that of the first one refused ([`Changes::refusals`] gives all of them).
+    ///
+    /// *The call stopped half-way*, with any other error, as for [`insert`](Self::insert): `replies` has the outcomes of the
+    /// changes before the one that failed, among which there may be refusals, too. That one and the later ones were not made,
+    /// unless it is [`OutcomeUnknown`](ClientError::OutcomeUnknown): then some of them may have been.
     pub fn apply(&self, changes: &Changes<K>, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
         replies.clear();
-        self.write(changes.operations(), None, replies)
+        self.write(changes.operations(), None, replies)?;
+        self.none_refused(changes, replies)
     }
 
-    /// As [`apply`](Self::apply), but only to the table with this creation number.
+    /// The error of the first change that was refused, if one was.
+    pub(crate) fn none_refused(
+        &self,
+        changes: &Changes<K>,
+        replies: &[WriteReply],
+    ) -> Result<(), ClientError> {
+        let refused = changes.first_refusal(replies);
+        refused.map_or(Ok(()), |(key, error)| Err(self.naming_node(key, error)))
+    }
+
+    /// As [`apply`](Self::apply), but only to the table with this creation number; what was refused is told by replies alone.
     pub(crate) fn apply_to(
         &self,
         creation: u64,

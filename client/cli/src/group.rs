@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 
 use fpcache_client::{Changes, ClientError, KeyRef, TableClient, WriteReply, WriteStatus};
 
-use crate::keys::{KeyFormat, Keys};
+use crate::keys::Keys;
 
 /// Records sent together.
 const RECORDS: usize = 1024;
@@ -44,36 +44,18 @@ impl<K: Keys> Group<K> {
             start = *end;
         }
         client.apply(&self.inserts, &mut self.replies)?;
-        let (mut new, mut there, mut start) = (0, Vec::new(), 0);
+        let (mut new, mut start) = (0, 0);
         for ((key, end), reply) in self.keys.iter().zip(&self.ends).zip(&self.replies) {
-            match made::<K>(key.borrow(), reply)? {
-                true => new += 1,
-                false => {
-                    self.puts.put(KeyRef::<K>(key.borrow()), &self.values[start..*end]);
-                    there.push(key);
-                }
+            match reply.status {
+                WriteStatus::Done => new += 1,
+                _ => _ = self.puts.put(KeyRef::<K>(key.borrow()), &self.values[start..*end]),
             }
             start = *end;
         }
         client.apply(&self.puts, &mut self.replies)?;
-        for (key, reply) in there.into_iter().zip(&self.replies) {
-            made::<K>(key.borrow(), reply)?;
-        }
         self.keys.clear();
         self.values.clear();
         self.ends.clear();
         Ok(new)
-    }
-}
-
-/// Whether a change was made; an error if it found no room or could not be logged.
-fn made<K: Keys>(key: &K::Key, reply: &WriteReply) -> Result<bool, ClientError> {
-    let key = || K::short(key, KeyFormat { is_hex: false });
-    match reply.status {
-        WriteStatus::NoRoom => Err(ClientError::NoRoom { key: key(), node: None }),
-        WriteStatus::DiskFull => Err(ClientError::DiskFull { key: key(), node: None }),
-        WriteStatus::NotDurable => Err(ClientError::NotDurable { key: key(), node: None }),
-        WriteStatus::Damaged => Err(ClientError::Damaged { key: key(), node: None }),
-        status => Ok(status == WriteStatus::Done),
     }
 }

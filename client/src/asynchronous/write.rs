@@ -88,7 +88,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// other is sent.
     ///
     /// # Errors
-    /// As for [`TableClient::apply`](crate::TableClient::apply): the list holds the replies to the changes before the first one
+    /// As for [`TableClient::apply`](crate::TableClient::apply). If a change was refused, the list holds the replies to all of
+    /// them; after any other error those to the changes before the first one
     /// without, which alone can be tried again where the error is retryable. If some after that were made, at other memory nodes, it is [`OutcomeUnknown`](ClientError::OutcomeUnknown),
     /// which says how many.
     pub async fn apply(
@@ -113,7 +114,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         })
         .await;
         drop(sending);
-        outcomes.into_inner().unwrap_or_else(PoisonError::into_inner).end()
+        outcomes.into_inner().unwrap_or_else(PoisonError::into_inner).end()?;
+        self.client.none_refused(changes, replies)
     }
 
     /// Sends the changes of a call that are one memory node's, a piece at a time, until one fails, of whichever memory node.

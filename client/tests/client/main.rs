@@ -34,6 +34,7 @@ mod over_nodes;
 mod pipeline;
 mod proxies;
 mod reads_of_dropped;
+mod refused;
 mod remote;
 mod round_trips;
 mod scans;

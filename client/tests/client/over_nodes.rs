@@ -42,7 +42,7 @@ impl Node {
         drop(self.serving.take());
     }
 
-    fn of(capacity: u64, over_tcp: bool) -> Self {
+    pub fn of(capacity: u64, over_tcp: bool) -> Self {
         Self::with(capacity, over_tcp, ListenOptions::default().idle_time)
     }
 

@@ -10,7 +10,8 @@ use fpcache::message::keys::put_key;
 use fpcache::message::{AskedKeys, Request, WriteReply, WriteStatus};
 use fpcache_client::KeyKind;
 use fpcache_client::{
-    Changes, ClientConfig, CreateOptions, RecordShape, TableClient, TableParameters, Tables, U64Keys,
+    Changes, Client, ClientConfig, ClientError, CreateOptions, RecordShape, TableClient, TableParameters,
+    Tables, U64Keys,
 };
 use fpcache_fabric::shm::{ConnectOptions, connect};
 use fpcache_fabric::{Connection, Deadline, RegionName};
@@ -148,7 +149,7 @@ impl Burden<'_> {
             for key in &keys {
                 changes.put(*key, &[1; 8]);
             }
-            client.apply(&changes, &mut replies)?;
+            apply_what_fits(&client, &changes, &mut replies)?;
             let done = |reply: &WriteReply| reply.status == WriteStatus::Done;
             there.extend(keys.iter().zip(&replies).filter(|(_, reply)| done(reply)).map(|(key, _)| *key));
             refused += usize::from(!replies.iter().all(done));
@@ -167,7 +168,7 @@ impl Burden<'_> {
                     }
                 };
             }
-            timed(probing, || client.apply(&changes, &mut replies))
+            timed(probing, || apply_what_fits(&client, &changes, &mut replies))
         })
     }
 
@@ -250,6 +251,18 @@ impl Burden<'_> {
         }
         self.repeat(|| timed(probing, || client.apply(&changes, &mut replies)))
     }
+}
+
+/// Makes changes, as far as there is room.
+fn apply_what_fits(
+    client: &Client,
+    changes: &Changes,
+    replies: &mut Vec<WriteReply>,
+) -> Result<(), ClientError> {
+    client.apply(changes, replies).or_else(|error| match error {
+        ClientError::NoRoom { .. } => Ok(()),
+        error => Err(error),
+    })
 }
 
 /// Has the puts beside it count; returns how long it took.

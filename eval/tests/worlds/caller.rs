@@ -362,7 +362,9 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         }
         let mut found_room = true;
         let mut replies = Vec::new();
-        match self.client.apply(&changes, &mut replies) {
+        // Of what was refused replies tell.
+        let applied = self.client.apply(&changes, &mut replies);
+        match applied.or_else(|error| if error.is_of_refused_change() { Ok(()) } else { Err(error) }) {
             Ok(()) => {
                 for (open, reply) in open.into_iter().zip(replies) {
                     let outcome = match reply.status {

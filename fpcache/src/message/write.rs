@@ -251,6 +251,15 @@ impl WriteStatus {
         Self::NotDurable,
         Self::Damaged,
     ];
+
+    /// Whether the memory node refused a change that it should have made: it lacks something, or has lost something. `false` for
+    /// `Exists`, `Absent` and `Differs`, which say something about the record.
+    pub fn is_refusal(self) -> bool {
+        match self {
+            Self::NoRoom | Self::DiskFull | Self::NotDurable | Self::Damaged => true,
+            Self::Done | Self::Exists | Self::Absent | Self::Differs => false,
+        }
+    }
 }
 
 /// What the memory node says about one operation.
@@ -265,6 +274,11 @@ pub struct WriteReply {
 impl WriteReply {
     /// Bytes of the encoded form.
     pub const BYTES: usize = 16;
+
+    /// Whether the memory node refused the change, see [`WriteStatus::is_refusal`].
+    pub fn is_refused(&self) -> bool {
+        self.status.is_refusal()
+    }
 
     /// The reply's bytes.
     pub fn encode(&self) -> [u8; Self::BYTES] {
