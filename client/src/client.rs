@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fpcache::TableName;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::RecordShape;
@@ -31,6 +32,7 @@ use crate::session::TableStats;
 pub struct TableClient<K: BuildKeys> {
     pub(crate) transport: Transport<K>,
     pub(crate) name: Arc<str>,
+    pub(crate) table: TableName,
     pub(crate) deadline: Duration,
 }
 
@@ -171,6 +173,11 @@ impl<K: BuildKeys> TableClient<K> {
         &self.name
     }
 
+    /// The table's name.
+    pub fn table_name(&self) -> &TableName {
+        &self.table
+    }
+
     /// The creation number of the table that this client is connected to.
     pub(crate) fn creation(&self) -> u64 {
         match &self.transport {
@@ -293,6 +300,8 @@ impl<K: BuildKeys> TableClient<K> {
 
 impl<K: BuildKeys> fmt::Debug for TableClient<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Client").field("name", &self.name).field("deadline", &self.deadline).finish()
+        let Self { name, table, deadline, .. } = self;
+        let mut shown = f.debug_struct("Client");
+        shown.field("name", name).field("table", &table.as_str()).field("deadline", deadline).finish()
     }
 }

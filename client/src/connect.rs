@@ -48,12 +48,12 @@ impl<K: BuildKeys> TableClient<K> {
             // One that is silent leaves the others their share of the time.
             let left = config.deadline.saturating_sub(begun.elapsed());
             match Self::open_one(url, config, left / (urls.len() - at) as u32) {
-                Ok(direct) => return Ok(Self::of(Transport::One(direct), &names.join(","), config.deadline)),
+                Ok(direct) => return Ok(Self::of(Transport::One(direct), &names.join(","), config)),
                 Err(error) => {
                     let has_none = matches!(error, ClientError::NoSuchTable { .. });
                     let left = config.deadline.saturating_sub(begun.elapsed());
                     if has_none && let Some(pool) = Pool::open(&urls, config, left)? {
-                        return Ok(Self::of(Transport::Pool(pool), &names.join(","), config.deadline));
+                        return Ok(Self::of(Transport::Pool(pool), &names.join(","), config));
                     }
                     first_error.get_or_insert(error);
                 }
@@ -73,9 +73,9 @@ impl<K: BuildKeys> TableClient<K> {
         })
     }
 
-    /// A client over this connection.
-    pub(crate) fn of(transport: Transport<K>, name: &str, deadline: Duration) -> Self {
-        Self { transport, name: name.into(), deadline }
+    /// A client over this connection, for the table of these settings.
+    pub(crate) fn of(transport: Transport<K>, name: &str, config: &ClientConfig) -> Self {
+        Self { transport, name: name.into(), table: config.table, deadline: config.deadline }
     }
 
     /// Starts a memory node with `capacity` bytes in this process, and returns a client of its only
@@ -96,7 +96,7 @@ impl<K: BuildKeys> TableClient<K> {
     pub fn embedded_with(capacity: usize, config: ClientConfig) -> Result<Self, ClientError> {
         let node = MappedNode::Here(crate::embedded::EmbeddedNode::start::<K>(capacity)?);
         let transport = Transport::One(Direct::Mapped(node.open(&config)?));
-        Ok(Self::of(transport, "embedded", config.deadline))
+        Ok(Self::of(transport, "embedded", &config))
     }
 
     /// Another client of the same memory node, with its own settings and connections, for the table
@@ -118,7 +118,7 @@ impl<K: BuildKeys> TableClient<K> {
                 Direct::Simulated(Core::connect(core.connector().clone(), options, config.deadline)?)
             }
         };
-        Ok(Self::of(Transport::One(direct), &self.name, config.deadline))
+        Ok(Self::of(Transport::One(direct), &self.name, &config))
     }
 
     /// A client of a memory node in a simulated world, for one process of that world.
@@ -134,6 +134,6 @@ impl<K: BuildKeys> TableClient<K> {
         let connector = crate::simulated::SimulatedNode::new(sim, node);
         let core =
             Core::connect(connector, config.table_options(FabricCosts::MAPPED_MEMORY), config.deadline)?;
-        Ok(Self::of(Transport::One(Direct::Simulated(core)), "simulated", config.deadline))
+        Ok(Self::of(Transport::One(Direct::Simulated(core)), "simulated", &config))
     }
 }

@@ -38,6 +38,12 @@ pub enum ClientError {
         /// The table, and what to do.
         why: String,
     },
+    /// There is a table of this name already, or a range of one.
+    #[error("{why}")]
+    TableExists {
+        /// The table, and what to do.
+        why: String,
+    },
     /// The table exists, but its memory node could not open it.
     #[error(
         "the table `{table}` at {address} is closed because its memory node could not open it: its output at start-up has \
@@ -268,6 +274,7 @@ impl From<Refusal> for ClientError {
     fn from(refusal: Refusal) -> Self {
         match refusal.code {
             ErrorCode::NoSuchTable => Self::NoSuchTable { why: refusal.message },
+            ErrorCode::TableExists => Self::TableExists { why: refusal.message },
             _ => Self::Refused(refusal),
         }
     }
@@ -293,6 +300,7 @@ impl ClientError {
             | Self::ValueTooLong { .. }
             | Self::RecordSize { .. }
             | Self::NotWords { .. }
+            | Self::TableExists { .. }
             | Self::RangesBudget { .. }
             | Self::ArrayLengths { .. } => ErrorKind::Invalid,
             Self::Open(error) => of_open(error),
@@ -344,6 +352,9 @@ impl ClientError {
             }
             Self::Refused(Refusal { code, message }) if !message.starts_with(node) => {
                 Self::Refused(Refusal { code, message: format!("{node}: {message}") })
+            }
+            Self::TableExists { why } if !why.starts_with(node) => {
+                Self::TableExists { why: format!("{node}: {why}") }
             }
             Self::MapUnusable(error) => Self::MapUnusable(error.at(node)),
             error => error,

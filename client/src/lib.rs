@@ -127,6 +127,7 @@ mod load;
 mod mapped;
 mod node;
 mod nodes;
+mod opening;
 mod ordered;
 mod outcomes;
 mod pipeline;
@@ -159,7 +160,7 @@ pub use error::{ClientError, ErrorKind};
 pub use fpcache::cache::{CacheConfig, CacheStats, OnConflict, Policy, Variant};
 pub use fpcache::fingerprint::{FingerprintWidth, WidthChoice};
 pub use fpcache::group_tables::GroupBytes;
-pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys};
+pub use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, KeySpace, U64Keys, UnknownKeyKind};
 pub use fpcache::layout::{
     ChosenFor, Corrupt, GroupChoice, GroupForm, Grouping, ParameterError, RecordShape, RecordToken,
     SuperblockError, TableParameters, TableRecord, UnknownGroupForm,

@@ -333,12 +333,13 @@ type RangeClient<K> = (Option<<K as KeySpace>::Owned>, TableClient<K>);
 /// A client of each range; none if the table is on one memory node.
 fn clients_of_ranges<K: BuildKeys>(client: &TableClient<K>) -> Result<Vec<RangeClient<K>>, ClientError> {
     let Transport::Pool(pool) = &client.transport else { return Ok(Vec::new()) };
-    let deadline = client.deadline;
-    let clients = pool
-        .connected(deadline)?
-        .into_iter()
-        .map(|(end, node, core)| (end, TableClient::of(Transport::One(core), &node, deadline)));
-    Ok(clients.collect())
+    let of_range = |core, node: String| TableClient {
+        transport: Transport::One(core),
+        name: node.into(),
+        ..client.clone()
+    };
+    let ranges = pool.connected(client.deadline)?.into_iter();
+    Ok(ranges.map(|(end, node, core)| (end, of_range(core, node))).collect())
 }
 
 /// Says of a load that was refused that the memory node may be for keys of another kind.

@@ -138,7 +138,7 @@ impl Nodes {
         split_at: &[K::Owned],
         CreateOptions { region_bytes }: CreateOptions,
     ) -> Result<NewTable<K>, ClientError> {
-        let kind = if KeyKind::U64.is::<K>() { KeyKind::U64 } else { KeyKind::Bytes };
+        let kind = KeyKind::of::<K>();
         let urls = self.names();
         let split_at: Vec<Vec<u8>> = split_at.iter().map(|key| ordered_bytes::<K>(key.borrow())).collect();
         let with = |creation| RangeMap::divide(*name, kind, creation, &urls, &split_at);
@@ -150,8 +150,9 @@ impl Nodes {
             Begun::Made(map) => (map, false),
             Begun::There(map) => (map, true),
         };
-        let pool = Pool::over(map.clone(), self.urls.clone(), &self.config.with_table(*name))?;
-        let client = TableClient::of(Transport::Pool(pool), &self.urls(), self.config.deadline);
+        let config = self.config.with_table(*name);
+        let pool = Pool::over(map.clone(), self.urls.clone(), &config)?;
+        let client = TableClient::of(Transport::Pool(pool), &self.urls(), &config);
         Ok(NewTable { nodes: self.clone(), map, is_there, client })
     }
 
@@ -312,7 +313,7 @@ impl<K: BuildKeys> NewTable<K> {
         let whole = map.next(MapState::Making)?.next(MapState::Whole)?;
         let config = nodes.config.with_table(map.name);
         let pool = Pool::over(whole, nodes.urls.clone(), &config)?;
-        Ok(TableClient::of(Transport::Pool(pool), client.name(), config.deadline))
+        Ok(TableClient::of(Transport::Pool(pool), client.name(), &config))
     }
 
     /// Removes what was created, as far as the memory nodes can be reached; nothing of a table that

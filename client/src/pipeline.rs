@@ -26,7 +26,7 @@ pub const MAX_IN_FLIGHT: usize = 64;
 pub struct WriteTicket(u64);
 
 /// The outcome of a write of a pipeline.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Completed<K: BuildKeys = U64Keys> {
     /// The ticket that posting it returned.

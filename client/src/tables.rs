@@ -153,13 +153,53 @@ impl Tables {
     /// table is durable from here on.
     ///
     /// # Errors
-    /// [`Refused`](ClientError::Refused): the name exists, or there is no memory for the table;
+    /// [`TableExists`](ClientError::TableExists); [`Refused`](ClientError::Refused) if there is no memory for the table;
     /// [`is_retryable`] says whether the call may succeed later.
     ///
     /// [`is_retryable`]: ClientError::is_retryable
     pub fn create(&self, name: &TableName, kind: KeyKind, options: CreateOptions) -> Result<(), ClientError> {
         let CreateOptions { region_bytes } = options;
         self.call(&TablesRequest::Create { name: *name, kind, region_bytes }, |_| Ok(()))
+    }
+
+    /// As [`create`](Self::create), but a table of the name with keys of this kind that is there already is no error; says whether
+    /// it was created. Any number of processes may call this at once.
+    ///
+    /// [`TableClient::open_or_create`](crate::TableClient::open_or_create) also sets the parameters of the table, and opens it.
+    ///
+    /// # Errors
+    /// [`OtherKeys`](ClientError::OtherKeys): the table has keys of the other kind. [`TableClosed`](ClientError::TableClosed): the memory
+    /// node could not open it. [`TableExists`](ClientError::TableExists): the name
+    /// is that of a table over several memory nodes. Otherwise as for [`create`](Self::create).
+    pub fn create_if_missing(
+        &self,
+        name: &TableName,
+        kind: KeyKind,
+        options: CreateOptions,
+    ) -> Result<bool, ClientError> {
+        /// How often others may create and drop it meanwhile.
+        const TRIES: u32 = 8;
+        let mut error = match self.create(name, kind, options) {
+            Err(error @ ClientError::TableExists { .. }) => error,
+            made => return made.map(|()| true),
+        };
+        for _ in 0..TRIES {
+            match self.find(name)? {
+                Some(found) if found.is_closed() => {
+                    let (address, table) = (self.url.to_string(), name.to_string());
+                    return Err(ClientError::TableClosed { address, table });
+                }
+                Some(found) if found.kind == kind => return Ok(false),
+                Some(found) => {
+                    return Err(ClientError::OtherKeys { theirs: found.kind, own: kind.name() });
+                }
+                None => match self.create(name, kind, options) {
+                    Err(again @ ClientError::TableExists { .. }) => error = again,
+                    made => return made.map(|()| true),
+                },
+            }
+        }
+        Err(error)
     }
 
     /// Information on one table; `None` if it does not exist.

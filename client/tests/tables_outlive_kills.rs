@@ -327,7 +327,7 @@ fn many_tables_outlive_kills_with_a_start_straight_after_each() {
 
 #[test]
 fn a_table_that_cannot_be_gone_on_with_is_closed_and_the_others_are_served() {
-    use fpcache_client::{ClientError, RefusalCode};
+    use fpcache_client::ClientError;
     let place = Place::new("region");
     let mut node = place.start();
     let tables = Tables::connect(&place.directory.url()).unwrap();
@@ -365,11 +365,13 @@ fn a_table_that_cannot_be_gone_on_with_is_closed_and_the_others_are_served() {
         listed(&tables).contains(&("bad".into(), true)) && listed(&tables).contains(&("good".into(), false))
     );
     match tables.create(&bad, KeyKind::U64, CreateOptions::default()) {
-        Err(ClientError::Refused(refusal)) if refusal.code == RefusalCode::TableExists => {
-            assert!(refusal.message.contains("closed"), "{refusal}");
+        Err(ClientError::TableExists { why }) => {
+            assert!(why.contains("closed"), "{why}");
         }
         other => panic!("its name is taken: {other:?}"),
     }
+    let missing = tables.create_if_missing(&bad, KeyKind::U64, CreateOptions::default());
+    assert!(matches!(&missing, Err(ClientError::TableClosed { .. })), "{missing:?}");
     tables.drop_table(&bad).unwrap();
     assert!(listed(&tables).iter().all(|(name, _)| name != "bad"));
     assert!(!place.data.join("tables/bad").exists());

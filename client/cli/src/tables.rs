@@ -4,8 +4,7 @@ use anyhow::{Error, anyhow, bail, ensure};
 use bytesize::ByteSize;
 use clap::Args;
 use fpcache_client::{
-    ClientError, CreateOptions, DividedTable, KeyKind, Nodes, RefusalCode, TableInfo, TableList, TableName,
-    Tables,
+    ClientError, CreateOptions, DividedTable, KeyKind, Nodes, TableInfo, TableList, TableName, Tables,
 };
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
@@ -74,18 +73,8 @@ impl NewTable {
             return Ok(Ensured { kind, is_new: false });
         }
         let kind = kind.unwrap_or(KeyKind::U64);
-        let region_bytes = self.region_bytes.map(|size| size.as_u64());
-        let is_new = match tables.create(name, kind, CreateOptions { region_bytes }) {
-            // Somebody else was faster; what its keys are is seen when it is used. Or the name is
-            // that of one over several.
-            Err(ClientError::Refused(refusal))
-                if refusal.code == RefusalCode::TableExists && tables.find(name)?.is_some() =>
-            {
-                false
-            }
-            made => made.map(|()| true)?,
-        };
-        Ok(Ensured { kind, is_new })
+        // Somebody else may be faster.
+        Ok(Ensured { kind, is_new: tables.create_if_missing(name, kind, self.options())? })
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
+use fpcache::layout::TableParameters;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -18,6 +19,7 @@ use super::way::Way;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 use crate::error::ClientError;
+use crate::tables::CreateOptions;
 
 /// A handle on a memory node's table for tasks of a [tokio] runtime, as [`TableClient`] is one for threads. Clones are cheap and share
 /// everything; any number of tasks may use one at once, and should: over sockets their reads share doorbell batches.
@@ -103,6 +105,23 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     pub async fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         let url = url.to_owned();
         let opened = tokio::task::spawn_blocking(move || TableClient::connect_with(&url, config));
+        Ok(Self::of(opened.await.map_err(|_| runtime_has_ended())??))
+    }
+
+    /// Opens the table that the settings name, and creates it with these parameters if it does not exist, as
+    /// [`TableClient::open_or_create`] does.
+    ///
+    /// # Errors
+    /// As for [`TableClient::open_or_create`].
+    pub async fn open_or_create(
+        url: &str,
+        config: ClientConfig,
+        parameters: TableParameters,
+        options: CreateOptions,
+    ) -> Result<Self, ClientError> {
+        let url = url.to_owned();
+        let open = move || TableClient::open_or_create(&url, config, parameters, options);
+        let opened = tokio::task::spawn_blocking(open);
         Ok(Self::of(opened.await.map_err(|_| runtime_has_ended())??))
     }
 

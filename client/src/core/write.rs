@@ -214,6 +214,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         })
     }
 
+    /// Gives the table these parameters, unless it has some by now.
+    pub(crate) fn ensure_parameters(
+        &self,
+        parameters: TableParameters,
+        within: Duration,
+    ) -> Result<(), ClientError> {
+        self.with_shape(within, || Ok(parameters), |_, _, _| Ok(()))
+    }
+
     /// Runs `fill` with what a change must know of the table, its creation number and its shape,
     /// and with the table for what it may know. A table that does not fit the cache's budget is no
     /// hindrance: changes are made by the memory node. One without parameters gets the `first`

@@ -161,7 +161,7 @@ impl<A: Ask> Beginning<'_, A> {
             match ask.range(&range.node, &request) {
                 Ok(()) => {}
                 // Of the same table, begun by somebody else meanwhile; else that is found again.
-                Err(error) if is_refused(&error, |code| code == ErrorCode::TableExists) => {
+                Err(error @ ClientError::TableExists { .. }) => {
                     let found = survey(ask, self.nodes)?;
                     let is_seen = groups_of(&found)?.iter().any(|map| map.creation != mine.creation);
                     if is_seen || self.hidden.is_none() {

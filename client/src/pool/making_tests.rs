@@ -204,7 +204,7 @@ fn a_table_whose_maker_was_killed_after_the_first_range_was_whole_is_not_dropped
     let shared = (Mutex::new(world), Condvar::new());
     let actor = Actor { number: 0, drops: false, lives: Cell::new(u32::MAX), world: &shared };
     let error = create(&actor, &all[1..], 6).expect_err("it is there");
-    assert!(is_refused(&error, |code| code == ErrorCode::TableExists), "{error}");
+    assert!(matches!(error, ClientError::TableExists { .. }), "{error}");
     // Whoever repeats the command has the others know.
     assert_eq!(create(&actor, &all, 7).expect("it is there"), 5);
     let world = shared.0.lock().expect("nobody panics");
@@ -276,7 +276,7 @@ fn a_maker_is_told_what_has_the_name_at_the_first_memory_node() {
     let shared = (Mutex::new(world), Condvar::new());
     let actor = Actor { number: 0, drops: false, lives: Cell::new(u32::MAX), world: &shared };
     let error = create(&actor, &all, 5).expect_err("the name is taken");
-    assert!(is_refused(&error, |code| code == ErrorCode::TableExists), "{error}");
+    assert!(matches!(error, ClientError::TableExists { .. }), "{error}");
 }
 
 #[path = "making_failures_tests.rs"]

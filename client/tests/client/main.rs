@@ -29,6 +29,7 @@ mod loads;
 mod long_values;
 mod lookups_match_a_btreemap;
 mod nearest_over_nodes;
+mod opening;
 mod ordered;
 mod over_nodes;
 mod pipeline;

@@ -16,7 +16,7 @@ pub use build::{
     Between, Boundary, BuildKeys, CutSegment, Division, IntegerCutter, OrderError, StringCutter,
 };
 pub use byte_keys::{ByteKeys, ByteTail, KeyEncoders};
-pub use kind::KeyKind;
+pub use kind::{KeyKind, UnknownKeyKind};
 pub use separators::{FrontCoded, PageSeparators};
 pub use u64_keys::U64Keys;
 

@@ -1,0 +1,65 @@
+//! Opening a table that may have to be created first.
+
+use fpcache::key_space::{BuildKeys, KeyKind};
+use fpcache::layout::TableParameters;
+use fpcache::message::{ErrorCode, Refusal};
+
+use crate::client::{TableClient, Transport};
+use crate::config::ClientConfig;
+use crate::direct::with_direct;
+use crate::error::ClientError;
+use crate::tables::{CreateOptions, Tables};
+
+impl<K: BuildKeys> TableClient<K> {
+    /// Opens the table that the settings name, and creates it with these parameters if it does not exist: what a service calls
+    /// at start-up. Any number of processes may do so at once.
+    ///
+    /// A table that is there is opened as it is, with whatever parameters and records it has; one that is there without
+    /// parameters, because who created it has not set them, gets these. The table may be one over several memory nodes; one is created by
+    /// [`Nodes::create`](crate::Nodes::create), which may be called at every start-up, too.
+    ///
+    /// ```
+    /// use fpcache_client::{ByteClient, ClientConfig, ClientError, RecordShape, TableParameters};
+    ///
+    /// fn open(url: &str) -> Result<ByteClient, ClientError> {
+    ///     let shape = RecordShape { key_bytes: None, value_bytes: None, room: 200 };
+    ///     let parameters = TableParameters { shape, ..Default::default() };
+    ///     let config = ClientConfig::default().with_table("sessions".parse().unwrap_or_default());
+    ///     ByteClient::open_or_create(url, config, parameters, Default::default())
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// The parameters are out of range; [`OtherKeys`](ClientError::OtherKeys) if the table has keys of the other kind; there is no memory for
+    /// it; or as for [`connect_with`](Self::connect_with).
+    pub fn open_or_create(
+        url: &str,
+        config: ClientConfig,
+        parameters: TableParameters,
+        options: CreateOptions,
+    ) -> Result<Self, ClientError> {
+        parameters.validate::<K>().map_err(|error| Refusal::new(ErrorCode::Invalid, error.to_string()))?;
+        let client = match Self::connect_with(url, config) {
+            Err(ClientError::NoSuchTable { .. }) => Self::create_and_connect(url, config, options)?,
+            opened => opened?,
+        };
+        // Those of a table over several memory nodes are set when it is created.
+        if let Transport::One(direct) = &client.transport {
+            with_direct!(direct, core => core.ensure_parameters(parameters, config.deadline))?;
+        }
+        Ok(client)
+    }
+
+    fn create_and_connect(
+        url: &str,
+        config: ClientConfig,
+        options: CreateOptions,
+    ) -> Result<Self, ClientError> {
+        let tables = Tables::connect_with(url, config)?;
+        match tables.create_if_missing(&config.table, KeyKind::of::<K>(), options) {
+            // Somebody may have created one over several memory nodes: the name is seen when it is opened.
+            Ok(_) | Err(ClientError::TableExists { .. }) => Self::connect_with(url, config),
+            Err(error) => Err(error),
+        }
+    }
+}

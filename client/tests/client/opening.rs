@@ -1,0 +1,95 @@
+//! Tables that are opened, and created where they do not exist, by many at once.
+
+use std::thread;
+
+use fpcache_client::{
+    ByteClient, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape,
+    TableParameters, Tables,
+};
+
+use crate::over_nodes::{Node, config, make, name, urls};
+
+const ANY: CreateOptions = CreateOptions { region_bytes: None };
+
+fn parameters() -> TableParameters {
+    let shape = RecordShape { key_bytes: None, value_bytes: None, room: 200 };
+    TableParameters { shape, epsilon: 16, ..TableParameters::default() }
+}
+
+/// It took four steps, and all but one of several processes that began together failed.
+#[test]
+fn all_who_begin_at_once_have_one_table_with_its_parameters() {
+    for node in [Node::shm(), Node::tcp()] {
+        thread::scope(|scope| {
+            for number in 0..8u8 {
+                let url = &node.url;
+                scope.spawn(move || {
+                    let client = ByteClient::open_or_create(url, config(), parameters(), ANY).unwrap();
+                    client.put([number], &[number; 150]).unwrap();
+                });
+            }
+        });
+        let client = ByteClient::open_or_create(&node.url, config(), parameters(), ANY).unwrap();
+        assert!((0..8u8).all(|number| client.get([number]).unwrap() == Some(vec![number; 150])));
+        assert_eq!(client.table().unwrap().record.parameters, parameters().as_stored());
+        assert_eq!(Tables::connect(&node.url).unwrap().list().unwrap().tables.len(), 1);
+    }
+}
+
+#[test]
+fn a_table_that_is_there_is_opened_as_it_is() {
+    let node = Node::shm();
+    let tables = Tables::connect(&node.url).unwrap();
+    // Of one that has no parameters yet, as after a crash between the two steps, they are set.
+    assert!(tables.create_if_missing(&name(), KeyKind::Bytes, ANY).unwrap());
+    assert!(!tables.create_if_missing(&name(), KeyKind::Bytes, ANY).unwrap());
+    let first = ByteClient::open_or_create(&node.url, config(), parameters(), ANY).unwrap();
+    first.put("oslo", b"Norway").unwrap();
+    let others = TableParameters { epsilon: 8, ..parameters() };
+    let client = ByteClient::open_or_create(&node.url, config(), others, ANY).unwrap();
+    assert_eq!(client.get("oslo").unwrap(), Some(b"Norway".to_vec()));
+    assert_eq!(client.table().unwrap().record.parameters, parameters().as_stored());
+    assert_eq!(client.table_name(), &name());
+    assert!(format!("{client:?}").contains("orders"), "{client:?}");
+}
+
+#[test]
+fn what_cannot_be_opened_is_told() {
+    let node = Node::tcp();
+    let tables = Tables::connect(&node.url).unwrap();
+    tables.create(&name(), KeyKind::Bytes, ANY).unwrap();
+    let other = Client::open_or_create(&node.url, config(), TableParameters::default(), ANY).unwrap_err();
+    assert!(matches!(other, ClientError::OtherKeys { .. }), "{other}");
+    let other = tables.create_if_missing(&name(), KeyKind::U64, ANY).unwrap_err();
+    assert!(matches!(other, ClientError::OtherKeys { theirs: KeyKind::Bytes, .. }), "{other}");
+    let unfit = TableParameters { epsilon: u32::MAX, ..parameters() };
+    let another = ClientConfig::default().with_table("another".parse().unwrap());
+    let error = ByteClient::open_or_create(&node.url, another, unfit, ANY).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(tables.list().unwrap().tables.len(), 1, "nothing is created");
+}
+
+#[test]
+fn one_over_several_memory_nodes_is_opened() {
+    let nodes = [Node::tcp(), Node::shm()];
+    make::<fpcache_client::U64Keys>(&nodes, &[100], Some(8));
+    let client = Client::open_or_create(&urls(&nodes), config(), TableParameters::default(), ANY).unwrap();
+    client.put(1, &[1; 8]).unwrap();
+    client.put(200, &[1; 8]).unwrap();
+    assert_eq!(client.count(0, u64::MAX).unwrap(), 2);
+    let tables = Tables::connect(&nodes[0].url).unwrap();
+    let error = tables.create_if_missing(&name(), KeyKind::U64, ANY).unwrap_err();
+    assert!(matches!(error, ClientError::TableExists { .. }), "{error}");
+}
+
+#[cfg(feature = "tokio")]
+#[test]
+fn tasks_open_or_create_tables() {
+    let node = Node::tcp();
+    crate::asynchronous::one_thread().block_on(async {
+        let open = || fpcache_client::AsyncByteClient::open_or_create(&node.url, config(), parameters(), ANY);
+        let (first, second) = tokio::join!(open(), open());
+        first.unwrap().put("oslo", b"Norway").await.unwrap();
+        assert_eq!(second.unwrap().get("oslo").await.unwrap(), Some(b"Norway".to_vec()));
+    });
+}
