@@ -26,6 +26,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "arguments")]
+pub mod arguments;
 #[cfg(feature = "bar")]
 mod bar;
 pub mod bytes;

@@ -5,8 +5,10 @@ mod cli;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
+use fpcache_datasets::arguments::without_empty_variables;
 
 fn main() -> ExitCode {
-    cli::run(&cli::Cli::parse())
+    let matches = without_empty_variables(cli::Cli::command()).get_matches();
+    cli::run(&cli::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()))
 }

@@ -94,13 +94,13 @@ pub fn by_name(name: &str) -> Option<&'static PublishedFile> {
 }
 
 impl PublishedFile {
-    /// A shell command that downloads the file into `$FPCACHE_DATA`, or here if that is not set,
+    /// A shell command that downloads the file into `$FPCACHE_DATASETS`, or here if that is not set,
     /// and checks it. Needs curl, zstd and md5sum.
     pub fn download_command(&self) -> String {
         let (name, url, md5) = (self.name, self.url, self.md5);
         format!(
-            "curl -fL '{url}' | zstd -d -o \"${{FPCACHE_DATA:-.}}/{name}\" && \
-             (cd \"${{FPCACHE_DATA:-.}}\" && echo '{md5}  {name}' | md5sum -c)"
+            "curl -fL '{url}' | zstd -d -o \"${{FPCACHE_DATASETS:-.}}/{name}\" && \
+             (cd \"${{FPCACHE_DATASETS:-.}}\" && echo '{md5}  {name}' | md5sum -c)"
         )
     }
 }

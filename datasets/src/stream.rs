@@ -189,7 +189,7 @@ impl Spec {
         let available = self.count().unwrap_or(PUBLISHED_KEYS).min(MAX_KEYS);
         let folder = match folder {
             Some(folder) => format!("not in {}", folder.display()),
-            None => "$FPCACHE_DATA is not set".to_owned(),
+            None => "$FPCACHE_DATASETS is not set".to_owned(),
         };
         let file = known.first().map_or("a published file", |file| file.name);
         let note = format!("{self}: a stand-in for {file} ({folder}; see `fpcache-datasets list`)");

@@ -13,7 +13,7 @@ fn run(folder: &Path, arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_fpcache-datasets"))
         .args(arguments)
         .current_dir(folder)
-        .env_remove("FPCACHE_DATA")
+        .env_remove("FPCACHE_DATASETS")
         .output()
         .unwrap()
 }

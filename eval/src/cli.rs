@@ -4,6 +4,7 @@ use std::ffi::OsString;
 
 use clap::builder::Resettable;
 use clap::{Arg, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
+use fpcache_datasets::arguments::without_empty_variables;
 
 use crate::density::{self, DensityArgs};
 use crate::explain::{self, ExplainArgs};
@@ -38,7 +39,7 @@ impl Cli {
     /// # Errors
     /// What is wrong with it; help and version count as errors.
     pub fn of(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let matches = Self::command().try_get_matches_from(words)?;
+        let matches = without_empty_variables(Self::command()).try_get_matches_from(words)?;
         let mut cli = Self::from_arg_matches(&matches)?;
         match (&mut cli.command, matches.subcommand()) {
             (Some(Command::Sweep(arguments)), Some((_, matches))) => arguments.note_given(matches),

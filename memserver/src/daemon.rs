@@ -248,6 +248,7 @@ pub struct Daemon {
     sockets: Option<tcp::Listener>,
     stop: StopHandle,
     descriptors: DescriptorLimit,
+    durable: Option<DurableConfig>,
     /// The folder with the data. The last field: given up when the logs are closed.
     _folder: Option<Folder>,
 }
@@ -320,7 +321,8 @@ impl Daemon {
             .as_ref()
             .and_then(|sockets| Rereading::of(config.tokens.as_ref(), config.serving.tls.as_ref(), sockets));
         act_on_signals(signals, stop.clone(), rereading)?;
-        Ok(Self { catalogue, listener, sockets, stop, descriptors, _folder: folder })
+        let durable = config.durable.clone();
+        Ok(Self { catalogue, listener, sockets, stop, descriptors, durable, _folder: folder })
     }
 
     /// The tables, to make some and load data into them before they are served.
@@ -365,7 +367,9 @@ impl Daemon {
 
     /// What to tell the person who started it.
     pub fn greeting(&self) -> Greeting {
-        Greeting::of(self.listener.as_ref(), self.sockets.as_ref(), &self.catalogue, &self.descriptors)
+        let durable = self.durable.clone().map(|durable| (durable.folders.data, durable.sync));
+        let listeners = (self.listener.as_ref(), self.sockets.as_ref());
+        Greeting::of(listeners, &self.catalogue, durable, &self.descriptors)
     }
 }
 

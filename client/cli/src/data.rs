@@ -37,7 +37,7 @@ pub(crate) struct Data {
     seed: u64,
 
     /// Folder with published data sets
-    #[arg(long = "datasets-dir", alias = "data-dir", value_name = "FOLDER", env = "FPCACHE_DATA")]
+    #[arg(long = "datasets-dir", value_name = "FOLDER", env = "FPCACHE_DATASETS")]
     data_dir: Option<PathBuf>,
 }
 

@@ -54,6 +54,7 @@ use clap_complete::Shell;
 use fpcache_client::{
     ByteKeys, ClientError, KeyKind, RefusalCode, TableClient, TableName, Token, U64Keys, wait_for_node_with,
 };
+use fpcache_datasets::arguments::without_empty_variables;
 use fpcache_datasets::causes;
 
 use arguments::{Arguments, Command};
@@ -63,7 +64,7 @@ use output::{Outcome, Output};
 use place::Place;
 
 fn main() -> ExitCode {
-    let matches = Arguments::command().get_matches();
+    let matches = without_empty_variables(Arguments::command()).get_matches();
     // The environment names a table for all commands, of which `tables` is about all tables.
     let is_named = matches
         .subcommand()

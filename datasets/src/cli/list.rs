@@ -18,7 +18,7 @@ pub(super) struct List {
     #[arg(long)]
     json: bool,
     /// Folder with published files.
-    #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
+    #[arg(long = "datasets-dir", env = "FPCACHE_DATASETS", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
 }
 
@@ -125,7 +125,7 @@ impl Listing {
         let mut text = format!("{}\n\n", table.trim_fmt());
         text.push_str(
             "KEYS is the number of keys without a count; NAME:COUNT takes fewer, as in fb:16M or sosd:PATH:1M.\n\
-             fb, wiki, osm and books mean a published file where $FPCACHE_DATA holds one, else a calibrated stand-in.\n\n\
+             fb, wiki, osm and books mean a published file where $FPCACHE_DATASETS holds one, else a calibrated stand-in.\n\n\
              Published files; paste the command to download and check one:\n",
         );
         for file in &self.published {

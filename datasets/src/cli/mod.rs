@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand};
 ///
 /// A data set is written NAME or NAME:COUNT, with decimal K, M and G: fb:16M, wiki, osm, books,
 /// ipv4, uniform:1M, normal:1M, lognormal:1M, sequential:1M, sosd:PATH. fb, wiki, osm and books are
-/// the published files where $FPCACHE_DATA holds them (plain or .zst), else calibrated stand-ins.
+/// the published files where $FPCACHE_DATASETS holds them (plain or .zst), else calibrated stand-ins.
 /// Their keys are numbers; byte strings are in words, domains:1M, paths:1M, ycsb:60M, binary:1M,
 /// prefixes:1M and lines:PATH, a file with one key per line, plain, .gz or .zst.
 #[derive(Parser)]
@@ -33,7 +33,7 @@ const EXAMPLES: &str = "Examples:
   fpcache-datasets inspect wiki:10M --epsilon 8,64,256
   fpcache-datasets inspect books_200M_uint32.zst --json
   fpcache-datasets inspect lines:urls.txt.gz
-  fpcache-datasets verify $FPCACHE_DATA/*_uint64
+  fpcache-datasets verify $FPCACHE_DATASETS/*_uint64
 
 Exit codes: 0 done, 1 a file that was verified is wrong, 2 wrong usage or a failure.";
 

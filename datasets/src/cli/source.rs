@@ -12,7 +12,7 @@ pub(super) struct SourceArgs {
     #[arg(long, default_value_t = 42)]
     seed: u64,
     /// Folder with published files.
-    #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
+    #[arg(long = "datasets-dir", env = "FPCACHE_DATASETS", value_name = "FOLDER")]
     data_dir: Option<PathBuf>,
     /// Length of every key, for ycsb (at least 23) and binary.
     #[arg(long, value_name = "BYTES")]

@@ -78,8 +78,8 @@ pub struct DensityArgs {
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 
-    /// Folder of published data sets [default: $FPCACHE_DATA]
-    #[arg(long = "datasets-dir", value_name = "FOLDER", env = "FPCACHE_DATA")]
+    /// Folder of published data sets [default: $FPCACHE_DATASETS]
+    #[arg(long = "datasets-dir", value_name = "FOLDER", env = "FPCACHE_DATASETS")]
     pub data_dir: Option<PathBuf>,
 
     /// Draw bytes per key over the share of lookups in one READ to this file, SVG

@@ -88,8 +88,8 @@ pub struct ExplainArgs {
     #[arg(long, default_value_t = 42)]
     pub seed: u64,
 
-    /// Folder of published data sets [default: $FPCACHE_DATA]
-    #[arg(long = "datasets-dir", value_name = "FOLDER", env = "FPCACHE_DATA")]
+    /// Folder of published data sets [default: $FPCACHE_DATASETS]
+    #[arg(long = "datasets-dir", value_name = "FOLDER", env = "FPCACHE_DATASETS")]
     pub data_dir: Option<PathBuf>,
 
     /// Write the figures to this file, `-` for standard output

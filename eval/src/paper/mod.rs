@@ -63,7 +63,7 @@ pub struct PaperArgs {
     pub seed: u64,
 
     /// Folder with published data sets
-    #[arg(long = "datasets-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
+    #[arg(long = "datasets-dir", env = "FPCACHE_DATASETS", value_name = "FOLDER")]
     pub data_dir: Option<PathBuf>,
 
     /// Also write the figures as JSON, to a file or, with -, to standard output

@@ -133,7 +133,8 @@ struct Tour<'a> {
 impl Tour<'_> {
     /// One data set: a fresh memory node, all lines, a table of what they cost.
     fn stop(&mut self, spec: &Spec, ordinal: u32) -> anyhow::Result<Stop> {
-        let data_dir = std::env::var_os("FPCACHE_DATA").map(Into::into);
+        let data_dir =
+            std::env::var_os("FPCACHE_DATASETS").filter(|folder| !folder.is_empty()).map(Into::into);
         let options = OpenOptions { data_dir, progress: Some(&self.bar), ..OpenOptions::default() };
         let dataset = spec.open(&options)?;
         announce(dataset.notes());

@@ -48,7 +48,7 @@ pub const EXAMPLES: &str = "Examples:
 
 Data sets of integers: fb, wiki, osm, books, ipv4, uniform, normal, lognormal, sequential, sosd:PATH; of byte strings: \
 words, domains, paths, ycsb, binary, prefixes, lines:PATH; with a count, as in fb:16M. fb, wiki, osm and books are the \
-published files where $FPCACHE_DATA holds them, else calibrated stand-ins.
+published files where $FPCACHE_DATASETS holds them, else calibrated stand-ins.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";
 
@@ -204,7 +204,7 @@ pub struct RunArgs {
     pub json: Option<PathBuf>,
 
     /// Folder with published data sets
-    #[arg(long = "datasets-dir", alias = "data-dir", env = "FPCACHE_DATA", value_name = "FOLDER")]
+    #[arg(long = "datasets-dir", env = "FPCACHE_DATASETS", value_name = "FOLDER")]
     pub data_dir: Option<PathBuf>,
 
     /// Buffer for measuring the latency of the machine's memory

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// The program, without the caller's data folder and width of a terminal.
 pub fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-eval"));
-    command.env_remove("FPCACHE_DATA").env_remove("COLUMNS");
+    command.env_remove("FPCACHE_DATASETS").env_remove("COLUMNS");
     command
 }
 

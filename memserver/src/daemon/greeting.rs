@@ -1,6 +1,7 @@
 //! The daemon's messages at start-up.
 
 use std::fmt;
+use std::path::PathBuf;
 
 use bytesize::ByteSize;
 use fpcache::TableName;
@@ -11,6 +12,7 @@ use fpcache_fabric::{Pages, tcp};
 
 use super::limits::DescriptorLimit;
 use crate::catalogue::{Catalogue, DESCRIPTORS_FOR_CLIENTS};
+use crate::durability::SyncPolicy;
 use crate::recovery::{Origin, Recovery};
 
 /// Pages are no larger: a region may exceed what was asked for by less.
@@ -27,6 +29,8 @@ pub struct Greeting {
     others: Option<ShmAddress>,
     capacity: u64,
     granted: u64,
+    /// The folder that keeps the data, and when they reach the disk.
+    durable: Option<(PathBuf, SyncPolicy)>,
     pages: Pages,
     room: Room,
     tables: Vec<(TableInfo, Option<Recovery>)>,
@@ -62,9 +66,9 @@ impl fmt::Display for Room {
 
 impl Greeting {
     pub(super) fn of(
-        listener: Option<&Listener>,
-        sockets: Option<&tcp::Listener>,
+        (listener, sockets): (Option<&Listener>, Option<&tcp::Listener>),
         catalogue: &Catalogue,
+        durable: Option<(PathBuf, SyncPolicy)>,
         descriptors: &DescriptorLimit,
     ) -> Self {
         let left = descriptors.shared.left();
@@ -90,6 +94,7 @@ impl Greeting {
             others: listener.and_then(Listener::address_for_others),
             capacity: catalogue.budget().bytes(),
             granted: catalogue.budget().granted(),
+            durable,
             pages: catalogue.pages(),
             room,
             tables: catalogue.tables().zip(found).collect(),
@@ -115,6 +120,19 @@ impl Greeting {
                 writeln!(f, "  tokens     required at {needed}; not at {open}, {OPEN}")
             }
         }
+    }
+
+    /// Whether the data outlive the process, and how.
+    fn write_durability(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((folder, sync)) = &self.durable else {
+            return writeln!(f, "  durable    no: the data end with this process (--data-dir keeps them)");
+        };
+        let synced = match sync {
+            SyncPolicy::Always => "synced before writes are acknowledged".to_owned(),
+            SyncPolicy::Interval(_) => format!("synced every {sync}"),
+            SyncPolicy::Never => "synced when the operating system likes".to_owned(),
+        };
+        writeln!(f, "  durable    in {}, {synced} (--fsync {sync})", folder.display())
     }
 
     /// A region that was kept, and has another size than a new one would have.
@@ -195,6 +213,7 @@ impl fmt::Display for Greeting {
             true => writeln!(f, ", of which existing tables use {}", iec(self.granted))?,
             false => writeln!(f)?,
         }
+        self.write_durability(f)?;
         writeln!(f, "  room       {}", self.room)?;
         match &self.tables[..] {
             [only] => self.write_only(f, only)?,

@@ -2,6 +2,7 @@
 
 mod damage;
 mod full_disk;
+mod kept;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -102,8 +103,7 @@ fn started(command: &mut Command) -> Daemon {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut greeting = String::new();
     for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
-        greeting += &line;
-        greeting.push('\n');
+        greeting.extend([line.as_str(), "\n"]);
         if line.starts_with("  next ") {
             return Daemon { child, greeting };
         }

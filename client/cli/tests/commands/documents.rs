@@ -69,7 +69,7 @@ fn plays(document: &str) {
             .current_dir(node.directory.path())
             .env("PATH", &path)
             .env("FPCACHE_URL", &node.url)
-            .env_remove("FPCACHE_DATA")
+            .env_remove("FPCACHE_DATASETS")
             .env_remove("FPCACHE_TABLE")
             .output()
             .unwrap();

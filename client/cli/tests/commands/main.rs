@@ -82,7 +82,7 @@ impl Node {
 
 fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_fpcache-cli"));
-    command.env_remove("FPCACHE_DATA").env_remove("FPCACHE_URL").env_remove("FPCACHE_TABLE");
+    command.env_remove("FPCACHE_DATASETS").env_remove("FPCACHE_URL").env_remove("FPCACHE_TABLE");
     command
 }
 

@@ -8,11 +8,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
-use clap::{Parser, ValueEnum};
+use clap::{CommandFactory, FromArgMatches, Parser, ValueEnum};
 use fpcache::TableName;
 use fpcache::fingerprint::WidthChoice;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{GroupChoice, RecordShape, TableParameters};
+use fpcache_datasets::arguments::without_empty_variables;
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, causes, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_memserver::daemon::{log_to_stderr, raise_descriptor_limit};
@@ -149,13 +150,13 @@ struct Arguments {
     duplicates: Option<Duplicates>,
 
     /// Folder with published data sets, for --load
-    #[arg(long, value_name = "FOLDER", env = "FPCACHE_DATA")]
+    #[arg(long, value_name = "FOLDER", env = "FPCACHE_DATASETS")]
     datasets_dir: Option<PathBuf>,
 
     /// Folder to keep the data in, so that they survive the process and, depending on --fsync, a
     /// crash of the machine. For one memory node at a time. It must belong to this user or root,
     /// and not be writable by others
-    #[arg(long, value_name = "FOLDER", env = "FPCACHE_STORE")]
+    #[arg(long, value_name = "FOLDER", env = "FPCACHE_DATA_DIR")]
     data_dir: Option<PathBuf>,
 
     /// With --data-dir: folder for the regions of this memory node, on tmpfs or hugetlbfs if the
@@ -207,7 +208,8 @@ impl From<KeysArgument> for KeyKind {
 }
 
 fn main() -> ExitCode {
-    match run(Arguments::parse()) {
+    let matches = without_empty_variables(Arguments::command()).get_matches();
+    match run(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let _ = writeln!(io::stderr(), "error: {}", causes::in_one_line(error.chain()));
