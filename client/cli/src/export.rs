@@ -1,22 +1,19 @@
 //! `export`: records into a file that `import` reads.
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::{self, BufWriter, Write};
 use std::ops::Bound;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
 use fpcache_client::{KeyKind, RecordShape, TableClient, TableName};
 use serde_json::{Value, json};
-use tempfile::NamedTempFile;
 
 use crate::keys::{KeyFormat, Keys};
 use crate::output::{Outcome, Output, counted};
 use crate::record_lines::Form;
 use crate::scan::Range;
 use crate::separator::Separator;
+use crate::target::Target;
 use crate::value::{Format, TableFormat};
 use crate::walk::{Span, walk};
 
@@ -159,63 +156,6 @@ impl Writing {
                 format!("{}\n", output.as_asked(&record))
             }
         })
-    }
-}
-
-/// A file that is being written: beside its final name, which it gets when it is complete; or in
-/// its place if that is a device or a pipe.
-enum Target {
-    Beside(BufWriter<NamedTempFile>, PathBuf),
-    InPlace(BufWriter<File>),
-}
-
-impl Target {
-    fn create(path: &Path) -> io::Result<Self> {
-        // As any new file's, cut down by the umask, or those of the file that is replaced.
-        let mut permissions = Permissions::from_mode(0o666);
-        let mut path = path.to_owned();
-        if let Ok(metadata) = path.metadata() {
-            if !metadata.is_file() {
-                return Ok(Self::InPlace(BufWriter::new(OpenOptions::new().write(true).open(path)?)));
-            }
-            permissions = metadata.permissions();
-            // A link stays one.
-            path = path.canonicalize()?;
-        }
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let mut builder = tempfile::Builder::new();
-        let file = builder.prefix(".fpcache-cli-").permissions(permissions).tempfile_in(folder);
-        // The error names a file that nobody has asked for.
-        let file = file.map_err(|error| match error.kind() {
-            kind @ io::ErrorKind::NotFound => {
-                io::Error::new(kind, format!("there is no folder {}; create it", folder.display()))
-            }
-            kind => {
-                let why =
-                    format!("no file can be made in the folder {} ({kind}); use another", folder.display());
-                io::Error::new(kind, why)
-            }
-        })?;
-        Ok(Self::Beside(BufWriter::new(file), path))
-    }
-
-    fn writer(&mut self) -> &mut dyn Write {
-        match self {
-            Self::Beside(file, _) => file,
-            Self::InPlace(file) => file,
-        }
-    }
-
-    fn finish(self) -> io::Result<()> {
-        match self {
-            Self::Beside(file, path) => {
-                let file = file.into_inner().map_err(io::IntoInnerError::into_error)?;
-                file.as_file().sync_all()?;
-                file.persist(path)?;
-            }
-            Self::InPlace(mut file) => file.flush()?,
-        }
-        Ok(())
     }
 }
 

@@ -38,6 +38,7 @@ mod separator;
 mod stats;
 mod summary;
 mod tables;
+mod target;
 mod token;
 mod tuning;
 mod value;
