@@ -240,16 +240,17 @@ external values: every slot is read, 256 KiB per round trip; 29 bytes per key wi
   fpcache-cli tables --table words
   fpcache-cli tables --json
 
-Of a table over several memory nodes the ranges of the one that is asked are listed; of several URLs it is the first that can be \
-reached.")]
+Each memory node of several URLs is asked; of a table over several memory nodes the ranges that lie there are listed. Ends with 2 \
+if one does not answer, after those that do. --json prints an array with an object for each memory node.")]
     Tables,
-    /// Ask a memory node for an answer, and show the time that it takes
+    /// Ask memory nodes for an answer, and show the time that it takes
     #[command(after_help = "Examples:
   fpcache-cli ping
   fpcache-cli ping --count 100 --json
   fpcache-cli --url tcp://node-1:7400 --deadline 200ms ping
 
-Ends with 2 if there is no memory node or it does not answer in time. Of several URLs it is the first that can be reached.")]
+Each memory node of several URLs is asked. Ends with 2 if one is not there or does not answer in time, after those that do. --json \
+prints an array with an object for each memory node.")]
     Ping(Ping),
     /// Print the counters of the memory node and all its tables in the format of Prometheus
     #[command(after_help = "Examples:

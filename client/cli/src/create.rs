@@ -140,6 +140,7 @@ impl Create {
         if output.is_json() {
             output.document(&json!({
                 "url": client.name(),
+                "table": client.table_name().as_str(),
                 "key_kind": K::NAME,
                 "key_bytes": parameters.shape.key_bytes,
                 "value_bytes": parameters.shape.value_bytes,

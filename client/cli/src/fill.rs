@@ -189,7 +189,7 @@ impl Filling {
             }
         })?;
         let times = Times { reading: opened, filling: started.elapsed() - opened };
-        Summary { records: &records, times }.of_records_added::<K>(output, keys, new)?;
+        Summary { records: &records, times }.of_records_added::<K>(name, output, keys, new)?;
         Ok(Outcome::Done)
     }
 

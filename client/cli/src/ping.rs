@@ -1,13 +1,16 @@
-//! `ping`: whether a memory node answers, and in what time.
+//! `ping`: whether memory nodes answer, and in what time.
 
+use std::io;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use fpcache_client::ClientError;
 use serde_json::json;
 
 use crate::output::{Outcome, Output};
 use crate::place::Place;
+use crate::tables::{none_failed, why};
 
 /// The pause between two requests.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -20,7 +23,25 @@ pub(crate) struct Ping {
 }
 
 impl Ping {
+    /// Asks each of the memory nodes in the URL. Where some do not answer it shows the others, and then fails.
     pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+        let places = place.each()?;
+        let mut failed = Vec::new();
+        for place in &places {
+            match self.ask(place) {
+                Ok(answered) => answered.tell(output)?,
+                Err(error) if places.len() == 1 => return Err(error.into()),
+                Err(error) => failed.push(why(place, &error)),
+            }
+        }
+        if output.is_json() {
+            output.end_array()?;
+        }
+        none_failed(&failed, places.len())?;
+        Ok(Outcome::Done)
+    }
+
+    fn ask(&self, place: &Place) -> Result<Answered, ClientError> {
         let started = Instant::now();
         let tables = place.tables()?;
         let connected = started.elapsed();
@@ -32,31 +53,37 @@ impl Ping {
             times.push(tables.ping()?);
         }
         times.sort_unstable();
-        // There is one at least.
+        Ok(Answered { url: tables.url().to_string(), connected, times })
+    }
+}
+
+/// A memory node that answered.
+struct Answered {
+    url: String,
+    connected: Duration,
+    /// In ascending order, one at least.
+    times: Vec<Duration>,
+}
+
+impl Answered {
+    fn tell(&self, output: &mut Output) -> io::Result<()> {
+        let Self { url, connected, times } = self;
         let (min, median, max) = (times[0], times[times.len() / 2], times[times.len() - 1]);
         let us = |time: Duration| time.as_secs_f64() * 1e6;
         if output.is_json() {
-            output.document(&json!({
-                "url": tables.url().to_string(),
+            return output.element(&json!({
+                "url": url,
                 "count": times.len(),
-                "connect_us": us(connected),
+                "connect_us": us(*connected),
                 "min_us": us(min),
                 "median_us": us(median),
                 "max_us": us(max),
-            }))?;
-        } else {
-            output.row("address", tables.url())?;
-            output.row(
-                "round trip",
-                format_args!(
-                    "{:.1} us (median of {}; {:.1} to {:.1} us)",
-                    us(median),
-                    times.len(),
-                    us(min),
-                    us(max)
-                ),
-            )?;
+            }));
         }
-        Ok(Outcome::Done)
+        output.row("address", url)?;
+        let (least, most) = (us(min), us(max));
+        let text =
+            format_args!("{:.1} us (median of {}; {least:.1} to {most:.1} us)", us(median), times.len());
+        output.row("round trip", text)
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn run<K: Keys>(client: &TableClient<K>, output: &mut Output) -> anyh
     let sockets = client.sockets().ok().flatten().filter(|sockets| sockets.io_threads > 0);
     if output.is_json() {
         output.document(&document::<K>(
-            client.name(),
+            client,
             &node,
             table.as_ref(),
             lookups.as_ref(),
@@ -107,7 +107,7 @@ fn reason(of: &Expected) -> String {
 }
 
 fn document<K: Keys>(
-    url: &str,
+    client: &TableClient<K>,
     node: &NodeStats,
     table: Option<&TableStats>,
     lookups: Option<&Lookups>,
@@ -115,7 +115,8 @@ fn document<K: Keys>(
     sockets: Option<&SocketStats>,
 ) -> Value {
     json!({
-        "url": url,
+        "url": client.name(),
+        "name": client.table_name().as_str(),
         "incarnation": format!("{:016x}", node.incarnation),
         "region_bytes": node.region_bytes,
         "used_bytes": node.used_bytes,
@@ -140,6 +141,8 @@ fn document<K: Keys>(
         "damaged": damaged(node),
         "logged": node.logged,
         "synced": node.synced,
+        "log_errors": node.log_errors,
+        "log_writable": node.log_fails == 0,
         "round_trip_us": lookups.filter(|of| of.single.is_measured).map(|of| of.single.round_trip / 1e3),
         "lookups": lookups.map(|of| json!([expected(&of.single), expected(&of.group)])),
         "sockets": sockets.map(|sockets| {

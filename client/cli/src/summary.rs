@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fpcache_client::tuning::Tuned;
-use fpcache_client::{GroupChoice, Loaded, TableClient, TableParameters};
+use fpcache_client::{GroupChoice, Loaded, TableClient, TableName, TableParameters};
 use fpcache_datasets::count::human_bytes;
 use serde_json::json;
 
@@ -59,6 +59,7 @@ impl<R> Summary<'_, R> {
         let (name, source) = (self.records.name(), self.records.source());
         if output.is_json() {
             output.document(&json!({
+                "table": client.table_name().as_str(),
                 "dataset": name,
                 "dataset_source": source,
                 "keys": keys,
@@ -100,6 +101,7 @@ impl<R> Summary<'_, R> {
     /// Of records that were added to others.
     pub(crate) fn of_records_added<K: Keys>(
         &self,
+        table: &TableName,
         output: &mut Output,
         keys: u64,
         new: u64,
@@ -111,6 +113,7 @@ impl<R> Summary<'_, R> {
         let (name, source) = (self.records.name(), self.records.source());
         if output.is_json() {
             output.document(&json!({
+                "table": table.as_str(),
                 "dataset": name,
                 "dataset_source": source,
                 "keys": keys,

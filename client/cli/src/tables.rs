@@ -91,7 +91,10 @@ pub(crate) fn list(place: &Place, only: Option<&TableName>, output: &mut Output)
             bail!("there is no table `{name}`; the tables are: {}", names.join(", "));
         }
         match output.is_json() {
-            true => output.document(&of_node(&list, &divided))?,
+            true => {
+                output.element(&of_node(place, &list, &divided))?;
+                output.end_array()?;
+            }
             false => tell(&list, &divided, output)?,
         }
         return Ok(Outcome::Done);
@@ -108,9 +111,7 @@ pub(crate) fn list(place: &Place, only: Option<&TableName>, output: &mut Output)
         let list = retained(list, only);
         found |= !list.tables.is_empty();
         if output.is_json() {
-            let mut document = of_node(&list, &divided);
-            document["url"] = place.url.as_str().into();
-            output.element(&document)?;
+            output.element(&of_node(place, &list, &divided))?;
         } else {
             let before = if i > 0 { "\n" } else { "" };
             output.line(format_args!("{before}{}:", place.url))?;
@@ -146,8 +147,9 @@ fn retained(mut list: TableList, only: Option<&TableName>) -> TableList {
     list
 }
 
-fn of_node(list: &TableList, divided: &[DividedTable]) -> Value {
+fn of_node(place: &Place, list: &TableList, divided: &[DividedTable]) -> Value {
     json!({
+        "url": place.url,
         "capacity_bytes": list.capacity_bytes,
         "granted_bytes": list.granted_bytes,
         "tables": list.tables.iter().map(|table| document(table, divided)).collect::<Vec<_>>(),

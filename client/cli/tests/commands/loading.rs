@@ -155,7 +155,7 @@ fn a_failed_load_leaves_no_table() {
     ] {
         node.ends_with(2, &line);
         let tables = node.json(0, "tables --json");
-        assert_eq!(tables["tables"].as_array().unwrap().len(), 1, "{line}");
+        assert_eq!(tables[0]["tables"].as_array().unwrap().len(), 1, "{line}");
     }
 }
 

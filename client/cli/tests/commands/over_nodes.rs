@@ -61,11 +61,11 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
     ends_with(0, &format!("load uniform:30k --table u --nodes {all}"));
     for node in &nodes {
         let tables = node.json(0, "tables --json");
-        let ranges = tables["tables"].as_array().unwrap();
+        let ranges = tables[0]["tables"].as_array().unwrap();
         let range = ranges.iter().find(|table| table["name"].as_str().unwrap().starts_with("u@")).unwrap();
         assert_eq!(range["keys"], 10_000, "as many each");
         let only = node.json(0, "tables --json --table u");
-        assert_eq!(only["tables"], serde_json::json!([range]), "alone by the table's name");
+        assert_eq!(only[0]["tables"], serde_json::json!([range]), "alone by the table's name");
         assert_eq!((&range["range_of"], &range["ranges"]), (&"u".into(), &3.into()));
     }
     let (out, _) = nodes[1].ends_with(0, "tables");
@@ -90,7 +90,7 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
     nodes[2].ends_with(0, "drop x --yes");
     nodes[2].ends_with(0, "drop u --yes");
     ends_with(0, &format!("drop w --yes --nodes {all}"));
-    let left = nodes.each_ref().map(|node| node.json(0, "tables --json")["tables"].as_array().unwrap().len());
+    let left = nodes.each_ref().map(|node| node.json(0, "tables --json")[0]["tables"].as_array().unwrap().len());
     assert_eq!(left, [1; 3], "but for the default ones");
 }
 
@@ -158,7 +158,7 @@ fn a_range_alone_is_not_dropped_by_mistake_nor_taken_for_a_table() {
     let all = nodes.each_ref().map(|node| node.url.as_str()).join(",");
     ends_with(0, &format!("create --table t --nodes {all} --split-at 1000"));
     let listed = nodes[1].json(0, "tables --json");
-    let names = listed["tables"].as_array().unwrap().iter().map(|table| table["name"].as_str().unwrap());
+    let names = listed[0]["tables"].as_array().unwrap().iter().map(|table| table["name"].as_str().unwrap());
     let range = names.into_iter().find(|name| name.starts_with("t@")).unwrap();
     let (_, err) = nodes[1].ends_with(2, &format!("drop {range} --yes"));
     for part in ["range 2 of the table `t`", "drop t --yes", "--nodes", "--range"] {
@@ -186,7 +186,7 @@ fn of_several_memory_nodes_those_that_answer_are_shown_and_the_others_named() {
         assert!(out.contains(&node.url) && out.contains(&format!("t, range {} of 3", i + 1)), "{out}");
     }
     drop(nodes[0].serving.take());
-    for command in ["tables", "metrics", "tables --json", "metrics --json"] {
+    for command in ["tables", "metrics", "ping", "tables --json", "metrics --json", "ping --json"] {
         let (out, err) = ends_with(2, &format!("--url {all} {command}"));
         assert!(err.contains("1 of 3 memory nodes") && err.contains(&nodes[0].url), "{err}");
         assert!(!out.contains(&nodes[0].url), "{out}");

@@ -31,7 +31,7 @@ fn tables_are_made_listed_and_dropped_by_name() {
         assert!(out.contains(part), "{part} in {out}");
     }
     let list = node.json(0, "tables --json");
-    let tables = list["tables"].as_array().unwrap();
+    let tables = list[0]["tables"].as_array().unwrap();
     let names: Vec<&str> = tables.iter().map(|table| table["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["default", "empty", "numbers", "words"]);
     assert_eq!((&tables[2]["keys"], &tables[2]["region_bytes"]), (&1000.into(), &(4 << 20).into()));
@@ -56,7 +56,7 @@ fn tables_are_made_listed_and_dropped_by_name() {
         let (out, err) = node.ends_with(2, line);
         assert!(out.is_empty() && parts.iter().all(|part| err.contains(part)), "{line}: {err}");
     }
-    assert_eq!(node.json(0, "tables --json")["tables"].as_array().unwrap().len(), 3, "nothing half made");
+    assert_eq!(node.json(0, "tables --json")[0]["tables"].as_array().unwrap().len(), 3, "nothing half made");
     // The name is free again, for other keys too.
     node.ends_with(0, "load words:100 --table numbers");
     let (_, err) = node.ends_with(2, "drop numbers words");
@@ -65,7 +65,11 @@ fn tables_are_made_listed_and_dropped_by_name() {
     assert_eq!((&dropped[0]["dropped"], &dropped[1]["dropped"]), (&"numbers".into(), &"words".into()));
     let told = node.json(2, "drop empty words default --yes --json");
     assert_eq!(told, json!([{ "dropped": "empty", "keys": 0, "used_bytes": told[0]["used_bytes"] }]));
-    assert_eq!(node.json(0, "tables --json")["tables"][0]["name"], "default", "the first that fails ends it");
+    assert_eq!(
+        node.json(0, "tables --json")[0]["tables"][0]["name"],
+        "default",
+        "the first that fails ends it"
+    );
 }
 
 #[test]

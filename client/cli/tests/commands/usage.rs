@@ -12,7 +12,11 @@ fn json_beside_every_output() {
     let empty = node.json(0, "stats --json");
     assert_eq!((&empty["keys"], &empty["table"]), (&0.into(), &Value::Null));
 
+    assert_eq!((&empty["name"], &empty["log_errors"]), (&"default".into(), &0.into()));
+    assert_eq!(empty["log_writable"], true);
+
     let load = node.json(0, "--json load uniform:10K --value-bytes 20 --fill 0.7 --seed 5");
+    assert_eq!(load["table"], "default");
     assert_eq!((&load["dataset"], &load["keys"]), (&"uniform:10K".into(), &10_000.into()));
     assert_eq!((&load["value_bytes"], &load["fill"]), (&20.into(), &0.7.into()));
     assert!(load["bytes_per_key"].as_f64().unwrap() > 20.0 && load["load_s"].as_f64().unwrap() > 0.0);
@@ -41,6 +45,11 @@ fn json_beside_every_output() {
         (&0.into(), &0.into(), &10_000.into())
     );
     assert_eq!(node.json(0, "scan 18446744073709551615 --json"), Value::Array(Vec::new()));
+    assert_eq!(node.json(0, "create --table other --json")["table"], "other");
+    let added = node.json(0, "load uniform:10K --value-bytes 20 --seed 5 --json");
+    assert_eq!((&added["table"], &added["new"]), (&"default".into(), &0.into()));
+    // Of one memory node as of several.
+    assert_eq!(node.json(0, "tables --json")[0]["url"], node.url.as_str());
 }
 
 #[test]

@@ -13,6 +13,7 @@ fn a_ping_tells_times_or_that_there_is_no_memory_node() {
     assert!(out.contains(&node.url) && out.contains("median of 3;"), "{out}");
     // Whatever table is named: it is about the memory node.
     let ping = node.json(0, "ping --count 5 --deadline 1s --json --table nosuch");
+    let ping = &ping[0];
     assert_eq!((&ping["count"], &ping["url"]), (&5.into(), &node.url.as_str().into()));
     let us = ["min_us", "median_us", "max_us"].map(|field| ping[field].as_f64().unwrap());
     assert!(us[0] > 0.0 && us.is_sorted(), "{ping}");
