@@ -126,7 +126,7 @@ pub(crate) enum Command {
     /// Create an empty table
     #[command(after_help = "Examples:
   fpcache-cli create
-  fpcache-cli create --table orders --region-bytes 256MiB
+  fpcache-cli create orders --region-bytes 256MiB
   fpcache-cli create --value-bytes 100 --epsilon 16
   fpcache-cli create --tune auto --tune-for rdma --tune-budget 64MiB --like fb:1M
   fpcache-cli create --table users --keys bytes --value-bytes vary --slot-bytes 200
@@ -274,7 +274,7 @@ prints an array with an object for each memory node.")]
     },
     /// Remove tables and all their records
     #[command(
-        after_help = "Examples:\n  fpcache-cli drop words --yes\n  fpcache-cli drop words numbers --yes --json"
+        after_help = "Examples:\n  fpcache-cli drop words --yes\n  fpcache-cli drop --table words --yes\n  fpcache-cli drop words numbers --yes --json"
     )]
     Drop(DropTable),
     /// Look up every key of a data set and count wrong answers

@@ -1,12 +1,14 @@
 //! `create`
 
 use std::borrow::Borrow;
+use std::io;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{
-    ByteKeys, ClientError, GroupChoice, KeyKind, Nodes, RefusalCode, TableClient, TableParameters, U64Keys,
+    ByteKeys, ClientError, GroupChoice, KeyKind, Nodes, RefusalCode, TableClient, TableName, TableParameters,
+    U64Keys,
 };
 use fpcache_datasets::{KeySet, OpenOptions, Spec};
 use serde_json::json;
@@ -23,6 +25,10 @@ use crate::tuning::{self, Tuning};
 
 #[derive(Debug, Args)]
 pub(crate) struct Create {
+    /// The table, as --table names it
+    #[arg(value_name = "NAME")]
+    name: Option<TableName>,
+
     #[command(flatten)]
     keys: NewKeys,
 
@@ -48,8 +54,35 @@ pub(crate) struct Create {
     split_at: Vec<String>,
 }
 
+/// Shows which keys are at which memory node.
+fn tell_ranges<K: Keys>(nodes: &Nodes, split_at: &[K::Owned], output: &mut Output) -> io::Result<()> {
+    let shown: Vec<String> =
+        split_at.iter().map(|key| K::text(key.borrow(), KeyFormat { is_hex: false })).collect();
+    for (number, url) in nodes.each().enumerate() {
+        let (from, to) = (number.checked_sub(1).and_then(|before| shown.get(before)), shown.get(number));
+        let keys = match (from, to) {
+            (None, None) => "all keys".to_owned(),
+            (None, Some(to)) => format!("keys below {to}"),
+            (Some(from), None) => format!("keys from {from} on"),
+            (Some(from), Some(to)) => format!("keys from {from} on, below {to}"),
+        };
+        output.row(&format!("range {}", number + 1), format_args!("{url}: {keys}"))?;
+    }
+    Ok(())
+}
+
 impl Create {
-    pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
+    /// Creates the table that is named, which may be that of `--table`, if it was given.
+    pub(crate) fn run(
+        &self,
+        place: &Place,
+        of_option: Option<TableName>,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
+        let place = &Place { table: self.name.unwrap_or(place.table), ..place.clone() };
+        if let Some(option) = of_option.filter(|option| *option != place.table) {
+            bail!("the table is called `{}` and, by --table, `{option}`: name it once", place.table);
+        }
         if let Some(nodes) = self.over.named(place)? {
             return match self.keys.kind().unwrap_or(KeyKind::U64) {
                 KeyKind::U64 => self.create_over::<U64Keys>(&nodes, place, output),
@@ -94,9 +127,12 @@ impl Create {
                     .collect::<Vec<_>>(),
                 "tuned": tuning::document(tuned.as_ref()),
             }))?;
-        } else if let Some(tuned) = tuned {
+            return Ok(Outcome::Done);
+        }
+        if let Some(tuned) = tuned {
             output.rows("tuned", tuned)?;
         }
+        tell_ranges::<K>(nodes, &split_at, output)?;
         Ok(Outcome::Done)
     }
 

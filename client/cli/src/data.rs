@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use fpcache_client::KeyKind;
-use fpcache_datasets::{Bar, Duplicates, KeySet, OpenOptions, Spec, Unsorted};
+use fpcache_datasets::{Bar, Duplicates, KeySet, OpenOptions, Spec, SpecKind, Unsorted};
 
 use crate::keys::Keys;
 use crate::parameters::Length;
@@ -53,6 +53,15 @@ impl Data {
     /// The kind of the data set's keys.
     pub(crate) fn key_kind(&self) -> KeyKind {
         kind_of_set(&self.spec)
+    }
+
+    /// How many keys there will be, if that is known.
+    pub(crate) fn count(&self) -> Option<u64> {
+        let is_generated = matches!(
+            self.spec.kind(),
+            SpecKind::Uniform | SpecKind::Normal | SpecKind::Lognormal | SpecKind::Sequential
+        );
+        self.spec.count().filter(|_| is_generated)
     }
 
     /// Whether the table takes keys of any length, regardless of the data set's.

@@ -4,13 +4,15 @@
 use std::borrow::Borrow;
 use std::time::Instant;
 
-use anyhow::{anyhow, bail};
+use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{
     ClientError, ErrorKind, KeyRef, Loaded, Nodes, RefusalCode, TableClient, TableName, TableParameters,
+    Tables,
 };
 use fpcache_datasets::Bar;
+use fpcache_datasets::count::human_bytes;
 
 use crate::group::Group;
 use crate::keys::{Keys, kind};
@@ -62,14 +64,17 @@ impl Filling {
             return self.fill_over(source, &nodes, &parameters, place, output);
         }
         let (tables, name, bar) = (place.tables()?, &place.table, Bar::of_keys());
+        let expected = source.expected().filter(|_| !self.tuning.is_wanted()).unwrap_or(0);
         if kind_of(&tables, name, Some(kind::<K>()))?.is_some() {
             let client = place.client::<K>()?;
             if client.stats()?.segments > 0 {
                 return self.add(source, &client, name, output, &bar);
             }
-            drop(client.load(parameters, 0)?);
+            drop(client.load(parameters, expected)?);
         } else if place.nodes()?.find(name)?.is_some() {
             return self.add(source, &place.client::<K>()?, name, output, &bar);
+        } else {
+            self.check_capacity(&parameters, expected, &tables)?;
         }
         let started = Instant::now();
         let mut records = source.open(&parameters.shape, &bar)?;
@@ -98,6 +103,34 @@ impl Filling {
             &loaded,
         )?;
         Ok(Outcome::Done)
+    }
+
+    /// Refuses records that a new table has no room for, by the least that so many take.
+    fn check_capacity(
+        &self,
+        parameters: &TableParameters,
+        expected: u64,
+        tables: &Tables,
+    ) -> anyhow::Result<()> {
+        let least = parameters.estimated_bytes(expected, f64::from(parameters.max_slots));
+        let list = tables.list()?;
+        let left = list.capacity_bytes.saturating_sub(list.granted_bytes);
+        ensure!(
+            least <= left,
+            "{expected} records take at least {}, but the memory node at {} has {} left of its capacity: drop tables, or restart \
+             it with a larger --capacity",
+            human_bytes(least),
+            tables.url(),
+            human_bytes(left)
+        );
+        let most = self.new.options().region_bytes.unwrap_or(u64::MAX);
+        ensure!(
+            least <= most,
+            "{expected} records take at least {}, but --region-bytes is {}: allow more",
+            human_bytes(least),
+            human_bytes(most)
+        );
+        Ok(())
     }
 
     /// Creates a table over several memory nodes, with an equal number of keys on each, and loads

@@ -43,6 +43,10 @@ pub(crate) struct Valued<K: Keys> {
 impl<K: Keys> Source<K> for Data {
     type Records = Valued<K>;
 
+    fn expected(&self) -> Option<u64> {
+        self.count().filter(|_| KeyKind::U64.is::<K>())
+    }
+
     fn open(&self, shape: &RecordShape, bar: &Bar) -> anyhow::Result<Valued<K>> {
         Ok(Valued {
             set: Self::open::<K>(self, bar)?,

@@ -75,9 +75,17 @@ fn main() -> ExitCode {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Wrong) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("error: {}", causes::in_one_line(error.chain()));
+            eprintln!("error: {}{}", causes::in_one_line(error.chain()), option_for(&error));
             ExitCode::from(2)
         }
+    }
+}
+
+/// What the command line calls the remedy that an error of the library names.
+fn option_for(error: &Error) -> String {
+    match error.downcast_ref() {
+        Some(ClientError::RecordSize { needs, .. }) => format!(" (fpcache-cli create --slot-bytes {needs})"),
+        _ => String::new(),
     }
 }
 
@@ -128,8 +136,8 @@ fn carry_out_any(
     match command {
         Command::Devices => devices::list(output),
         Command::Tables => tables::list(place, is_named.then_some(&place.table), output),
-        Command::Drop(drop) => drop.run(place, output),
-        Command::Create(create) => create.run(place, output),
+        Command::Drop(drop) => drop.run(place, is_named.then_some(place.table), output),
+        Command::Create(create) => create.run(place, is_named.then_some(place.table), output),
         Command::Load(load) => load.run(place, output),
         Command::Import(import) => import.run(place, output),
         Command::Ping(ping) => ping.run(place, output),

@@ -59,6 +59,11 @@ pub(crate) trait Source<K: Keys> {
         K::LENGTHS
     }
 
+    /// How many there are, if that is known before they are read, and all slots for them have one length.
+    fn expected(&self) -> Option<u64> {
+        None
+    }
+
     /// Reads or generates them, for a table with records of this shape.
     fn open(&self, shape: &RecordShape, bar: &Bar) -> anyhow::Result<Self::Records>;
 }

@@ -230,8 +230,9 @@ fn document(table: &TableInfo, divided: &[DividedTable]) -> Value {
 
 #[derive(Debug, Args)]
 pub(crate) struct DropTable {
-    /// Tables to remove, with all their records, one after the other
-    #[arg(value_name = "NAME", required = true)]
+    /// Tables to remove, with all their records, one after the other [default: the one named by
+    /// --table]
+    #[arg(value_name = "NAME")]
     names: Vec<TableName>,
 
     /// Confirm: the records cannot be restored
@@ -250,16 +251,31 @@ pub(crate) struct DropTable {
 }
 
 impl DropTable {
-    pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
-        for name in &self.names {
+    /// Removes the tables that are named, among them that of `--table`, if it was given.
+    pub(crate) fn run(
+        &self,
+        place: &Place,
+        of_option: Option<TableName>,
+        output: &mut Output,
+    ) -> anyhow::Result<Outcome> {
+        let names = match (self.names.as_slice(), of_option) {
+            ([], None) => bail!("name the table to drop: fpcache-cli drop NAME"),
+            ([], Some(name)) => vec![name],
+            (names, None) => names.to_vec(),
+            (names, Some(option)) if names.contains(&option) => names.to_vec(),
+            (_, Some(option)) => {
+                bail!("--table names `{option}`, but other tables are to be dropped: name all of them once")
+            }
+        };
+        for name in &names {
             let dropped = self.drop_one(name, place)?;
-            match self.names.as_slice() {
+            match names.as_slice() {
                 _ if !output.is_json() => {}
                 [_] => output.document(&dropped)?,
                 _ => output.element(&dropped)?,
             }
         }
-        if output.is_json() && self.names.len() > 1 {
+        if output.is_json() && names.len() > 1 {
             output.end_array()?;
         }
         Ok(Outcome::Done)

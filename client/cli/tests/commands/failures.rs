@@ -78,7 +78,10 @@ fn removals_that_are_not_logged_are_told_among_the_others_in_json() {
     is_full.store(true, Ordering::SeqCst);
     let output = node.run(["del", "1", "2", "3", "--json"]);
     let (out, err) = (text(&output.stdout), text(&output.stderr));
-    assert!(output.status.code() == Some(2) && err.contains("could not log the write of key 2"), "{output:?}");
+    assert!(
+        output.status.code() == Some(2) && err.contains("could not log the write of key 2"),
+        "{output:?}"
+    );
     let told: Value = serde_json::from_str(&out).unwrap_or_else(|error| panic!("{out}: {error}"));
     let done: Vec<bool> = told.as_array().unwrap().iter().map(|d| d["done"].as_bool().unwrap()).collect();
     assert_eq!(done, [true, false, false]);

@@ -24,7 +24,8 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
     let nodes = [(); 3].map(|()| Node::start(32 << 20));
     let urls = nodes.each_ref().map(|node| node.url.as_str());
     let all = urls.join(",");
-    ends_with(0, &format!("create --table t --nodes {all} --split-at 1000,2000"));
+    let (out, _) = ends_with(0, &format!("create --table t --nodes {all} --split-at 1000,2000"));
+    assert!(out.contains(&format!("range 2     {}: keys from 1000 on, below 2000", urls[1])), "{out}");
     for (i, key) in [5, 1000, 2500].into_iter().enumerate() {
         // By the URL of any.
         nodes[i].ends_with(0, &format!("put --table t {key} {i}"));
@@ -90,7 +91,8 @@ fn a_table_over_three_memory_nodes_is_made_loaded_read_and_dropped() {
     nodes[2].ends_with(0, "drop x --yes");
     nodes[2].ends_with(0, "drop u --yes");
     ends_with(0, &format!("drop w --yes --nodes {all}"));
-    let left = nodes.each_ref().map(|node| node.json(0, "tables --json")[0]["tables"].as_array().unwrap().len());
+    let left =
+        nodes.each_ref().map(|node| node.json(0, "tables --json")[0]["tables"].as_array().unwrap().len());
     assert_eq!(left, [1; 3], "but for the default ones");
 }
 
@@ -203,4 +205,17 @@ fn of_several_memory_nodes_those_that_answer_are_shown_and_the_others_named() {
     let (_, err) = nodes[1].ends_with(2, "drop t --yes --deadline 1s");
     assert!(err.contains(&nodes[0].url) && err.contains("drop t --nodes URL,URL --yes"), "{err}");
     ends_with(0, &format!("drop t --yes --nodes {},{}", nodes[1].url, nodes[2].url));
+}
+
+/// It succeeded without a word of where keys go.
+#[test]
+fn the_ranges_that_are_chosen_are_shown() {
+    let nodes = [(); 2].map(|()| Node::start(8 << 20));
+    let [first, second] = nodes.each_ref().map(|node| node.url.as_str());
+    let (out, _) = ends_with(0, &format!("create t --nodes {first},{second}"));
+    assert!(out.contains(&format!("{first}: keys below 9223372036854775808\n")), "{out}");
+    assert!(out.contains(&format!("{second}: keys from 9223372036854775808 on\n")), "{out}");
+    // Every one is asked, not the first that answers.
+    let (out, _) = ends_with(0, &format!("--url {first},{second} ping"));
+    assert!(out.contains(first) && out.contains(second), "{out}");
 }

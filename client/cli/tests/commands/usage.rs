@@ -45,11 +45,70 @@ fn json_beside_every_output() {
         (&0.into(), &0.into(), &10_000.into())
     );
     assert_eq!(node.json(0, "scan 18446744073709551615 --json"), Value::Array(Vec::new()));
-    assert_eq!(node.json(0, "create --table other --json")["table"], "other");
+    assert_eq!(node.json(0, "create other --json")["table"], "other");
     let added = node.json(0, "load uniform:10K --value-bytes 20 --seed 5 --json");
     assert_eq!((&added["table"], &added["new"]), (&"default".into(), &0.into()));
     // Of one memory node as of several.
     assert_eq!(node.json(0, "tables --json")[0]["url"], node.url.as_str());
+}
+
+#[test]
+fn create_and_drop_take_the_table_as_a_word_and_as_an_option() {
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "create one");
+    node.ends_with(0, "create --table two");
+    node.ends_with(0, "create three --table three");
+    let (_, err) = node.ends_with(2, "create four --table five");
+    assert!(err.contains("`four`") && err.contains("`five`"), "{err}");
+    let mut named = command();
+    named.env("FPCACHE_URL", &node.url).env("FPCACHE_TABLE", "else").args(["create", "four"]);
+    assert!(named.output().unwrap().status.success());
+    node.ends_with(0, "drop --table one --yes");
+    node.ends_with(0, "drop two three --yes");
+    let (_, err) = node.ends_with(2, "drop four --table default --yes");
+    assert!(err.contains("--table names `default`"), "{err}");
+    let (_, err) = node.ends_with(2, "drop --yes");
+    assert!(err.contains("drop NAME"), "{err}");
+    let names = node.ends_with(0, "tables").0;
+    assert!(
+        names.contains("\nfour ") && names.contains("\ndefault ") && names.lines().count() == 4,
+        "{names}"
+    );
+}
+
+/// They ended with messages that named no variable, or were taken for values.
+#[test]
+fn variables_that_are_empty_are_none() {
+    let node = Node::start(8 << 20);
+    let mut command = command();
+    command.env("FPCACHE_TABLE", "").env("FPCACHE_DATASETS", "").args(["--url", &node.url]);
+    assert!(command.args(["load", "sequential:10"]).output().unwrap().status.success());
+    assert_eq!(node.ends_with(0, "count").0, "10\n");
+    let output = crate::command().env("FPCACHE_URL", "").arg("ping").output().unwrap();
+    let told = text(&[output.stdout, output.stderr].concat());
+    assert!(told.contains("shm://fpcache") || told.contains("fpcache.sock"), "{told}");
+}
+
+#[test]
+fn a_record_that_does_not_fit_names_the_option_that_makes_room() {
+    let node = Node::start(8 << 20);
+    node.ends_with(0, "create texts --keys bytes --slot-bytes 64");
+    let (_, err) = node.ends_with(2, &format!("put {} 1 --table texts", "k".repeat(100)));
+    assert!(err.contains("create --slot-bytes 108"), "{err}");
+}
+
+/// All keys were generated first.
+#[test]
+fn more_records_than_there_is_room_for_are_refused_before_they_are_generated() {
+    let node = Node::start(1 << 20);
+    let begun = Instant::now();
+    let (_, err) = node.ends_with(2, "load uniform:200M --table new");
+    assert!(err.contains("200000000 records take at least") && err.contains("--capacity"), "{err}");
+    let (_, err) = node.ends_with(2, "load uniform:200M");
+    assert!(err.contains("--capacity"), "{err}");
+    let (_, err) = node.ends_with(2, "load uniform:30K --table new --region-bytes 256KiB");
+    assert!(err.contains("--region-bytes is 256 KiB"), "{err}");
+    assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
 }
 
 #[test]
