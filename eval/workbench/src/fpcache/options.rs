@@ -36,8 +36,9 @@ impl Options {
     /// from a core, as `fpcache-eval growth` measures.
     pub const PUT: Picos = 1_000_000;
 
-    /// A core's time for each change of a request but the first: 0.25 us were measured for records of 16 bytes, without hints of
-    /// their slots, and three fifths more for those of 256 (`fpcache-eval growth --direct`, with `--value-bytes 248` and without).
+    /// A core's time for each change of a request but the first. 0.34 us were measured for updates of records of 256 bytes without
+    /// hints of their slots, 64 to a request, among 4 M (`fpcache-eval growth --direct --dataset uniform:8M --order random
+    /// --value-bytes 248`); the rest is for keys of 128 bytes.
     pub const CHANGE: Picos = 400_000;
 
     /// A core's time for each record that moves when a segment is replaced: 120 to 200 ns were measured for segments of
