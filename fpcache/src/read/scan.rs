@@ -240,6 +240,10 @@ impl<'a, K: KeySpace> Directed<'a, K> for Scan<'a, K> {
         Ok(is_settled)
     }
 
+    fn goes_on(&self) -> bool {
+        self.from.is_some()
+    }
+
     fn go_back_to(&mut self, key: Option<K::Owned>) {
         self.from = key;
     }

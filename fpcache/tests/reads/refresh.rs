@@ -5,6 +5,7 @@ mod meanwhile;
 
 use std::borrow::Borrow;
 use std::cell::RefCell;
+use std::ops::Bound;
 
 use crate::keys::Numbered;
 use crate::node::{CAP, EPSILON, Interrupted, Node};
@@ -16,8 +17,8 @@ use fpcache::matching::Matcher;
 use fpcache::message::keys::put_key;
 use fpcache::plan::{Plan, PlanChoice};
 use fpcache::read::{
-    Lookup, LookupScratch, Operation, Outcome, ReadError, Scan, ScanScratch, Step, Wanted, answer, drive,
-    look_up, look_up_all,
+    Lookup, LookupScratch, Operation, Outcome, ReadError, Scan, ScanBack, ScanScratch, Step, Wanted, answer,
+    drive, look_up, look_up_all,
 };
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
@@ -40,6 +41,7 @@ over_both_key_spaces! {
     a_scan_that_meets_a_change_goes_on_where_it_was
     a_scan_lists_a_key_once_though_it_shows_in_two_slots
     pages_of_another_directory_are_stale_and_damaged_ones_corrupt
+    a_damaged_page_that_was_asked_for_in_advance_ends_no_scan_that_has_all_it_wants
     models_in_pages_wait_for_the_next_checkpoint
 }
 
@@ -367,6 +369,25 @@ fn pages_of_another_directory_are_stale_and_damaged_ones_corrupt<K: Numbered>() 
             }
         }
     }
+}
+
+fn a_damaged_page_that_was_asked_for_in_advance_ends_no_scan_that_has_all_it_wants<K: Numbered>() {
+    // As many records as slots, so that more slots are asked for than are needed.
+    let records: Vec<(u64, u64)> = (0..80).map(|i| (i, i)).collect();
+    let node = Node::<K>::new(&[0, 16, 32, 48, 64], &records, LOG, 8);
+    let table = by(open_paged(&node), Plan::TwoStage);
+    let models = table.view().models().paged().unwrap();
+    let mut endpoint = node.endpoint();
+    let mut scratch = ScanScratch::default();
+    node.put(models.address(models.page_of(K::key(64).borrow())) + 20, &[0xa5; 8]);
+    let mut up = Scan::new(table.view(), &mut scratch, K::key(48).borrow(), 14);
+    drive(&mut endpoint, &mut up).unwrap();
+    assert!(up.records().map(|(key, _)| K::number(key)).eq(48..62));
+    node.put(models.address(models.page_of(K::key(16).borrow())) + 20, &[0xa5; 8]);
+    let to = K::key(47);
+    let mut down = ScanBack::new(table.view(), &mut scratch, Bound::Included(to.borrow()), K::lowest(), 14);
+    drive(&mut endpoint, &mut down).unwrap();
+    assert!(down.records().map(|(key, _)| K::number(key)).eq((34..48).rev()));
 }
 
 fn models_in_pages_wait_for_the_next_checkpoint<K: Numbered>() {

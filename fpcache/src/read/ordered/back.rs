@@ -131,6 +131,10 @@ impl<'a, K: KeySpace> Directed<'a, K> for ScanBack<'a, K> {
         Ok(is_settled)
     }
 
+    fn goes_on(&self) -> bool {
+        self.to.is_some()
+    }
+
     fn go_back_to(&mut self, key: Option<K::Owned>) {
         self.to = key.map(Bound::Included);
     }

@@ -62,6 +62,9 @@ pub(in crate::read) trait Directed<'a, K: KeySpace + 'a> {
     /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot was being written.
     fn take(&mut self) -> Result<bool, ReadError>;
 
+    /// Whether there is more to be read: not all that is wanted was found, and the table goes on.
+    fn goes_on(&self) -> bool;
+
     /// Goes on from a key that was covered, if there is one.
     fn go_back_to(&mut self, key: Option<K::Owned>);
 
@@ -101,8 +104,12 @@ pub(in crate::read) trait Directed<'a, K: KeySpace + 'a> {
                 progress.attempts = 0;
             }
         }
+        let goes_on = self.goes_on();
         let all = self.collected();
-        all.pages.take(all.view, (&all.scratch.batch, &mut all.coming))?;
+        if goes_on {
+            all.pages.take(all.view, (&all.scratch.batch, &mut all.coming))?;
+        }
+        // A page that was asked for in advance, and is not needed, may be what it likes.
         all.coming.clear();
         if all.progress.whole < all.scratch.records.len() {
             match all.scratch.ask_for_values(all.view, &mut all.progress) {
