@@ -38,8 +38,12 @@ pub(super) struct Probe {
 /// What has been asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
-    /// Nothing: the lookup has ended.
+    /// Nothing yet.
+    New,
+    /// Nothing: there is the answer.
     Done,
+    /// Nothing: the lookup has ended without an answer.
+    Failed,
     /// The page of the directory that says where the key is, by its number.
     Page(u32),
     /// The slot that the hot cache names.
@@ -62,13 +66,31 @@ pub(super) enum Stage {
 
 impl Probe {
     /// Of a key that is not there.
-    pub(super) const DONE: Self = {
-        let asked = Asked::NOTHING;
-        Self { target: SlotWindow::UNKNOWN, hash: 0, stage: Stage::Done, asked }
-    };
+    pub(super) const DONE: Self = Self::at(Stage::Done);
+    /// Of a key for which nothing was asked yet.
+    pub(super) const NEW: Self = Self::at(Stage::New);
+    /// Of a key that cannot be looked up by what is known of the table.
+    pub(super) const FAILED: Self = Self::at(Stage::Failed);
 
+    const fn at(stage: Stage) -> Self {
+        Self { target: SlotWindow::UNKNOWN, hash: 0, stage, asked: Asked::NOTHING }
+    }
+
+    /// Whether nothing was asked yet.
+    #[inline(always)]
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self.stage, Stage::New)
+    }
+
+    /// Whether the lookup has ended.
     #[inline(always)]
     pub(super) fn is_done(&self) -> bool {
+        matches!(self.stage, Stage::Done | Stage::Failed)
+    }
+
+    /// Whether it has ended with an answer.
+    #[inline(always)]
+    pub(super) fn has_answer(&self) -> bool {
         matches!(self.stage, Stage::Done)
     }
 }
@@ -136,11 +158,6 @@ impl<K: KeySpace> Lists<K> {
         self.values.clear();
         self.tables.clear();
         self.coming.clear();
-    }
-
-    /// Whether lookups waited for external values, which may be long.
-    pub(super) fn had_values(&self) -> bool {
-        !self.values.is_empty()
     }
 }
 

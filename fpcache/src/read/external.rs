@@ -15,14 +15,25 @@ use crate::layout::ValueExtent;
 use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
-/// Most bytes of values that a group's keys ask for with one doorbell; a value that is longer comes alone.
+/// Most bytes that a group's keys ask for with one doorbell, of slots and windows and of values; a value that is longer comes alone.
 pub(super) const GROUP_BYTES: u64 = 64 << 20;
-/// Bytes that buffers keep from one long value to the next.
+/// Most requests of a doorbell with which another key begins.
+const GROUP_READS: u32 = 1 << 16;
+/// Bytes and requests for which buffers keep room from one long value, or from one long group, to the next.
 const KEPT_BYTES: usize = 1 << 20;
+const KEPT_READS: u32 = 1 << 14;
 
-/// Clears a batch that has values in it, without keeping room for long ones.
+/// Whether no further key may ask for something with this doorbell.
+#[inline]
+pub(super) fn is_full(batch: &Batch) -> bool {
+    batch.tally().bytes_from > GROUP_BYTES || batch.tally().reads >= GROUP_READS
+}
+
+/// Clears a batch, without keeping the room for what was long.
+#[inline]
 pub(super) fn clear(batch: &mut Batch) {
-    match batch.tally().bytes_from > KEPT_BYTES as u64 {
+    let tally = batch.tally();
+    match tally.bytes_from > KEPT_BYTES as u64 || tally.reads > KEPT_READS {
         true => *batch = Batch::new(),
         false => batch.clear(),
     }

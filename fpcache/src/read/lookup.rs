@@ -78,11 +78,12 @@ pub fn contains<K: KeySpace, E: Endpoint, R>(
 
 /// Looks up a group of keys, of any number; their answers are [`LookupScratch::outcomes`], in their order.
 ///
-/// In a batch a group costs as many dependent round trips as its slowest key, two with two-stage reads.
-/// External values share theirs, up to 64 MiB of them.
+/// In a batch a group costs as many dependent round trips as its slowest key, two with two-stage reads, for up to 65,536 READs and
+/// 64 MiB at a time of what is read of slots and fingerprints, and as much of external values: other keys begin one round trip
+/// later, or several.
 ///
 /// # Errors
-/// As for [`look_up`]; there are no answers then.
+/// As for [`look_up`]; [`LookupScratch::answered`] says which keys have their answers all the same.
 #[inline]
 pub fn look_up_all<'k, K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
@@ -91,12 +92,29 @@ pub fn look_up_all<'k, K: KeySpace, E: Endpoint>(
     keys: impl IntoIterator<Item = &'k K::Key>,
     wanted: Wanted,
 ) -> Result<(), ReadError> {
+    scratch.clear_outcomes();
+    look_up_more(endpoint, table, scratch, keys, wanted)
+}
+
+/// As [`look_up_all`], with the answers after those that are there, which may be those of other keys.
+///
+/// # Errors
+/// As for [`look_up_all`].
+#[inline]
+pub fn look_up_more<'k, K: KeySpace, E: Endpoint>(
+    endpoint: &mut E,
+    table: &Table<K>,
+    scratch: &mut LookupScratch<K>,
+    keys: impl IntoIterator<Item = &'k K::Key>,
+    wanted: Wanted,
+) -> Result<(), ReadError> {
+    scratch.group.begin_in_place();
     if let Some(look) = endpoint.in_place(REGION)? {
         let matcher = scratch.matcher;
         return matcher.run(Group { look, table, scratch, keys: keys.into_iter(), wanted });
     }
     let ways = table.ways(endpoint);
-    drive(endpoint, &mut Lookup::new(table, scratch, keys).of(wanted).by(ways))
+    drive(endpoint, &mut Lookup::more(table, scratch, keys).of(wanted).by(ways))
 }
 
 #[inline(always)]

@@ -6,6 +6,9 @@ use super::Cost;
 use super::records::Records;
 use crate::plan::Plan;
 
+/// Answers for which there is room from one long group to the next.
+const KEPT_ANSWERS: usize = 1 << 14;
+
 /// The answer for one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
@@ -89,9 +92,28 @@ impl Outcomes {
         self.outcomes.push(Outcome { value, ..outcome.clone() });
     }
 
+    /// Replaces the answer of the `index`-th key, which must be there, by one that was found otherwise.
+    pub fn replace(&mut self, index: usize, outcome: &Outcome, value: Option<&[u8]>) {
+        if let Some(place) = self.outcomes.get_mut(index) {
+            let value = self.records.push(value.unwrap_or_default());
+            *place = Outcome { value, ..outcome.clone() };
+        }
+    }
+
     /// Forgets all answers; the buffers stay.
     pub fn clear(&mut self) {
         self.outcomes.clear();
         self.records.clear();
+    }
+
+    /// Gives back the room of a long group.
+    #[inline]
+    pub(super) fn keep_little(&mut self) {
+        self.outcomes.shrink_to(KEPT_ANSWERS);
+    }
+
+    /// Bytes of memory that they keep.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.outcomes.capacity() * size_of::<Outcome>() + self.records.kept_bytes()
     }
 }

@@ -4,20 +4,30 @@ use fpcache_fabric::Batch;
 
 use super::asking::Asking;
 use super::engine::{Lists, Probe};
+use super::external::clear;
 use super::outcome::{Outcome, Outcomes};
 use super::records::Records;
 use crate::cache::CacheHandle;
 use crate::key_space::KeySpace;
 use crate::matching::Matcher;
+use crate::plan::Plan;
+
+/// Keys of a group, and bytes of these, for which there is room from one long group to the next.
+const KEPT_KEYS: usize = 1 << 13;
+const KEPT_ARENA: usize = 1 << 20;
 
 /// Buffers of a lookup of a group of keys.
 #[derive(Debug)]
 pub(super) struct GroupScratch<K: KeySpace> {
+    /// Answers that were there before this group's.
+    pub(super) first: usize,
     /// The keys, and the bytes of those that have any.
     pub(super) keys: Vec<K::Kept>,
     pub(super) arena: Vec<u8>,
     pub(super) probes: Vec<Probe>,
     pub(super) answers: Outcomes,
+    /// Whether a key may be there all the same that was found absent.
+    pub(super) doubts_absence: bool,
     /// The batch that has come back and the one that is being prepared.
     pub(super) trips: [Batch; 2],
     /// What the memory node is asked.
@@ -45,10 +55,12 @@ impl<K: KeySpace> LookupScratch<K> {
             lists: Lists::new(),
             record: Records::default(),
             group: GroupScratch {
+                first: 0,
                 keys: Vec::new(),
                 arena: Vec::new(),
                 probes: Vec::new(),
                 answers: Outcomes::default(),
+                doubts_absence: false,
                 trips: [Batch::new(), Batch::new()],
                 question: Vec::new(),
                 asking: Asking::default(),
@@ -64,10 +76,20 @@ impl<K: KeySpace> LookupScratch<K> {
         Self { handle, ..self }
     }
 
-    /// Bytes of memory that are kept for slots, windows and values.
+    /// Bytes of memory that are kept for keys, slots, windows and values, but for those that doorbell batches keep: 2 MiB at most.
     pub fn kept_bytes(&self) -> usize {
         let Self { lists, record, group, .. } = self;
-        lists.kept_bytes() + record.kept_bytes() + group.answers.records.kept_bytes()
+        let GroupScratch { keys, arena, probes, answers, .. } = group;
+        let of_keys = keys.capacity() * size_of::<K::Kept>() + arena.capacity();
+        let of_answers = probes.capacity() * size_of::<Probe>() + answers.kept_bytes();
+        lists.kept_bytes() + record.kept_bytes() + of_keys + of_answers
+    }
+
+    /// Forgets the answers that were found, and does not keep the room for those of a long group.
+    #[inline]
+    pub fn clear_outcomes(&mut self) {
+        self.group.answers.clear();
+        self.group.answers.keep_little();
     }
 
     /// Gives back the buffers if they are more than so many bytes: answers that were found are gone then.
@@ -86,12 +108,26 @@ impl<K: KeySpace> LookupScratch<K> {
         self.group.answers.iter()
     }
 
-    /// Whether each key has its answer after a lookup in doorbell batches, in their order: also after one that ended in
-    /// [`Contended`](super::ReadError::Contended), which has what was not being written.
+    /// Whether each key of the last group has its answer, in their order, after a lookup that ended in an error too: one in
+    /// [`Contended`](super::ReadError::Contended) has what was not being written, and one in [`Stale`](super::ReadError::Stale)
+    /// what was not in segments that have been replaced. Keys beyond those told of have none.
     pub fn answered(&self) -> impl Iterator<Item = bool> {
-        // Answers that were found in another way came all at once.
-        let probes = self.group.probes.iter().map(Probe::is_done).chain(std::iter::repeat(true));
-        probes.take(self.group.answers.len())
+        let GroupScratch { first, probes, answers, doubts_absence, .. } = &self.group;
+        // Where memory is looked at in place, there are probes only of groups in which some have failed.
+        let ended = probes.iter().map(Probe::has_answer).chain(std::iter::repeat(true));
+        let outcomes = answers.outcomes.get(*first..).unwrap_or_default();
+        let is_told =
+            move |(outcome, ended): (&Outcome, bool)| ended && (outcome.version.is_some() || !doubts_absence);
+        outcomes.iter().zip(ended).map(is_told)
+    }
+
+    /// Takes these answers for those of the last group, of which the keys in these places, in ascending order, have none.
+    pub fn put_outcomes(&mut self, answers: &mut Outcomes, unanswered: &[usize]) {
+        let group = &mut self.group;
+        std::mem::swap(&mut group.answers, answers);
+        (group.first, group.doubts_absence) = (0, false);
+        group.probes.clear();
+        unanswered.iter().for_each(|at| fail(&mut group.probes, *at));
     }
 
     /// Exchanges the answers of the last finished lookup of a group for `other`'s buffers, so that nothing is copied.
@@ -99,6 +135,41 @@ impl<K: KeySpace> LookupScratch<K> {
     pub fn swap_outcomes(&mut self, other: &mut Outcomes) {
         std::mem::swap(&mut self.group.answers, other);
     }
+}
+
+impl<K: KeySpace> GroupScratch<K> {
+    /// Begins a group of keys.
+    #[inline]
+    pub(super) fn begin<'k>(&mut self, keys: impl Iterator<Item = &'k K::Key>) {
+        let Self { keys: kept, arena, probes, answers, trips, .. } = self;
+        kept.clear();
+        kept.shrink_to(KEPT_KEYS);
+        arena.clear();
+        arena.shrink_to(KEPT_ARENA);
+        kept.extend(keys.map(|key| K::keep(key, arena)));
+        probes.clear();
+        probes.shrink_to(KEPT_KEYS);
+        probes.resize(kept.len(), Probe::NEW);
+        self.first = answers.len();
+        answers.outcomes.resize(self.first + kept.len(), Outcome::begun(Plan::TwoStage));
+        self.doubts_absence = false;
+        trips.iter_mut().for_each(clear);
+    }
+
+    /// Begins a group of keys without probes: none has an answer, or all of those have one that are told of.
+    #[inline(always)]
+    pub(super) fn begin_in_place(&mut self) {
+        self.probes.clear();
+        self.first = self.answers.len();
+        self.doubts_absence = false;
+    }
+}
+
+/// Notes that the key in this place of its group has no answer, where those before it need no probes.
+#[cold]
+pub(super) fn fail(probes: &mut Vec<Probe>, at: usize) {
+    probes.resize(at, Probe::DONE);
+    probes.push(Probe::FAILED);
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ mod node;
 
 mod any_bytes;
 mod external_values;
+mod groups;
 mod hot_cache;
 mod hot_cache_rates;
 mod messages_longer_than_they_say;

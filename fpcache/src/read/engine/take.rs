@@ -24,7 +24,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         outcome: &mut Outcome,
     ) -> Result<(), ReadError> {
         match probe.stage {
-            Stage::Done => Ok(()),
+            Stage::New | Stage::Done | Stage::Failed => Ok(()),
             Stage::Fingerprints => self.take_fingerprints(probe, outcome),
             Stage::Slot(slot) => self.take_slot(slot, key, probe, outcome),
             Stage::Cached(cached) => self.take_cached(cached, key, probe, outcome),

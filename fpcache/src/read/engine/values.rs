@@ -6,13 +6,10 @@ use super::{Awaited, Engine, Probe, Stage};
 use crate::key_space::KeySpace;
 use crate::layout::ValueExtent;
 use crate::matching::Kernels;
-use crate::read::external::Extents;
+use crate::read::external::{Extents, GROUP_BYTES};
 use crate::read::outcome::Outcome;
 use crate::read::source::Source;
 use crate::read::{ReadError, Wanted};
-
-/// Most bytes of external values that keys of a group ask for at a time; a longer value comes alone.
-const VALUE_BYTES: u64 = 64 << 20;
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     /// Asks for the value of a key whose slot was found, if it is wanted: else the key is done.
@@ -37,7 +34,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             return self.read_again_for_value(probe, outcome);
         };
         outcome.cost.round_trips += 1;
-        let is_put_off = self.value_bytes > 0 && self.value_bytes + bytes as u64 > VALUE_BYTES;
+        let is_put_off = self.value_bytes > 0 && self.value_bytes + bytes as u64 > GROUP_BYTES;
         let asked = (!is_put_off).then(|| {
             self.value_bytes += bytes as u64;
             outcome.cost.reads += 1;

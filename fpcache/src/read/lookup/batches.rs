@@ -8,12 +8,12 @@ use super::question::{Answers, put_question};
 use crate::key_space::KeySpace;
 use crate::layout::Corrupt;
 use crate::matching::Matcher;
-use crate::plan::{Plan, Ways};
+use crate::plan::Ways;
 use crate::read::engine::{Doubt, Engine, Probe};
-use crate::read::external::clear;
+use crate::read::external::{clear, is_full};
 use crate::read::outcome::Outcome;
 use crate::read::scratch::{GroupScratch, LookupScratch};
-use crate::read::source::{Landed, Source};
+use crate::read::source::Landed;
 use crate::read::{MAX_ATTEMPTS, Operation, ReadError, Step, Wanted};
 use crate::table::Table;
 
@@ -30,6 +30,8 @@ pub struct Lookup<'a, K: KeySpace> {
     /// With so many rounds behind it, it does not read again what was being written.
     most_rounds: u32,
     doubt: Doubt,
+    /// Whether some key lies in a segment that was replaced.
+    is_stale: bool,
     /// What comes after a check of the reuse sequence.
     after_check: Option<Then>,
     /// What a round trip takes, if it was measured.
@@ -56,15 +58,18 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         scratch: &'a mut LookupScratch<K>,
         keys: impl IntoIterator<Item = &'k K::Key>,
     ) -> Self {
-        let GroupScratch { keys: kept, arena, probes, answers, trips, .. } = &mut scratch.group;
-        kept.clear();
-        arena.clear();
-        kept.extend(keys.into_iter().map(|key| K::keep(key, arena)));
-        probes.clear();
-        probes.resize(kept.len(), Probe::DONE);
-        answers.clear();
-        answers.outcomes.resize(kept.len(), Outcome::begun(Plan::TwoStage));
-        trips.iter_mut().for_each(|batch| clear_after(batch, scratch.lists.had_values()));
+        scratch.clear_outcomes();
+        Self::more(table, scratch, keys)
+    }
+
+    /// The same, with the answers after those that are there.
+    #[inline]
+    pub fn more<'k>(
+        table: &'a Table<K>,
+        scratch: &'a mut LookupScratch<K>,
+        keys: impl IntoIterator<Item = &'k K::Key>,
+    ) -> Self {
+        scratch.group.begin(keys.into_iter());
         scratch.lists.clear();
         let (wanted, doubt) = (Wanted::Value, Doubt::default());
         Self {
@@ -74,6 +79,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
             rounds: 0,
             most_rounds: MAX_ATTEMPTS,
             doubt,
+            is_stale: false,
             after_check: None,
             round_trip: None,
             asks: false,
@@ -128,17 +134,26 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         self.rounds += 1;
         Step::Post
     }
+
+    /// Ends, and does not keep the room for what a long group has read.
+    fn end(&mut self) -> Result<Step, ReadError> {
+        self.scratch.group.trips.iter_mut().for_each(clear);
+        if self.is_stale { Err(ReadError::Stale) } else { Ok(Step::Done) }
+    }
 }
 
 impl<K: KeySpace> Operation for Lookup<'_, K> {
     fn step(&mut self) -> Result<Step, ReadError> {
-        match self.after_check.take() {
+        let after_check = self.after_check.take();
+        // There has been a check, which held.
+        self.scratch.group.doubts_absence &= after_check.is_none();
+        match after_check {
             None => {}
             Some(Then::Post) if self.rounds >= self.most_rounds => {
                 return Err(ReadError::Contended { attempts: self.rounds });
             }
             Some(Then::Post) => return Ok(self.post()),
-            Some(Then::End) => return Ok(Step::Done),
+            Some(Then::End) => return self.end(),
             Some(Then::Fail(corrupt)) => return Err(corrupt.into()),
         }
         if self.rounds == 0 && std::mem::take(&mut self.asks) && self.ask() {
@@ -146,10 +161,10 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         }
         let asked = self.asked.take();
         let LookupScratch { matcher, lists, handle, group, .. } = &mut *self.scratch;
-        let GroupScratch { keys, arena, probes, answers, trips, asking, .. } = group;
+        let GroupScratch { first, keys, arena, probes, answers, trips, asking, doubts_absence, .. } = group;
         let [even, odd] = trips;
         let (landed, next) = if self.rounds.is_multiple_of(2) { (&*odd, even) } else { (&*even, odd) };
-        clear_after(next, lists.had_values());
+        clear(next);
         let mut engine = Engine {
             table: self.table,
             rule: self.table.planner().group_over(keys.len(), self.round_trip),
@@ -162,12 +177,11 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
             doubt: self.doubt,
             value_bytes: 0,
         };
-        let all = keys.iter().zip(probes.iter_mut()).zip(&mut answers.outcomes);
-        let is_first = self.rounds == 0;
+        let all = keys.iter().zip(probes.iter_mut()).zip(&mut answers.outcomes[*first..]);
         engine.take_tables()?;
         let all = all.map(|((key, p), o)| (K::kept(key, arena), p, o));
         let taken = match asked {
-            None => engine.take_all(is_first, all),
+            None => engine.take_all(all, &mut self.is_stale),
             Some(reply) => {
                 let (answered, keys) = engine.take_answers(reply, all);
                 asking.came_back(answered, keys);
@@ -176,6 +190,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         };
         let is_idle = engine.source.next.is_empty();
         self.doubt = engine.doubt;
+        *doubts_absence = self.doubt.absent;
         match taken {
             Ok(()) => {}
             // Damaged, or no page of this directory any more.
@@ -184,7 +199,7 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         }
         Ok(match is_idle {
             true if self.doubt.absent => self.check_first(Then::End),
-            true => Step::Done,
+            true => return self.end(),
             false if self.doubt.torn => self.check_first(Then::Post),
             false => self.post(),
         })
@@ -197,24 +212,31 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
     }
 }
 
-impl<K: KeySpace, S: Source> Engine<'_, K, S, Matcher> {
-    /// Takes what one batch brought for all keys, or begins them.
+impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
+    /// Takes what one batch brought for all keys, and begins those for which nothing was asked yet, as many as may be under way
+    /// at once. Keys whose segments were replaced end without an answer, and no other one with them.
     fn take_all<'k>(
         &mut self,
-        is_first: bool,
         all: impl Iterator<Item = (&'k K::Key, &'k mut Probe, &'k mut Outcome)>,
+        is_stale: &mut bool,
     ) -> Result<(), ReadError> {
         for (key, probe, outcome) in all {
-            match is_first {
-                true => *probe = self.begin(key, outcome),
-                false => self.take(key, probe, outcome)?,
+            if probe.is_new() {
+                match is_full(self.source.next) {
+                    true => outcome.cost.round_trips += 1,
+                    false => *probe = self.begin(key, outcome),
+                }
+            } else if let Err(error) = self.take(key, probe, outcome) {
+                *probe = Probe::FAILED;
+                match error {
+                    ReadError::Stale => *is_stale = true,
+                    error => return Err(error),
+                }
             }
         }
         Ok(())
     }
-}
 
-impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
     /// Takes what the memory node has answered, begins the lookups of the other keys, and says how many
     /// answers there were to how many keys.
     fn take_answers<'k>(
@@ -229,7 +251,7 @@ impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
             match answers.next(self.records) {
                 Some(answer) => {
                     answered += 1;
-                    *outcome = answer;
+                    (*outcome, *probe) = (answer, Probe::DONE);
                 }
                 None => {
                     outcome.cost.round_trips += 1;
@@ -238,13 +260,5 @@ impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
             }
         }
         (answered, keys)
-    }
-}
-
-/// Clears a batch, without keeping room for long values if there were any.
-fn clear_after(batch: &mut Batch, had_values: bool) {
-    match had_values {
-        true => clear(batch),
-        false => batch.clear(),
     }
 }

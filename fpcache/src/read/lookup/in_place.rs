@@ -1,5 +1,7 @@
 //! Lookups over memory looked at in place: the short way first, and the engine for what it leaves.
 
+use std::slice::{from_mut, from_ref};
+
 use fpcache_fabric::InPlace;
 
 use super::word_steps::WordSteps;
@@ -12,7 +14,7 @@ use crate::plan::Rule;
 use crate::read::attempt::{Attempts, Place, Slot, TOGETHER};
 use crate::read::engine::{Doubt, Engine, Probe};
 use crate::read::outcome::{Outcome, Outcomes};
-use crate::read::scratch::LookupScratch;
+use crate::read::scratch::{GroupScratch, LookupScratch, fail};
 use crate::read::source::Mapped;
 use crate::read::{MAX_ATTEMPTS, ReadError, Wanted};
 use crate::table::Table;
@@ -90,9 +92,8 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
     fn run<M: Kernels>(self, kernels: M) -> Self::Output {
         let Self { mut look, table, scratch, mut keys, wanted } = self;
         let LookupScratch { lists, handle, group, .. } = scratch;
-        let Outcomes { outcomes, records } = &mut group.answers;
-        outcomes.clear();
-        records.clear();
+        let GroupScratch { first: begins, probes, answers: Outcomes { outcomes: all, records }, .. } = group;
+        let mut is_stale = false;
         let rule = table.planner().group(TOGETHER.min(keys.size_hint().0));
         let by_words = table.has_words() && rule.is_two_stage();
         let mut some = [K::lowest(); TOGETHER];
@@ -102,18 +103,18 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                 *place = key;
                 count += 1;
             }
-            let (some, first) = (&some[..count], outcomes.len());
-            outcomes.resize(first + count, Outcome::begun(Plan::TwoStage));
-            let outcomes = &mut outcomes[first..];
+            let (some, first) = (&some[..count], all.len());
+            all.resize(first + count, Outcome::begun(Plan::TwoStage));
+            let outcomes = &mut all[first..];
             let (look_at, copy) = (&mut look, &mut lists.copy);
             let are_all = if by_words {
                 let mut steps = WordSteps { look: look_at, table, kernels, copy };
-                steps.group(some, &rule, outcomes, records)?
+                steps.group(some, &rule, outcomes, records)
             } else {
                 let mut attempts = Attempts { look: look_at, table, kernels, records: &mut *records, copy };
-                !rule.uses_groups() && attempts.group(some, &rule, outcomes)?
+                if rule.uses_groups() { Ok(false) } else { attempts.group(some, &rule, outcomes) }
             };
-            if !are_all {
+            if !matches!(are_all, Ok(true)) {
                 let mut engine = Engine {
                     table,
                     rule,
@@ -126,10 +127,21 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                     doubt: Doubt::default(),
                     value_bytes: 0,
                 };
-                engine.look_up_rest(some, outcomes)?;
+                match are_all.and_then(|_| engine.look_up_rest(some, outcomes)) {
+                    Ok(()) => {}
+                    Err(ReadError::Stale) => {
+                        is_stale = true;
+                        let before = first - *begins;
+                        engine.look_up_each(some, outcomes, |at| fail(probes, before + at));
+                    }
+                    Err(error) => {
+                        all.truncate(first);
+                        return Err(if is_stale { ReadError::Stale } else { error });
+                    }
+                }
             }
             if count < TOGETHER {
-                return Ok(());
+                return if is_stale { Err(ReadError::Stale) } else { Ok(()) };
             }
         }
     }
@@ -239,6 +251,19 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
     fn look_up_rest(&mut self, keys: &[&K::Key], outcomes: &mut [Outcome]) -> Result<(), ReadError> {
         let mut probes = [Probe::DONE; TOGETHER];
         self.look_up_some(keys, &mut probes[..keys.len()], outcomes)
+    }
+
+    /// Looks up keys of which some lie in segments that were replaced: each by itself, so that the others have their answers. Those
+    /// that have none are passed to `fail`.
+    #[cold]
+    fn look_up_each(&mut self, keys: &[&K::Key], outcomes: &mut [Outcome], mut fail: impl FnMut(usize)) {
+        for (at, (key, outcome)) in keys.iter().zip(outcomes).enumerate() {
+            *outcome = Outcome::begun(Plan::TwoStage);
+            self.doubt = Doubt::default();
+            if self.look_up_rest(from_ref(key), from_mut(outcome)).is_err() {
+                fail(at);
+            }
+        }
     }
 
     /// Looks up keys in turns.

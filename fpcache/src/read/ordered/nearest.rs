@@ -15,6 +15,10 @@ use crate::read::place::Coming;
 use crate::read::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
 
+/// Keys for which there is room from one long group to the next, and bytes of these and of values.
+const KEPT_KEYS: usize = 1 << 12;
+const KEPT_BYTES: usize = 1 << 20;
+
 /// A record that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Neighbour<'a, K: KeySpace> {
@@ -31,6 +35,8 @@ pub struct Neighbour<'a, K: KeySpace> {
 struct Kept<K: KeySpace> {
     found: Option<(K::Kept, u32, Range<usize>)>,
     cost: Cost,
+    /// Whether it has ended with an answer, which may be that there is no such record.
+    is_answered: bool,
 }
 
 /// Buffers of searches for the nearest records, kept between calls. One thread's.
@@ -40,7 +46,7 @@ pub struct NearestScratch<K: KeySpace> {
     batch: Batch,
     coming: Coming<K>,
     /// The keys that are looked for in doorbell batches, with their places among the answers, and a search for each; more are
-    /// kept from calls with more keys.
+    /// kept from calls with more keys, but not of the longest.
     keys: Vec<(usize, K::Kept)>,
     seeks: Vec<Seek<K>>,
     answers: Vec<Kept<K>>,
@@ -67,7 +73,7 @@ impl<K: KeySpace> Default for NearestScratch<K> {
 impl<K: KeySpace> NearestScratch<K> {
     /// The answers of the last finished search of a group, in the order of its keys, and what each cost.
     pub fn answers(&self) -> impl ExactSizeIterator<Item = (Option<Neighbour<'_, K>>, Cost)> {
-        self.answers.iter().map(|Kept { found, cost }| {
+        self.answers.iter().map(|Kept { found, cost, .. }| {
             let neighbour = found.as_ref().map(|(key, version, value)| Neighbour {
                 key: K::kept(key, &self.arena),
                 version: *version,
@@ -77,26 +83,28 @@ impl<K: KeySpace> NearestScratch<K> {
         })
     }
 
-    /// Whether each key has its answer after a search in doorbell batches, in their order: also after one that ended in
-    /// [`Contended`](ReadError::Contended).
+    /// Whether each key has its answer, in their order, after a search that ended in an error too, such as
+    /// [`Contended`](ReadError::Contended) or [`Stale`](ReadError::Stale). Keys beyond those told of have none.
     pub fn answered(&self) -> impl Iterator<Item = bool> {
-        let mut put_off = self.keys.iter().map(|(place, _)| *place).zip(&self.seeks).peekable();
-        (0..self.answers.len())
-            .map(move |at| put_off.next_if(|(place, _)| *place == at).is_none_or(|(_, seek)| seek.is_done()))
+        self.answers.iter().map(|answer| answer.is_answered)
     }
 
     fn clear(&mut self) {
         self.keys.clear();
+        self.keys.shrink_to(KEPT_KEYS);
         self.answers.clear();
+        self.answers.shrink_to(KEPT_KEYS);
         self.arena.clear();
+        self.arena.shrink_to(KEPT_BYTES);
         self.values.clear();
+        self.values.shrink_to(KEPT_BYTES);
     }
 
     /// Leaves a key to doorbell batches.
     #[inline]
     fn put_off(&mut self, key: &K::Key) {
         self.keys.push((self.answers.len(), K::keep(key, &mut self.arena)));
-        self.answers.push(Kept { found: None, cost: Cost::default() });
+        self.answers.push(Kept { found: None, cost: Cost::default(), is_answered: false });
     }
 }
 
@@ -107,7 +115,8 @@ impl<K: KeySpace> NearestScratch<K> {
 /// a word each, in records of one length, that have a neighbour in their segment.
 ///
 /// # Errors
-/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no. There are no answers then.
+/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no. [`NearestScratch::answered`] says which keys have
+/// their answers all the same.
 #[inline]
 pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
@@ -186,7 +195,12 @@ fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
         }
         let (mut trips, mut reads, mut bytes) = (0, 0, 0);
         for (key, place) in &some[..count] {
-            let found = place.as_ref().map(|place| short.find(place)).transpose()?.flatten();
+            let found = match place.as_ref().map(|place| short.find(place)).transpose() {
+                Ok(found) => found.flatten(),
+                // For the search over doorbell batches to find out.
+                Err(ReadError::Stale) => None,
+                Err(error) => return Err(error),
+            };
             let record = found.as_ref().and_then(|found| Some((found, short.record(found)?)));
             let Some((Found { version, cost, .. }, (key, value))) = record else {
                 scratch.put_off(key);
@@ -199,7 +213,7 @@ fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
             scratch.values.extend_from_slice(value);
             let key = K::keep(key.borrow(), &mut scratch.arena);
             let found = Some((key, *version, start..scratch.values.len()));
-            scratch.answers.push(Kept { found, cost: *cost });
+            scratch.answers.push(Kept { found, cost: *cost, is_answered: true });
         }
         short.look.count(trips, reads, bytes)?;
         if count < TOGETHER {
@@ -224,6 +238,8 @@ pub struct Nearest<'a, K: KeySpace> {
     rule: Rule<'a, K>,
     scratch: &'a mut NearestScratch<K>,
     is_checked: bool,
+    /// Whether some key's neighbours lie in a segment that was replaced.
+    is_stale: bool,
 }
 
 impl<'a, K: KeySpace> Nearest<'a, K> {
@@ -259,11 +275,12 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         scratch.batch.clear();
         scratch.coming.clear();
         let NearestScratch { keys, seeks, .. } = &mut *scratch;
-        seeks.resize_with(keys.len().max(seeks.len()), Seek::default);
+        seeks.resize_with(keys.len().max(seeks.len().min(KEPT_KEYS)), Seek::default);
+        seeks.shrink_to(KEPT_KEYS);
         seeks[..keys.len()].iter_mut().for_each(Seek::clear);
         let is_guarded = is_guarded && view.guards_slots();
         let rule = Rule { view, side, is_guarded, most_attempts: MAX_ATTEMPTS };
-        Self { rule, scratch, is_checked: false }
+        Self { rule, scratch, is_checked: false, is_stale: false }
     }
 
     /// Takes what has come for all keys, also where that of one is no answer.
@@ -281,10 +298,16 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
                     contended = Err(error);
                     continue;
                 }
+                Err(ReadError::Stale) => {
+                    // Others have their answers all the same.
+                    seek.end();
+                    self.is_stale = true;
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             let answer = &mut answers[*place];
-            answer.cost = seek.cost;
+            (answer.cost, answer.is_answered) = (seek.cost, true);
             let Answer::Record(version, from) = ended else { continue };
             // What was found is there.
             let Some((key, value)) = seek.record(self.rule.view) else { continue };
@@ -331,7 +354,7 @@ impl<K: KeySpace> Operation for Nearest<'_, K> {
         loop {
             self.take()?;
             if !self.ask() {
-                return Ok(Step::Done);
+                return if self.is_stale { Err(ReadError::Stale) } else { Ok(Step::Done) };
             }
             // What needs no READ, such as that there is no segment further on, is taken at once.
             if !self.scratch.batch.is_empty() {

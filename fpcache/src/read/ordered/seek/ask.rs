@@ -46,7 +46,7 @@ impl<K: KeySpace> Seek<K> {
     }
 
     /// Ends the search: of all that was read, the record that was found is kept.
-    pub(super) fn end(&mut self) {
+    pub(in crate::read::ordered) fn end(&mut self) {
         self.next = Next::Nothing;
         self.forget_words();
     }
