@@ -6,7 +6,10 @@ mod connector;
 mod creating;
 mod fits;
 mod flat;
+mod gather;
+mod nearest;
 mod ordered;
+mod pieces;
 mod posting;
 mod read;
 mod recover;
@@ -17,7 +20,6 @@ mod server_side;
 mod sessions;
 #[cfg(feature = "tokio")]
 mod some;
-mod timed;
 mod write;
 
 use std::cell::RefCell;

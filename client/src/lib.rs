@@ -78,8 +78,8 @@
 //! There is one more round trip when the slot from the hot cache holds another key, one when a page
 //! of the directory must be fetched because it does not fit the budget, and one when a plan falls
 //! back to a range read. An external value costs one more round trip with any plan;
-//! [`Client::contains`] avoids it. `multi_get` takes as many round trips for all keys as its
-//! slowest key needs. [`Client::get_into`] returns the plan and the [`Cost`] of each lookup.
+//! [`Client::contains`] avoids it. `multi_get` takes as many round trips for 4,096 keys as the
+//! slowest of them needs. [`Client::get_into`] returns the plan and the [`Cost`] of each lookup.
 //!
 //! # Failures
 //!

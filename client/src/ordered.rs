@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::ops::Bound;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, NearestScratch, Neighbour, Side, Wanted};
+use fpcache::read::{Cost, Neighbour, Side, Wanted};
 
 #[cfg(doc)]
 use crate::client::Client;
@@ -89,8 +89,8 @@ impl<K: BuildKeys> TableClient<K> {
         self.nearest_with(Side::Ceiling, key.as_key(), take)
     }
 
-    /// [`floor`](Self::floor) for each of `keys`, in the same order. All keys share round trips: as
-    /// many as the slowest key needs; in a table over several memory nodes those of each node, one
+    /// [`floor`](Self::floor) for each of `keys`, in the same order. Each 4,096 keys share round trips:
+    /// as many as the slowest of them needs; in a table over several memory nodes those of each node, one
     /// node after the other. The deadline is that of all keys together. Each answer is linearizable on
     /// its own, as that of [`floor`](Self::floor) is.
     ///
@@ -113,7 +113,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// order of `keys`.
     ///
     /// # Errors
-    /// As for [`floor`](Self::floor); the group fails as a whole.
+    /// As for [`floor`](Self::floor); the first records may have been passed on then.
     pub fn multi_floor_with(
         &self,
         keys: &[impl AsKey<K>],
@@ -126,7 +126,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// the order of `keys`.
     ///
     /// # Errors
-    /// As for [`floor`](Self::floor); the group fails as a whole.
+    /// As for [`floor`](Self::floor); the first records may have been passed on then.
     pub fn multi_ceiling_with(
         &self,
         keys: &[impl AsKey<K>],
@@ -303,15 +303,7 @@ impl<K: BuildKeys> TableClient<K> {
                 return Ok(());
             }
         };
-        let take = |scratch: &NearestScratch<K>| {
-            let answers = scratch.answers();
-            if answers.len() == 0 {
-                keys.iter().for_each(|_| take(None, Cost::default()));
-            }
-            answers.for_each(|(found, cost)| {
-                take(record::<K>(found), cost);
-            });
-        };
+        let take = |found: Option<Neighbour<'_, K>>, cost| take(record::<K>(found), cost);
         with_direct!(direct, core => core.here(|held| core.nearest(held, side, all, self.deadline, take)))
     }
 }

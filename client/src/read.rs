@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, LookupScratch, Wanted};
+use fpcache::read::{Cost, Wanted};
 
 use crate::answers::{Answers, Found, into_buffer};
 #[cfg(doc)]
@@ -45,9 +45,10 @@ impl<K: BuildKeys> TableClient<K> {
         with_core!(self, core => core.here(|held| core.contains(held, key.as_key(), self.deadline)))
     }
 
-    /// The values of `keys`, in the same order. All keys share round trips: as many as the slowest
-    /// key needs, and one more per 64 MiB of external values. The deadline is that of all keys
-    /// together; where memory is mapped, the clock is looked at after each 1,024 of them.
+    /// The values of `keys`, in the same order. Each 4,096 keys share round trips: as many as the
+    /// slowest of them needs, and one more per 64 MiB that they read. The deadline is that of all keys
+    /// together; where memory is mapped, the clock is looked at after each 1,024 of them. Each answer is
+    /// linearizable on its own.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.
@@ -64,9 +65,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// As for [`get`](Self::get).
     #[inline]
     pub fn multi_get_into(&self, keys: &[impl AsKey<K>], answers: &mut Answers) -> Result<(), ClientError> {
-        let take = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers.outcomes);
         let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
-        with_core!(self, core => core.here(|held| core.lookup(held, keys, self.deadline, take)))
+        with_core!(self, core => core.here(|held| core.lookup_into(held, keys, self.deadline, &mut answers.outcomes)))
     }
 
     /// Up to `limit` records in key order, beginning with the least key not below `start`. One

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
-use fpcache::read::{Cost, LookupScratch, Outcome, Wanted};
+use fpcache::read::{Cost, Outcome, Wanted};
 
 use crate::answers::{Answers, Found, into_buffer};
 use crate::client::{Record, TableClient, Transport};
@@ -174,9 +174,8 @@ impl<K: BuildKeys> Reader<K> {
         keys: &[impl AsKey<K>],
         answers: &mut Answers,
     ) -> Result<(), ClientError> {
-        let take = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(&mut answers.outcomes);
         let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
-        with_held!(self, (core, held) => core.lookup(held, keys, self.deadline, take))
+        with_held!(self, (core, held) => core.lookup_into(held, keys, self.deadline, &mut answers.outcomes))
     }
 
     /// Writes to `found`, which is as long as `keys`, whether each key exists, and returns the

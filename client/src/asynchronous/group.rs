@@ -137,7 +137,7 @@ impl<K: BuildKeys> Asked<K> {
         let count = self.keys.as_slice().len();
         match self.answer {
             Answer::AllNearest(to) => {
-                // A table without parameters has no answers, and no records.
+                // All keys have answers.
                 let mut nearest: Vec<_> = found.by_ref().take(count).collect();
                 nearest.resize_with(count, || None);
                 drop(to.send(Ok(nearest)));
@@ -252,7 +252,11 @@ impl<K: BuildKeys> Group<K> {
 
     /// Answers searches.
     pub(super) fn searched(&mut self, found: &NearestScratch<K>) {
-        let mut records = records(found);
+        self.searched_by(records(found));
+    }
+
+    /// Answers searches by the records that were found for their keys.
+    pub(super) fn searched_by(&mut self, mut records: impl Iterator<Item = Option<Record<K>>>) {
         self.asked.drain(..).for_each(|asked| asked.searched(records.by_ref()));
     }
 
@@ -264,6 +268,13 @@ impl<K: BuildKeys> Group<K> {
     /// Answers the searches all of whose keys have their answers, and keeps the others.
     pub(super) fn searched_some(&mut self, found: &NearestScratch<K>) {
         self.answer_some(found.answered(), records(found), |asked, found| asked.searched(found));
+    }
+
+    /// The same, by the answers to their keys, of which some have none.
+    pub(super) fn searched_some_of(&mut self, found: Vec<Option<Option<Record<K>>>>) {
+        let answered: Vec<bool> = found.iter().map(Option::is_some).collect();
+        let records = found.into_iter().map(Option::flatten);
+        self.answer_some(answered.into_iter(), records, |asked, found| asked.searched(found));
     }
 
     fn answer_some<A>(

@@ -7,10 +7,12 @@ use std::time::{Duration, Instant};
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
+use fpcache::read::Outcomes;
 use tokio::sync::Semaphore;
 
 use super::group::{Answer, Asked, Group, Kind};
 use super::unanswered::runtime_has_ended;
+use crate::client::Record;
 use crate::core::{Connector, Core, Held};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
@@ -105,7 +107,7 @@ impl<K: BuildKeys> Group<K> {
                 core.lookup_some(held, (each(), wanted), within, |found| self.looked_up_some(&shape, found))
             }),
             Kind::Nearest(side) => {
-                core.nearest_some(held, side, each(), within, |found| self.searched_some(found))
+                core.nearest_some(held, side, each(), within, |found| self.searched_some_of(found))
             }
             Kind::Scan => return self.read_with(core, held),
         };
@@ -130,15 +132,19 @@ impl<K: BuildKeys> Group<K> {
                 let within = within.saturating_sub(begun.elapsed());
                 // An attempt that fails has answered nothing.
                 let (keys, wanted) = (self.owned_keys(), self.wanted());
-                core.lookup(held, (keys.iter().map(Borrow::borrow), wanted), within, |found| {
-                    self.looked_up(&shape, found.outcomes());
-                })
+                let (each, mut found) = (keys.iter().map(Borrow::borrow), Outcomes::default());
+                core.lookup_into(held, (each, wanted), within, &mut found)?;
+                self.looked_up(&shape, found.iter());
+                Ok(())
             }
             Kind::Nearest(side) => {
                 let keys = self.owned_keys();
-                core.nearest(held, side, keys.iter().map(Borrow::borrow), within, |found| {
-                    self.searched(found);
-                })
+                let mut found: Vec<Option<Record<K>>> = Vec::with_capacity(keys.len());
+                core.nearest(held, side, keys.iter().map(Borrow::borrow), within, |neighbour, _| {
+                    found.push(neighbour.map(|found| (found.key.to_owned(), found.value.to_vec())));
+                })?;
+                self.searched_by(found.into_iter());
+                Ok(())
             }
             Kind::Scan => {
                 let Some(section) = self.section() else { return Ok(()) };

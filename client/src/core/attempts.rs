@@ -88,6 +88,28 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         &self,
         held: &mut Held<K, T>,
         within: Duration,
+        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
+    ) -> Result<R, ClientError> {
+        self.attempt_all(held, within, |retry| *retry = self.begun(within), read)
+    }
+
+    /// As [`by_parts`](Self::by_parts), of what has one deadline for all parts.
+    #[inline]
+    pub(super) fn in_time_by_parts<R>(
+        &self,
+        held: &mut Held<K, T>,
+        within: Duration,
+        read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
+    ) -> Result<R, ClientError> {
+        self.attempt_all(held, within, Retry::got_on, read)
+    }
+
+    #[inline]
+    fn attempt_all<R>(
+        &self,
+        held: &mut Held<K, T>,
+        within: Duration,
+        note_progress: impl Fn(&mut Retry),
         mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
     ) -> Result<R, ClientError> {
         let mut retry = self.begun(within);
@@ -100,7 +122,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => {
                     if got_on.0 {
-                        retry = self.begun(within);
+                        note_progress(&mut retry);
                     }
                     if self.recover(held, *failure, &mut retry)? == Next::NoNewer {
                         self.ask_for_directory(&mut retry);
@@ -111,19 +133,25 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// As [`with_table`](Self::with_table), but `None` once the directory has been out of date too
-    /// often.
+    /// often since an attempt got on last.
     #[inline]
     pub(super) fn try_table<R>(
         &self,
         held: &mut Held<K, T>,
         retry: &mut Retry,
-        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>) -> Result<R, ReadError>,
+        mut read: impl FnMut(&mut Buffers<K, EndpointOf<T>>, &Table<K>, &mut GotOn) -> Result<R, ReadError>,
     ) -> Result<Option<R>, ClientError> {
         loop {
-            let left = retry.left(&*self.clock);
-            match self.with_context(held, left, |ReaderContext { table, buffers, .. }| read(buffers, table)) {
+            let (left, mut got_on) = (retry.left(&*self.clock), GotOn(false));
+            let read = |ReaderContext { table, buffers, .. }: &mut ContextOf<K, T>| {
+                read(buffers, table, &mut got_on)
+            };
+            match self.with_context(held, left, read) {
                 Ok(answer) => return Ok(Some(answer)),
                 Err(failure) => {
+                    if got_on.0 {
+                        retry.got_on();
+                    }
                     let next: Next = self.recover(held, *failure, retry)?;
                     if retry.has_had_enough(next) {
                         return Ok(None);

@@ -6,12 +6,18 @@ use std::time::Duration;
 use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::read::{LookupScratch, Wanted};
 
+use super::pieces::keys_of_piece;
 use super::{Connector, Core, Held};
 use crate::error::ClientError;
 
-/// Keys that are looked up together: enough for their waits for memory to overlap, few enough for
+/// Keys that are looked up together over mapped memory: enough for their waits for memory to overlap, few enough for
 /// what they read to stay in the first-level cache until it is looked at.
 pub(super) const GROUP: usize = 32;
+
+/// Keys that are looked up together: elsewhere as many as a piece of a group has, which share round trips.
+const fn group(is_mapped: bool) -> usize {
+    if is_mapped { GROUP } else { keys_of_piece(false) }
+}
 
 impl<T: Connector> Core<U64Keys, T> {
     /// Puts the values of `keys`, which have eight bytes, and whether they are there into arrays of
@@ -40,7 +46,7 @@ impl<T: Connector> Core<U64Keys, T> {
         if shape.value_bytes != Some(8) {
             return Err(ClientError::NotWords { value_bytes: shape.value_bytes });
         }
-        words(keys, (values, found), GROUP, |keys, take| {
+        words(keys, (values, found), group(T::IS_MAPPED), |keys, take| {
             self.lookup(held, (keys.iter(), Wanted::Value), within, take)
         })
     }
@@ -55,7 +61,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         found: &mut [bool],
         within: Duration,
     ) -> Result<usize, ClientError> {
-        presence(keys, found, GROUP, |keys, take| self.lookup(held, (keys, Wanted::Presence), within, take))
+        presence(keys, found, group(T::IS_MAPPED), |keys, take| {
+            self.lookup(held, (keys, Wanted::Presence), within, take)
+        })
     }
 }
 

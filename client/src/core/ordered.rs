@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, NearestScratch, Neighbour, ScanBack, Side, find_nearest, find_nearest_to};
+use fpcache::read::{Cost, Neighbour, ScanBack, Side, find_nearest_to};
 
 use super::attempts::drive_as_it_gets_on;
 use super::read::Rest;
@@ -18,29 +18,6 @@ use crate::session::Buffers;
 const UNTIMED: u32 = 64;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Finds the records nearest to a group of keys, and passes the buffers with the answers to
-    /// `take`: without any if the table has no parameters yet.
-    #[inline]
-    pub(crate) fn nearest<'k, R>(
-        &self,
-        held: &mut Held<K, T>,
-        side: Side,
-        keys: impl Iterator<Item = &'k K::Key> + Clone,
-        within: Duration,
-        mut take: impl FnMut(&NearestScratch<K>) -> R,
-    ) -> Result<R, ClientError> {
-        let mut goes_on = self.patience(within);
-        let found = self.with_table(held, within, |buffers, table| {
-            let Buffers { endpoint, nearest, .. } = buffers;
-            find_nearest(endpoint, table.view(), nearest, (side, keys.clone()), &mut goes_on)?;
-            Ok(take(nearest))
-        });
-        match found {
-            Err(error) if error.is_of_empty_table() => Ok(take(&NearestScratch::default())),
-            found => found,
-        }
-    }
-
     /// Finds the record nearest to a key, and passes it to `take`.
     #[inline]
     pub(crate) fn nearest_to<R>(

@@ -6,14 +6,12 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordShape;
 use fpcache::read::{
-    Cost, LookupScratch, Outcome, Outcomes, ReadError, Scan, ScanScratch, Wanted, WordAnswer, contains,
-    look_up, look_up_all, look_up_word,
+    Cost, Outcome, ReadError, Scan, ScanScratch, Wanted, WordAnswer, contains, look_up, look_up_word,
 };
 use fpcache::table::Table;
 
 use super::attempts::drive_as_it_gets_on;
 use super::recover::Retry;
-use super::timed::{Timing, UNTIMED_KEYS};
 use super::{Connector, Core, EndpointOf, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -69,38 +67,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         )
     }
 
-    /// Looks up a group of keys and passes the buffers with the answers to `take`.
-    #[inline]
-    pub(crate) fn lookup<'k, R>(
-        &self,
-        held: &mut Held<K, T>,
-        (keys, wanted): (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
-        within: Duration,
-        take: impl FnMut(&mut LookupScratch<K>) -> R,
-    ) -> Result<R, ClientError> {
-        // Where memory is mapped nothing is waited for that looks at the clock.
-        let is_long = T::IS_MAPPED && keys.size_hint().1.is_none_or(|most| most > UNTIMED_KEYS);
-        let clock = is_long.then(|| (&*self.clock, self.clock.now()));
-        self.read_or_ask(
-            (held, within),
-            take,
-            |take, Buffers { endpoint, lookup, .. }, table| {
-                match clock {
-                    None => look_up_all(endpoint, table, lookup, keys.clone(), wanted)?,
-                    Some((clock, began)) => {
-                        let has_time = || clock.now().saturating_duration_since(began) < within;
-                        let timing = Timing::default();
-                        look_up_all(endpoint, table, lookup, timing.of(keys.clone(), has_time), wanted)?;
-                        timing.check()?;
-                    }
-                }
-                Ok(take(lookup))
-            },
-            |take, held, retry| self.lookup_server_side(held, keys.clone(), retry, take),
-            |mut take| take(&mut self.absent(keys.clone().count())),
-        )
-    }
-
     /// Reads until there is an answer, or asks the memory node's processor once the directory has been out of
     /// date too often; that of a table without parameters is `absent`. All three have `what` they share.
     #[inline(always)]
@@ -114,7 +80,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<R, ClientError> {
         let mut retry = self.begun(within);
         loop {
-            match self.try_table(held, &mut retry, |buffers, table| read(&mut what, buffers, table)) {
+            match self.try_table(held, &mut retry, |buffers, table, _| read(&mut what, buffers, table)) {
                 Ok(Some(answer)) => return Ok(answer),
                 Ok(None) => {}
                 Err(error) if error.is_of_empty_table() => return Ok(absent(what)),
@@ -125,15 +91,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 answered => return answered,
             }
         }
-    }
-
-    /// The answers of a group of keys that are all absent.
-    pub(super) fn absent(&self, keys: usize) -> LookupScratch<K> {
-        let mut outcomes = Outcomes::default();
-        (0..keys).for_each(|_| outcomes.push_server_side(None, &[], 0));
-        let mut scratch = LookupScratch::new(self.matcher);
-        scratch.swap_outcomes(&mut outcomes);
-        scratch
     }
 
     /// Scans from where `rest` begins up to `end`, and passes each record to `take` in key order: keys alone

@@ -60,7 +60,7 @@ pub(super) struct Retry {
     started: Option<Instant>,
     backoff: Backoff,
     nap: Duration,
-    /// Attempts that found the directory out of date.
+    /// Attempts that found the directory out of date, since one got on last.
     stale: u32,
     /// Whether one has found a table without parameters that had some before.
     has_found_none: bool,
@@ -69,6 +69,11 @@ pub(super) struct Retry {
 impl Retry {
     pub(super) fn new(within: Duration) -> Self {
         Self { within, started: None, backoff: Backoff::new(), nap: NAPS.0, stale: 0, has_found_none: false }
+    }
+
+    /// Notes that an attempt got on before it failed: it is the first one at what is left.
+    pub(super) fn got_on(&mut self) {
+        (self.stale, self.backoff, self.nap) = (0, Backoff::new(), NAPS.0);
     }
 
     /// Whether it is time to have the memory node's processor look the keys up.

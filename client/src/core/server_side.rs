@@ -7,7 +7,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, SegmentAddress, ValueExtent};
 use fpcache::message::keys::{key_bytes, put_key, take_key};
 use fpcache::message::{AskedKeys, MessageError, Request, decode_reply};
-use fpcache::read::{LookupScratch, Outcome, Outcomes, ReadError, fetch_value};
+use fpcache::read::{Outcome, ReadError, fetch_value};
 use fpcache_fabric::{Connection, Deadline, FabricError};
 
 use super::fits::check_key;
@@ -69,25 +69,22 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let _ = connection.call(&request, &mut reply, soon.earlier(retry.deadline(&*self.clock)));
     }
 
-    /// Looks a group of keys up.
+    /// Looks a group of keys up, and passes version and value of each to `take`, in their order, with the READs that it took.
     #[cold]
-    pub(super) fn lookup_server_side<'k, R>(
+    pub(super) fn lookup_server_side<'k>(
         &self,
         held: &mut Held<K, T>,
         keys: impl Iterator<Item = &'k K::Key> + Clone,
         retry: &mut Retry,
-        mut take: impl FnMut(&mut LookupScratch<K>) -> R,
-    ) -> Result<R, ClientError> {
+        mut take: impl FnMut(Option<u32>, &[u8], u32),
+    ) -> Result<(), ClientError> {
         let mut answers = Vec::new();
         self.ask_server(held, keys.clone(), retry, |answer| answers.push(answer))?;
-        let mut outcomes = Outcomes::default();
         for (key, answer) in keys.zip(answers) {
             let (version, value, reads) = self.whole(held, key, answer, retry)?;
-            outcomes.push_server_side(version, &value, reads);
+            take(version, &value, reads);
         }
-        let mut scratch = LookupScratch::new(self.matcher);
-        scratch.swap_outcomes(&mut outcomes);
-        Ok(take(&mut scratch))
+        Ok(())
     }
 
     /// Asks for one key.
@@ -310,10 +307,9 @@ mod tests {
         let Transport::One(direct) = &client.transport else { panic!("it is one memory node's") };
         with_direct!(direct, core => core.here(|held| {
             let mut retry = Retry::new(Duration::from_secs(10));
-            let find = |scratch: &mut LookupScratch<ByteKeys>| {
-                scratch.outcomes().map(|(_, value)| value.map(<[u8]>::to_vec)).collect::<Vec<_>>()
-            };
-            let found = core.lookup_server_side(held, keys.iter().copied(), &mut retry, find).expect("an answer");
+            let mut found = Vec::new();
+            let find = |version: Option<u32>, value: &[u8], _| found.push(version.map(|_| value.to_vec()));
+            core.lookup_server_side(held, keys.iter().copied(), &mut retry, find).expect("an answer");
             assert_eq!(found, [None, Some(b"12345678".to_vec()), None, None]);
             assert_eq!(core.counters().server_side, 2, "the keys that a table can hold");
             assert!(!core.contains_server_side(held, &long, &mut retry).expect("an answer"));

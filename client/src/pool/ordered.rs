@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, NearestScratch, Neighbour, Side};
+use fpcache::read::{Cost, Neighbour, Side};
 use fpcache_fabric::FabricError;
 
 use super::range::on_range;
@@ -83,9 +83,13 @@ impl<K: BuildKeys> Pool<K> {
                 }
                 has_asked = true;
                 let asked = own.iter().map(|at| keys[*at]).chain((!beyond.is_empty()).then_some(edge));
-                let found = on_range!(self, ranges, held, index, left, (core, own) => core.nearest(own, side, asked.clone(), left, records_of));
-                let mut found = match found {
-                    Ok(found) => found.into_iter(),
+                let mut found: Vec<Nearest<K>> = Vec::new();
+                let keep = |neighbour: Option<Neighbour<'_, K>>, cost| {
+                    found.push((neighbour.map(|found| (found.key.to_owned(), found.value.to_vec())), cost));
+                };
+                let ended = on_range!(self, ranges, held, index, left, (core, own) => core.nearest(own, side, asked.clone(), left, keep));
+                let mut found = match ended {
+                    Ok(()) => found.into_iter(),
                     Err(error) => {
                         self.get_over(&ranges, index, error, &mut tries)?;
                         continue 'with_map;
@@ -147,10 +151,4 @@ impl<K: BuildKeys> Pool<K> {
         }
         Ok(cost)
     }
-}
-
-/// What was found, of each key; nothing if the table has no parameters yet.
-fn records_of<K: BuildKeys>(found: &NearestScratch<K>) -> Vec<Nearest<K>> {
-    let own = |found: Neighbour<'_, K>| (found.key.to_owned(), found.value.to_vec());
-    found.answers().map(|(found, cost)| (found.map(own), cost)).collect()
 }

@@ -102,8 +102,7 @@ impl<K: BuildKeys> Pool<K> {
             };
             for index in self.look_up_over_sockets(&ranges, held, of, wanted, &tries) {
                 let (group, left, part) = ((of(index), wanted), tries.left(), &mut held.parts[index]);
-                let keep = |scratch: &mut LookupScratch<K>| scratch.swap_outcomes(part);
-                let found = on_range!(self, ranges, held, index, left, (core, own) => core.lookup(own, group, left, keep));
+                let found = on_range!(self, ranges, held, index, left, (core, own) => core.lookup_into(own, group, left, part));
                 if let Err(error) = found {
                     held.assigned = assigned;
                     self.get_over(&ranges, index, error, &mut tries)?;
@@ -124,6 +123,17 @@ impl<K: BuildKeys> Pool<K> {
             *kept = assigned;
             return Ok(taken);
         }
+    }
+
+    /// As [`lookup`](Self::lookup), with the answers in buffers that are given.
+    pub(crate) fn lookup_into<'k>(
+        &self,
+        held: &mut PoolHeld<K>,
+        group: (impl Iterator<Item = &'k K::Key> + Clone, Wanted),
+        within: Duration,
+        answers: &mut Outcomes,
+    ) -> Result<(), ClientError> {
+        self.lookup(held, group, within, |scratch| scratch.swap_outcomes(answers))
     }
 
     /// Has all memory nodes that are reached over sockets look at their parts of a group at once; which parts

@@ -25,6 +25,7 @@ mod changes;
 mod cut_ways;
 mod damaged;
 mod drop_and_create;
+mod groups;
 mod loads;
 mod long_values;
 mod lookups_match_a_btreemap;

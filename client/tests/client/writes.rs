@@ -297,7 +297,8 @@ fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys
         }
         let group = client.multi_get(&[absent.clone(), keys[250].clone(), absent]).unwrap();
         assert_eq!(group.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false]);
-        assert!(client.counters().server_side >= 4, "{:?}", client.counters());
+        // The key that is there may lie where it is predicted, which needs no fingerprint.
+        assert!(client.counters().server_side >= 3, "{:?}", client.counters());
     }
     // Who has had no trouble has asked nobody.
     let other = setup.client();
