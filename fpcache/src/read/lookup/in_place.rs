@@ -127,12 +127,18 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                     doubt: Doubt::default(),
                     value_bytes: 0,
                 };
-                match are_all.and_then(|_| engine.look_up_rest(some, outcomes)) {
+                let before = first - *begins;
+                let fail_at = |at| {
+                    is_stale = true;
+                    fail(probes, before + at);
+                };
+                match are_all.and_then(|_| engine.look_up_rest(some, outcomes, fail_at)) {
                     Ok(()) => {}
                     Err(ReadError::Stale) => {
-                        is_stale = true;
-                        let before = first - *begins;
-                        engine.look_up_each(some, outcomes, |at| fail(probes, before + at));
+                        engine.look_up_each(some, outcomes, |at| {
+                            is_stale = true;
+                            fail(probes, before + at);
+                        });
                     }
                     Err(error) => {
                         all.truncate(first);
@@ -246,27 +252,39 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
 
 /// Driving over memory looked at in place.
 impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
-    /// Looks up those keys of a group for which nothing has been read yet.
+    /// Looks up those keys of a group for which nothing has been read yet. Those that lie in segments that were replaced are passed
+    /// to `fail`; after an error no key has an answer.
     #[inline(never)]
-    fn look_up_rest(&mut self, keys: &[&K::Key], outcomes: &mut [Outcome]) -> Result<(), ReadError> {
+    fn look_up_rest(
+        &mut self,
+        keys: &[&K::Key],
+        outcomes: &mut [Outcome],
+        fail: impl FnMut(usize),
+    ) -> Result<(), ReadError> {
         let mut probes = [Probe::DONE; TOGETHER];
-        self.look_up_some(keys, &mut probes[..keys.len()], outcomes)
+        let probes = &mut probes[..keys.len()];
+        self.look_up_some(keys, probes, outcomes)?;
+        let failed = probes.iter().enumerate().filter(|(_, probe)| !probe.has_answer());
+        failed.map(|(at, _)| at).for_each(fail);
+        Ok(())
     }
 
-    /// Looks up keys of which some lie in segments that were replaced: each by itself, so that the others have their answers. Those
-    /// that have none are passed to `fail`.
+    /// Looks up keys of which it is not known which lie in segments that were replaced: each by itself, so that the others have
+    /// their answers. Those that have none are passed to `fail`.
     #[cold]
     fn look_up_each(&mut self, keys: &[&K::Key], outcomes: &mut [Outcome], mut fail: impl FnMut(usize)) {
         for (at, (key, outcome)) in keys.iter().zip(outcomes).enumerate() {
             *outcome = Outcome::begun(Plan::TwoStage);
             self.doubt = Doubt::default();
-            if self.look_up_rest(from_ref(key), from_mut(outcome)).is_err() {
+            let mut is_failed = false;
+            let looked = self.look_up_rest(from_ref(key), from_mut(outcome), |_| is_failed = true);
+            if is_failed || looked.is_err() {
                 fail(at);
             }
         }
     }
 
-    /// Looks up keys in turns.
+    /// Looks up keys in turns. Those that lie in segments that were replaced end without an answer.
     #[inline(always)]
     fn look_up_some(
         &mut self,
@@ -286,8 +304,11 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
             goes_on = false;
             self.end_trip(&mut trips)?;
             for ((key, probe), outcome) in keys.iter().zip(probes.iter_mut()).zip(outcomes.iter_mut()) {
-                self.take_in_place(key, probe, outcome)?;
-                goes_on |= !probe.is_done();
+                match self.take_in_place(key, probe, outcome) {
+                    Ok(()) => goes_on |= !probe.is_done(),
+                    Err(ReadError::Stale) => *probe = Probe::FAILED,
+                    Err(error) => return Err(error),
+                }
             }
         }
         self.check_all_seen()
