@@ -86,10 +86,15 @@ impl GroupTables {
     pub fn new(grouping: Grouping, segments: u64, bytes: u64) -> Option<Self> {
         let entries = Self::entries_for(segments);
         let rest = usize::try_from(bytes).ok()?.checked_sub(size_of::<Self>() + 8 * entries)?;
+        Self::over(grouping, entries, Log::within(rest)?)
+    }
+
+    /// No tables yet, with so many entries in the index, over a log without words.
+    fn over(grouping: Grouping, entries: usize, log: Log) -> Option<Self> {
         Some(Self {
             grouping,
             index: words(entries)?,
-            log: Log::within(rest)?,
+            log,
             head: AtomicU64::new(0),
             adding: Mutex::default(),
             one_in: 1,
@@ -149,16 +154,8 @@ impl GroupTables {
     /// No tables yet, and as much room as here; `None` if the memory cannot be had.
     #[must_use]
     pub fn emptied(&self) -> Option<Self> {
-        Some(Self {
-            grouping: self.grouping,
-            index: words(self.index.len())?,
-            log: self.log.emptied()?,
-            head: AtomicU64::new(0),
-            adding: Mutex::default(),
-            one_in: self.one_in,
-            missed: AtomicU32::new(0),
-            fill: self.fill,
-        })
+        let empty = Self::over(self.grouping, self.index.len(), self.log.emptied()?)?;
+        Some(Self { one_in: self.one_in, fill: self.fill, ..empty })
     }
 
     /// Bytes of everything.
