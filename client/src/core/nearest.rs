@@ -19,11 +19,11 @@ use crate::session::Buffers;
 struct Found<K: BuildKeys> {
     record: Option<(K::Owned, u32, Vec<u8>)>,
     cost: Cost,
-    is_answered: bool,
 }
 
 impl<K: BuildKeys> Found<K> {
-    const NONE: Self = Self { record: None, cost: NO_COST, is_answered: false };
+    /// No record, as in a table without parameters.
+    const NOTHING: Self = Self { record: None, cost: NO_COST };
 }
 
 /// A group of keys whose neighbours are looked for.
@@ -32,8 +32,8 @@ struct Sought<'k, K: BuildKeys, I> {
     pieces: Pieces<'k, K::Key, I>,
     /// How often slots that are being written are read, if that is to keep no other key's answer.
     tries: Option<u32>,
-    /// What was found for the keys of a piece, once an attempt at it has failed.
-    found: Vec<Found<K>>,
+    /// What was found for the keys of a piece, once an attempt at it has failed; `None` for those that have no answers.
+    found: Vec<Option<Found<K>>>,
 }
 
 impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> {
@@ -70,17 +70,16 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> 
         let own = |(record, cost): (Option<Neighbour<'_, K>>, Cost)| Found {
             record: record.map(|found| (found.key.to_owned(), found.version, found.value.to_vec())),
             cost,
-            is_answered: true,
         };
         let answers = nearest.answered().zip(nearest.answers());
         match &self.pieces.left {
             None => {
-                self.found.extend(answers.map(|(is, answer)| if is { own(answer) } else { Found::NONE }));
-                self.found.resize_with(self.pieces.piece().count(), || Found::NONE);
+                self.found.extend(answers.map(|(is, answer)| is.then(|| own(answer))));
+                self.found.resize_with(self.pieces.piece().count(), || None);
             }
             Some(left) => {
                 for ((place, _), (_, answer)) in left.iter().zip(answers).filter(|(_, (is, _))| *is) {
-                    self.found[*place] = own(answer);
+                    self.found[*place] = Some(own(answer));
                 }
             }
         }
@@ -90,7 +89,8 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> 
     /// Passes what was kept of a piece to `take`, in the order of its keys, and goes on to the next one.
     #[cold]
     fn pass_kept(&mut self, mut take: impl FnMut(Option<Neighbour<'_, K>>, Cost)) {
-        for Found { record, cost, .. } in self.found.drain(..) {
+        for found in self.found.drain(..) {
+            let Found { record, cost } = found.unwrap_or(Found::NOTHING);
             let neighbour = record.as_ref().map(|(key, version, value)| Neighbour {
                 key: key.borrow(),
                 version: *version,
@@ -168,15 +168,15 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         match ended {
             Err(error) if error.is_of_empty_table() => {
                 let keys = sought.pieces.count();
-                sought.found.resize_with(keys, || Found::NONE);
-                sought.found.iter_mut().for_each(|found| found.is_answered = true);
+                sought.found.resize_with(keys, || None);
+                for found in &mut sought.found {
+                    found.get_or_insert(Found::NOTHING);
+                }
             }
             ended => ended?,
         }
-        let answer = |Found { record, is_answered, .. }: Found<K>| {
-            is_answered.then(|| record.map(|(key, _, value)| (key, value)))
-        };
-        take(sought.found.into_iter().map(answer).collect());
+        let answer = |found: Found<K>| found.record.map(|(key, _, value)| (key, value));
+        take(sought.found.into_iter().map(|found| found.map(answer)).collect());
         Ok(())
     }
 }
