@@ -253,8 +253,15 @@ mod tests {
         };
         let all = Candidate::of(SystemName::FpCache, Parameters::Best, &experiment, None);
         for fill in ["fill 1", "fill 0.95"] {
-            assert_eq!(all.iter().filter(|one| one.text.ends_with(fill)).count(), 1, "{fill}");
+            let filled = format!(", {fill}, changes together");
+            assert_eq!(all.iter().filter(|one| one.text.ends_with(&filled)).count(), 1, "{fill}");
         }
-        assert!(!all[0].text.contains("fill"), "{}", all[0].text);
+        let [published, others @ ..] = &all[..] else { panic!("nothing is tried") };
+        assert!(
+            !published.text.contains("fill") && !published.text.contains("together"),
+            "{}",
+            published.text
+        );
+        assert!(others.iter().all(|one| one.text.contains("together")));
     }
 }
