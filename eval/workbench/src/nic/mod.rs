@@ -14,6 +14,7 @@
 mod card;
 mod events;
 mod held;
+mod hosts;
 mod presets;
 mod replies;
 mod server;
@@ -23,10 +24,11 @@ mod world;
 #[cfg(test)]
 mod tests;
 
+pub use hosts::Hosts;
 pub use presets::{NicSpec, UnknownNic};
 pub use server::{Server, period};
 pub use usage::{Bound, Usage, Work};
-pub use world::{Clients, Hosts, Request, Step, Target, Verb, World};
+pub use world::{Clients, Request, Step, Target, Verb, World};
 
 /// Virtual time in picoseconds: 213 days fit.
 pub type Picos = u64;
