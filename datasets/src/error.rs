@@ -290,7 +290,9 @@ pub enum DatasetError {
         index: u64,
     },
     /// The keys do not fit into memory.
-    #[error("{name}: no memory for {keys} keys ({bytes} bytes); ask for fewer, as in {name}:1M")]
+    #[error(
+        "{name}: no memory for {keys} keys ({bytes} bytes); ask for fewer by a count after the name, as in uniform:1M"
+    )]
     OutOfMemory {
         /// The data set.
         name: String,

@@ -168,6 +168,14 @@ impl Spec {
     ) -> Result<Origin, DatasetError> {
         let known: Vec<&PublishedFile> = PUBLISHED.iter().filter(|file| file.spec == Some(name)).collect();
         let folder = options.data_dir.as_deref();
+        if let Some(folder) = folder {
+            // A misspelt one would quietly mean a stand-in.
+            std::fs::read_dir(folder).map_err(|source| DatasetError::Io {
+                path: folder.to_owned(),
+                action: "reading the folder of data sets",
+                source,
+            })?;
+        }
         let found: Vec<_> = known.iter().filter_map(|file| Some((*file, find(folder, file.name)?))).collect();
         let enough = found.iter().find(|(file, _)| self.count().is_none_or(|count| count <= file.keys));
         if let Some((file, path)) = enough.or(found.first()) {

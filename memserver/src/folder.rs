@@ -26,15 +26,24 @@ const PRIVATE: Mode = Mode::RWXU;
 const WRITTEN_BY_OTHERS: u32 = 0o022;
 const STICKY: u32 = 0o1000;
 
+/// What helps against a failed call.
+fn remedy_of(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room on its file system, or use one that has some"
+        }
+        _ => "use one that this user can write to, on a file system that is mounted read-write",
+    }
+}
+
 /// A folder that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
     /// A system call failed.
     #[error(
-        "the folder {folder} cannot be used: {doing} failed ({source}); use one that this user can write to, on a \
-         file system that is mounted read-write",
-        folder = .folder.display()
+        "the folder {folder} cannot be used: {doing} failed ({source}); {remedy}",
+        folder = .folder.display(), remedy = remedy_of(source)
     )]
     Io {
         /// The folder.

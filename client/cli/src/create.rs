@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 use std::io;
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
@@ -10,7 +11,7 @@ use fpcache_client::{
     ByteKeys, ClientError, GroupChoice, KeyKind, Nodes, RefusalCode, TableClient, TableName, TableParameters,
     U64Keys,
 };
-use fpcache_datasets::{KeySet, OpenOptions, Spec};
+use fpcache_datasets::{Duplicates, KeySet, OpenOptions, Spec};
 use serde_json::json;
 
 use crate::data::kind_of_set;
@@ -41,6 +42,10 @@ pub(crate) struct Create {
     /// With --tune: a data set with keys like those that are to come
     #[arg(long, value_name = "DATASET", requires = "tune")]
     like: Option<Spec>,
+
+    /// With --like: folder with published data sets
+    #[arg(long = "datasets-dir", value_name = "FOLDER", env = "FPCACHE_DATASETS")]
+    data_dir: Option<PathBuf>,
 
     #[command(flatten)]
     new: NewTable,
@@ -151,7 +156,11 @@ impl Create {
             "--like {like}: its keys are no {}s, which those of the table are",
             K::NAME
         );
-        let dataset = K::open(like, &OpenOptions::default())?;
+        // What is found suits the keys, however often one comes.
+        let duplicates = Some(Duplicates::First);
+        let data_dir = self.data_dir.clone();
+        let dataset = K::open(like, &OpenOptions { duplicates, data_dir, ..OpenOptions::default() })?;
+        dataset.notes().iter().for_each(|note| eprintln!("note: {note}"));
         let key = |at| K::at(&dataset, at, &mut Vec::new()).to_owned();
         self.parameters.tuned::<K>(self.keys.lengths::<K>(), &self.tuning, place, dataset.len(), key)
     }

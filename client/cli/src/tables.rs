@@ -61,6 +61,21 @@ impl NewTable {
         CreateOptions { region_bytes: self.region_bytes.map(|size| size.as_u64()) }
     }
 
+    /// Refuses another size of its region than a table has, which nothing changes.
+    fn check_region(self, tables: &Tables, name: &TableName) -> anyhow::Result<()> {
+        // Regions are whole pages.
+        const LARGEST_PAGE: u64 = 2 << 20;
+        let Some((wanted, table)) = self.region_bytes.zip(tables.find(name)?) else { return Ok(()) };
+        let has = table.region_bytes;
+        ensure!(
+            (wanted.as_u64()..wanted.as_u64().saturating_add(LARGEST_PAGE)).contains(&has),
+            "the table `{name}` is there already, with a region of {}, which cannot be changed: omit --region-bytes, or export its \
+             records and import them into a new table",
+            human_bytes(has)
+        );
+        Ok(())
+    }
+
     /// Creates the table if it does not exist, and returns the kind of its keys. They must be of
     /// the given kind, if any; a new table has u64 keys by default.
     pub(crate) fn ensure(
@@ -70,6 +85,7 @@ impl NewTable {
         kind: Option<KeyKind>,
     ) -> anyhow::Result<Ensured> {
         if let Some(kind) = kind_of(tables, name, kind)? {
+            self.check_region(tables, name)?;
             return Ok(Ensured { kind, is_new: false });
         }
         let kind = kind.unwrap_or(KeyKind::U64);

@@ -244,15 +244,16 @@ fn integer(value: &[u8]) -> anyhow::Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// UTF-8 as it is, except for control characters, which would break the line or the terminal; these
-/// and other bytes as keys have them, `\n` or `\xNN`.
+/// UTF-8 as it is, except for control characters, which would break the line or the terminal, and
+/// backslashes, which would pass for theirs; these and other bytes as keys have them, `\n`, `\\` or
+/// `\xNN`.
 fn visible(value: &[u8]) -> String {
     let mut text = String::with_capacity(value.len());
     for chunk in value.utf8_chunks() {
         for c in chunk.valid().chars() {
             // Writing to a string cannot fail.
             let _ = match c {
-                '\0'..='\x1f' | '\x7f' => write!(text, "{}", (c as u8).escape_ascii()),
+                '\0'..='\x1f' | '\x7f' | '\\' => write!(text, "{}", (c as u8).escape_ascii()),
                 _ if c.is_control() => escape(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut text),
                 _ => write!(text, "{c}"),
             };
@@ -289,6 +290,7 @@ mod tests {
         assert_eq!(text(Kind::Hex, &[1, 0xff]), "01ff");
         assert_eq!(text(Kind::Text, "grün\n".as_bytes()), "grün\\n");
         assert_eq!(text(Kind::Text, &[0xff, b'a']), "\\xffa");
+        assert_eq!(text(Kind::Text, br"v\x00"), r"v\\x00", "not what a zero byte is shown as");
         assert_eq!(text(Kind::Text, "\0\u{7f}\u{85}\t".as_bytes()), "\\x00\\x7f\\xc2\\x85\\t");
     }
 

@@ -34,6 +34,11 @@ pub(super) struct Generate {
 
 impl Generate {
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
+        if self.output.as_os_str() == "-" {
+            return Err(
+                "-o -: data sets are written to files, not to standard output: name one, or ./-".into()
+            );
+        }
         match self.spec.key_kind() {
             KeyKind::U64 => self.sosd(),
             KeyKind::Bytes => self.lines(),

@@ -7,7 +7,7 @@ use clap::Args;
 use comfy_table::{Table, presets};
 use fpcache_datasets::count::{human, human_bytes};
 use fpcache_datasets::published::{PUBLISHED, PublishedFile};
-use fpcache_datasets::sosd::HEADER_BYTES;
+use fpcache_datasets::sosd::{HEADER_BYTES, SosdReader};
 use serde::Serialize;
 
 use super::outcome::{Failure, Outcome};
@@ -50,28 +50,30 @@ struct Published {
     url: &'static str,
     /// Where it was found.
     path: Option<PathBuf>,
+    /// How many keys the file says that it has; a published one's are `keys`.
+    keys_found: Option<u64>,
     command: String,
 }
 
 impl List {
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
         let published: Vec<Published> = PUBLISHED.iter().map(|file| self.published(file)).collect();
-        let found = |spec: &str| {
-            let mut files = PUBLISHED.iter().zip(&published).filter(|(file, _)| file.spec == Some(spec));
-            if files.any(|(_, row)| row.path.is_some()) { "published" } else { "stand-in" }
-        };
         let known = |name, keys, what, source| Known { name, keys, key_kind: "u64", what, source };
+        // What stands for a published set: the first file that is found, a part of it say, or a stand-in.
+        let set = |name, what| {
+            let mut files = PUBLISHED.iter().zip(&published).filter(|(file, _)| file.spec == Some(name));
+            match files.find_map(|(file, row)| Some((file.keys, row.keys_found?))) {
+                Some((keys, found)) if keys == found => known(name, Some(keys), what, "published"),
+                Some((_, found)) => known(name, Some(found), what, "file"),
+                None => known(name, Some(200_000_000), what, "stand-in"),
+            }
+        };
         let bytes = |name, keys, what, source| Known { name, keys, key_kind: "bytes", what, source };
         let datasets = vec![
-            known("fb", Some(200_000_000), "Facebook user ids", found("fb")),
-            known(
-                "wiki",
-                Some(200_000_000),
-                "Wikipedia edit times, with duplicates (the first counts)",
-                found("wiki"),
-            ),
-            known("osm", Some(200_000_000), "OpenStreetMap cell ids", found("osm")),
-            known("books", Some(200_000_000), "Amazon book popularities", found("books")),
+            set("fb", "Facebook user ids"),
+            set("wiki", "Wikipedia edit times, with duplicates (the first counts)"),
+            set("osm", "OpenStreetMap cell ids"),
+            set("books", "Amazon book popularities"),
             known("ipv4", Some(385_602), "starts of real IPv4 ranges", "shipped"),
             known("uniform", Some(1_000_000), "uniform over 64 bits", "generated"),
             known("normal", Some(1_000_000), "normal over 63 bits", "generated"),
@@ -100,6 +102,9 @@ impl List {
         let places = self.data_dir.iter().flat_map(|folder| {
             [folder.join(file.name), folder.join(format!("{}.zst", file.name))].into_iter()
         });
+        let path = places.into_iter().find(|path| path.is_file());
+        // What cannot be read is told by who opens it.
+        let keys_found = path.as_deref().and_then(|path| Some(SosdReader::open(path).ok()?.count()));
         Published {
             name: file.name,
             keys: file.keys,
@@ -108,7 +113,8 @@ impl List {
             what: file.what,
             md5: file.md5,
             url: file.url,
-            path: places.into_iter().find(|path| path.is_file()),
+            path,
+            keys_found,
             command: file.download_command(),
         }
     }
@@ -132,7 +138,10 @@ impl Listing {
             let (keys, size) = (human(file.keys), human_bytes(file.bytes));
             write!(text, "\n{}: {}, {keys} keys, {size}", file.name, file.what)?;
             match &file.path {
-                Some(path) => writeln!(text, ", found at {}", path.display())?,
+                Some(path) => match file.keys_found.filter(|found| *found != file.keys) {
+                    Some(found) => writeln!(text, "; {} has {} keys", path.display(), human(found))?,
+                    None => writeln!(text, ", found at {}", path.display())?,
+                },
                 None => writeln!(text)?,
             }
             writeln!(text, "  {}", file.command)?;

@@ -134,8 +134,8 @@ impl PaperArgs {
     }
 }
 
-/// The paper has no more; below, tables are no tables.
-const SCALES: std::ops::RangeInclusive<u64> = 10_000..=60_000_000;
+/// The paper has no more; below, its budgets hold no table's models.
+const SCALES: std::ops::RangeInclusive<u64> = 20_000..=60_000_000;
 
 /// Measures the paper's statements and reports them.
 ///
@@ -143,7 +143,7 @@ const SCALES: std::ops::RangeInclusive<u64> = 10_000..=60_000_000;
 /// If there is no such figure, or no memory for the scale.
 pub fn paper(arguments: &PaperArgs) -> anyhow::Result<Verdict> {
     let Paper::Fpcache = arguments.paper;
-    ensure!(SCALES.contains(&arguments.scale), "--scale {}: use 10K to 60M", arguments.scale);
+    ensure!(SCALES.contains(&arguments.scale), "--scale {}: use 20K to 60M", arguments.scale);
     let figure = arguments.figure();
     let claims = of(figure)?;
     let scale = Scale { keys: arguments.scale, nic: arguments.nic, seed: arguments.seed };
@@ -298,7 +298,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let json = |name: &str, options: &str| {
             let file = folder.path().join(name);
-            let options = format!("{options} --scale 10K --json {}", file.display());
+            let options = format!("{options} --scale 20K --json {}", file.display());
             paper(&parse(&options).expect("options")).expect("figures");
             let text = std::fs::read_to_string(file).expect("JSON");
             // All but how and when it was made.
@@ -321,7 +321,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("figures");
         let arguments =
-            parse(&format!("--figure 11 --scale 10K --json {}", file.display())).expect("options");
+            parse(&format!("--figure 11 --scale 20K --json {}", file.display())).expect("options");
         let figures = || {
             paper(&arguments).expect("figures");
             let text = std::fs::read_to_string(&file).expect("JSON");

@@ -109,7 +109,7 @@ impl Greeting {
 
     /// Where clients over TCP need a token, if there are such.
     fn write_tokens(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const OPEN: &str = "where every user of this machine gets in (--require-token)";
+        const OPEN: &str = "where none is asked for (--require-token)";
         let [needed, open] = &self.with_tokens;
         match (needed.is_empty(), open.is_empty()) {
             (true, true) => Ok(()),
