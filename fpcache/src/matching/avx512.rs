@@ -5,6 +5,7 @@
 
 use std::arch::asm;
 use std::arch::x86_64::*;
+use std::hint::select_unpredictable;
 
 use fpcache_fabric::Words;
 
@@ -85,8 +86,17 @@ unsafe fn load(at: *const u8) -> __m512i {
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
     debug_assert!((1..=64).contains(&len));
-    let mut v = _mm512_setzero_si512();
-    let bytes = _bzhi_u64(u64::MAX, len as u32);
+    // SAFETY: the caller vouches.
+    unsafe { load_over(_mm512_setzero_si512(), at, _bzhi_u64(u64::MAX, len as u32)) }
+}
+
+/// Loads those of 64 bytes that have a bit in `bytes` over those of `v`. The others are not accessed.
+///
+/// # Safety
+/// They may be loaded.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+unsafe fn load_over(mut v: __m512i, at: *const u8, bytes: u64) -> __m512i {
     // SAFETY: as for `load`; bytes that are masked off are not accessed.
     unsafe {
         asm!("vmovdqu8 {v}{{{bytes}}}, zmmword ptr [{at}]", v = inout(zmm_reg) v, at = in(reg) at,
@@ -95,28 +105,49 @@ unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
     v
 }
 
-/// See [`Kernels::hits_in`]. Without a branch on what the window holds, so that the processor runs ahead while it is on its way.
+/// Bytes of a vector, and of a cache line.
+const LINE: usize = 64;
+
+/// See [`Kernels::hits_in`]. Three cache lines at a time: most windows have no more, so that no jump depends on how long a window
+/// is, or on what it holds, and the processor runs ahead while it is on its way. Each vector is one line's, masked where the window
+/// begins and ends: a load that reaches into the next line waits for that, too, though what it wants of it be masked off.
 ///
 /// # Safety
 /// The window's bytes may be loaded.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> Hits {
+    // Fingerprints are lanes of the lines they lie in.
+    debug_assert!(window.at.addr().is_multiple_of(W));
+    let skip = window.at.addr() % LINE;
+    let (line, end) = (window.at.wrapping_sub(skip), skip + window.len / W * W);
+    let last = end.saturating_sub(1) / LINE * LINE;
     let needle = broadcast::<W>(wanted);
-    let mut hits = Hits { first: u32::MAX, ..Hits::default() };
-    let mut greatest = _mm512_setzero_si512();
-    let len = window.len / W * W;
-    let mut done = 0;
-    while done < len {
-        let some = (len - done).min(64);
-        // SAFETY: so many of the window's bytes are left.
-        let v = unsafe { load_first(window.at.add(done), some) };
-        greatest = greatest_of::<W>(greatest, v);
-        let lanes = _bzhi_u64(equal_lanes::<W>(v, needle), (some / W) as u32);
-        hits.count += lanes.count_ones();
-        let first = if lanes == 0 { u32::MAX } else { (done / W) as u32 + lanes.trailing_zeros() };
-        hits.first = hits.first.min(first);
-        done += 64;
+    // What bytes that are not the window's count as: neither wanted nor FROZEN.
+    let other = broadcast::<W>(u64::from(wanted << (64 - 8 * W) == 0));
+    let (mut hits, mut greatest) = (Hits::default(), other);
+    let (mut done, mut from_here) = (0, u64::MAX << skip);
+    while done < end {
+        let lanes = [0, LINE, 2 * LINE].map(|ahead| {
+            let bytes = _bzhi_u64(from_here, end.saturating_sub(done + ahead).min(LINE) as u32);
+            from_here = u64::MAX;
+            // Past the end, nothing of the last line.
+            let at = line.wrapping_add((done + ahead).min(last));
+            // SAFETY: these bytes are the window's.
+            let v = unsafe { load_over(other, at, bytes) };
+            greatest = greatest_of::<W>(greatest, v);
+            equal_lanes::<W>(v, needle)
+        });
+        // Where the first one lies nobody can foretell.
+        let [a, b, c] = lanes.map(u64::trailing_zeros);
+        let (b, c) = ((LINE / W) as u32 + b, (2 * LINE / W) as u32 + c);
+        let first = select_unpredictable(lanes[0] != 0, a, select_unpredictable(lanes[1] != 0, b, c));
+        if hits.count == 0 {
+            // Bytes before the window do not match.
+            hits.first = ((done / W) as u32 + first).wrapping_sub((skip / W) as u32);
+        }
+        hits.count += lanes.map(u64::count_ones).iter().sum::<u32>();
+        done += 3 * LINE;
     }
     hits.frozen = is_frozen::<W>(greatest);
     hits

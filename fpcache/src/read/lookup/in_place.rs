@@ -96,12 +96,15 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
         let mut is_stale = false;
         let rule = table.planner().group(TOGETHER.min(keys.size_hint().0));
         let by_words = table.has_words() && rule.is_two_stage();
-        let mut some = [K::lowest(); TOGETHER];
-        loop {
-            let mut count = 0;
+        let (mut some, mut count) = ([K::lowest(); TOGETHER], TOGETHER);
+        while count == TOGETHER {
+            count = 0;
             for (place, key) in some.iter_mut().zip(keys.by_ref()) {
                 *place = key;
                 count += 1;
+            }
+            if count == 0 {
+                break;
             }
             let (some, first) = (&some[..count], all.len());
             all.resize(first + count, Outcome::begun(Plan::TwoStage));
@@ -146,10 +149,8 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                     }
                 }
             }
-            if count < TOGETHER {
-                return if is_stale { Err(ReadError::Stale) } else { Ok(()) };
-            }
         }
+        if is_stale { Err(ReadError::Stale) } else { Ok(()) }
     }
 }
 
