@@ -10,6 +10,8 @@
 //! exponential only in the number of concurrent *writes of one key*. These rules keep that small:
 //!
 //! - every configuration executes a read as soon as its state allows, which excludes nothing;
+//! - a step comes after the answered writes that its process had begun before and that are pending
+//!   still: changes of one request, and writes of one pipeline, are in order;
 //! - values that no get or scan returned and no compare-and-set expected count as one;
 //! - a write of unknown outcome whose value was read must have happened by then, and counts as one
 //!   that returned at that instant. Those whose values nothing returned or expected differ only in
@@ -79,19 +81,24 @@ pub(super) fn linearize<I>(initial: Option<u64>, steps: I) -> Verdict
 where
     I: Iterator<Item = Step> + Clone,
 {
+    linearize_until(NEVER, initial, steps)
+}
+
+/// The same of steps that begin before an instant: what returns later need not have happened.
+pub(super) fn linearize_until<I>(end: u64, initial: Option<u64>, steps: I) -> Verdict
+where
+    I: Iterator<Item = Step> + Clone,
+{
     let named = match Named::of(initial, steps.clone()) {
         Ok(named) => named,
         Err(doubt) => return Verdict::Unknown(doubt),
     };
     let mut search = Search::new(named.state_of(initial));
-    match steps.map(|step| named.tighten(step)).try_for_each(|step| {
+    let admitted = steps.map(|step| named.tighten(step)).try_for_each(|step| {
         search.settle_before(step.invoked)?;
         search.admit(step, &named)
-    }) {
-        Ok(()) => {}
-        Err(verdict) => return verdict,
-    }
-    match search.settle_before(NEVER) {
+    });
+    match admitted.and_then(|()| search.settle_before(end)) {
         Ok(()) => Verdict::Ordered { widest: search.widest },
         Err(verdict) => verdict,
     }
@@ -170,10 +177,28 @@ struct Pending {
     /// The state it leaves, `None` if it only reads.
     leaves: Option<State>,
     optional: bool,
+    /// Of those that lead alone.
+    process: Option<u32>,
+    /// The steps under way that it comes after, one bit each.
+    after: u64,
 }
 
-const IDLE: Pending =
-    Pending { operation: 0, returned: NEVER, condition: Condition::Any, leaves: None, optional: false };
+const IDLE: Pending = Pending {
+    operation: 0,
+    returned: NEVER,
+    condition: Condition::Any,
+    leaves: None,
+    optional: false,
+    process: None,
+    after: 0,
+};
+
+impl Pending {
+    /// Whether it may be the next step of a configuration.
+    fn may_follow(&self, configuration: &Configuration) -> bool {
+        self.after & !configuration.done == 0 && self.condition.holds(configuration.state)
+    }
+}
 
 /// Writes of unknown outcome and unnamed value, or none: what they need and what they leave.
 const SORTS: [(Condition, State); 4] = [
@@ -242,14 +267,18 @@ impl Search {
             self.drop_the_impossible(step.invoked, named);
         }
         let slot = (!self.occupied).trailing_zeros() as usize;
-        let Some(place) = self.pending.get_mut(slot) else { return Err(Verdict::Unknown(Doubt::Pending)) };
-        *place = Pending {
+        let leads = |other: &usize| step.process.is_some() && self.pending[*other].process == step.process;
+        let pending = Pending {
             operation: step.operation,
             returned: step.returned,
             condition: step.condition,
             leaves,
             optional: step.optional,
+            process: step.process.filter(|_| step.leads && !step.optional),
+            after: bits(self.occupied).filter(leads).fold(0, |after, other| after | 1 << other),
         };
+        let Some(place) = self.pending.get_mut(slot) else { return Err(Verdict::Unknown(Doubt::Pending)) };
+        *place = pending;
         let bit = 1 << slot;
         self.occupied |= bit;
         self.next_return = self.next_return.min(step.returned);
@@ -259,7 +288,7 @@ impl Search {
         if leaves.is_none() {
             self.reads |= bit;
             self.now.for_each(|configuration| {
-                if step.condition.holds(configuration.state) {
+                if pending.may_follow(configuration) {
                     configuration.done |= bit;
                 }
             });
@@ -291,6 +320,7 @@ impl Search {
                 self.settle(slot)?;
                 self.occupied &= !(1 << slot);
                 self.reads &= !(1 << slot);
+                self.pending.iter_mut().for_each(|pending| pending.after &= !(1 << slot));
             }
             let returns = bits(self.occupied).map(|slot| self.pending[slot].returned);
             self.next_return = returns.min().unwrap_or(NEVER);
@@ -338,8 +368,8 @@ impl Search {
             let from = self.visited.get(at);
             at += 1;
             for slot in bits(self.occupied & !self.reads & !from.done & !from.spent) {
-                let Pending { condition, leaves: Some(leaves), .. } = self.pending[slot] else { continue };
-                if condition.holds(from.state) {
+                let Some(leaves) = self.pending[slot].leaves else { continue };
+                if self.pending[slot].may_follow(&from) {
                     let mut then = Configuration { state: leaves, ..from };
                     let happened =
                         if self.forever >> slot & 1 == 1 { &mut then.spent } else { &mut then.done };
@@ -379,9 +409,14 @@ impl Search {
     /// Does the reads that a new configuration allows, and keeps it: for good if it has `bit`, else
     /// to go on from.
     fn reach(&mut self, mut configuration: Configuration, bit: u64) {
-        for slot in bits(self.occupied & self.reads & !configuration.done) {
-            if self.pending[slot].condition.holds(configuration.state) {
-                configuration.done |= 1 << slot;
+        // A failed write is a read that others may have to come after.
+        let mut before = !configuration.done;
+        while before != configuration.done {
+            before = configuration.done;
+            for slot in bits(self.occupied & self.reads & !configuration.done) {
+                if self.pending[slot].may_follow(&configuration) {
+                    configuration.done |= 1 << slot;
+                }
             }
         }
         match configuration.done & bit != 0 {

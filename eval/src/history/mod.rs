@@ -17,6 +17,11 @@
 //! right if it is no less than the number of keys that were certainly there throughout, and no more
 //! than that of those that may have been there at all.
 //!
+//! **A process is in order.** Calls of one process that overlap, the changes of one request or the
+//! writes of one pipeline, take effect on each key in the order in which they began, as far as they
+//! have answers; so does a read of a key after the process's writes of it. A write without an answer
+//! may come after later ones, unless [`Recorder::end_unknown_writes`] says that it does not.
+//!
 //! **Floors and ceilings are of one instant**, over all keys between the one that was asked for and
 //! the one that was found. Key by key they are checked like scans; [`check_whole`] looks for an
 //! order of all calls on all keys at once, in short histories.
@@ -169,11 +174,12 @@ impl History {
         self
     }
 
-    /// The writes whose outcome is unknown and whose value nobody saw: they may take effect after
-    /// this history ends, so the next history of the same store begins with them.
+    /// The writes whose outcome is unknown, that nothing ends, and whose value nobody saw: they may
+    /// take effect after this history ends, so the next history of the same store begins with them.
     pub fn undecided_writes(&self) -> Vec<Operation> {
-        let unknown =
-            |operation: &&Operation| operation.outcome == Outcome::Unknown && operation.call.writes();
+        let unknown = |operation: &&Operation| {
+            operation.outcome == Outcome::Unknown && operation.returned == NEVER && operation.call.writes()
+        };
         let open: Vec<Operation> = self.operations.iter().filter(unknown).copied().collect();
         if open.is_empty() {
             return open;

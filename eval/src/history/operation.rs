@@ -111,7 +111,8 @@ pub struct Scanned {
 /// One call with its interval: whatever it did, it did between the two instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who called.
+    /// Who called. What a process was told of a key, it was told in the order in which it asked: see
+    /// [`Recorder::invoke`](super::Recorder::invoke).
     pub process: u32,
     /// The plan that gave the answer, where the caller knows it.
     pub plan: Option<Plan>,
@@ -123,7 +124,8 @@ pub struct Operation {
     pub outcome: Outcome,
     /// The instant before the call.
     pub invoked: u64,
-    /// The instant after it, [`NEVER`] if the outcome is unknown.
+    /// The instant after it. If the outcome is unknown, the one from which on the call takes no
+    /// effect any more: [`NEVER`] unless something promises one.
     pub returned: u64,
 }
 
@@ -150,7 +152,7 @@ impl Operation {
             },
         };
         let in_order = match self.outcome {
-            Unknown => self.returned == NEVER,
+            Unknown => self.invoked <= self.returned,
             _ => self.invoked <= self.returned && self.returned != NEVER,
         };
         fits && in_order

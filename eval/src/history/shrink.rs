@@ -1,6 +1,6 @@
 //! Reduction of a key's history without an order to the few operations that show why.
 
-use super::linearize::{Verdict, linearize};
+use super::linearize::{Verdict, linearize_until};
 use super::operation::NEVER;
 use super::steps::Step;
 
@@ -40,6 +40,8 @@ pub(super) fn shrink(initial: Option<u64>, steps: &[Step], failing: u32) -> Core
 
 struct Shrinking {
     initial: Option<u64>,
+    /// What returns at this instant or later need not have happened.
+    end: u64,
     steps: Vec<Step>,
     kept: Vec<bool>,
     failing: u32,
@@ -49,14 +51,8 @@ struct Shrinking {
 impl Shrinking {
     /// The history up to `end`.
     fn new(initial: Option<u64>, steps: &[Step], end: u64, failing: u32) -> Self {
-        let cut = |step: &Step| match step.returned <= end {
-            true => Some(*step),
-            // Not over yet at the end: a read says nothing, a write may have happened.
-            false if step.is_read() => None,
-            false => Some(Step { returned: NEVER, optional: true, ..*step }),
-        };
-        let steps: Vec<Step> = steps.iter().filter(|step| step.invoked <= end).filter_map(cut).collect();
-        Self { initial, kept: vec![true; steps.len()], steps, failing, work: 0 }
+        let steps: Vec<Step> = steps.iter().filter(|step| step.invoked <= end).copied().collect();
+        Self { initial, end: end.saturating_add(1), kept: vec![true; steps.len()], steps, failing, work: 0 }
     }
 
     /// Leaves the steps of `without` out if there is no order without them either.
@@ -71,7 +67,9 @@ impl Shrinking {
             true if step.is_read() => None,
             true => Some(Step { optional: true, ..*step }),
         });
-        let Verdict::Disordered { failing } = linearize(self.initial, weaker) else { return false };
+        let Verdict::Disordered { failing } = linearize_until(self.end, self.initial, weaker) else {
+            return false;
+        };
         self.failing = failing;
         self.kept[without].fill(false);
         true

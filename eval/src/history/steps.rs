@@ -40,9 +40,27 @@ pub(super) struct Step {
     pub effect: Effect,
     /// It may also not have happened at all.
     pub optional: bool,
+    /// Who called; none of a write that has neither an answer nor an end, which no order binds.
+    pub process: Option<u32>,
+    /// What the same process asked for later comes after it: it is of a call that writes.
+    pub leads: bool,
 }
 
 impl Step {
+    /// What an operation saw that has an answer.
+    pub fn read(operation: &Operation, number: u32, condition: Condition) -> Self {
+        Self {
+            operation: number,
+            invoked: operation.invoked,
+            returned: operation.returned,
+            condition,
+            effect: Effect::Nothing,
+            optional: false,
+            process: Some(operation.process),
+            leads: false,
+        }
+    }
+
     pub fn is_read(&self) -> bool {
         self.effect == Effect::Nothing
     }
@@ -77,10 +95,12 @@ impl Step {
         Some(Self {
             operation: number,
             invoked: operation.invoked,
-            returned: if unknown { NEVER } else { operation.returned },
+            returned: operation.returned,
             condition,
             effect,
             optional: unknown,
+            process: (operation.returned != NEVER).then_some(operation.process),
+            leads: operation.call.writes(),
         })
     }
 }
@@ -118,13 +138,6 @@ impl Entry {
             Self::MISSED => Condition::Absent,
             place => Condition::Exactly(history.records(scanned).get(place as usize)?.1),
         };
-        Some(Step {
-            operation: self.operation,
-            invoked: operation.invoked,
-            returned: operation.returned,
-            condition,
-            effect: Effect::Nothing,
-            optional: false,
-        })
+        Some(Step::read(operation, self.operation, condition))
     }
 }

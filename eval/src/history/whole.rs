@@ -14,7 +14,7 @@
 use hashbrown::HashSet;
 
 use super::History;
-use super::operation::{Call, NEVER, Operation, Outcome};
+use super::operation::{Call, Operation, Outcome};
 use super::steps::{Condition, Effect, Step};
 
 /// Calls that may be under way at once: bits of a word.
@@ -73,7 +73,8 @@ pub fn check_whole(history: &History) -> Whole {
     for (number, operation) in history.operations().iter().enumerate() {
         if search.deed(history, number, operation).is_some() {
             instants.push((operation.invoked, false, number));
-            if operation.returned != NEVER {
+            // What has no answer need not have happened, whether or not it still can.
+            if operation.outcome != Outcome::Unknown {
                 instants.push((operation.returned, true, number));
             }
         }

@@ -65,7 +65,15 @@ fn extend(state: &BTreeMap<u64, u64>, candidates: &[Candidate], done: &mut Vec<b
             .iter()
             .zip(&*done)
             .any(|(other, done)| *done && next.returned != NEVER && next.returned < other.operation.invoked);
-        if done[at] || late || missed {
+        // What one process did to a key, it did in the order in which it began, if it has an answer.
+        let precedes = |one: usize, other: usize| {
+            let (one, other) = (&candidates[one].operation, &candidates[other].operation);
+            let are_bound = one.call.writes() && one.returned != NEVER && other.returned != NEVER;
+            are_bound && (one.process, one.key) == (other.process, other.key)
+        };
+        let before = (0..at).any(|one| !done[one] && !candidates[one].optional && precedes(one, at));
+        let after = (at + 1..candidates.len()).any(|other| done[other] && precedes(at, other));
+        if done[at] || late || missed || before || after {
             continue;
         }
         let Some(after) = step(state, next) else { continue };

@@ -10,14 +10,14 @@ use fpcache_eval::history::{Doubt, MalformedHistory, ScanFault, Violation, Whole
 use super::Script;
 
 #[track_caller]
-fn right(script: &Script) {
+pub fn right(script: &Script) {
     let checked = script.check();
     assert!(checked.is_linearizable(), "{checked:?}");
 }
 
 /// The report of a history with one violation.
 #[track_caller]
-fn wrong(script: &Script) -> Violation {
+pub fn wrong(script: &Script) -> Violation {
     let checked = script.check();
     assert!(checked.violated == 1 && checked.undecided.is_empty(), "{checked:?}");
     checked.violations[0].clone()
@@ -25,13 +25,13 @@ fn wrong(script: &Script) -> Violation {
 
 /// The numbers of the operations in the report of a history with one key that has no order.
 #[track_caller]
-fn core(script: &Script) -> Vec<u32> {
+pub fn core(script: &Script) -> Vec<u32> {
     let Violation::Key(disorder) = wrong(script) else { panic!("no scan is wrong by itself") };
     assert!(disorder.minimal);
     disorder.operations.iter().map(|shown| shown.number).collect()
 }
 
-fn empty() -> Script {
+pub fn empty() -> Script {
     Script::from(&[])
 }
 
@@ -287,7 +287,7 @@ fn a_violation_in_a_long_history_is_shown_by_few_operations() {
 }
 
 #[track_caller]
-fn right_as_a_whole(script: &Script) {
+pub fn right_as_a_whole(script: &Script) {
     right(script);
     let whole = check_whole(&script.history());
     assert!(matches!(whole, Whole::Ordered { .. }), "{whole:?}");

@@ -61,14 +61,14 @@ fn agree(history: &History) -> bool {
 }
 
 /// One call in anything but a likely history: `(key, sort, value seen or expected, outcome, from,
-/// length)`.
-type Raw = (u64, u8, u64, u8, u64, u64);
+/// length, process)`.
+type Raw = (u64, u8, u64, u8, u64, u64, u32);
 
 fn script_of(initial: &[bool], calls: &[Raw]) -> Script {
     let initial: Vec<(u64, u64)> =
         initial.iter().zip(0..).filter(|(there, _)| **there).map(|(_, key)| (key, 100 + key)).collect();
     let mut script = Script::from(&initial);
-    for (value, &(key, sort, seen, outcome, from, length)) in (0..).zip(calls) {
+    for (value, &(key, sort, seen, outcome, from, length, process)) in (0..).zip(calls) {
         // Values there are: those of the writes, and the one the key began with.
         let seen = if seen as usize >= calls.len() { 100 + key } else { seen };
         let call = match sort {
@@ -90,7 +90,7 @@ fn script_of(initial: &[bool], calls: &[Raw]) -> Script {
             (Call::CompareAndSet { .. }, 2) => Outcome::Differs,
             _ => Outcome::Done,
         };
-        script = script.call(key, call, outcome, from, from + length);
+        script = script.call(key, call, outcome, from, from + length).by(process);
     }
     script
 }
@@ -101,7 +101,7 @@ proptest! {
     #[test]
     fn the_checker_agrees_with_the_definition_on_anything(
         initial in proptest::collection::vec(any::<bool>(), 2),
-        calls in proptest::collection::vec((0u64..2, 0u8..8, 0u64..9, 0u8..6, 0u64..12, 0u64..9), 1..7),
+        calls in proptest::collection::vec((0u64..2, 0u8..8, 0u64..9, 0u8..6, 0u64..12, 0u64..9, 0u32..4), 1..7),
     ) {
         agree(&script_of(&initial, &calls).history());
     }
@@ -109,7 +109,7 @@ proptest! {
     #[test]
     fn and_on_one_key(
         initial in any::<bool>(),
-        calls in proptest::collection::vec((0u64..1, 0u8..8, 0u64..8, 0u8..6, 0u64..12, 0u64..9), 3..8),
+        calls in proptest::collection::vec((0u64..1, 0u8..8, 0u64..8, 0u8..6, 0u64..12, 0u64..9, 0u32..4), 3..8),
     ) {
         agree(&script_of(&[initial], &calls).history());
     }

@@ -97,5 +97,6 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
             flights.ended(ended);
         }
         assert!(flights.open.is_empty(), "every write ended");
+        lock(&self.log).end_unknown_writes();
     }
 }
