@@ -193,16 +193,15 @@ fn check_count(
     let (Call::Count { end }, Outcome::Counted(count)) = (operation.call, operation.outcome) else { return };
     let first = keys.sorted.partition_point(|key| *key < operation.key);
     let behind = keys.sorted.partition_point(|key| *key < end).max(first);
-    let range = keys.sorted[first..behind].iter().zip(&entries[first..behind]);
-    let steps = range.map(|(key, entries)| {
+    let (mut least, mut most) = (0, 0);
+    for (key, entries) in keys.sorted[first..behind].iter().zip(&entries[first..behind]) {
         let steps = entries.iter().filter_map(|entry| entry.step(history));
-        (history.initial.contains_key(key), steps)
-    });
-    let bounds = count::bounds((operation.invoked, operation.returned), steps);
-    // Nothing is both more and less: a key that was there throughout and was not has no order,
-    // which is told of it.
-    if !bounds.is_empty() && !bounds.contains(&count) {
-        let (least, most) = bounds.into_inner();
+        let initial = history.initial.get(key).copied();
+        let (there, absent) = count::may_be((operation, number), initial, steps);
+        least += u64::from(!absent);
+        most += u64::from(there);
+    }
+    if !(least..=most).contains(&count) {
         let fault = ScanFault::Miscounted { least, most, count };
         checked.add(|| Violation::Scan(BadScan::new(history, number, *operation, fault)));
     }

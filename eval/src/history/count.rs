@@ -1,31 +1,48 @@
-//! What a count of a range implies: at least the keys that existed throughout the call, and at most
-//! those that may have existed at some instant of it, each at its own.
+//! What a count of a range implies: at least the keys that must have been there at its instant for
+//! them, and at most those that may have been, each at its own instant within the call.
 
-use std::ops::RangeInclusive;
-
+use super::linearize::{Verdict, linearize};
+use super::operation::Operation;
 use super::steps::{Condition, Effect, Step};
 
-/// Between how many keys a count that took this interval can have found, given the steps of each
-/// key of its range.
-pub(super) fn bounds<S: Iterator<Item = Step> + Clone>(
-    (invoked, returned): (u64, u64),
-    keys: impl Iterator<Item = (bool, S)>,
-) -> RangeInclusive<u64> {
-    let (mut least, mut most) = (0, 0);
-    for (is_there_at_first, steps) in keys {
-        let throughout = |there: bool| {
-            let known = latest(steps.clone(), there, invoked);
-            let since = known.or((is_there_at_first == there).then_some(0));
-            let ends = |step: &Step| ends(step, there);
-            since.is_some_and(|since| {
-                let mut ended = steps.clone().filter(ends);
-                ended.all(|step| step.returned < since || step.invoked > returned)
-            })
-        };
-        least += u64::from(throughout(true));
-        most += u64::from(!throughout(false));
+/// Whether a key may have been there when a call counted it, and whether it may not, given its value
+/// at first and its steps. A key whose steps have no order may have been either.
+pub(super) fn may_be<S>(
+    (operation, number): (&Operation, u32),
+    initial: Option<u64>,
+    steps: S,
+) -> (bool, bool)
+where
+    S: Iterator<Item = Step> + Clone,
+{
+    let (invoked, returned) = (operation.invoked, operation.returned);
+    let throughout = |there: bool| {
+        let known = latest(steps.clone(), there, invoked);
+        let since = known.or((initial.is_some() == there).then_some(0));
+        let ends = |step: &Step| ends(step, there);
+        since.is_some_and(|since| {
+            let mut ended = steps.clone().filter(ends);
+            ended.all(|step| step.returned < since || step.invoked > returned)
+        })
+    };
+    // Most keys do not change meanwhile, which needs no search.
+    match (throughout(true), throughout(false)) {
+        (true, false) => (true, false),
+        (false, true) => (false, true),
+        _ => {
+            let has_order = |condition| {
+                let step = Step::read(operation, number, condition);
+                let before = steps.clone().take_while(move |other| other.operation < number);
+                let after = steps.clone().skip_while(move |other| other.operation < number);
+                let with = before.chain(std::iter::once(step)).chain(after);
+                !matches!(linearize(initial, with), Verdict::Disordered { .. })
+            };
+            match (has_order(Condition::Present), has_order(Condition::Absent)) {
+                (false, false) => (true, true),
+                found => found,
+            }
+        }
     }
-    least..=most
 }
 
 /// The latest beginning of a step that was over before an instant, and that proves that the key was

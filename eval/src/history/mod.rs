@@ -14,8 +14,8 @@
 //! at the same time. Order, duplicates, bounds and limit are checked too.
 //!
 //! Descending scans are checked in the same way. A count says of no key whether it was there: it is
-//! right if it is no less than the number of keys that were certainly there throughout, and no more
-//! than that of those that may have been there at all.
+//! right if it is no less than the number of keys that must have been there at every instant at
+//! which it may have looked, and no more than that of those that may have been there at one.
 //!
 //! **A process is in order.** Calls of one process that overlap, the changes of one request or the
 //! writes of one pipeline, take effect on each key in the order in which they began, as far as they

@@ -1,10 +1,28 @@
-//! What is in order beside what intervals say: changes of one request, writes of one pipeline.
+//! What is in order beside what intervals say: changes of one request, writes of one pipeline; and counts, of what orders allow.
 
-use fpcache_eval::history::Call::{Delete, Get, Insert, Put};
-use fpcache_eval::history::Outcome::{Absent, Done, Exists, Found, Refused, Unknown};
+use fpcache_eval::history::Call::{Count, Delete, Get, Insert, Put, Update};
+use fpcache_eval::history::Outcome::{Absent, Counted, Done, Exists, Found, Refused, Unknown};
+use fpcache_eval::history::{ScanFault, Violation};
 
 use super::Script;
-use super::by_hand::{core, empty, right};
+use super::by_hand::{core, empty, right, wrong};
+
+#[test]
+fn a_count_is_of_what_orders_allow_and_not_of_what_intervals_do() {
+    let miscounted = |script: Script, count| {
+        let script = script.call(2, Count { end: 9 }, Counted(count), 3, 6);
+        let Violation::Scan(scan) = wrong(&script) else { panic!() };
+        scan.fault
+    };
+    // An insert that overlaps it and was seen before it.
+    let seen = || Script::from(&[]).call(5, Insert(50), Done, 1, 9).call(5, Get, Found(50), 1, 2);
+    right(&seen().call(2, Count { end: 9 }, Counted(1), 3, 6));
+    assert_eq!(miscounted(seen(), 0), ScanFault::Miscounted { least: 1, most: 1, count: 0 });
+    // A delete that overlaps it and cannot have come before what an update found.
+    let later = || Script::from(&[(5, 50)]).call(5, Delete, Done, 1, 9).call(5, Update(51), Done, 7, 8);
+    right(&later().call(2, Count { end: 9 }, Counted(1), 3, 6));
+    assert_eq!(miscounted(later(), 0), ScanFault::Miscounted { least: 1, most: 1, count: 0 });
+}
 
 #[test]
 fn changes_of_one_request_are_in_order() {
