@@ -183,6 +183,8 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
         assert!(tally.readers > tally.worlds && scans > tally.worlds && counts > tally.worlds, "{tally:?}");
         assert!(2 * tally.absent_by_groups > tally.worlds, "one READ of a group shows absence: {tally:?}");
         assert!(tally.by_node > 4 * tally.answering && tally.answering > tally.worlds / 6, "{tally:?}");
+        assert!(4 * tally.looked_at > tally.worlds, "neighbours are asked for: {tally:?}");
+        assert!(4 * tally.whole > 3 * tally.looked_at, "most histories are decided as a whole: {tally:?}");
         assert!(tally.lives.wrapped > tally.worlds / 10, "versions wrap around: {tally:?}");
         assert!(is_drawn_as(1.0 / 3.0, tally.of_bytes, tally.worlds), "a third has byte strings: {tally:?}");
     }

@@ -42,8 +42,10 @@ pub struct Tally {
     /// Deletions of a queue's oldest key, and segments that these emptied.
     pub oldest: u64,
     pub emptied: u64,
-    /// Floors and ceilings, and worlds with such whose history was ordered as a whole.
+    /// Floors and ceilings, worlds with such whose history was looked at as a whole, and those of these
+    /// in which an order was found.
     pub neighbours: u64,
+    pub looked_at: u64,
     pub whole: u64,
     /// Processes that read by a reader of their own, and such whose models lay in pages at their end.
     pub readers: u64,
@@ -184,6 +186,7 @@ fn judge(history: &History, tally: &RefCell<Tally>) -> Verdict {
     if neighbours > 0 && unknown <= MOST_UNKNOWN {
         let mut tally = tally.borrow_mut();
         tally.neighbours += neighbours;
+        tally.looked_at += 1;
         match check_whole(history) {
             Whole::Ordered { .. } => tally.whole += 1,
             Whole::Undecided => {}
