@@ -103,7 +103,10 @@ pub struct Done {
     pub checks: Checks,
     /// Whether a thread ended early for want of keys to insert.
     pub ran_out: bool,
-    /// Nanoseconds of each kind's operations, if they were timed.
+    /// Operations that were due before the pass's end and that no thread had come to by then.
+    pub not_begun: u64,
+    /// Nanoseconds of each kind's operations, if they were timed. Those that were not begun are among
+    /// them, as if they had ended with the pass.
     pub latencies: Vec<Histogram<u64>>,
     /// The threads' last writes, for the ledger.
     pub writes: Vec<Vec<Written>>,
@@ -202,6 +205,7 @@ fn together(parts: Vec<Part>) -> anyhow::Result<Done> {
         done.allocations = done.allocations.max(part.allocations);
         done.counts.iter_mut().zip(part.counts).for_each(|(sum, count)| *sum += count);
         done.ran_out |= part.ran_out;
+        done.not_begun += part.not_begun;
         done.checks.add(part.checks);
         done.writes.push(part.writes);
         if done.latencies.is_empty() {
@@ -238,6 +242,7 @@ struct Part {
     allocations: u64,
     inserted: usize,
     ran_out: bool,
+    not_begun: u64,
     checks: Checks,
     latencies: Vec<Histogram<u64>>,
     writes: Vec<Written>,
@@ -309,10 +314,12 @@ impl Runner<'_> {
             let room = (limit - done).min(group as u64) as usize;
             starts.clear();
             if let Some(schedule) = &mut schedule {
-                starts.extend((0..room).map(|_| start + Duration::from_nanos(schedule.next())));
+                let mut upcoming = *schedule;
+                starts.extend((0..room).map(|_| start + Duration::from_nanos(upcoming.next())));
                 if !starts.last().is_none_or(|due| watch.wait_for(*due)) {
                     break;
                 }
+                *schedule = upcoming;
             }
             operations.clear();
             operations.extend(play.by_ref().take(room));
@@ -335,14 +342,21 @@ impl Runner<'_> {
             }
         }
         thread.finish()?;
+        let finished = Instant::now();
+        let overdue = schedule.zip(watch.end).filter(|_| !ran_out);
+        let not_begun = overdue.map_or(0, |(schedule, end)| {
+            let shares = OperationKind::ALL.map(|kind| self.workload.mix.share(kind));
+            schedule.record_overdue(end.saturating_duration_since(start), latencies.iter_mut().zip(shares))
+        });
         Ok(Part {
             start,
-            end: Instant::now(),
+            end: finished,
             operations: done,
             counts,
             allocations: (INSTRUMENTED_SYSTEM.stats().allocations - allocations) as u64,
             inserted: play.inserted(),
             ran_out,
+            not_begun,
             checks: Checks::default(),
             latencies,
             writes: Vec::new(),
@@ -404,6 +418,7 @@ mod tests {
             allocations: 0,
             inserted: 0,
             ran_out: false,
+            not_begun: 0,
             checks: Checks::default(),
             latencies: Vec::new(),
             writes: Vec::new(),

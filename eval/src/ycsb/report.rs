@@ -37,6 +37,18 @@ pub fn table(rows: &[YcsbRow]) -> String {
         if first.rate.is_some() { "from the instant it was due" } else { "from its start" },
         c.random_read_ns,
     ));
+    for row in rows {
+        if let (Some(due), Some(begun)) = (row.due, row.begun)
+            && begun < due
+        {
+            text.push_str(&format!(
+                "{}: {} of {} due were begun; latencies count the others as if they had ended with the pass\n",
+                row.workload,
+                human(begun),
+                human(due),
+            ));
+        }
+    }
     text.push_str(&match first.final_mismatches + rows.iter().map(|row| row.run.mismatches).sum::<u64>() {
         0 => "every answer was right, and every record holds a last write of it".to_owned(),
         wrong => format!("{wrong} answers were WRONG"),

@@ -59,6 +59,11 @@ pub struct YcsbRow {
     pub duration_s: Option<f64>,
     /// Operations per second that were due; null where one followed the other.
     pub rate: Option<u64>,
+    /// Operations that were due in the pass of the latencies; null where one followed the other.
+    pub due: Option<u64>,
+    /// How many of these were begun before its end. Latencies count the others as if they had ended with
+    /// the pass.
+    pub begun: Option<u64>,
     /// How the instants were spread.
     pub arrivals: Option<&'static str>,
     /// Writes that a thread had under way while it went on; in the pass of the latencies it waited
@@ -144,6 +149,8 @@ impl YcsbRow {
                 End::Operations(_) => None,
             },
             rate: arguments.rate,
+            due: arguments.rate.map(|_| measured.latency.operations + measured.latency.not_begun),
+            begun: arguments.rate.map(|_| measured.latency.operations),
             arrivals: arguments.rate.map(|_| arguments.arrivals.unwrap_or_default().name()),
             writes_in_flight: arguments.in_flight(),
             insert_order: arguments.insert_order.name(),

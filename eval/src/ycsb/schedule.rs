@@ -4,6 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
+use hdrhistogram::Histogram;
 
 use crate::machine::split_mix;
 
@@ -63,6 +64,31 @@ impl Schedule {
     }
 }
 
+impl Schedule {
+    /// Records the operations that are due before the end, from the next one on, as if they had ended with it: who waited for
+    /// one of them waited at least until then. Histograms get their shares of them. Returns how many there are.
+    ///
+    /// They are spread evenly, whatever the arrivals, so that a second of ten million takes no longer than one of a thousand.
+    pub fn record_overdue<'h>(
+        &self,
+        end: Duration,
+        latencies: impl Iterator<Item = (&'h mut Histogram<u64>, f64)>,
+    ) -> u64 {
+        const STEPS: u64 = 1_000;
+        let late_ns = end.as_nanos() as f64 - self.next_ns;
+        let overdue = (late_ns / self.gap_ns).ceil().max(0.0);
+        for (latencies, share) in latencies {
+            let count = (overdue * share).round();
+            let up_to = |step: u64| (count * step as f64 / STEPS as f64) as u64;
+            for step in 0..STEPS {
+                let waited = late_ns * (1.0 - (step as f64 + 0.5) / STEPS as f64);
+                latencies.saturating_record_n(waited.max(1.0) as u64, up_to(step + 1) - up_to(step));
+            }
+        }
+        overdue as u64
+    }
+}
+
 /// Waits for an instant: sleeps while it is far off, then gives way to others, since the memory
 /// node may need the core.
 pub fn wait_until(due: Instant) {
@@ -91,6 +117,26 @@ mod tests {
             let last = dues.last().copied().unwrap_or(0);
             assert!(last.abs_diff(20_000_000) < 600_000, "{arrivals:?} {last}");
         }
+    }
+
+    #[test]
+    fn what_is_due_and_not_begun_has_waited_until_the_end() {
+        let mut latencies = crate::run::measure::new_histogram().unwrap();
+        let mut schedule = Schedule::new(Arrivals::Fixed, 1_000.0, 0, 1, 7);
+        schedule.next();
+        let ends = [(1, 0), (1_000_000, 0), (1_000_001, 1), (4_500_000, 4)];
+        for (end_ns, due) in ends {
+            assert_eq!(schedule.record_overdue(Duration::from_nanos(end_ns), std::iter::empty()), due);
+        }
+        let second = Duration::from_secs(1);
+        assert_eq!(schedule.record_overdue(second, [(&mut latencies, 0.5)].into_iter()), 999);
+        assert_eq!(latencies.len(), 500);
+        let median = latencies.value_at_quantile(0.5);
+        assert!(median.abs_diff(500_000_000) < 5_000_000 && latencies.max() > 990_000_000, "{median}");
+        let mut schedule = Schedule::new(Arrivals::Poisson, 1e6, 0, 1, 7);
+        let expected = schedule.record_overdue(Duration::from_millis(20), std::iter::empty());
+        let counted = (0..).take_while(|_| schedule.next() < 20_000_000).count() as u64;
+        assert!(expected.abs_diff(counted) < 600, "{expected} {counted}");
     }
 
     #[test]

@@ -25,6 +25,8 @@ enum Fault {
     LosesInserts,
     /// Scans leave out their second record.
     SkipsInScans,
+    /// A read takes a fifth of a millisecond.
+    IsSlow,
     /// Fails after so many changes.
     FailsAfter(u64),
 }
@@ -58,6 +60,9 @@ impl Store for Map {
 impl Session for &Map {
     fn read(&mut self, keys: &[u64], mut take: impl FnMut(usize, Option<&[u8]>)) -> anyhow::Result<()> {
         for (i, key) in keys.iter().enumerate() {
+            if self.fault == Fault::IsSlow {
+                std::thread::sleep(Duration::from_micros(200));
+            }
             let value = self.with(|map, _| map.get(key).cloned());
             let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
             cached.1 += u64::from(!cached.0.insert(*key));
@@ -255,6 +260,25 @@ fn an_open_loop_keeps_its_rate_and_shows_what_waits() {
         most > pass / 2 && median > pass / 8
     });
     assert!(shows, "{seen:?}");
+}
+
+#[test]
+fn operations_that_were_due_and_never_begun_are_counted() {
+    let end = End::After(Duration::from_millis(50));
+    let timing = Timing::Scheduled(1e5, Arrivals::Fixed);
+    for group in [1, 4] {
+        let setup = Setup { threads: 1, group, end, timing, ..SETUP };
+        let (all, ..) = run(&setup, &["C"], Fault::IsSlow).unwrap();
+        for done in &all {
+            let reads = &done.latencies[OperationKind::Read.index()];
+            assert!((1..=1_000).contains(&done.operations), "{}", done.operations);
+            assert_eq!((done.operations + done.not_begun, reads.len()), (5_000, 5_000));
+        }
+        // One that keeps up has begun all that was due.
+        let timing = Timing::Scheduled(200.0, Arrivals::Fixed);
+        let (all, ..) = run(&Setup { group: 1, timing, ..setup }, &["C"], Fault::None).unwrap();
+        assert!(all.iter().all(|done| done.operations + done.not_begun == 10), "{all:?}");
+    }
 }
 
 #[test]

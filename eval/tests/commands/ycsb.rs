@@ -12,6 +12,8 @@ const FIELDS: &[&str] = &[
     "operations_by_kind",
     "duration_s",
     "rate",
+    "due",
+    "begun",
     "arrivals",
     "insert_order",
     "inserted",
@@ -65,6 +67,25 @@ fn a_read_only_workload_needs_no_writes() {
     assert_eq!(rows[0]["latencies"]["read"]["operations"], 4_000);
     assert_eq!((&rows[0]["ops_ratio"], &rows[0]["rate"]), (&Value::Null, &Value::Null));
     assert_eq!((&rows[0]["rebuilds"], &rows[0]["rebuild_ms_mean"]), (&0.into(), &Value::Null));
+}
+
+#[test]
+fn operations_that_were_due_and_not_begun_are_told_of() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let json = folder.path().join("ycsb.json");
+    let output = run(&format!(
+        "ycsb --dataset uniform:20K --workload B --ops 4K --rounds 1 --rate 100M --duration 50ms --calibration-buffer 1MiB \
+         --json {}",
+        json.display()
+    ));
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stdout(&output).contains(" of 5.00 M due were begun"), "{}", stdout(&output));
+    let rows: Vec<Value> = serde_json::from_slice(&std::fs::read(&json).expect("figures")).expect("JSON");
+    let (due, begun) = (rows[0]["due"].as_f64().unwrap(), rows[0]["begun"].as_f64().unwrap());
+    assert!((due / 5e6 - 1.0).abs() < 0.02 && begun < due / 2.0, "{due} {begun}");
+    let timed = |kind| rows[0]["latencies"][kind]["operations"].as_f64().unwrap();
+    let timed = timed("read") + timed("update");
+    assert!((timed - due).abs() <= 2.0, "{timed} {due}");
 }
 
 #[test]
