@@ -3,6 +3,7 @@
 use fpcache_datasets::count::human;
 
 use super::row::{DensityRow, PUBLISHED};
+use crate::machine::{COMMIT, Machine};
 use crate::plot::figure::{Axis, Reading, Series, Steps, Unit};
 use crate::plot::sheet::sheet;
 
@@ -50,7 +51,9 @@ fn point(share: f64, bytes: f64) -> (f64, Reading) {
 }
 
 fn headings(rows: &[DensityRow]) -> [String; 4] {
-    let Some(row) = rows.first() else { return Default::default() };
+    if rows.is_empty() {
+        return Default::default();
+    }
     let mut sets: Vec<&DensityRow> = Vec::new();
     for row in rows {
         if !sets.iter().any(|set| (&set.dataset, &set.dataset_source) == (&row.dataset, &row.dataset_source))
@@ -70,11 +73,11 @@ fn headings(rows: &[DensityRow]) -> [String; 4] {
     fill.dedup();
     let fill: Vec<String> = fill.iter().map(f64::to_string).collect();
     let mut place: Vec<String> = Vec::new();
-    place.extend(row.machine.cpu.clone());
+    place.extend(Machine::detect().cpu);
     place.push(format!(
         "fpcache {}{}",
-        row.version,
-        row.commit.and_then(|c| c.get(..8)).map(|c| format!(" ({c})")).unwrap_or_default()
+        env!("CARGO_PKG_VERSION"),
+        COMMIT.and_then(|c| c.get(..8)).map(|c| format!(" ({c})")).unwrap_or_default()
     ));
     [
         "Bytes of compute-node memory over lookups that one READ settles".to_owned(),

@@ -6,7 +6,6 @@ use serde::Serialize;
 
 use super::measure::{Figures, Setting};
 use super::node;
-use crate::machine::{COMMIT, Machine};
 use crate::run::report::none;
 use crate::table::new_table;
 
@@ -68,12 +67,6 @@ pub struct DensityRow {
     pub copies_per_insert: Option<f64>,
     /// Keys that were nowhere they should be, and answers that were wrong.
     pub misplaced: u64,
-    /// The machine.
-    pub machine: Machine,
-    /// The commit this program was built from.
-    pub commit: Option<&'static str>,
-    /// The version of this program.
-    pub version: &'static str,
 }
 
 impl DensityRow {
@@ -108,9 +101,6 @@ impl DensityRow {
             build_ns: figures.grouping.as_secs_f64() * 1e9 / counts.keys.max(1) as f64,
             copies_per_insert: None,
             misplaced: counts.misplaced,
-            machine: Machine::detect(),
-            commit: COMMIT,
-            version: env!("CARGO_PKG_VERSION"),
         }
     }
 
@@ -152,9 +142,6 @@ impl DensityRow {
             build_ns,
             copies_per_insert: (inserted > 0).then(|| figures.copies as f64 / inserted as f64),
             misplaced: figures.wrong,
-            machine: Machine::detect(),
-            commit: COMMIT,
-            version: env!("CARGO_PKG_VERSION"),
         }
     }
 }

@@ -7,7 +7,6 @@ use serde::Serialize;
 
 use super::options::{ExplainArgs, Form};
 use crate::density::measure::Setting;
-use crate::machine::{COMMIT, Machine};
 use crate::table::new_table;
 
 /// One form and ε over one data set.
@@ -74,12 +73,6 @@ pub struct ExplainRow {
     pub chosen: bool,
     /// Why, or why not.
     pub why: String,
-    /// Where it was measured.
-    pub machine: Machine,
-    /// The sources it was measured with.
-    pub commit: Option<&'static str>,
-    /// The program's version.
-    pub version: &'static str,
 }
 
 impl ExplainRow {
@@ -127,9 +120,6 @@ impl ExplainRow {
             fits: split.fits,
             chosen: false,
             why: String::new(),
-            machine: Machine::detect(),
-            commit: COMMIT,
-            version: env!("CARGO_PKG_VERSION"),
         }
     }
 }

@@ -6,7 +6,6 @@ use serde::Serialize;
 use super::measure::{Measured, WARM_UP};
 use super::options::{Task, Way};
 use crate::latency::Latency;
-use crate::machine::{COMMIT, Machine};
 use crate::run::report::{duration, rate};
 use crate::table::new_table;
 
@@ -39,12 +38,6 @@ pub struct FabricRow {
     pub perftest_rate: Option<f64>,
     /// Wrong answers.
     pub mismatches: u64,
-    /// The machine.
-    pub machine: Machine,
-    /// The commit this program was built from.
-    pub commit: Option<&'static str>,
-    /// The version of this program.
-    pub version: &'static str,
 }
 
 impl FabricRow {
@@ -69,9 +62,6 @@ impl FabricRow {
             replied_share: measured.replied as f64 / counted,
             perftest_rate: None,
             mismatches: measured.mismatches,
-            machine: Machine::detect(),
-            commit: COMMIT,
-            version: env!("CARGO_PKG_VERSION"),
         }
     }
 }

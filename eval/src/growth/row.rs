@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::options::GrowthArgs;
 use crate::data::{DataKeys, DataSet};
 use crate::latency::Latency;
-use crate::machine::{COMMIT, Calibration, Machine};
+use crate::machine::Calibration;
 use crate::run::report::{bytes_per_key, duration, none, rate, ratio_of};
 use crate::run::timeline::median;
 use crate::table::new_table;
@@ -142,14 +142,8 @@ pub struct GrowthRow {
     pub mismatches: u64,
     /// Seed of data, inserts and lookups.
     pub seed: u64,
-    /// The machine.
-    pub machine: Machine,
     /// Its memory during the run.
     pub calibration: Calibration,
-    /// The commit this program was built from.
-    pub commit: Option<&'static str>,
-    /// The version of this program.
-    pub version: &'static str,
 }
 
 impl GrowthRow {
@@ -218,10 +212,7 @@ impl GrowthRow {
             fresh_load_s: measured.fresh_load_s,
             mismatches: measured.final_mismatches + passes.map(|pass| pass.checks.wrong).sum::<u64>(),
             seed: run.seed,
-            machine: Machine::detect(),
             calibration,
-            commit: COMMIT,
-            version: env!("CARGO_PKG_VERSION"),
         }
     }
 }

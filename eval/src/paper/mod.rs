@@ -17,7 +17,7 @@ use serde::Serialize;
 use self::journal::Journal;
 use crate::counts::positive_count;
 use crate::data::announce;
-use crate::machine::{COMMIT, Machine, free_memory};
+use crate::machine::free_memory;
 use crate::run::report::{check_json, deliver, none};
 use crate::table::new_table;
 use crate::verdict::Verdict;
@@ -92,7 +92,7 @@ enum Row {
     Hotspots(Box<Of<Hotspots>>),
 }
 
-/// A row with what it was made by.
+/// A row with the settings of all.
 #[derive(Debug, Serialize)]
 struct Of<T> {
     #[serde(flatten)]
@@ -100,9 +100,6 @@ struct Of<T> {
     scale: u64,
     nic: &'static str,
     seed: u64,
-    machine: Machine,
-    commit: Option<&'static str>,
-    version: &'static str,
 }
 
 impl PaperArgs {
@@ -129,8 +126,7 @@ impl PaperArgs {
     }
 
     fn with<T>(&self, row: T) -> Box<Of<T>> {
-        let (machine, commit, version) = (Machine::detect(), COMMIT, env!("CARGO_PKG_VERSION"));
-        Box::new(Of { row, scale: self.scale, nic: self.nic.name, seed: self.seed, machine, commit, version })
+        Box::new(Of { row, scale: self.scale, nic: self.nic.name, seed: self.seed })
     }
 }
 

@@ -7,7 +7,7 @@ use super::loads::{Done, LoadName};
 use super::options::WaitsArgs;
 use super::probe::Latencies;
 use crate::latency::Latency;
-use crate::machine::{COMMIT, Calibration, Machine};
+use crate::machine::Calibration;
 use crate::run::report::{duration, none};
 use crate::run::store::StoreArgs;
 use crate::table::new_table;
@@ -33,14 +33,8 @@ pub struct WaitsRow {
     /// The same without the time for which the thread of the puts or the memory node's could run
     /// and had no processor; null where the operating system does not tell.
     pub own_latency: Option<Latency>,
-    /// The machine.
-    pub machine: Machine,
     /// Its memory before the run.
     pub calibration: Calibration,
-    /// The commit this program was built from.
-    pub commit: Option<&'static str>,
-    /// The version of this program.
-    pub version: &'static str,
 }
 
 impl WaitsRow {
@@ -61,10 +55,7 @@ impl WaitsRow {
             fsync: store.reported(),
             latency: Latency::of(&latencies.seen),
             own_latency: latencies.own.as_ref().map(Latency::of),
-            machine: Machine::detect(),
             calibration,
-            commit: COMMIT,
-            version: env!("CARGO_PKG_VERSION"),
         }
     }
 }
