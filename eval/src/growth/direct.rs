@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
 use fpcache::key_space::{KeySpace, U64Keys};
-use fpcache::layout::RecordToken;
+use fpcache::layout::{GroupChoice, RecordToken};
 use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus, decode_reply};
 use fpcache::read::cache_probe;
 use fpcache::table_view::TableView;
@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use super::options::GrowthArgs;
 use crate::data::KeyLengths;
-use crate::machine::{COMMIT, Calibration, Machine};
+use crate::machine::Calibration;
 use crate::run::report::{bytes_per_key, none, rate};
 use crate::run::store::TemporaryFolder;
 use crate::table::new_table;
@@ -36,10 +36,22 @@ use crate::ycsb::value;
 pub struct DirectRow {
     /// The data set as asked for.
     pub dataset: String,
+    /// published, stand-in, shipped, file or generated.
+    pub dataset_source: String,
     /// The order of the inserts.
     pub order: &'static str,
     /// Keys loaded.
     pub loaded: u64,
+    /// Bytes of a value.
+    pub value_bytes: u32,
+    /// The form of groups that records are stored in; null without groups.
+    pub groups: Option<String>,
+    /// Bits of a fingerprint.
+    pub fingerprint_bits: u32,
+    /// Share of slots that hold a record after the load.
+    pub fill: f64,
+    /// Half-width of windows, in slots.
+    pub epsilon: u32,
     /// Changes per request.
     pub batch: u32,
     /// When changes reached the disk; null if there was no log. Requests come one after the other:
@@ -69,14 +81,10 @@ pub struct DirectRow {
     pub window_full_waits: u64,
     /// Bytes at the memory node per key in the end.
     pub bytes_per_key: f64,
-    /// The machine.
-    pub machine: Machine,
+    /// Seed of data, updates and inserts.
+    pub seed: u64,
     /// Its memory during the run.
     pub calibration: Calibration,
-    /// The commit this program was built from.
-    pub commit: Option<&'static str>,
-    /// The version of this program.
-    pub version: &'static str,
 }
 
 /// The client that the requests are said to come from.
@@ -134,10 +142,17 @@ pub fn measure(
     let time = bar.during("inserting", 1, || direct.hand_over(&requests))?.as_secs_f64();
     let node = direct.node.stats();
     let made = node.inserts.saturating_sub(before.inserts);
+    let table = run.table(&every_key());
     Ok(DirectRow {
         dataset: dataset.name().to_owned(),
+        dataset_source: dataset.source().to_owned(),
         order: order.name(),
         loaded: growth.loaded.len() as u64,
+        value_bytes: run.value_bytes.most(),
+        groups: table.groups.map(|grouping| GroupChoice::from(grouping).to_string()),
+        fingerprint_bits: table.fingerprint_bits(),
+        fill: run.fill(),
+        epsilon: run.epsilon,
         batch: arguments.insert_batch,
         fsync: run.store.reported(),
         updates: keys.len() as u64,
@@ -152,11 +167,14 @@ pub fn measure(
         rebuild_ms_p99: milliseconds(node.rebuild_ns_p99),
         window_full_waits: node.window_full_waits.saturating_sub(before.window_full_waits),
         bytes_per_key: node.used_bytes as f64 / node.keys.max(1) as f64,
-        machine: Machine::detect(),
+        seed: run.seed,
         calibration,
-        commit: COMMIT,
-        version: env!("CARGO_PKG_VERSION"),
     })
+}
+
+/// The lengths of integers.
+fn every_key() -> KeyLengths {
+    KeyLengths::every(size_of::<u64>())
 }
 
 impl Direct {
@@ -181,7 +199,7 @@ impl Direct {
         let keys = &growth.loaded;
         let write = |i: usize, out: &mut [u8]| value::write(keys[i], 0, out);
         let loaded = bar.during("loading the memory node", 1, || {
-            node.load(run.table(&KeyLengths::every(size_of::<u64>())), keys.iter().copied(), write)
+            node.load(run.table(&every_key()), keys.iter().copied(), write)
         });
         loaded.map_err(|refusal| anyhow!(refusal.to_string()))?;
         node.connected(CLIENT, &[]);
@@ -328,10 +346,15 @@ pub fn table(rows: &[DirectRow]) -> String {
         ]);
     }
     format!(
-        "{}: a memory node with {} keys in this process, one thread, {}, {} changes per request; {} updates {}, the \
-         fastest of the passes\n{table}",
+        "{} ({}): a memory node with {} keys and {}-byte values in this process, epsilon {}, fill {}, seed {}; one thread, {}, \
+         {} changes per request; {} updates {}, the fastest of the passes\n{table}",
         first.dataset,
+        first.dataset_source,
         human(first.loaded),
+        first.value_bytes,
+        first.epsilon,
+        first.fill,
+        first.seed,
         first
             .fsync
             .as_ref()

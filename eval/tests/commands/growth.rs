@@ -126,8 +126,15 @@ fn rows_of_growth_have_all_that_decides_them() {
 
 #[test]
 fn a_memory_node_without_clients_takes_updates_and_inserts() {
-    let rows = rows("growth --direct --dataset uniform:20K --order random,append");
+    let rows = rows("growth --direct --dataset uniform:20K --order random,append --seed 9 --epsilon 48");
     for row in &rows {
+        let of = |field: &str| row[field].clone();
+        assert_eq!(
+            ["dataset_source", "seed", "epsilon"].map(of),
+            [Value::from("generated"), 9.into(), 48.into()]
+        );
+        assert_eq!(["fill", "value_bytes"].map(of), [Value::from(0.85), 8.into()]);
+        assert!(row["made"]["machine"]["cores"].as_u64() > Some(0) && row.get("commit").is_none(), "{row}");
         for field in ["updates_per_s", "updates_per_s_unhinted", "inserts_per_s"] {
             assert!(row[field].as_f64() > Some(0.0), "{field}: {row}");
         }
