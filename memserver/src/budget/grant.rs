@@ -11,7 +11,7 @@ use fpcache_fabric::{MemoryError, Pages, SharedMemory};
 use tracing::error;
 
 use super::returning::Spare;
-use super::{Budget, Denied, round_up};
+use super::{Budget, Denied, Left, round_up};
 use crate::files::REGION_FILE;
 
 /// Grants come in steps of this share of what is wanted in all, but of this many bytes at least and
@@ -330,6 +330,15 @@ impl Grant {
     #[cfg(test)]
     pub(crate) fn shrink_to(&self, end: u64) {
         while self.shrink_towards(end) {}
+    }
+
+    /// From here on nobody uses the region. What it has of the budget goes back with what this returns, and
+    /// not before the memory does: others would be promised memory that there is not.
+    pub(crate) fn leave(&self) -> Option<Left> {
+        let Shared { budget, .. } = self.shared.as_ref()?;
+        self.end_returning();
+        let bytes = self.end.swap(0, Ordering::Relaxed);
+        Some(Left { budget: Arc::clone(budget), bytes })
     }
 
     /// Gives back the memory after the end, which a process before this one may have used. Readers

@@ -14,6 +14,7 @@ use fpcache::message::{NodeStats, TableInfo};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemory, Waker};
 
+use crate::budget::{Grant, Left};
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
 
@@ -25,8 +26,8 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
     /// Its region.
     fn region(&self) -> &Arc<SharedMemory>;
 
-    /// The end of the bytes of its region that it may have used.
-    fn used_end(&self) -> u64;
+    /// Which bytes of its region it may have used.
+    fn grant(&self) -> Arc<Grant>;
 
     /// When the client was heard of whose replies are let go next, if the table keeps any.
     fn oldest_replies(&mut self) -> Option<u64> {
@@ -60,8 +61,8 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
         Self::region(self)
     }
 
-    fn used_end(&self) -> u64 {
-        self.superblock.grant.end()
+    fn grant(&self) -> Arc<Grant> {
+        Arc::clone(&self.superblock.grant)
     }
 
     fn oldest_replies(&mut self) -> Option<u64> {
@@ -137,6 +138,8 @@ impl HostedTable {
 pub(crate) struct LeftRegion {
     region: Arc<SharedMemory>,
     used: u64,
+    /// After the region: others are not promised memory that is still there.
+    _budget: Option<Left>,
     /// The last field: given back when the region's are closed.
     _descriptors: Option<Taken>,
 }
@@ -145,7 +148,10 @@ impl LeftRegion {
     /// What is left of a table once it is not served.
     pub(super) fn of(table: HostedTable) -> Self {
         let HostedTable { node, descriptors, .. } = table;
-        Self { region: Arc::clone(node.region()), used: node.used_end(), _descriptors: descriptors }
+        let (region, grant) = (Arc::clone(node.region()), node.grant());
+        // Its threads end here.
+        drop(node);
+        Self { region, used: grant.end(), _budget: grant.leave(), _descriptors: descriptors }
     }
 
     /// See [`give_up`].

@@ -3,15 +3,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use fpcache::key_space::KeyKind;
+use fpcache::key_space::{KeyKind, U64Keys};
+use fpcache::layout::{RecordShape, TableParameters};
 use fpcache::map::RangeMap;
 use fpcache::message::{NodeStats, RangeRequest};
 use fpcache_fabric::SharedMemory;
 
+use crate::budget::Grant;
 use crate::catalogue::CatalogueConfig;
 use crate::catalogue::closed::ClosedTable;
 use crate::catalogue::error::TableOpenError;
-use crate::catalogue::hosted::{Hosted, HostedTable};
+use crate::catalogue::hosted::{Hosted, HostedTable, LeftRegion};
 
 /// What a table of a test says about its work, and how often it was asked.
 #[derive(Debug)]
@@ -72,8 +74,8 @@ impl Hosted for Scripted {
         &self.region
     }
 
-    fn used_end(&self) -> u64 {
-        self.region.len() as u64
+    fn grant(&self) -> Arc<Grant> {
+        Grant::whole(self.region.len() as u64)
     }
 }
 
@@ -172,8 +174,8 @@ impl Hosted for Lasting {
         self.0.region()
     }
 
-    fn used_end(&self) -> u64 {
-        self.0.used_end()
+    fn grant(&self) -> Arc<Grant> {
+        self.0.grant()
     }
 }
 
@@ -225,6 +227,24 @@ fn a_table_that_is_made_or_dropped_keeps_no_other_waiting() {
     let (handled, reply) = ask(&mut catalogue, 3, &made);
     let refusal = fpcache::message::decode_reply(&reply).expect_err("it is there");
     assert_eq!((handled, refusal.code), (Handled::Now, ErrorCode::TableExists));
+}
+
+/// The budget came free before the memory did, seconds for a large table: others filled both.
+#[test]
+fn a_dropped_table_has_its_budget_as_long_as_its_memory() {
+    let (mut catalogue, _) = catalogue(&[]);
+    catalogue.create(name(0), KeyKind::U64, None).expect("room");
+    let node = catalogue.node::<U64Keys>(&name(0)).expect("a table");
+    let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
+    node.load(parameters, (0..5_000u32).map(u64::from), |_, _| {}).expect("room");
+    let granted = catalogue.budget().granted();
+    let (dropping, _) = catalogue.detach(&name(0)).expect("it is there");
+    let left = LeftRegion::of(dropping.table);
+    assert_eq!(catalogue.budget().granted(), granted);
+    left.give_up().expect("it may be written");
+    assert_eq!(catalogue.budget().granted(), granted);
+    drop(left);
+    assert_eq!(catalogue.budget().granted(), 0);
 }
 
 #[test]

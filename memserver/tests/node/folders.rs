@@ -163,6 +163,7 @@ fn a_table_that_could_not_be_dropped_is_closed_until_it_is_dropped_again() {
     for table in ["a", "b"] {
         tables.create(name(table), KeyKind::U64, None).unwrap();
     }
+    let granted = tables.budget().granted();
     // Its folder cannot be renamed where it is not.
     let (folder, away) = (place.data().join("tables/a"), place.0.path().join("away"));
     fs::rename(&folder, &away).unwrap();
@@ -175,8 +176,10 @@ fn a_table_that_could_not_be_dropped_is_closed_until_it_is_dropped_again() {
     let refusal = tables.create(name("a"), KeyKind::U64, None).unwrap_err();
     assert_eq!(refusal.code, ErrorCode::TableExists, "{refusal}");
     assert!(tables.drop_table(&name("a")).is_err());
+    assert_eq!(tables.budget().granted(), granted, "its memory is still there");
     fs::rename(&away, &folder).unwrap();
     tables.drop_table(&name("a")).unwrap();
+    assert!(tables.budget().granted() < granted);
     assert!(!folder.exists() && !place.region().join("tables/a").exists());
     tables.create(name("a"), KeyKind::U64, None).unwrap();
     drop(tables);
