@@ -54,11 +54,13 @@ impl Budget {
         if self.left() < least && self.returning.bytes() > 0 {
             self.returning.hasten(|| self.left() >= least);
         }
-        let taken = wanted.min(self.left());
-        (taken >= least).then(|| {
-            self.claim(taken);
-            taken
-        })
+        // Other threads take some, too.
+        let of_left = |granted: u64| wanted.min(self.bytes.saturating_sub(granted));
+        let taken = self.granted.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |granted| {
+            let taken = of_left(granted);
+            (taken >= least).then(|| granted + taken)
+        });
+        taken.map(of_left).ok()
     }
 
     /// Takes bytes whether they are there or not.

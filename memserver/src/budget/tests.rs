@@ -144,6 +144,26 @@ fn remedies_count_what_others_have() {
     assert!(remedy.contains("drop other tables, which use 512.0 KiB") && remedy.contains("9MiB"), "{remedy}");
 }
 
+/// What is left was looked at and taken in two steps.
+#[test]
+fn threads_that_take_the_last_byte_take_no_more_than_there_is() {
+    let (budget, both) = (Budget::new(1), std::sync::Barrier::new(2));
+    let take_and_give_back = || {
+        both.wait();
+        for _ in 0..2_000_000 {
+            if budget.take(1, 1).is_some() {
+                assert_eq!(budget.granted(), 1);
+                budget.give_back(1);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(take_and_give_back);
+        take_and_give_back();
+    });
+    assert_eq!(budget.granted(), 0);
+}
+
 proptest! {
     #[test]
     fn grants_add_up_to_what_the_budget_counts(steps in prop::collection::vec((0usize..4, 0u64..600_000, any::<bool>()), 1..60)) {
