@@ -197,6 +197,12 @@ impl Grant {
         self.shared.is_some()
     }
 
+    /// Whether the region, and not the budget, is what ends there.
+    pub(crate) fn is_at_limit(&self) -> bool {
+        let is_shorter = |shared: &Shared| self.limit < shared.budget.bytes;
+        self.shared.as_ref().is_some_and(is_shorter) && self.reach() >= self.limit
+    }
+
     /// Whether more of the budget is granted than there is of it.
     pub(crate) fn is_overdrawn(&self) -> bool {
         self.shared.as_ref().is_some_and(|shared| shared.budget.granted() > shared.budget.bytes)

@@ -144,6 +144,17 @@ fn remedies_count_what_others_have() {
     assert!(remedy.contains("drop other tables, which use 512.0 KiB") && remedy.contains("9MiB"), "{remedy}");
 }
 
+#[test]
+fn what_ends_a_region_is_known() {
+    let budget = Budget::new(1 << 20);
+    let (a, b) = (region(1 << 20), region(256 << 10));
+    let (whole, short) =
+        (Grant::of(&budget, &a, u64::MAX).expect("room"), Grant::of(&budget, &b, u64::MAX).expect("room"));
+    assert_eq!((whole.is_at_limit(), short.is_at_limit()), (false, true));
+    whole.cover(900 << 10).expect("room");
+    assert_eq!((whole.is_at_limit(), short.is_at_limit()), (false, false), "others have the rest");
+}
+
 /// What is left was looked at and taken in two steps.
 #[test]
 fn threads_that_take_the_last_byte_take_no_more_than_there_is() {

@@ -42,13 +42,15 @@ impl DamagedRecord {
 pub enum TableError {
     /// The region is full.
     #[error(
-        "the region of {} has no room for more records: delete some, drop other tables, or restart the memory node with \
-         a larger --capacity (with --data-dir, move the table's {REGION_FILE} away first: regions that are there keep their size)",
-        bytesize::ByteSize(*.capacity).display().iec()
+        "the region of {} has no room for more records: delete some, {}",
+        bytesize::ByteSize(*.capacity).display().iec(),
+        remedy(*.is_at_limit)
     )]
     NoRoom {
         /// Bytes that the region can have.
         capacity: u64,
+        /// Whether it ends before the memory node's capacity does.
+        is_at_limit: bool,
     },
     /// The region could not be written: a bug.
     #[error("writing the region failed: {0}")]
@@ -68,6 +70,20 @@ impl TableError {
     }
 
     pub(crate) fn no_room<K: BuildKeys, M: NodeMemory>(superblock: &SuperblockWriter<K, M>) -> Self {
-        Self::NoRoom { capacity: superblock.grant.reach() }
+        Self::NoRoom { capacity: superblock.grant.reach(), is_at_limit: superblock.grant.is_at_limit() }
+    }
+}
+
+/// What helps a table without room, beside fewer records.
+fn remedy(is_at_limit: bool) -> String {
+    match is_at_limit {
+        true => format!(
+            "or export them and import them into a table that is created with a larger --region-bytes (one that was created \
+             without: stop the memory node and move the table's {REGION_FILE} away, and it is as long as --capacity)"
+        ),
+        false => format!(
+            "drop other tables, or restart the memory node with a larger --capacity (with --data-dir, move the table's \
+             {REGION_FILE} away first: regions that are there keep their size)"
+        ),
     }
 }
