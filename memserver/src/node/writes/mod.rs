@@ -46,7 +46,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             None if self.is_in_hand(write.client) => {
                 // It came over another connection, while the first one waits.
                 if self.log_fails() {
-                    return Err(Unable::NotDurable.refusal());
+                    return Err(log_fails());
                 }
                 return Ok(Answer::Waits(Progress::New, Until::Answered(write.client)));
             }
@@ -194,7 +194,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if !self.pending.is_empty() && going.put.is_none() && !self.transit.has_room_for_operation() {
             if self.log_fails() {
                 // Nobody waits, and nothing more is kept.
-                return Err(Unable::NotDurable.refusal());
+                return Err(log_fails());
             }
             return Ok(Step::Waits(Until::OperationRoom));
         }
@@ -382,24 +382,13 @@ impl Unable {
             Self::DiskFull => WriteStatus::DiskFull,
             Self::NotDurable | Self::NotQuiet => WriteStatus::NotDurable,
             Self::Damaged => WriteStatus::Damaged,
-            Self::Broken(_) => return Err(self.refusal()),
+            Self::Broken(why) => return Err(Refusal::new(ErrorCode::Internal, why)),
         };
         Ok(WriteReply { status, token: None })
     }
+}
 
-    pub(crate) fn refusal(self) -> Refusal {
-        match self {
-            Self::NoRoom => Refusal::new(ErrorCode::Full, "the region has no room"),
-            Self::DiskFull => Refusal::new(ErrorCode::Full, "the file system of the region has no room"),
-            Self::NotDurable | Self::NotQuiet => Refusal::new(
-                ErrorCode::NotDurable,
-                "the log cannot be written: see the memory node's standard error",
-            ),
-            Self::Damaged => Refusal::new(
-                ErrorCode::Internal,
-                "a record of the segment is damaged: see the memory node's standard error",
-            ),
-            Self::Broken(why) => Refusal::new(ErrorCode::Internal, why),
-        }
-    }
+/// The refusal of a request that would wait for a log that cannot be written.
+fn log_fails() -> Refusal {
+    Refusal::new(ErrorCode::NotDurable, "the log cannot be written: see the memory node's standard error")
 }
