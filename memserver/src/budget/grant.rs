@@ -203,9 +203,22 @@ impl Grant {
         self.shared.as_ref().is_some_and(is_shorter) && self.reach() >= self.limit
     }
 
-    /// Whether more of the budget is granted than there is of it.
-    pub(crate) fn is_overdrawn(&self) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.budget.granted() > shared.budget.bytes)
+    /// Notes that the table could not have so many bytes, unless its region ends before.
+    pub(crate) fn miss(&self, bytes: u64) {
+        if let Some(Shared { budget, .. }) = &self.shared
+            && !self.is_at_limit()
+        {
+            budget.miss(bytes);
+        }
+    }
+
+    /// Whether the table is to keep little that it does not use: more of the budget is granted than
+    /// there is of it, or somebody was denied some while others have theirs.
+    pub(crate) fn is_short(&self) -> bool {
+        self.shared.as_ref().is_some_and(|Shared { budget, .. }| {
+            let granted = budget.granted();
+            granted > budget.bytes || budget.is_short() && granted > self.end()
+        })
     }
 
     /// Has at least the bytes before `end` granted. A comparison where they are.

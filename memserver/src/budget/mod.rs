@@ -9,7 +9,7 @@ mod grant;
 mod returning;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 pub use grant::Grant;
 use returning::Returning;
@@ -19,13 +19,23 @@ use returning::Returning;
 pub struct Budget {
     bytes: u64,
     granted: AtomicU64,
+    /// The most bytes that somebody was denied at once; 0 when as many are left again.
+    missed: AtomicU64,
+    /// Whether that has grown since somebody asked.
+    is_missed_anew: AtomicBool,
     returning: Returning,
 }
 
 impl Budget {
     /// A budget of this many bytes.
     pub fn new(bytes: u64) -> Arc<Self> {
-        Arc::new(Self { bytes, granted: AtomicU64::new(0), returning: Returning::default() })
+        Arc::new(Self {
+            bytes,
+            granted: AtomicU64::new(0),
+            missed: AtomicU64::new(0),
+            is_missed_anew: AtomicBool::new(false),
+            returning: Returning::default(),
+        })
     }
 
     /// Bytes in all.
@@ -60,7 +70,28 @@ impl Budget {
             let taken = of_left(granted);
             (taken >= least).then(|| granted + taken)
         });
+        if taken.is_err() {
+            self.miss(least);
+        }
         taken.map(of_left).ok()
+    }
+
+    /// Notes that somebody was denied so many bytes.
+    fn miss(&self, bytes: u64) {
+        if self.missed.fetch_max(bytes, Ordering::Relaxed) < bytes {
+            self.is_missed_anew.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether somebody was denied bytes, and as many are still not there.
+    fn is_short(&self) -> bool {
+        self.missed.load(Ordering::Relaxed) > self.left()
+    }
+
+    /// Whether somebody was denied more than anybody before, since this was asked.
+    #[inline]
+    pub(crate) fn is_missed_anew(&self) -> bool {
+        self.is_missed_anew.load(Ordering::Relaxed) && self.is_missed_anew.swap(false, Ordering::Relaxed)
     }
 
     /// Takes bytes whether they are there or not.
@@ -70,6 +101,10 @@ impl Budget {
 
     fn give_back(&self, bytes: u64) {
         self.granted.fetch_sub(bytes, Ordering::Relaxed);
+        let missed = self.missed.load(Ordering::Relaxed);
+        if missed > 0 && self.left() >= missed {
+            self.missed.store(0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -175,6 +175,28 @@ fn threads_that_take_the_last_byte_take_no_more_than_there_is() {
     assert_eq!(budget.granted(), 0);
 }
 
+/// Who has memory that it does not use is asked for it once somebody was denied some, until as much came back.
+#[test]
+fn a_denial_is_known_until_there_is_as_much_again() {
+    let budget = Budget::new(1 << 20);
+    let (a, b) = (region(1 << 20), region(1 << 20));
+    let has = Grant::of(&budget, &a, u64::MAX).expect("room");
+    assert!(has.cover((1 << 20) + 8).is_err() && !budget.is_missed_anew(), "that is the region's end");
+    let wants = Grant::of(&budget, &b, u64::MAX).expect("room");
+    has.cover(900 << 10).expect("room");
+    assert!(!has.is_short() && !budget.is_missed_anew());
+    assert_eq!(wants.cover(512 << 10), Err(Denied::Budget));
+    assert!(has.is_short() && budget.is_missed_anew() && !budget.is_missed_anew());
+    assert_eq!(wants.cover(400 << 10), Err(Denied::Budget));
+    assert!(!budget.is_missed_anew(), "more was missed before");
+    has.shrink_to(800 << 10);
+    assert!(has.is_short());
+    has.shrink_to(100 << 10);
+    assert!(!has.is_short());
+    wants.cover(512 << 10).expect("room");
+    assert!(!has.is_short() && !wants.is_short());
+}
+
 proptest! {
     #[test]
     fn grants_add_up_to_what_the_budget_counts(steps in prop::collection::vec((0usize..4, 0u64..600_000, any::<bool>()), 1..60)) {

@@ -15,8 +15,17 @@ impl Catalogue {
         self.numbers.get(&name).copied()
     }
 
+    /// Gives all tables a turn if somebody was denied memory: they may have some that they do not use.
+    fn wake_for_memory(&mut self) {
+        if self.opening.budget.is_missed_anew() {
+            let there = |number: &usize| self.tables[*number].is_some();
+            (0..self.tables.len()).filter(there).for_each(|number| self.work_queue.queue(number));
+        }
+    }
+
     /// Wakes the tables whose threads have used their wakers, and those whose time has come.
     fn wake_tables(&mut self) {
+        self.wake_for_memory();
         if self.waker.was_any_used() {
             for (number, table) in self.tables.iter().enumerate() {
                 if table.as_ref().is_some_and(|table| table.waker.was_used()) {
@@ -132,6 +141,7 @@ impl Service for Catalogue {
             let Some(table) = &mut self.tables[number] else { continue };
             let work = table.node.work();
             self.keep_few_replies();
+            self.wake_for_memory();
             // What it did may be what a reply waited for.
             self.work_queue.expect_replies(number);
             match work {

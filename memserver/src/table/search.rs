@@ -154,7 +154,7 @@ impl<K: BuildKeys> Table<K> {
         len: u64,
     ) -> Result<Stepped<K>, TableError> {
         self.room.give_up_evacuation();
-        if self.room.space.free_bytes() < len.saturating_add(self.room.kept_for_records()) {
+        if self.room.space.free_bytes() < self.room.needed_for(len) {
             return Ok(Stepped::Ended(false));
         }
         Ok(match self.room.window_for(superblock, &self.segments, len)? {

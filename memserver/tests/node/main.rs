@@ -15,6 +15,7 @@ mod damaged_records;
 mod failing_disks;
 mod first_rebuilds;
 mod folders;
+mod full_tables;
 mod groups;
 mod growth_copies;
 mod hot_cache;

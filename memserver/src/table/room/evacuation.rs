@@ -30,8 +30,7 @@ impl<K: BuildKeys> Room<K> {
         }
         if superblock.grant.is_shared() && is_more(self.emptying.shrunk) {
             let used = superblock.grant.end().saturating_sub(free);
-            let is_beyond =
-                superblock.grant.is_overdrawn() || superblock.grant.end() > superblock.grant.limit();
+            let is_beyond = superblock.grant.is_short() || superblock.grant.end() > superblock.grant.limit();
             let most = if is_beyond { used / 8 } else { used / 2 };
             if free > most + (1 << 20) {
                 return Ok(Some((used + used / 8 + (512 << 10)).next_multiple_of(8)..u64::MAX));

@@ -125,6 +125,11 @@ impl<K: BuildKeys> Room<K> {
 
     /// Whether an extent of this many bytes is there for records.
     pub(crate) fn has_hole(&self, len: u64) -> bool {
-        self.space.longest() >= len && self.space.free_bytes() >= len + self.kept_for_records()
+        self.space.longest() >= len && self.space.free_bytes() >= self.needed_for(len)
+    }
+
+    /// Free bytes that there must be for records to have an extent of this many.
+    pub(crate) fn needed_for(&self, len: u64) -> u64 {
+        len.saturating_add(self.kept_for_records())
     }
 }

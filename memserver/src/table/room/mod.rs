@@ -94,12 +94,16 @@ impl<K: BuildKeys> Room<K> {
             }
         }
         if self.space.quarantined_bytes() < len.min(self.space.end_in_reach() / WORTH_A_DIRECTORY) {
+            superblock.grant.miss(self.needed_for(len));
             return Err(TableError::no_room(superblock));
         }
         // What was replaced since the last directory can be used again once there is a new one.
         self.finish_checkpoint(superblock, segments)?;
         self.reclaim(superblock)?;
-        take(self).ok_or_else(|| TableError::no_room(superblock))
+        take(self).ok_or_else(|| {
+            superblock.grant.miss(self.needed_for(len));
+            TableError::no_room(superblock)
+        })
     }
 
     /// Free memory; what waits for readers is freed if there is none else.
