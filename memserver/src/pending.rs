@@ -15,7 +15,7 @@ use fpcache_fabric::ClientId;
 
 use crate::dedup::DedupSession;
 use crate::durability::Lsn;
-use crate::table::segments::decide::SlotMutation;
+use crate::table::segments::decide::{MutationKind, SlotMutation};
 use crate::transit::{Held, Transit};
 
 /// What becomes of an operation.
@@ -100,6 +100,9 @@ pub(crate) struct Pending<K: BuildKeys> {
     entries: VecDeque<PendingOperation<K>>,
     keys: HashSet<K::Owned>,
     requests: VecDeque<Waiting>,
+    /// How many of the entries change or remove a record.
+    updates: usize,
+    removals: usize,
     /// How many of these two there are of the client at each place.
     by_place: Vec<u32>,
     /// Entries ever added, and ever published.
@@ -112,13 +115,28 @@ pub(crate) struct Pending<K: BuildKeys> {
 impl<K: BuildKeys> Default for Pending<K> {
     fn default() -> Self {
         let (entries, keys, requests) = (VecDeque::new(), HashSet::new(), VecDeque::new());
-        Self { entries, keys, requests, by_place: Vec::new(), added: 0, published: 0, held: None }
+        Self {
+            entries,
+            keys,
+            requests,
+            updates: 0,
+            removals: 0,
+            by_place: Vec::new(),
+            added: 0,
+            published: 0,
+            held: None,
+        }
     }
 }
 
 impl<K: BuildKeys> Pending<K> {
     pub(crate) fn is_empty(&self) -> bool {
         self.entries.is_empty()
+    }
+
+    /// Whether something waits that may give memory back: removals do, and where values are `outside` their slots, updates.
+    pub(crate) fn may_free(&self, outside: bool) -> bool {
+        self.removals > 0 || outside && self.updates > 0
     }
 
     /// Whether a change of this key waits.
@@ -131,6 +149,8 @@ impl<K: BuildKeys> Pending<K> {
         self.held.get_or_insert_with(|| transit.hold_operations()).grow(entry.bytes());
         if let PendingOutcome::SlotMutation { mutation, .. } = &entry.outcome {
             self.keys.insert(mutation.key.clone());
+            self.updates += usize::from(mutation.kind == MutationKind::Update);
+            self.removals += usize::from(mutation.kind == MutationKind::Remove);
         }
         self.added += 1;
         *self.at(entry.session.place) += 1;
@@ -162,6 +182,8 @@ impl<K: BuildKeys> Pending<K> {
         let entry = if is_ready { self.entries.pop_front()? } else { return None };
         if let PendingOutcome::SlotMutation { mutation, .. } = &entry.outcome {
             self.keys.remove(mutation.key.borrow());
+            self.updates -= usize::from(mutation.kind == MutationKind::Update);
+            self.removals -= usize::from(mutation.kind == MutationKind::Remove);
         }
         if let Some(held) = &mut self.held {
             held.shrink(entry.bytes());

@@ -50,10 +50,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             None => {
                 let memory = match self.memory_for(piece)? {
                     Memory::Searched => return Ok(Answer::Waits(Progress::New, Until::Room)),
-                    // What waits for the disk gives the memory of old values back.
-                    Memory::None if !self.pending.is_empty() && !self.log_fails() => {
-                        return Ok(Answer::Waits(Progress::New, Until::Quiet));
-                    }
+                    Memory::NotQuiet => return Ok(Answer::Waits(Progress::New, Until::Quiet)),
                     Memory::None => None,
                     Memory::Found(memory) => Some(memory),
                 };
@@ -109,19 +106,23 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                 // The write that others wait for has the table to itself: this one would search in
                 // its way.
                 None if self.parked.holds_writes() => return Ok(Memory::Searched),
-                None if has_tried || !self.pending.is_empty() => return Ok(Memory::None),
+                None if has_tried => return Ok(Memory::None),
                 None => match self.make_room_for_value(bytes)? {
-                    Some(true) => has_tried = true,
-                    Some(false) => return Ok(Memory::None),
-                    None => return Ok(Memory::Searched),
+                    Ok(true) => has_tried = true,
+                    Ok(false) => return Ok(Memory::Searched),
+                    Err(Unable::NotQuiet) if !self.log_fails() => return Ok(Memory::NotQuiet),
+                    Err(_) => return Ok(Memory::None),
                 },
             }
         }
     }
 
-    /// Takes steps to make room for a value of this many bytes, as long as the allowance lasts,
-    /// while nothing waits for the disk; whether it helped, once that is known.
-    pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<Option<bool>, Refusal> {
+    /// Makes room for a value of this many bytes, as long as the allowance lasts; `false` if there is more to do.
+    pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<Result<bool, Unable>, Refusal> {
+        let missed = self.state.table().and_then(|table| table.refused_for_value(bytes));
+        if let Err(unable) = self.may_search(missed) {
+            return Ok(Err(unable));
+        }
         loop {
             let Self { superblock, state: NodeState::Serving(table), .. } = self else {
                 return Err(Self::no_table());
@@ -130,9 +131,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let made = table.make_room_for_value(superblock, bytes);
             let moved = table.counters.copies.saturating_sub(before) as i64;
             self.charge(cost::STEP + cost::RECORD_MOVED * moved);
-            let made = made.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))?;
-            if made.is_some() || self.is_spent() {
-                return Ok(made);
+            match made.map_err(|error| Refusal::new(ErrorCode::Internal, error.to_string()))? {
+                Some(false) => return Ok(Err(Unable::NoRoom)),
+                None if !self.is_spent() => {}
+                made => return Ok(Ok(made.is_some())),
             }
         }
     }
@@ -237,6 +239,8 @@ enum Memory {
     None,
     /// What can make room for it is being done.
     Searched,
+    /// That is done when nothing waits for the disk.
+    NotQuiet,
 }
 
 /// The refusal of a request without its values.

@@ -205,11 +205,6 @@ impl<K: BuildKeys> Table<K> {
         self.room.finish_checkpoint(superblock, &self.segments)
     }
 
-    /// Whether an insert found no room, and nothing has improved since.
-    pub(crate) fn is_known_full(&self) -> bool {
-        self.room.is_known_full(&self.segments)
-    }
-
     /// The version of the next write.
     pub(crate) fn next_version(&self) -> u32 {
         self.segments.next_version

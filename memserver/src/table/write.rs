@@ -86,6 +86,29 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
+    /// Bytes of the segment that owns `key`.
+    fn segment_bytes(&self, key: &K::Key) -> u64 {
+        let cap = self.segments.directory.find(key).map_or(0, |segment| segment.model().cap);
+        self.segments.geometry.segment_bytes(cap) as u64
+    }
+
+    /// How many bytes are missed if it is known that the segment of `key` cannot be replaced for want of room.
+    pub(crate) fn refused_for<M: NodeMemory>(
+        &self,
+        superblock: &SuperblockWriter<K, M>,
+        key: &K::Key,
+    ) -> Option<u64> {
+        let len = self.segment_bytes(key);
+        let is_refused = self.room.is_over_limit(superblock) || self.room.is_known_full(&self.segments, len);
+        is_refused.then(|| self.room.needed_for(len))
+    }
+
+    /// The same if it is known that a value of this many bytes finds no room.
+    pub(crate) fn refused_for_value(&self, bytes: usize) -> Option<u64> {
+        let len = ValueExtent::memory_bytes(bytes) as u64;
+        self.room.is_known_too_long(&self.segments, len).then(|| self.room.needed_for(len))
+    }
+
     /// Replaces the segment of `key`, whose window is full, or takes one step to make room for
     /// that; `false` if there is more to do.
     pub(crate) fn make_room<M: NodeMemory>(
@@ -94,7 +117,7 @@ impl<K: BuildKeys> Table<K> {
         key: &K::Key,
     ) -> Result<bool, TableError> {
         if !self.is_searching() {
-            if self.room.is_over_limit(superblock) || self.room.is_known_full(&self.segments) {
+            if self.refused_for(superblock, key).is_some() {
                 return Err(TableError::no_room(superblock));
             }
             self.counters.window_full_waits += 1;
@@ -103,14 +126,13 @@ impl<K: BuildKeys> Table<K> {
                 other => return other.map(|()| true),
             }
         }
-        let cap = self.segments.directory.find(key).map_or(0, |segment| segment.model().cap);
-        let len = self.segments.geometry.segment_bytes(cap) as u64;
+        let len = self.segment_bytes(key);
         let made = match self.step_search(superblock, len)? {
             None => return Ok(false),
             Some(true) => self.replace_segment(superblock, key, Some(key)),
             Some(false) => Err(TableError::no_room(superblock)),
         };
-        if let Err(TableError::NoRoom { .. }) = made {
+        if matches!(made, Err(TableError::NoRoom { .. })) && !superblock.grant.is_disk_full() {
             self.room.note_full(&self.segments, len);
         }
         made.map(|()| true)
@@ -144,10 +166,7 @@ impl<K: BuildKeys> Table<K> {
         bytes: usize,
     ) -> Result<Option<bool>, TableError> {
         let len = ValueExtent::memory_bytes(bytes) as u64;
-        let made = match self.room.is_known_too_long(&self.segments, len) && !self.is_searching() {
-            true => Some(false),
-            false => self.step_search(superblock, len)?,
-        };
+        let made = self.step_search(superblock, len)?;
         if made == Some(false) {
             self.room.note_too_long(&self.segments, len);
         }

@@ -220,15 +220,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     return match placed {
                         Ok(value) => self.change(going, operation, &mutation, &value),
                         // One that came ahead was looked for room for when its first piece came.
-                        Err(Unable::NoRoom)
-                            if matches!(wanted.value, Sent::Here(_))
-                                && !std::mem::replace(&mut has_tried, true)
-                                && self.pending.is_empty() =>
-                        {
+                        Err(Unable::NoRoom) if matches!(wanted.value, Sent::Here(_)) && !has_tried => {
+                            has_tried = true;
                             match self.make_room_for_value(wanted.value.len())? {
-                                Some(true) => continue,
-                                Some(false) => self.unable(going, operation, Unable::NoRoom),
-                                None => Ok(Step::Waits(Until::Room)),
+                                Ok(true) => continue,
+                                Ok(false) => Ok(Step::Waits(Until::Room)),
+                                Err(unable) => self.unable(going, operation, unable),
                             }
                         }
                         Err(unable) => self.unable(going, operation, unable),
@@ -249,17 +246,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Replies that an operation cannot be done; or has it wait, if that may change once nothing
-    /// waits for the disk.
+    /// Replies that an operation cannot be done; or has it wait, if that may be known once nothing waits for the
+    /// disk.
     fn unable(&mut self, going: &mut Going, operation: usize, unable: Unable) -> Result<Step, Refusal> {
         let unable = match unable {
-            // What waits for the disk gives the memory of old values back.
-            Unable::NoRoom | Unable::NotQuiet if !self.pending.is_empty() => {
-                if !self.log_fails() {
-                    return Ok(Step::Waits(Until::Quiet));
-                }
-                Unable::NotDurable
-            }
+            Unable::NotQuiet if self.log_fails() => Unable::NotDurable,
+            Unable::NotQuiet => return Ok(Step::Waits(Until::Quiet)),
             Unable::NoRoom if self.superblock.grant.is_disk_full() => Unable::DiskFull,
             unable => unable,
         };
@@ -287,16 +279,25 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.told.refused.tell(self.clock.now(), damaged.offset, what);
     }
 
+    /// Whether room may be searched for now; `missed` are the bytes that are known not to be there, if they are.
+    pub(crate) fn may_search(&self, missed: Option<u64>) -> Result<(), Unable> {
+        let Some(table) = self.state.table() else { return Ok(()) };
+        let has_values_outside = table.shape().value_bytes.is_none();
+        match missed.filter(|_| !table.is_searching()) {
+            Some(missed) if !self.pending.may_free(has_values_outside) => {
+                self.superblock.grant.miss(missed);
+                Err(Unable::NoRoom)
+            }
+            None if self.pending.is_empty() => Ok(()),
+            // No record may move that waits for the disk, and what waits may give memory back.
+            _ => Err(Unable::NotQuiet),
+        }
+    }
+
     /// Makes room for a key whose window is full, as long as the allowance lasts; `false` if there
     /// is more to do.
     fn make_room(&mut self, key: &K::Key) -> Result<bool, Unable> {
-        if self.state.table().is_some_and(|table| table.is_known_full() && !table.is_searching()) {
-            return Err(Unable::NoRoom);
-        }
-        if !self.pending.is_empty() {
-            // No record may move that waits for the disk.
-            return Err(Unable::NotQuiet);
-        }
+        self.may_search(self.state.table().and_then(|table| table.refused_for(&self.superblock, key)))?;
         loop {
             let Self { superblock, state: NodeState::Serving(table), .. } = self else { return Ok(true) };
             let (before, was_searching) = (table.counters.copies, table.is_searching());

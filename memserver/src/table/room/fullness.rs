@@ -21,12 +21,21 @@ pub(crate) struct Fullness {
     pub(crate) swept_all: Option<(u64, u64)>,
     /// Bytes that segments may always take too much, if not a share of the region.
     pub(super) slack: Option<u64>,
-    /// The level when a segment could not be replaced.
-    pub(super) no_segment: Option<Level>,
-    /// The level when nothing more helped, with the bytes that were needed.
-    pub(super) no_help: Option<(u64, Level)>,
-    /// The same for a value of this many bytes.
-    pub(super) no_value: Option<(u64, Level)>,
+    /// When a segment could not be replaced.
+    pub(super) no_segment: Option<Refused>,
+    /// When a value found no room.
+    pub(super) no_value: Option<Refused>,
+    /// When nothing more helped.
+    pub(super) no_help: Option<Refused>,
+}
+
+/// An extent for which there was no room, and how full the table was: segments may need more than one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Refused {
+    pub(super) len: u64,
+    pub(super) level: Level,
+    /// Bytes of the longest extent that was free.
+    pub(super) longest: u64,
 }
 
 /// How full a table is.

@@ -5,7 +5,7 @@ use fpcache_fabric::NodeMemory;
 
 use super::super::segments::Segments;
 use super::Room;
-use super::fullness::{Level, Sparing, kept_for_compaction_of};
+use super::fullness::{Level, Refused, Sparing, kept_for_compaction_of};
 use crate::superblock_writer::SuperblockWriter;
 
 /// Bytes of segments, as a share of what a load would make of the records, at which a sweep begins,
@@ -80,47 +80,59 @@ impl<K: BuildKeys> Room<K> {
         self.fullness.slack = Some(bytes);
     }
 
-    /// Whether nothing has improved since a segment found no room.
-    pub(crate) fn is_known_full(&self, segments: &Segments<K>) -> bool {
-        self.fullness.no_segment.is_some_and(|level| !level.has_fallen(self.level(segments), 0))
+    fn refused(&self, segments: &Segments<K>, len: u64) -> Refused {
+        Refused { len, level: self.level(segments), longest: self.space.longest() }
     }
 
-    /// Whether nothing has improved since a value of this many bytes, or a shorter one, found no
-    /// room.
-    pub(crate) fn is_known_too_long(&self, segments: &Segments<K>, bytes: u64) -> bool {
-        let known = self.fullness.no_value;
-        known.is_some_and(|(least, level)| bytes >= least && !level.has_fallen(self.level(segments), 0))
-    }
-
-    /// Notes that a segment of this many bytes found no room. A full disk does not count.
-    pub(crate) fn note_full(&mut self, segments: &Segments<K>, bytes: u64) {
-        if self.space.longest() >= bytes {
-            return;
-        }
-        self.fullness.no_segment = Some(self.level(segments));
-    }
-
-    /// Notes that a value of this many bytes found no room.
-    pub(crate) fn note_too_long(&mut self, segments: &Segments<K>, bytes: u64) {
-        let least = match self.fullness.no_value {
-            Some((least, level)) if !level.has_fallen(self.level(segments), 0) => least.min(bytes),
-            _ => bytes,
-        };
-        self.fullness.no_value = Some((least, self.level(segments)));
-    }
-
-    /// Whether what can make room did not help an extent of `len` bytes, or a shorter one, and
-    /// hardly anything has changed since.
-    pub(crate) fn is_known_not_to_help(&self, segments: &Segments<K>, len: u64) -> bool {
-        let known = self.fullness.no_help;
-        known.is_some_and(|(least, level)| {
-            len >= least && !level.has_fallen(self.level(segments), WORTH_TRYING)
+    /// Whether `len` bytes find no room because others found none, and nothing has improved since: the level is not
+    /// lower by more than this share, and no extent is free that was not tried then.
+    fn stands(&self, refused: Option<Refused>, segments: &Segments<K>, len: u64, share: u64) -> bool {
+        refused.is_some_and(|refused| {
+            let was_tried = len >= refused.len && self.space.longest() <= refused.longest;
+            !refused.level.has_fallen(self.level(segments), share) && (was_tried || !self.has_hole(len))
         })
     }
 
-    /// Notes whether what can make room did help an extent of `len` bytes.
+    /// The same, but only for as many bytes as those or more: fewer may be made free together.
+    fn stands_for_longer(
+        &self,
+        refused: Option<Refused>,
+        segments: &Segments<K>,
+        len: u64,
+        share: u64,
+    ) -> bool {
+        self.stands(refused.filter(|refused| len >= refused.len), segments, len, share)
+    }
+
+    /// Whether it is known that no segment of this many bytes can be replaced. Segments are cut to the extents there
+    /// are, so that the refusal of a longer one is its own, unless one is free that it fits.
+    pub(crate) fn is_known_full(&self, segments: &Segments<K>, len: u64) -> bool {
+        self.stands(self.fullness.no_segment, segments, len, 0)
+    }
+
+    /// Notes that one could not.
+    pub(crate) fn note_full(&mut self, segments: &Segments<K>, len: u64) {
+        self.fullness.no_segment = Some(self.refused(segments, len));
+    }
+
+    /// Whether it is known that a value of this many bytes finds no room.
+    pub(crate) fn is_known_too_long(&self, segments: &Segments<K>, len: u64) -> bool {
+        self.stands_for_longer(self.fullness.no_value, segments, len, 0)
+    }
+
+    /// Notes that one found none.
+    pub(crate) fn note_too_long(&mut self, segments: &Segments<K>, len: u64) {
+        self.fullness.no_value = Some(self.refused(segments, len));
+    }
+
+    /// Whether it is known that what can make room does not help an extent of this many bytes.
+    pub(crate) fn is_known_not_to_help(&self, segments: &Segments<K>, len: u64) -> bool {
+        self.stands_for_longer(self.fullness.no_help, segments, len, WORTH_TRYING)
+    }
+
+    /// Notes whether it did.
     pub(crate) fn note_help(&mut self, segments: &Segments<K>, len: u64, made: bool) {
-        self.fullness.no_help = (!made).then(|| (len, self.level(segments)));
+        self.fullness.no_help = (!made).then(|| self.refused(segments, len));
     }
 
     /// Whether an extent of this many bytes is there for records.
