@@ -13,11 +13,10 @@ impl World {
     /// their time, or until another reply is known to come after them: what arrives from then on is served later still.
     /// A compute node's port sends its clients' requests, too, which may come at any time.
     #[inline]
-    pub(super) fn reply(&mut self, to: Target, verb: Verb, reply: Reply) {
+    pub(super) fn reply(&mut self, to: Target, reply: Reply) {
         let node = self.place_of(to);
-        if matches!((to, verb), (Target::Compute(_), _) | (_, Verb::Call { .. })) {
-            self.held[node].push(Reverse(reply));
-            return self.events.push(self.lane_of_replies(to), reply.ready, (node as u32, REPLIES));
+        if reply.is_message || matches!(to, Target::Compute(_)) {
+            return self.hold(to, reply);
         }
         if !self.held[node].is_empty() {
             self.send_held(node, reply.ready);
@@ -25,21 +24,36 @@ impl World {
         self.send(reply);
     }
 
-    /// Sends what a node holds that may leave until then.
+    /// Keeps a reply until its time.
+    fn hold(&mut self, at: Target, reply: Reply) {
+        let node = self.place_of(at);
+        self.held[node].push(Reverse(reply));
+        self.events.push(self.lane_of_replies(at), reply.ready, (node as u32, REPLIES));
+    }
+
+    /// Sends what a node holds that may leave until then. What its processor sends, its card issues before, one after another.
     pub(super) fn send_held(&mut self, node: usize, until: Picos) {
         while let Some(Reverse(reply)) = self.held[node].peek().copied() {
             if reply.ready > until {
                 break;
             }
             self.held[node].pop();
-            self.send(reply);
+            if reply.is_message {
+                let to = self.flights[reply.client as usize].requests[reply.request as usize].to;
+                let (issue, ready) = (self.periods.issue, reply.ready);
+                let ready = self.card(to).issue.take(ready, issue);
+                // Replies of the card itself may take the port meanwhile.
+                self.hold(to, Reply { ready, is_message: false, ..reply });
+            } else {
+                self.send(reply);
+            }
         }
     }
 
     /// A reply takes its node's port and crosses the network. Of those of several ports, one that is sent later may arrive sooner:
     /// each takes the client's port when it is there. Those of one port arrive in order.
     #[inline]
-    fn send(&mut self, Reply { ready, client, request: number }: Reply) {
+    fn send(&mut self, Reply { ready, client, request: number, .. }: Reply) {
         let request = self.flights[client as usize].requests[number as usize];
         let bytes = self.reply_time(&request);
         let arrives = self.card(request.to).transmit.take(ready, bytes) + self.hosts.nic.one_way;

@@ -155,6 +155,35 @@ fn atomics_and_calls_saturate_at_their_own_rates() {
 }
 
 #[test]
+fn replies_of_calls_are_issued_one_after_another_and_those_of_reads_are_not() {
+    let nic = NicSpec::CX3_40G;
+    // More compute nodes than calls need, which each issue as slowly; cores are no bound.
+    let hosts = Hosts { compute_nodes: 15, cores: 64, ..Hosts::paper(nic) };
+    let (calls, bound) = rate(hosts, Verb::Call { service: 1_000_000, reply: 16, core: None }, 64);
+    assert!((calls / nic.issued_per_second - 1.0).abs() < 0.01, "{calls}");
+    assert_eq!(bound, Bound::Rate);
+    let (reads, _) = rate(hosts, Verb::Read, 16);
+    assert!((reads / nic.served_per_second - 1.0).abs() < 0.01, "{reads}");
+}
+
+#[test]
+fn reads_do_not_wait_for_replies_of_calls_to_be_issued() {
+    let nic = NicSpec { issued_per_second: 1e5, ..NicSpec::CX6_100G };
+    let hosts = Hosts { compute_nodes: 3, threads: 2, cores: 4, ..Hosts::paper(nic) };
+    // Clients of two nodes call more than the memory node's card issues replies, and those of the third READ.
+    let short = Verb::Call { service: 1_000_000, reply: 16, core: None };
+    let call = Request { to: Target::Memory(0), verb: short, bytes: 64 };
+    let calls = |client| hosts.node_of(client) < 2;
+    let batch = |client| vec![if calls(client) { call } else { read(Target::Memory(0), 64) }];
+    let mut clients = Each::new((0..hosts.clients()).map(batch).collect());
+    World::new(hosts).run(&mut clients, 2_000);
+    let took = clients.durations(|client| !calls(client));
+    // Two clients of the node take turns at its card.
+    let longest = nic.unloaded_read(64) + period(nic.issued_per_second) + 6 * nic.bytes(64) + 40_000;
+    assert!(took[took.len() - 1] <= longest, "{} instead of {longest}", took[took.len() - 1]);
+}
+
+#[test]
 fn a_second_memory_node_doubles_the_rate_of_one() {
     struct Both(Same);
     impl Clients for Both {
@@ -252,7 +281,8 @@ fn a_reply_of_a_batch_does_not_wait_for_that_of_a_call_in_it() {
     let mut clients = Each::new(vec![vec![call(0), read(Target::Memory(0), 4096)]]);
     World::new(alone(nic)).run(&mut clients, 10);
     // The call is back long after the READ, whose bytes it would have met at the port.
-    let call = nic.unloaded_read(16) + nic.bytes(64) - nic.bytes(0) + 100_000_000 + nic.request;
+    let replied = 100_000_000 + period(nic.issued_per_second);
+    let call = nic.unloaded_read(16) + nic.bytes(64) - nic.bytes(0) + replied + nic.request;
     let took = clients.durations(|_| true)[0];
     assert!(took.abs_diff(call) <= nic.completion + 20, "{took} instead of {call}");
 }
@@ -265,7 +295,8 @@ fn the_reply_of_a_call_does_not_wait_for_those_of_what_is_served_later() {
     let atomic = Request { verb: Verb::Atomic, ..read(Target::Memory(0), 8) };
     let mut clients = Each::new(vec![vec![call(0)], vec![atomic; 1_500]]);
     World::new(hosts).run(&mut clients, 2);
-    let foretold = nic.unloaded_read(16) + nic.bytes(64) - nic.bytes(0) + 100_000_000;
+    let replied = 100_000_000 + period(nic.issued_per_second);
+    let foretold = nic.unloaded_read(16) + nic.bytes(64) - nic.bytes(0) + replied;
     let took = clients.durations(|client| client == 0)[0];
     assert!(took.abs_diff(foretold) <= nic.completion + 50_000, "{took} instead of {foretold}");
     assert!(clients.durations(|client| client == 1)[0] > foretold + 50_000_000, "{:?}", clients.ended);

@@ -14,7 +14,7 @@ pub struct Usage {
     pub bytes_from: f64,
     /// Bytes to the busiest memory node.
     pub bytes_to: f64,
-    /// Requests issued, or served, by the busiest compute node's card.
+    /// Requests issued, or served, by the busiest compute node's card, or replies of calls issued by the busiest memory node's.
     pub issued: f64,
     /// Bytes to or from the busiest compute node.
     pub compute_bytes: f64,
@@ -96,7 +96,8 @@ impl World {
             served: most(&now.memory, &then.memory, |card| card.serve.busy()),
             bytes_from: most(&now.memory, &then.memory, |card| card.transmit.busy()),
             bytes_to: most(&now.memory, &then.memory, |card| card.receive.busy()),
-            issued: most(&now.compute, &then.compute, |card| card.issue.busy().max(card.serve.busy())),
+            issued: most(&now.compute, &then.compute, |card| card.issue.busy().max(card.serve.busy()))
+                .max(most(&now.memory, &then.memory, |card| card.issue.busy())),
             compute_bytes: most(&now.compute, &then.compute, |card| {
                 card.transmit.busy().max(card.receive.busy())
             }),

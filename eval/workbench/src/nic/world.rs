@@ -94,7 +94,7 @@ pub trait Clients {
 /// The times a card's stages take, worked out once.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Periods {
-    issue: Picos,
+    pub(super) issue: Picos,
     serve: Picos,
     write: Picos,
     atomic: Picos,
@@ -326,7 +326,8 @@ impl World {
         for i in requests {
             let request = self.flights[index].requests[i];
             let ready = self.serve(to, &request, &mut besides);
-            self.reply(to, request.verb, Reply { ready, client, request: i as u32 });
+            let is_message = matches!(request.verb, Verb::Call { .. });
+            self.reply(to, Reply { ready, client, request: i as u32, is_message });
         }
     }
 
