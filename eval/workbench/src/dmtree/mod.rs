@@ -42,8 +42,10 @@ const HEAD: usize = 4;
 const TABLE: usize = HEAD + SPAN / 8;
 /// Bytes of a leaf's fingerprints: they, and what comes with them.
 const TABLE_BYTES: usize = SPAN + 24;
-/// Words of a record: key and value.
-const RECORD: usize = 2;
+/// Words of a record: key, value, and whether there is one, which is in the 8 bytes that a record has beside these.
+const RECORD: usize = 3;
+/// The last of them, where there is one: any key may be that of a record.
+const USED: u64 = 1;
 /// Words of a leaf: its records, and after them what scans go by, the first key that is not its own and the fingerprints of the
 /// leaf after it.
 const LEAF: usize = SPAN * RECORD + 2;
@@ -173,7 +175,7 @@ impl DmTree {
         for (i, part) in keys.chunks(per_leaf).enumerate() {
             let leaf = memory.allocate(LEAF, (SPAN * record_bytes + FENCE_BYTES) as u64);
             let records = memory.words_mut(leaf, SPAN * RECORD).as_chunks_mut::<RECORD>().0;
-            records.iter_mut().zip(part).for_each(|(record, key)| *record = [*key, first_value(*key)]);
+            records.iter_mut().zip(part).for_each(|(record, key)| *record = [*key, first_value(*key), USED]);
             let at = memory.allocate_on_compute(i % usize::from(compute_nodes.max(1)), TABLE);
             let table = table_of(part.iter().copied(), leaf, (u64::MAX, 0));
             memory.words_mut(at, TABLE).copy_from_slice(&table);
@@ -302,7 +304,7 @@ impl DmTree {
             task.stage = Stage::Full(turn.trip.read(task.leaf, SPAN * RECORD, self.leaf_bytes()));
             return Next::Trip;
         };
-        turn.trip.write(task.leaf + (entry * RECORD) as u64, &[key, value], self.record_bytes());
+        turn.trip.write(task.leaf + (entry * RECORD) as u64, &[key, value, USED], self.record_bytes());
         task.becomes.clone_from(&task.under_lock);
         task.becomes[0] = 0;
         task.becomes[HEAD + entry / 8] |= u64::from(fingerprint(key)) << (8 * (entry % 8));
@@ -314,10 +316,10 @@ impl DmTree {
     fn take_record(&mut self, task: &mut Task, entry: u32, record: &[u64], turn: &mut Turn<'_>) -> Next {
         let (operation, key) = (turn.operation, task.scan.key_of(turn.operation));
         match (record, operation) {
-            (&[found, value], Operation::Read { .. }) if found == key => {
+            (&[found, value, USED], Operation::Read { .. }) if found == key => {
                 Next::Done(Answer::Value(Some(value)))
             }
-            (&[found, _], Operation::Update { value, .. } | Operation::Insert { value, .. })
+            (&[found, _, USED], Operation::Update { value, .. } | Operation::Insert { value, .. })
                 if found == key =>
             {
                 let at = task.leaf + u64::from(entry) * RECORD as u64 + 1;
@@ -325,11 +327,11 @@ impl DmTree {
                 task.stage = Stage::Written;
                 Next::Trip
             }
-            (&[found, _], _) => {
-                task.has_moved |= fingerprint(found) != fingerprint(key) || found == 0;
+            (&[found, _, used], _) => {
+                task.has_moved |= fingerprint(found) != fingerprint(key) || used != USED;
                 self.next_record(task, turn)
             }
-            _ => Next::Done(Answer::Failed("a record is two words".into())),
+            _ => Next::Done(Answer::Failed("a record is three words".into())),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Scans: leaves, and before them the fingerprints that say where these lie, of leaves whose place is not known.
 
-use super::{DmTree, LEAF, RECORD, SPAN, Stage, TABLE, TABLE_BYTES, Task};
+use super::{DmTree, LEAF, RECORD, SPAN, Stage, TABLE, TABLE_BYTES, Task, USED};
 use crate::inner_nodes::{Leaf, Scanned};
 use crate::nic::Target;
 use crate::words::{Address, Memory, Next, Turn};
@@ -58,6 +58,6 @@ impl DmTree {
 /// A leaf as a scan sees it; the one after it by where its fingerprints lie.
 fn look(leaf: &[u64]) -> Leaf<impl Iterator<Item = (u64, u64)>> {
     let (records, fence) = leaf.split_at(SPAN * RECORD);
-    let used = records.as_chunks::<RECORD>().0.iter().filter(|[key, _]| *key != 0);
-    Leaf { high: fence[0], next: fence[1], records: used.map(|[key, value]| (*key, *value)) }
+    let used = records.as_chunks::<RECORD>().0.iter().filter(|[.., used]| *used == USED);
+    Leaf { high: fence[0], next: fence[1], records: used.map(|[key, value, _]| (*key, *value)) }
 }

@@ -1,12 +1,12 @@
 //! How a full leaf is halved while its fingerprints are locked.
 
-use super::{DmTree, HEAD, LEAF, RECORD, SPAN, Stage, TABLE, TABLE_BYTES, Task, fingerprint, table_of};
+use super::{DmTree, HEAD, LEAF, RECORD, SPAN, Stage, TABLE, TABLE_BYTES, Task, USED, fingerprint, table_of};
 use crate::words::{Next, Turn};
 
 impl DmTree {
     /// WRITEs the right half of a full leaf with one record more, and its fingerprints, which this compute node owns.
     pub(super) fn halve(&mut self, task: &mut Task, leaf: &[u64], turn: &mut Turn<'_>) -> Next {
-        let new = [turn.operation.key(), turn.operation.written().unwrap_or(0)];
+        let new = [turn.operation.key(), turn.operation.written().unwrap_or(0), USED];
         let mut records: Vec<[u64; RECORD]> = leaf.as_chunks::<RECORD>().0.to_vec();
         records.push(new);
         records.sort_unstable();
@@ -25,7 +25,7 @@ impl DmTree {
         let entries = leaf.as_chunks::<RECORD>().0;
         let mut kept = 0u32;
         let mut bytes = [0; SPAN];
-        for (entry, [key, _]) in entries.iter().enumerate().filter(|(_, [key, _])| *key < middle) {
+        for (entry, [key, ..]) in entries.iter().enumerate().filter(|(_, [key, ..])| *key < middle) {
             kept |= 1 << entry;
             bytes[entry] = fingerprint(*key);
         }

@@ -66,7 +66,8 @@ impl SystemName {
             Self::Bloom | Self::Cuckoo => 65,
             Self::Chime => 45,
             Self::Range => 40,
-            Self::Rolex | Self::Sherman | Self::DmTree => 30,
+            Self::DmTree => 42,
+            Self::Rolex | Self::Sherman => 30,
         }
     }
 }

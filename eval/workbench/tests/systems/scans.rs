@@ -34,7 +34,7 @@ fn scans(keys: &[u64], count: u64) -> Vec<Operation> {
 }
 
 /// What [`inserts::mixed`] has, a scan instead of some reads, whose first key is there, about to be, or never; and some up to
-/// the end.
+/// the end, or from 0 on.
 fn mixed(all: &[u64]) -> (Vec<u64>, Vec<Operation>) {
     let (loaded, mut operations) = inserts::mixed(all, 3);
     for (i, operation) in operations.iter_mut().enumerate() {
@@ -42,16 +42,20 @@ fn mixed(all: &[u64]) -> (Vec<u64>, Vec<Operation>) {
         if let Operation::Read { key } = *operation
             && random.is_multiple_of(3)
         {
-            let key = if random.is_multiple_of(50) { loaded[loaded.len() - 20] } else { key };
+            let key = match random % 50 {
+                0 => loaded[loaded.len() - 20],
+                1 => 0,
+                _ => key,
+            };
             *operation = Operation::Scan { key, count: (random >> 32) as u32 % 101 };
         }
     }
     (loaded, operations)
 }
 
-/// Keys in no pattern, and dense ones.
+/// Keys in no pattern, and dense ones from 0 on.
 fn both() -> [Vec<u64>; 2] {
-    [keys(20_000), (1..=20_000).map(|i| i * 3).collect()]
+    [keys(20_000), (0..20_000).map(|i| i * 3).collect()]
 }
 
 fn per_scan(measured: &Measured, count: u64) -> f64 {
