@@ -37,7 +37,7 @@ impl<K: Numbered> FpCache<K> {
     /// `inserts`; opens the tables on every compute node.
     ///
     /// # Errors
-    /// If a region does not fit this machine, or the budget has no room for the models.
+    /// If there are fewer keys than ranges, a region does not fit this machine, or the budget has no room for the models.
     pub fn new(
         keys: &[u64],
         sizes: Sizes,
@@ -46,6 +46,14 @@ impl<K: Numbered> FpCache<K> {
         inserts: usize,
     ) -> Result<Self, BuildError> {
         let count = hosts.parts();
+        // The one range of a table for a single core may be empty; of several, each is found by the least of its keys.
+        if count > 1 && keys.len() < count {
+            let message = format!(
+                "{} keys cannot be divided among {count} cores of memory nodes: use fewer cores",
+                keys.len()
+            );
+            return Err(BuildError(message));
+        }
         let ranges = (0..count).map(|i| &keys[i * keys.len() / count..(i + 1) * keys.len() / count]);
         let nodes =
             ranges.zip(0..).map(|(range, number)| Node::new(range, sizes, options, (number, inserts)));

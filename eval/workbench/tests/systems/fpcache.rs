@@ -128,6 +128,23 @@ fn each_core_of_a_memory_node_makes_the_changes_of_a_range() {
 }
 
 #[test]
+fn a_table_of_few_keys_has_a_key_for_each_core_or_is_refused() {
+    let options = Options::published(1 << 20, SMALL);
+    let hosts = Hosts { cores: 8, ..hosts() };
+    let few = keys(5);
+    let Err(refused) = FpCache::<U64Keys>::new(&few, SMALL, &options, &hosts, 0) else {
+        panic!("five keys in eight ranges")
+    };
+    assert!(refused.to_string().contains("fewer cores"), "{refused}");
+    for count in [8, 9, 15] {
+        let keys = keys(count);
+        let measured =
+            run_in::<U64Keys>(&hosts, &keys, &operations(&keys, 2_000, 5, None), (SMALL, &options));
+        assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
+    }
+}
+
+#[test]
 fn what_is_not_there_takes_one_round_trip_while_the_reuse_sequence_is_leased() {
     let (all, options) = (keys(20_000), Options::published(1 << 20, LARGE));
     let tally = run_in::<ByteKeys>(&hosts(), &all, &absent(20_000, 20_000), (LARGE, &options)).tally;
