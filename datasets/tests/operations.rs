@@ -35,6 +35,28 @@ fn operations_come_in_their_workloads_proportions() {
 }
 
 #[test]
+fn ranks_count_the_newer_keys_that_a_thread_of_its_own_would_have() {
+    let growth = Growth::split(&loaded(5_000), 1_000, InsertOrder::Random, 3);
+    for name in ["A", "D"] {
+        let operations = Operations::generate(&growth.loaded, &Workload::named(name).unwrap(), 10_000, 1, 0);
+        let play = || operations.play(&growth.loaded, &growth.inserts, 0).take(10_000);
+        let ranked = operations.play(&growth.loaded, &growth.inserts, 0).by_rank();
+        let mut oldest_first = growth.loaded.clone();
+        for (named, ranked) in play().zip(ranked) {
+            match (named, ranked) {
+                (Operation::Read(key), Operation::Read(newer)) if name == "D" => {
+                    assert_eq!(key, oldest_first[oldest_first.len() - 1 - newer as usize]);
+                }
+                (named, ranked) => assert_eq!(named, ranked),
+            }
+            if let Operation::Insert(key) = named {
+                oldest_first.push(key);
+            }
+        }
+    }
+}
+
+#[test]
 fn scans_ask_for_every_length_up_to_the_longest() {
     let keys = loaded(100);
     let workload = Workload::named("E").unwrap();

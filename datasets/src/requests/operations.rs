@@ -116,7 +116,8 @@ impl Operations {
     /// inserted the first `inserted`; the stream ends where an insert has no key left.
     pub fn play<'a>(&'a self, loaded: &'a [u64], inserts: &'a [u64], inserted: usize) -> Play<'a> {
         debug_assert_eq!(loaded.len() as u64, self.loaded);
-        Play { steps: &self.steps, at: 0, loaded, inserts, inserted: inserted.min(inserts.len()) }
+        let inserted = inserted.min(inserts.len());
+        Play { steps: &self.steps, at: 0, loaded, inserts, inserted, by_rank: false }
     }
 }
 
@@ -128,9 +129,17 @@ pub struct Play<'a> {
     loaded: &'a [u64],
     inserts: &'a [u64],
     inserted: usize,
+    by_rank: bool,
 }
 
 impl Play<'_> {
+    /// The same with ranks instead of keys where [`Distribution::Latest`] says which: how many newer keys there are to be.
+    /// For threads that share the stream, whose inserts may be under way still when another one asks.
+    #[must_use]
+    pub fn by_rank(self) -> Self {
+        Self { by_rank: true, ..self }
+    }
+
     /// How many of the thread's keys have been inserted so far.
     pub fn inserted(&self) -> usize {
         self.inserted
@@ -158,7 +167,7 @@ impl Iterator for Play<'_> {
         }
         let step = *self.steps.get(self.at)?;
         self.at += 1;
-        let key = if step.is_recent { self.recent(step.key) } else { step.key };
+        let key = if step.is_recent && !self.by_rank { self.recent(step.key) } else { step.key };
         Some(match step.kind {
             OperationKind::Read => Operation::Read(key),
             OperationKind::Update => Operation::Update(key),

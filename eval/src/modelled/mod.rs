@@ -54,6 +54,14 @@ fn seeded(arguments: &RunArgs) -> impl Iterator<Item = RunArgs> {
     (0..seeds).map(|seed| RunArgs { seed: arguments.seed.wrapping_add(seed), ..arguments.clone() })
 }
 
+/// Operations, of which so many are to fill caches.
+pub struct Stream {
+    operations: Vec<Operation>,
+    warm: u64,
+    /// Whether their keys are ranks by age.
+    by_recency: bool,
+}
+
 /// Systems, records and machines.
 pub struct Modelled<'a> {
     arguments: &'a RunArgs,
@@ -132,17 +140,18 @@ impl<'a> Modelled<'a> {
         })?;
         announce(&drawn.notes);
         let operations: Vec<_> = drawn.keys.iter().map(|key| Operation::Read { key: *key }).collect();
-        self.measure(keys, (&operations, options::warm_up(self.arguments)), tag, (rows, bar))
+        let warm = options::warm_up(self.arguments);
+        self.measure(keys, &Stream { operations, warm, by_recency: false }, tag, (rows, bar))
     }
 
-    /// Measures operations, of which so many are to fill caches: a row for each system, also where it has no figures.
+    /// Measures operations: a row for each system, also where it has no figures.
     ///
     /// # Errors
     /// If rows cannot be written.
     pub fn measure(
         &self,
         keys: &Arc<Vec<u64>>,
-        (operations, warm): (&[Operation], u64),
+        stream: &Stream,
         tag: &Tag,
         (rows, bar): (&mut Rows, &Bar),
     ) -> anyhow::Result<()> {
@@ -152,8 +161,9 @@ impl<'a> Modelled<'a> {
             sizes: self.sizes,
             hosts: self.hosts,
             budget: budget.unwrap_or((keys.len() as f64 * BUDGET_PER_KEY) as u64),
-            operations,
-            warm,
+            operations: &stream.operations,
+            warm: stream.warm,
+            by_recency: stream.by_recency,
             fixed: self.fixed,
             window: None,
             search: None,

@@ -95,6 +95,8 @@ pub struct Row {
     requests_per_operation: Option<f64>,
     /// From and to memory nodes, and to other compute nodes.
     bytes_per_operation: Option<f64>,
+    /// Of lookups, the share that found no key.
+    absent_per_lookup: Option<f64>,
     /// Why there are no figures.
     error: Option<String>,
     #[serde(flatten)]
@@ -160,6 +162,7 @@ impl Row {
             round_trips_per_operation: tally.map(|tally| tally.per_operation(tally.round_trips)),
             requests_per_operation: tally.map(|tally| tally.per_operation(tally.requests())),
             bytes_per_operation: tally.map(|tally| tally.per_operation(tally.bytes_from + tally.bytes_to)),
+            absent_per_lookup: tally.map(|tally| tally.absent as f64 / tally.lookups.max(1) as f64),
             error,
             run,
         }
@@ -279,6 +282,13 @@ pub fn table(rows: &[Row]) -> String {
         if !told.contains(&line) {
             text += &line;
             told.push(line);
+        }
+        if let Some(share) = row.absent_per_lookup.filter(|share| *share > 0.0) {
+            text += &format!(
+                "{}: {:.1} % of lookups found no key\n",
+                [row.of(), vec![row.system.to_owned()]].concat().join(" "),
+                100.0 * share
+            );
         }
         if let Some((wrong, first)) =
             row.run.as_ref().and_then(|run| Some((run.measured.wrong, run.measured.first_wrong.as_ref()?)))

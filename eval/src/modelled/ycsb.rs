@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use fpcache_datasets::Bar;
-use fpcache_datasets::requests::{Growth, Operation as Drawn, OperationKind, Operations, Workload};
+use fpcache_datasets::requests::{
+    Distribution, Growth, Operation as Drawn, OperationKind, Operations, Workload,
+};
 use fpcache_workbench::bench::Operation;
 use fpcache_workbench::nic::NicSpec;
 
 use super::row::{Mixed, Tag};
 use super::rows::{Place, Rows};
-use super::{Modelled, seeded};
+use super::{Modelled, Stream, seeded};
 use crate::run::options::RunArgs;
 use crate::verdict::Verdict;
 use crate::ycsb::options::{YcsbArgs, refuse_lookups_only};
@@ -39,10 +41,10 @@ pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
         let (keys, source) = modelled.keys(&bar)?;
         for workload in arguments.workloads() {
             let all = super::options::operations(&run);
-            let (loaded, operations, warm) =
+            let (loaded, stream) =
                 bar.during("drawing operations", all, || draw(arguments, &run, &workload, &keys))?;
             // Where there are not as many keys to insert, there may be fewer.
-            modelled.check_length("--ops", operations.len() as u64 - warm)?;
+            modelled.check_length("--ops", stream.operations.len() as u64 - stream.warm)?;
             eprintln!("workload {}", workload.name);
             let mixed = Mixed {
                 name: workload.name.to_string(),
@@ -51,19 +53,20 @@ pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
                 insert_order: arguments.insert_order.to_string(),
             };
             let tag = Tag { source: source.clone(), swept: None, workload: Some(mixed) };
-            modelled.measure(&loaded, (&operations, warm), &tag, (&mut rows, &bar))?;
+            modelled.measure(&loaded, &stream, &tag, (&mut rows, &bar))?;
         }
     }
     rows.end()
 }
 
-/// The keys that are loaded, and the operations, of which so many are to fill caches: the same share if there are fewer.
+/// The keys that are loaded, and the operations, of which as large a share is to fill caches if there are fewer. Clients share
+/// them, so that which keys are recent shows when one begins.
 fn draw(
     arguments: &YcsbArgs,
     run: &RunArgs,
     workload: &Workload,
     keys: &Arc<Vec<u64>>,
-) -> anyhow::Result<(Arc<Vec<u64>>, Vec<Operation>, u64)> {
+) -> anyhow::Result<(Arc<Vec<u64>>, Stream)> {
     let (seed, all) = (run.seed, super::options::operations(run));
     let count = usize::try_from(all).context("--ops and --warm-up exceed this machine's memory")?;
     let expected = workload.mix.share(OperationKind::Insert) * count as f64;
@@ -79,7 +82,9 @@ fn draw(
     let growth = Growth::split(keys, inserts, arguments.insert_order, seed);
     let drawn = Operations::generate(&growth.loaded, workload, count, seed, 0);
     let mut operations = Vec::with_capacity(count);
-    for (number, operation) in drawn.play(&growth.loaded, &growth.inserts, 0).take(count).enumerate() {
+    for (number, operation) in
+        drawn.play(&growth.loaded, &growth.inserts, 0).by_rank().take(count).enumerate()
+    {
         let value = number as u64;
         match operation {
             Drawn::Read(key) => operations.push(Operation::Read { key }),
@@ -91,7 +96,8 @@ fn draw(
     }
     let share = operations.len() as f64 / count.max(1) as f64;
     let warm = (super::options::warm_up(run) as f64 * share) as u64;
-    Ok((Arc::new(growth.loaded), operations, warm))
+    let by_recency = matches!(workload.distribution, Distribution::Latest { .. });
+    Ok((Arc::new(growth.loaded), Stream { operations, warm, by_recency }))
 }
 
 #[cfg(test)]
@@ -137,6 +143,29 @@ mod tests {
         let trips = of_f["round_trips_per_operation"].as_f64().expect("a number");
         assert!(trips > 2.4, "{of_f}");
         assert!(of_f["mix"].is_string() && of_f["insert_order"].is_string(), "{of_f}");
+    }
+
+    #[test]
+    fn the_newest_keys_are_those_whose_inserts_have_ended() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("rows.json");
+        let options = format!(
+            "--dataset uniform:20K --ops 20K --clients 192 --cache 300KB --workload D --mix read=0.5,update=0.3,insert=0.2 \
+             --dist latest:0.99 --system fpcache,smart,dmtree --json {}",
+            file.display()
+        );
+        assert_eq!(crate::ycsb::ycsb(&parse(&options)).expect("figures"), Verdict::AllRight);
+        let text = std::fs::read_to_string(file).expect("JSON");
+        let rows: Vec<serde_json::Value> = serde_json::from_str(&text).expect("rows");
+        assert_eq!(rows.len(), 6);
+        for row in &rows {
+            assert!(row["tally"]["lookups"].as_u64() > Some(5_000), "{row}");
+            assert_eq!(
+                (&row["tally"]["absent"], &row["absent_per_lookup"]),
+                (&0.into(), &0.0.into()),
+                "{row}"
+            );
+        }
     }
 
     #[test]

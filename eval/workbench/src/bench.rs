@@ -1,94 +1,19 @@
 //! Clients of one system: operations from a stream, every answer checked, everything counted.
 
+mod operation;
+mod recency;
 mod tally;
 
 use std::ops::Range;
 
 use hdrhistogram::Histogram;
+pub use operation::{Answer, Operation};
 pub use tally::Tally;
 
+use self::recency::Recency;
 use crate::delegation::{Delegation, Role};
 use crate::nic::{Clients, Hosts, Picos, Request, Step, Usage, World};
 use crate::oracle::Oracle;
-
-/// What a client asks of a system.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// The value of a key.
-    Read {
-        /// The key, which stands for a longer one where keys have more than 8 bytes.
-        key: u64,
-    },
-    /// A new value for a key that is there.
-    Update {
-        /// The key.
-        key: u64,
-        /// The value's first 8 bytes.
-        value: u64,
-        /// Whether its client reads the key before, and goes on to the update when it has the answer: a read-modify-write, which is one
-        /// operation. Systems are asked for the two, one after the other.
-        reads: bool,
-    },
-    /// A value for a key, whether it is there or not.
-    Insert {
-        /// The key.
-        key: u64,
-        /// The value's first 8 bytes.
-        value: u64,
-    },
-    /// The records from a key on, in order.
-    Scan {
-        /// The least key that is wanted, which need not be there.
-        key: u64,
-        /// How many, if there are as many.
-        count: u32,
-    },
-}
-
-impl Operation {
-    /// The key it is about, or begins with.
-    pub fn key(self) -> u64 {
-        match self {
-            Self::Read { key }
-            | Self::Update { key, .. }
-            | Self::Insert { key, .. }
-            | Self::Scan { key, .. } => key,
-        }
-    }
-
-    /// What a system is asked for: first this, and then that, if there is more.
-    fn parts(self) -> (Self, Option<Self>) {
-        match self {
-            Self::Update { key, value, reads: true } => {
-                (Self::Read { key }, Some(Self::Update { key, value, reads: false }))
-            }
-            one => (one, None),
-        }
-    }
-
-    /// The value that it writes, if it does.
-    pub fn written(self) -> Option<u64> {
-        match self {
-            Self::Read { .. } | Self::Scan { .. } => None,
-            Self::Update { value, .. } | Self::Insert { value, .. } => Some(value),
-        }
-    }
-}
-
-/// How an operation ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// Of a read: the value, if the key is there.
-    Value(Option<u64>),
-    /// Of an update or an insert.
-    Written,
-    /// Of an update: nothing was written, since the key is not there.
-    Absent,
-    /// Of a scan: keys and values.
-    Records(Vec<(u64, u64)>),
-    /// It did not end.
-    Failed(String),
-}
 
 /// What an operation wants.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,6 +137,8 @@ pub struct Bench<'o, S> {
     next: usize,
     in_flight: Vec<Option<InFlight>>,
     oracle: Oracle,
+    /// Where operations' keys are ranks by age.
+    recency: Option<Recency>,
     tally: Tally,
     latency: Histogram<u64>,
     wrong: u64,
@@ -242,11 +169,20 @@ impl<'o, S: System> Bench<'o, S> {
             next: 0,
             in_flight,
             oracle,
+            recency: None,
             tally,
             latency,
             wrong,
             first_wrong,
         }
+    }
+
+    /// The same with operations whose keys, but those of inserts, say how many newer keys there are when they begin. Loaded ones are
+    /// the older, the lower they are.
+    #[must_use]
+    pub fn by_recency(self) -> Self {
+        let recency = Some(Recency::new(self.oracle.loaded_keys()));
+        Self { recency, ..self }
     }
 
     /// Runs the stream in these machines: `warm` operations that fill caches, then the measured ones. Those that the last
@@ -302,10 +238,16 @@ impl<'o, S: System> Bench<'o, S> {
         let oldest = || self.in_flight.iter().flatten().map(|flight| flight.begun).min().unwrap_or(now);
         let judged = match (flight.operation, answer) {
             (Operation::Read { key }, Answer::Value(value)) => {
+                self.tally.lookups += 1;
+                self.tally.absent += u64::from(value.is_none());
                 self.oracle.is_right(key, *value, (flight.begun, now))
             }
             (Operation::Update { key, value, .. } | Operation::Insert { key, value }, Answer::Written) => {
                 self.oracle.end_write(key, value, now, oldest());
+                if let (Operation::Insert { key, .. }, Some(recency)) = (flight.operation, &mut self.recency)
+                {
+                    recency.inserted(key);
+                }
                 true
             }
             // Its insert may be under way.
@@ -330,6 +272,7 @@ impl<S: System> Bench<'_, S> {
     fn begin(&mut self, client: usize, now: Picos) -> bool {
         let Some(operation) = self.operations.get(self.next).copied() else { return false };
         self.next += 1;
+        let operation = self.recency.as_ref().map_or(operation, |recency| recency.resolve(operation));
         // Operations take hundreds of events, and the oracle's memory is far away.
         self.oracle.prefetch(operation.key());
         let (operation, then) = operation.parts();

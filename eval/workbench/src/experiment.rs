@@ -56,6 +56,8 @@ pub struct Experiment<'a> {
     pub operations: &'a [Operation],
     /// How many are to fill caches.
     pub warm: u64,
+    /// Whether [their keys are ranks](Bench::by_recency).
+    pub by_recency: bool,
     /// What is fixed.
     pub fixed: Fixed,
     /// Operations of a window, if the throughput of each is wanted.
@@ -154,6 +156,7 @@ impl Experiment<'_> {
 
     fn measure(&self, system: impl System) -> Measured {
         let bench = Bench::new(system, &self.hosts, self.operations, Oracle::new(Arc::clone(&self.keys)));
+        let bench = if self.by_recency { bench.by_recency() } else { bench };
         bench.run_in_windows(self.hosts, self.warm, self.window.unwrap_or(u64::MAX))
     }
 }
@@ -191,6 +194,7 @@ mod tests {
             budget: 50_000,
             operations: &operations,
             warm: 20_000,
+            by_recency: false,
             fixed: Fixed::default(),
             window: None,
             search: None,
@@ -227,6 +231,7 @@ mod tests {
             budget: 100_000,
             operations: &of_all,
             warm: 10_000,
+            by_recency: false,
             fixed: Fixed::default(),
             window: None,
             search: None,
@@ -247,6 +252,7 @@ mod tests {
             budget: 1 << 20,
             operations: &[],
             warm: 0,
+            by_recency: false,
             fixed,
             window: None,
             search: None,

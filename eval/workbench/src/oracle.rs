@@ -50,6 +50,11 @@ impl Oracle {
         Self { keys, loaded, written: HashMap::new(), new: BTreeSet::new() }
     }
 
+    /// The keys that were loaded.
+    pub fn loaded_keys(&self) -> std::sync::Arc<Vec<u64>> {
+        std::sync::Arc::clone(&self.keys)
+    }
+
     /// A key will be asked about soon.
     pub fn prefetch(&self, key: u64) {
         self.loaded.prefetch(key);

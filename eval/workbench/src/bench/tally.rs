@@ -27,6 +27,10 @@ pub struct Tally {
     pub single_trips: u64,
     /// Reads that another client's lookup answered.
     pub delegated: u64,
+    /// Lookups that were answered, those of read-modify-writes too.
+    pub lookups: u64,
+    /// Of these, with no value.
+    pub absent: u64,
 }
 
 impl Tally {

@@ -229,6 +229,7 @@ impl<'p> Bench<'p> {
             budget: setting.budget_mb * 1_000_000 * stage.keys / KEYS,
             operations: &stage.operations,
             warm: stage.warm,
+            by_recency: false,
             fixed: setting.fixed,
             window: None,
             search,

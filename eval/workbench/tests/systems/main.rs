@@ -5,6 +5,7 @@ mod dmtree;
 mod filters;
 mod fpcache;
 mod inserts;
+mod latest;
 mod paper;
 mod range;
 mod rolex;
