@@ -197,6 +197,11 @@ impl CompareAndSet {
     }
 }
 
+/// The error for a reply to a compare-and-set that does not say what became of it.
+pub(crate) fn no_token() -> ClientError {
+    ClientError::OutcomeUnknown { why: "the reply to compare-and-set has no token".to_owned() }
+}
+
 /// The error for a reply that says that nothing was changed.
 pub(crate) fn outcome<K: BuildKeys>(key: &K::Key, reply: WriteReply) -> Result<WriteReply, ClientError> {
     match reply.status {

@@ -54,8 +54,7 @@ impl Outcomes {
 
 /// Whether an error leaves open what was made.
 pub(crate) fn leaves_open(error: &ClientError) -> bool {
-    // A reply that makes no sense does not say either.
-    matches!(error, ClientError::OutcomeUnknown { .. } | ClientError::Message(_))
+    matches!(error, ClientError::OutcomeUnknown { .. })
 }
 
 /// Of the errors of one call, which may be of several memory nodes, the first; but before all others one that leaves open what was

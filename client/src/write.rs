@@ -2,10 +2,10 @@
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, TableParameters};
-use fpcache::message::{MessageError, Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
+use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
 use fpcache::read::Outcome;
 
-use crate::changes::{Changes, CompareAndSet, outcome};
+use crate::changes::{Changes, CompareAndSet, no_token, outcome};
 use crate::client::{TableClient, Transport, with_core};
 use crate::direct::with_direct;
 use crate::error::ClientError;
@@ -24,8 +24,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`ClientError::ValueTooLong`] if key or value do not fit the table: nothing was sent.
     /// [`ClientError::NoRoom`] if the region is full, [`ClientError::NotDurable`] if the memory
     /// node's log cannot be written: nothing was changed. [`ClientError::OutcomeUnknown`] if the
-    /// deadline has passed, or if the request was refused, or its table gone, when it was sent
-    /// again: the change may have taken effect, or may do so later, but not after this thread's
+    /// deadline has passed, if the reply makes no sense, or if the request was refused, or its table
+    /// gone, when it was sent again: the change may have taken effect, or may do so later, but not after this thread's
     /// next change at the same memory node.
     pub fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
         Ok(self.change(WriteKind::Insert, key.as_key(), value)?.status == WriteStatus::Done)
@@ -90,8 +90,7 @@ impl<K: BuildKeys> TableClient<K> {
         let (kind, key) = (WriteKind::CompareAndSet, key.as_key());
         let value = Sent::Here(value);
         let reply = self.single(WriteOperation { kind, key, hint: None, expected, value })?;
-        let nonsense = || MessageError::Malformed("a reply to compare-and-set without a token".into()).into();
-        CompareAndSet::of(&reply).ok_or_else(nonsense)
+        CompareAndSet::of(&reply).ok_or_else(no_token)
     }
 
     /// Sends changes in as few requests as possible, and writes the outcome of each to `replies`,

@@ -123,7 +123,7 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     let is_alone = calls.len() == 1;
     for call in calls.drain(..) {
         let count = call.piece.changes.len();
-        let mut own: Vec<Ended> = ended.by_ref().take(count).map(or_unknown).collect();
+        let mut own: Vec<Ended> = ended.by_ref().take(count).collect();
         own.resize_with(count, || Err(unknown("the memory node has sent too few replies")));
         let is_invalid =
             |ended: &Ended| ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid);
@@ -134,14 +134,6 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
             drop(call.to.send(own));
         }
     }
-}
-
-/// A reply that makes no sense does not say what was made.
-fn or_unknown(ended: Ended) -> Ended {
-    ended.map_err(|error| match error {
-        ClientError::Message(error) => unknown(&error.to_string()),
-        error => error,
-    })
 }
 
 impl<K: BuildKeys> Call<K> {

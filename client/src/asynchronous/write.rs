@@ -9,14 +9,14 @@ use std::task::Poll;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::RecordToken;
-use fpcache::message::{MessageError, WriteKind, WriteReply, WriteStatus};
+use fpcache::message::{WriteKind, WriteReply, WriteStatus};
 use fpcache_fabric::FabricError;
 use tokio::sync::oneshot;
 
 use super::changes::{Part, Piece, divide};
 use super::client::AsyncTableClient;
 use super::unanswered::{OTHERS, unknown, within};
-use crate::changes::{Changes, CompareAndSet, outcome};
+use crate::changes::{Changes, CompareAndSet, no_token, outcome};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::outcomes::{Ended, Outcomes};
@@ -75,8 +75,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         let mut changes = Changes::default();
         changes.compare_and_set(key, expected, value);
         let reply = self.change(changes).await?;
-        let nonsense = || MessageError::Malformed("a reply to compare-and-set without a token".into()).into();
-        CompareAndSet::of(&reply).ok_or_else(nonsense)
+        CompareAndSet::of(&reply).ok_or_else(no_token)
     }
 
     /// Sends changes in few requests, some of each memory node's after the others, and writes the outcome of each to `replies`,

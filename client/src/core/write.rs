@@ -8,9 +8,7 @@ use std::time::Duration;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{DROPPED, REUSE_OFFSET, RecordShape, TableParameters};
-use fpcache::message::{
-    ErrorCode, MessageError, Refusal, Sent, WriteKind, WriteOperation, WriteReply, decode_reply,
-};
+use fpcache::message::{ErrorCode, Refusal, Sent, WriteKind, WriteOperation, WriteReply, decode_reply};
 use fpcache::read::cache_probe;
 use fpcache::table::Table;
 use fpcache::table_view::OpenError;
@@ -442,6 +440,7 @@ fn take_replies(writer: &Writer, sent: bool, replies: &mut Vec<WriteReply>) -> R
     }
     replies.truncate(before);
     let got = body.len();
+    // It does not say what was made.
     let why = format!("the reply to {} changes has {got} bytes or an unknown status", writer.batch.len());
-    Err(MessageError::Malformed(why).into())
+    Err(ClientError::OutcomeUnknown { why })
 }
