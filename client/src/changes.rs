@@ -9,7 +9,7 @@ use crate::key::AsKey;
 #[cfg(feature = "tokio")]
 use crate::key::KeyRef;
 
-/// A batch of changes, applied in order and each on its own.
+/// A batch of changes, applied in order at each memory node and each on its own.
 #[derive(Clone, Debug)]
 pub struct Changes<K: BuildKeys = U64Keys> {
     operations: Vec<Change<K>>,

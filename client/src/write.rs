@@ -94,8 +94,8 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Sends changes in as few requests as possible, and writes the outcome of each to `replies`,
-    /// whose content is replaced. They are applied in order, each on its own; the deadline applies
-    /// to each request.
+    /// whose content is replaced. They are applied in order at each memory node, each on its own;
+    /// the deadline applies to each request.
     ///
     /// What a reply says of a record is no error: an insert whose key exists, an update or delete whose key is absent, a
     /// compare-and-set of another version.
@@ -108,7 +108,8 @@ impl<K: BuildKeys> TableClient<K> {
     ///
     /// *The call stopped half-way*, with any other error, as for [`insert`](Self::insert): `replies` has the outcomes of the
     /// changes before the one that failed, among which there may be refusals, too. That one and the later ones were not made,
-    /// unless it is [`OutcomeUnknown`](ClientError::OutcomeUnknown): then some of them may have been.
+    /// unless it is [`OutcomeUnknown`](ClientError::OutcomeUnknown): then some of them may have been. Of a table over several
+    /// memory nodes it is that, too, if later changes were made at others, and says how many.
     pub fn apply(&self, changes: &Changes<K>, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
         replies.clear();
         self.write(changes.operations(), None, replies)?;
