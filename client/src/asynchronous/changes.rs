@@ -120,7 +120,7 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     let client = client.with_deadline(left);
     let changes = calls.iter().flat_map(|call| call.piece.changes.operations());
     let mut ended = client.write_each(changes).into_iter();
-    let is_alone = calls.len() == 1;
+    let (is_alone, mut again) = (calls.len() == 1, Vec::new());
     for call in calls.drain(..) {
         let count = call.piece.changes.len();
         let mut own: Vec<Ended> = ended.by_ref().take(count).collect();
@@ -128,10 +128,16 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
         let is_invalid =
             |ended: &Ended| ended.as_ref().is_err_and(|error| error.kind() == ErrorKind::Invalid);
         // Something is wrong with a change, perhaps another call's, and none was sent.
-        if !is_alone && own.iter().all(is_invalid) {
-            send_together(&client, &mut vec![call]);
-        } else {
-            drop(call.to.send(own));
+        match !is_alone && own.iter().all(is_invalid) {
+            true => again.push(call),
+            false => drop(call.to.send(own)),
+        }
+    }
+    // By halves, as most have nothing to do with it: one of hundreds costs the others a few requests more, in order still.
+    let rest = again.split_off(again.len() / 2);
+    for mut half in [again, rest] {
+        if !half.is_empty() {
+            send_together(&client, &mut half);
         }
     }
 }

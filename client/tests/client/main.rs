@@ -8,6 +8,8 @@ mod common;
 #[cfg(feature = "tokio")]
 mod asynchronous;
 #[cfg(feature = "tokio")]
+mod asynchronous_changes;
+#[cfg(feature = "tokio")]
 mod asynchronous_failures;
 #[cfg(feature = "tokio")]
 mod asynchronous_ordered;

@@ -1,0 +1,97 @@
+//! Tasks' changes that share requests.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use fpcache_client::{AsyncClient, Client, ClientConfig, ClientError, TableParameters, U64Keys};
+use tokio::task::JoinSet;
+
+use crate::asynchronous::one_thread;
+use crate::common::PATIENCE;
+use crate::proxies::{Towards, stand_before};
+use crate::remote::Node;
+
+/// A client of a memory node that answers nothing while it is held, and how much came to it.
+struct Held {
+    client: Client,
+    is_held: Arc<AtomicBool>,
+    came: Arc<AtomicUsize>,
+    _node: Node,
+}
+
+impl Held {
+    fn new() -> Self {
+        let node = Node::start();
+        let (is_held, came) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (held, counted) = (Arc::clone(&is_held), Arc::clone(&came));
+        let address = stand_before(node.url(), move || {
+            let (is_held, came) = (Arc::clone(&held), Arc::clone(&counted));
+            move |towards, _: &[u8]| {
+                match towards {
+                    Towards::Node => _ = came.fetch_add(1, Ordering::SeqCst),
+                    Towards::Client => {
+                        while is_held.load(Ordering::SeqCst) {
+                            thread::sleep(Duration::from_millis(1));
+                        }
+                    }
+                }
+                true
+            }
+        });
+        node.make::<U64Keys>("held");
+        let config = ClientConfig::default().with_table("held".parse().unwrap()).with_deadline(PATIENCE);
+        let client = Client::connect_with(&address, config).unwrap();
+        client.create(TableParameters::default()).unwrap();
+        client.put(0, &[1; 8]).unwrap();
+        Self { client, is_held, came, _node: node }
+    }
+}
+
+/// Has others wait behind one change that is under way.
+async fn behind_another(held: &Held, client: &AsyncClient, waiting: impl AsyncFnOnce()) {
+    held.is_held.store(true, Ordering::SeqCst);
+    let before = held.came.load(Ordering::SeqCst);
+    let first = client.clone();
+    let first = tokio::spawn(async move { first.put(0, &[2; 8]).await });
+    while held.came.load(Ordering::SeqCst) == before {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    waiting().await;
+    held.is_held.store(false, Ordering::SeqCst);
+    first.await.unwrap().unwrap();
+}
+
+/// Each of the others had a request of its own, again and again.
+#[test]
+fn a_change_that_cannot_be_the_tables_costs_few_requests_of_those_that_waited_with_it() {
+    const TASKS: u64 = 128;
+    const BAD: u64 = 70;
+    let held = Held::new();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(held.client.clone());
+        client.put(0, &[1; 8]).await.unwrap();
+        let mut tasks = JoinSet::new();
+        behind_another(&held, &client, async || {
+            for key in 1..=TASKS {
+                let client = client.clone();
+                let bytes = if key == BAD { 9 } else { 8 };
+                tasks.spawn(async move { (key, client.put(key, &vec![3; bytes]).await) });
+            }
+            // All of them are in the queue.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            held.came.store(0, Ordering::SeqCst);
+        })
+        .await;
+        for (key, ended) in tasks.join_all().await {
+            match key {
+                BAD => assert!(matches!(ended, Err(ClientError::ValueSize { got: 9, .. })), "{ended:?}"),
+                _ => ended.unwrap(),
+            }
+        }
+        let came = held.came.load(Ordering::SeqCst);
+        assert!(came < 40, "{came}");
+        assert_eq!(client.count_from(0).await.unwrap(), TASKS);
+    });
+}
