@@ -1,6 +1,7 @@
 //! Tasks' changes, which a thread sends to each memory node.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -47,13 +48,30 @@ pub(super) struct Piece<K: BuildKeys> {
 }
 
 /// Whoever waits for how each change of a piece ended.
-pub(super) type To = oneshot::Sender<Vec<Ended>>;
+pub(super) struct To {
+    pub(super) answer: oneshot::Sender<Vec<Ended>>,
+    pub(super) claim: Arc<Claim>,
+}
+
+/// Who has a piece: the thread that sends it, or the task that waits for it and gives it up. The first to ask gets it, so that a
+/// change that is told not to have been made is not sent any more.
+#[derive(Default)]
+pub(super) struct Claim(AtomicBool);
+
+impl Claim {
+    /// Takes the piece, unless the other one has it.
+    pub(super) fn take(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
+}
 
 /// A piece that waits to be sent.
 struct Call<K: BuildKeys> {
     piece: Piece<K>,
     until: Instant,
     to: To,
+    /// Whether it was taken to be sent. It may be sent again, if something is wrong with others.
+    is_taken: bool,
 }
 
 /// Divides the changes of a call among the memory nodes that have their keys.
@@ -81,7 +99,7 @@ impl<K: BuildKeys> ChangeQueue<K> {
         to: To,
     ) -> impl Future<Output = Result<(), ClientError>> + use<K> {
         let sender = self.sender(client, node);
-        let call = Call { piece, until, to };
+        let call = Call { piece, until, to, is_taken: false };
         async move { sender?.send(call).await.map_err(|_| runtime_has_ended()) }
     }
 
@@ -117,6 +135,7 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
     leave_out_misfits(&client.with_deadline(left), calls);
     // Other memory nodes may have been waited for: what nobody waits for any more is not sent, however late it is now.
     let Some(left) = leave_out_late(calls) else { return };
+    calls.retain_mut(Call::take);
     let client = client.with_deadline(left);
     let changes = calls.iter().flat_map(|call| call.piece.changes.operations());
     let mut ended = client.write_each(changes).into_iter();
@@ -130,7 +149,7 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
         // Something is wrong with a change, perhaps another call's, and none was sent.
         match !is_alone && own.iter().all(is_invalid) {
             true => again.push(call),
-            false => drop(call.to.send(own)),
+            false => call.answer(own),
         }
     }
     // By halves, as most have nothing to do with it: one of hundreds costs the others a few requests more, in order still.
@@ -143,9 +162,21 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
 }
 
 impl<K: BuildKeys> Call<K> {
+    /// Takes it to be sent; `false` if it was given up.
+    fn take(&mut self) -> bool {
+        self.is_taken = self.is_taken || self.to.claim.take();
+        self.is_taken
+    }
+
+    /// Tells whoever waits how its changes ended.
+    fn answer(self, ended: Vec<Ended>) {
+        drop(self.to.answer.send(ended));
+    }
+
     /// Tells whoever waits why none of its changes was made.
     fn fail(self, error: ClientError) {
-        drop(self.to.send(vec![Err(error); self.piece.changes.len()]));
+        let count = self.piece.changes.len();
+        self.answer(vec![Err(error); count]);
     }
 }
 
@@ -153,7 +184,7 @@ impl<K: BuildKeys> Call<K> {
 /// are none.
 fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
     let now = Instant::now();
-    calls.retain(|call| !call.to.is_closed());
+    calls.retain(|call| !call.to.answer.is_closed());
     for call in calls.extract_if(.., |call| call.until <= now) {
         call.fail(FabricError::DeadlinePassed { waiting_for: OTHERS }.into());
     }

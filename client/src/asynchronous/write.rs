@@ -13,7 +13,7 @@ use fpcache::message::{WriteKind, WriteReply, WriteStatus};
 use fpcache_fabric::FabricError;
 use tokio::sync::oneshot;
 
-use super::changes::{Part, Piece, divide};
+use super::changes::{Claim, Part, Piece, To, divide};
 use super::client::AsyncTableClient;
 use super::unanswered::{OTHERS, unknown, within};
 use crate::changes::{Changes, CompareAndSet, no_token, outcome};
@@ -141,12 +141,12 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// Has changes sent to a memory node, and waits for how each ended.
     async fn send(&self, node: String, piece: Piece<K>) -> Vec<Ended> {
         let (until, count) = (self.until(), piece.changes.len());
-        let mut is_queued = false;
+        let claim = Arc::new(Claim::default());
         let answered = {
             let call = pin!(async {
                 let (to, answer) = oneshot::channel();
+                let to = To { answer: to, claim: Arc::clone(&claim) };
                 self.shared.changes.push(&self.client, (node, piece), until, to).await?;
-                is_queued = true;
                 answer.await.map_err(|_| unknown("the thread that sends changes has ended"))
             });
             within(until, call).await
@@ -159,8 +159,11 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                     .collect();
             }
             Ok(Err(error)) => error,
-            Err(_) if is_queued => unknown("no reply has come within the deadline"),
-            Err(_) => self.or_no_time(FabricError::DeadlinePassed { waiting_for: OTHERS }.into()),
+            // It is not sent any more.
+            Err(_) if claim.take() => {
+                self.or_no_time(FabricError::DeadlinePassed { waiting_for: OTHERS }.into())
+            }
+            Err(_) => unknown("no reply has come within the deadline"),
         };
         vec![Err(error); count]
     }

@@ -1,11 +1,11 @@
-//! Tasks' changes that share requests.
+//! Tasks' changes that share requests, and what is told of those that were not sent.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use fpcache_client::{AsyncClient, Client, ClientConfig, ClientError, TableParameters, U64Keys};
+use fpcache_client::{AsyncClient, Changes, Client, ClientConfig, ClientError, TableParameters, U64Keys};
 use tokio::task::JoinSet;
 
 use crate::asynchronous::one_thread;
@@ -93,5 +93,33 @@ fn a_change_that_cannot_be_the_tables_costs_few_requests_of_those_that_waited_wi
         let came = held.came.load(Ordering::SeqCst);
         assert!(came < 40, "{came}");
         assert_eq!(client.count_from(0).await.unwrap(), TASKS);
+    });
+}
+
+/// Nobody knew what had become of them, it was said.
+#[test]
+fn a_change_whose_turn_does_not_come_in_time_was_not_made_and_says_so() {
+    let held = Held::new();
+    one_thread().block_on(async {
+        let client = AsyncClient::of(held.client.clone());
+        client.put(0, &[1; 8]).await.unwrap();
+        behind_another(&held, &client, async || {
+            let hurried = client.with_deadline(Duration::from_millis(100));
+            let begun = Instant::now();
+            let error = hurried.put(3, &[3; 8]).await.unwrap_err();
+            assert!(error.is_retryable() && error.to_string().contains("turn"), "{error}");
+            let mut changes = Changes::new();
+            changes.put(4, &[4; 8]).delete(5);
+            let error = hurried.apply(&changes, &mut Vec::new()).await.unwrap_err();
+            assert!(error.is_retryable(), "{error}");
+            assert!(begun.elapsed() < PATIENCE);
+        })
+        .await;
+        assert_eq!(client.multi_contains(&[0, 3, 4]).await.unwrap(), [true, false, false]);
+        // One that was sent is another thing.
+        held.is_held.store(true, Ordering::SeqCst);
+        let error = client.with_deadline(Duration::from_millis(100)).put(6, &[6; 8]).await.unwrap_err();
+        assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
+        held.is_held.store(false, Ordering::SeqCst);
     });
 }
