@@ -21,6 +21,7 @@ use crate::node::Node;
 use crate::pool::Pool;
 use crate::remote::RemoteNode;
 use crate::url::{Url, parse_list};
+use crate::waiting::until_there;
 
 impl<K: BuildKeys> TableClient<K> {
     /// Connects to the table `default` of the memory node at `url`, for example `shm://fpcache`.
@@ -37,11 +38,17 @@ impl<K: BuildKeys> TableClient<K> {
     /// An invalid URL, no memory node there or one of another release, no such table, no
     /// permission, or [`OtherKeys`](ClientError::OtherKeys).
     pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
-        Self::connect_at(parse_list(url)?, &config)
+        Self::connect_at(&parse_list(url)?, &config)
     }
 
-    /// Connects to the first of these memory nodes that has the table, or a range of it.
-    fn connect_at(urls: Vec<Url>, config: &ClientConfig) -> Result<Self, ClientError> {
+    /// Connects to the first of these memory nodes that has the table, or a range of it, once one of them listens.
+    fn connect_at(urls: &[Url], config: &ClientConfig) -> Result<Self, ClientError> {
+        // Waiting for one must not keep the others from being asked, nor take their time.
+        let now = config.with_wait(Duration::ZERO);
+        until_there(config.wait, || Self::connect_now(urls, &now))
+    }
+
+    fn connect_now(urls: &[Url], config: &ClientConfig) -> Result<Self, ClientError> {
         let names: Vec<String> = urls.iter().map(Url::to_string).collect();
         let (begun, mut first_error) = (Instant::now(), None);
         for (at, url) in urls.iter().enumerate() {
@@ -52,7 +59,7 @@ impl<K: BuildKeys> TableClient<K> {
                 Err(error) => {
                     let has_none = matches!(error, ClientError::NoSuchTable { .. });
                     let left = config.deadline.saturating_sub(begun.elapsed());
-                    if has_none && let Some(pool) = Pool::open(&urls, config, left)? {
+                    if has_none && let Some(pool) = Pool::open(urls, config, left)? {
                         return Ok(Self::of(Transport::Pool(pool), &names.join(","), config));
                     }
                     first_error.get_or_insert(error);
@@ -106,7 +113,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// As for [`connect`](Self::connect).
     pub fn beside(&self, config: ClientConfig) -> Result<Self, ClientError> {
         let direct = match &self.transport {
-            Transport::Pool(pool) => return Self::connect_at(pool.urls().to_vec(), &config),
+            Transport::Pool(pool) => return Self::connect_at(pool.urls(), &config),
             Transport::One(direct) => direct,
         };
         let direct = match direct {

@@ -23,7 +23,14 @@ pub fn stand_before<L>(url: &str, connected: impl Fn() -> L + Send + 'static) ->
 where
     L: Fn(Towards, &[u8]) -> bool + Send + Sync + 'static,
 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    stand_at(TcpListener::bind("127.0.0.1:0").unwrap(), url, connected)
+}
+
+/// As [`stand_before`], at this address.
+pub fn stand_at<L>(listener: TcpListener, url: &str, connected: impl Fn() -> L + Send + 'static) -> String
+where
+    L: Fn(Towards, &[u8]) -> bool + Send + Sync + 'static,
+{
     let address = format!("tcp://{}", listener.local_addr().unwrap());
     let to = url.strip_prefix("tcp://").unwrap().to_owned();
     thread::spawn(move || {

@@ -1,0 +1,52 @@
+//! What calls of a client over several memory nodes, or of one that is told several, do with their time.
+
+use std::net::TcpListener;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use fpcache_client::{Client, CreateOptions, KeyKind, Tables, U64Keys};
+
+use crate::common::PATIENCE;
+use crate::over_nodes::{Node, config, make, name, urls};
+use crate::proxies::stand_at;
+
+/// Ports at which nobody listens.
+fn free_ports(count: usize) -> Vec<u16> {
+    let all: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    all.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+}
+
+/// The wait went by at the first one, and nothing of the deadline was left for the second.
+#[test]
+fn of_a_list_of_memory_nodes_one_that_is_away_keeps_nobody_waiting() {
+    let node = Node::tcp();
+    Tables::connect(&node.url).unwrap().create(&name(), KeyKind::U64, CreateOptions::default()).unwrap();
+    let urls = format!("tcp://127.0.0.1:{},{}", free_ports(1)[0], node.url);
+    let config = config().with_wait(PATIENCE).with_deadline(Duration::from_secs(2));
+    let begun = Instant::now();
+    Client::connect_with(&urls, config).unwrap();
+    assert!(begun.elapsed() < PATIENCE, "{:?}", begun.elapsed());
+}
+
+/// As above, where all of them are away at first.
+#[test]
+fn memory_nodes_of_one_table_that_come_up_after_the_deadline_are_waited_for() {
+    let nodes = [Node::tcp(), Node::tcp()];
+    make::<U64Keys>(&nodes, &[1_000], Some(8));
+    let ports = free_ports(2);
+    let urls = format!("tcp://127.0.0.1:{},tcp://127.0.0.1:{}", ports[0], ports[1]);
+    let deadline = Duration::from_secs(1);
+    let config = config().with_wait(PATIENCE).with_deadline(deadline);
+    thread::scope(|scope| {
+        let opening = scope.spawn(|| Client::connect_with(&urls, config));
+        thread::sleep(deadline * 3 / 2);
+        for (port, node) in ports.iter().zip(&nodes) {
+            let listener = TcpListener::bind(("127.0.0.1", *port)).unwrap();
+            stand_at(listener, &node.url, || |_, _: &[u8]| true);
+        }
+        let client = opening.join().unwrap().unwrap().with_deadline(PATIENCE);
+        client.put(1, &[1; 8]).unwrap();
+        client.put(2_000, &[2; 8]).unwrap();
+        assert_eq!(client.get(2_000).unwrap(), Some(vec![2; 8]));
+    });
+}
