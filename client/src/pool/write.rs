@@ -79,7 +79,8 @@ impl<K: BuildKeys> Pool<K> {
         stops_at_error: bool,
     ) -> Vec<Option<Ended>> {
         let mut all: Vec<Option<Ended>> = vec![None; operations.len()];
-        let mut tries = Tries::begun(within);
+        // Each request has the call's time for itself, as at one memory node.
+        let mut tries = Tries::new(within);
         if let Some(first) = operations.first() {
             let ranges = self.ranges();
             // Ranges that have parameters have them alike.
@@ -104,9 +105,14 @@ impl<K: BuildKeys> Pool<K> {
             for (at, reply) in places.iter().copied().zip(done) {
                 all[at] = Some(Ok(reply));
             }
-            if let Err(error) = written
-                && let Err(error) = self.get_over(&ranges, index, error, &mut tries)
-            {
+            let ended = match written {
+                Ok(()) => {
+                    tries = Tries::new(within);
+                    continue;
+                }
+                Err(error) => self.get_over(&ranges, index, error, &mut tries),
+            };
+            if let Err(error) = ended {
                 for at in places.into_iter().skip(made) {
                     all[at] = Some(Err(error.clone()));
                 }

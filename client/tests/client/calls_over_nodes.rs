@@ -1,14 +1,18 @@
 //! What calls of a client over several memory nodes, or of one that is told several, do with their time.
 
 use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use fpcache_client::{Client, CreateOptions, KeyKind, Tables, U64Keys};
+use fpcache_client::{
+    Changes, Client, CreateOptions, KeyKind, Nodes, RecordShape, TableParameters, Tables, U64Keys,
+};
 
 use crate::common::PATIENCE;
 use crate::over_nodes::{Node, config, make, name, urls};
-use crate::proxies::stand_at;
+use crate::proxies::{Towards, stand_at, stand_before};
 
 /// Ports at which nobody listens.
 fn free_ports(count: usize) -> Vec<u16> {
@@ -49,4 +53,40 @@ fn memory_nodes_of_one_table_that_come_up_after_the_deadline_are_waited_for() {
         client.put(2_000, &[2; 8]).unwrap();
         assert_eq!(client.get(2_000).unwrap(), Some(vec![2; 8]));
     });
+}
+
+/// All requests of a call had one deadline.
+#[test]
+fn each_request_of_a_call_has_the_deadline_for_itself_over_several_memory_nodes() {
+    const LATE: Duration = Duration::from_millis(100);
+    const DEADLINE: Duration = Duration::from_secs(1);
+    let nodes = [Node::of(64 << 20, true), Node::of(64 << 20, true)];
+    let is_late = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_late);
+    let address = stand_before(&nodes[0].url, move || {
+        let is_late = Arc::clone(&told);
+        move |towards, _: &[u8]| {
+            if towards == Towards::Client && is_late.load(Ordering::SeqCst) {
+                thread::sleep(LATE);
+            }
+            true
+        }
+    });
+    let urls = format!("{address},{}", nodes[1].url);
+    let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 64 };
+    let parameters = TableParameters { shape, ..TableParameters::default() };
+    let all = Nodes::at(&urls).unwrap();
+    all.create::<U64Keys>(&name(), parameters, &[1_000], CreateOptions::default()).unwrap();
+    let client = Client::connect_with(&urls, config().with_deadline(DEADLINE)).unwrap();
+    client.put(1, &[1]).unwrap();
+    client.put(1_001, &[1]).unwrap();
+    // A request has one of them.
+    let mut changes = Changes::new();
+    (0..15u64).for_each(|key| _ = changes.put(key, &vec![7; 600 << 10]));
+    changes.put(1_002, &[9]);
+    is_late.store(true, Ordering::SeqCst);
+    let (mut replies, begun) = (Vec::new(), Instant::now());
+    client.apply(&changes, &mut replies).unwrap();
+    assert!(replies.len() == 16 && begun.elapsed() > DEADLINE, "{:?}", begun.elapsed());
+    is_late.store(false, Ordering::SeqCst);
 }
