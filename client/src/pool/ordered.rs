@@ -28,7 +28,7 @@ impl<K: BuildKeys> Pool<K> {
         within: Duration,
         mut take: impl FnMut(Option<Neighbour<'_, K>>) -> R,
     ) -> Result<(R, Cost), ClientError> {
-        let (mut tries, mut cost) = (Tries::new(within), Cost::default());
+        let (mut tries, mut cost) = (Tries::begun(within), Cost::default());
         'with_map: loop {
             let ranges = self.follow(held);
             let own = ranges.index_of(key);

@@ -69,7 +69,12 @@ impl<K: BuildKeys> Pool<K> {
         let mut tries = Tries::new(within);
         loop {
             let ranges = self.follow(held);
-            let (index, left) = (ranges.index_of(key), tries.left());
+            let index = ranges.index_of(key);
+            // What is mapped answers sooner than the clock is looked at twice.
+            if !matches!(held.held[index], Some(Place::Mapped(..))) {
+                tries.begin();
+            }
+            let left = tries.left();
             let place = ranges.place(&mut held.held[index], index, &self.config, left);
             match place.and_then(|place| read(&ranges, index, place, left)) {
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,

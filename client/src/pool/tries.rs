@@ -24,7 +24,14 @@ impl Tries {
 
     /// Of a call that asks several memory nodes: its time begins now.
     pub(super) fn begun(within: Duration) -> Self {
-        Self { within, started: Some(Instant::now()), maps: 0 }
+        let mut tries = Self::new(within);
+        tries.begin();
+        tries
+    }
+
+    /// Has the call's time begin now, if it has not.
+    pub(super) fn begin(&mut self) {
+        self.started.get_or_insert_with(Instant::now);
     }
 
     /// Counts a failure, after which the call goes on with a newer map; `false` if it has done so
@@ -35,7 +42,7 @@ impl Tries {
         self.maps <= MAPS && !self.left().is_zero()
     }
 
-    /// What is left of the call's time, which begins with its first failure.
+    /// What is left of the call's time, which begins with its first failure, if not before.
     pub(super) fn left(&self) -> Duration {
         self.started.map_or(self.within, |started| self.within.saturating_sub(started.elapsed()))
     }

@@ -12,7 +12,7 @@ use fpcache_client::{
 
 use crate::common::PATIENCE;
 use crate::over_nodes::{Node, config, make, name, urls};
-use crate::proxies::{Towards, stand_at, stand_before};
+use crate::proxies::{Towards, slow_while, stand_at, stand_before};
 
 /// Ports at which nobody listens.
 fn free_ports(count: usize) -> Vec<u16> {
@@ -89,4 +89,33 @@ fn each_request_of_a_call_has_the_deadline_for_itself_over_several_memory_nodes(
     client.apply(&changes, &mut replies).unwrap();
     assert!(replies.len() == 16 && begun.elapsed() > DEADLINE, "{:?}", begun.elapsed());
     is_late.store(false, Ordering::SeqCst);
+}
+
+/// Each range had the whole deadline.
+#[test]
+fn all_ranges_share_the_time_of_a_search_for_the_nearest_record() {
+    const RANGES: u64 = 5;
+    const LATE: Duration = Duration::from_millis(60);
+    let nodes: Vec<Node> = (0..RANGES).map(|_| Node::of(4 << 20, true)).collect();
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let before: Vec<String> = nodes.iter().map(|node| slow_while(&node.url, LATE, &is_slow)).collect();
+    let split_at: Vec<u64> = (1..RANGES).map(|range| range * 100).collect();
+    let all = Nodes::at(&before.join(",")).unwrap();
+    let parameters = TableParameters::default();
+    all.create::<U64Keys>(&name(), parameters, &split_at, CreateOptions::default()).unwrap();
+    let client = Client::connect_with(&before.join(","), config()).unwrap();
+    for range in 0..RANGES {
+        client.put(range * 100, &[1; 8]).unwrap();
+        assert!(client.floor(range * 100).unwrap().is_some());
+        client.delete(range * 100).unwrap();
+    }
+    assert_eq!(client.last().unwrap(), None);
+    is_slow.store(true, Ordering::SeqCst);
+    // Enough for each of them, and for no more than three.
+    let hurried = client.with_deadline(LATE * 7);
+    for error in [hurried.floor(u64::MAX).unwrap_err(), hurried.first().unwrap_err()] {
+        assert!(error.is_retryable(), "{error}");
+    }
+    is_slow.store(false, Ordering::SeqCst);
+    assert_eq!(client.last().unwrap(), None);
 }
