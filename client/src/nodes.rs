@@ -104,9 +104,11 @@ impl Nodes {
 
     /// Creates an empty table, one range on each memory node in their order, split at these keys:
     /// the first range has the keys below the first of them, and so on. Does nothing if that table
-    /// exists and is empty. An unfinished earlier call is completed.
+    /// exists, with these parameters and whatever records, so that it may be called at every
+    /// start-up. An unfinished earlier call is completed.
     ///
     /// # Errors
+    /// [`OtherParameters`](ClientError::OtherParameters), or a refusal if it has records, if the table exists with others.
     /// Names the memory node that is down or refuses. What was created is then undone if possible,
     /// and otherwise completed by the next call. [`MapUnusable`](ClientError::MapUnusable) if the
     /// split keys are invalid.
@@ -118,6 +120,9 @@ impl Nodes {
         options: CreateOptions,
     ) -> Result<(), ClientError> {
         let table = self.begin::<K>(name, split_at, options)?;
+        if table.is_there && table.has(parameters) {
+            return Ok(());
+        }
         let created = table.client.create(parameters);
         match created {
             Ok(()) => table.finish().map(drop),
@@ -296,6 +301,14 @@ impl<K: BuildKeys> NewTable<K> {
     /// A client of the table, to load it.
     pub fn client(&self) -> &TableClient<K> {
         &self.client
+    }
+
+    /// Whether all of its ranges have these parameters.
+    fn has(&self, parameters: TableParameters) -> bool {
+        match &self.client.transport {
+            Transport::Pool(pool) => pool.has_everywhere(parameters, self.client.deadline),
+            Transport::One(_) => false,
+        }
     }
 
     /// Completes the table, which is visible from here on.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fpcache::cache::CacheStats;
 use fpcache::key_space::BuildKeys;
+use fpcache::layout::TableParameters;
 use fpcache::message::NodeStats;
 use fpcache::plan::Expected;
 use fpcache::table_view::OpenError;
@@ -38,6 +39,15 @@ impl<K: BuildKeys> Pool<K> {
             a
         };
         all.into_iter().reduce(add).ok_or(ClientError::Open(OpenError::Empty))
+    }
+
+    /// Whether all ranges have these parameters.
+    pub(crate) fn has_everywhere(&self, parameters: TableParameters, within: Duration) -> bool {
+        let stored = parameters.as_stored();
+        let all = self.each(within, |_, core, left| {
+            Ok(with_direct!(core, core => core.table_stats(left))?.record.parameters == stored)
+        });
+        all.is_ok_and(|all| all.into_iter().all(|has| has))
     }
 
     /// The expected cost of a call with this many keys of one range: that of the slowest range.

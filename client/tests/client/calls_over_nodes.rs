@@ -119,3 +119,27 @@ fn all_ranges_share_the_time_of_a_search_for_the_nearest_record() {
     is_slow.store(false, Ordering::SeqCst);
     assert_eq!(client.last().unwrap(), None);
 }
+
+/// It was refused as soon as there was one record.
+#[test]
+fn a_table_over_several_memory_nodes_is_made_once_however_often_it_is_asked_for() {
+    let nodes = [Node::tcp(), Node::shm()];
+    let create = |epsilon| {
+        let parameters = TableParameters { epsilon, ..TableParameters::default() };
+        let all = Nodes::at(&urls(&nodes)).unwrap();
+        all.create::<U64Keys>(&name(), parameters, &[1_000], CreateOptions::default())
+    };
+    create(16).unwrap();
+    create(16).unwrap();
+    let client = Client::connect_with(&nodes[0].url, config()).unwrap();
+    client.put(1, &[1; 8]).unwrap();
+    create(16).unwrap();
+    assert_eq!(client.get(1).unwrap(), Some(vec![1; 8]));
+    // What was asked for is not there.
+    create(8).unwrap_err();
+    client.delete(1).unwrap();
+    create(16).unwrap();
+    client.put(2_000, &[2; 8]).unwrap();
+    let other = Client::connect_with(&nodes[1].url, config()).unwrap();
+    assert_eq!(other.count_from(0).unwrap(), 1);
+}
