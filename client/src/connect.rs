@@ -113,7 +113,10 @@ impl<K: BuildKeys> TableClient<K> {
     /// As for [`connect`](Self::connect).
     pub fn beside(&self, config: ClientConfig) -> Result<Self, ClientError> {
         let direct = match &self.transport {
-            Transport::Pool(pool) => return Self::connect_at(pool.urls(), &config),
+            Transport::Pool(pool) => {
+                let config = config.with_token(config.token.or(pool.token()));
+                return Self::connect_at(pool.urls(), &config);
+            }
             Transport::One(direct) => direct,
         };
         let direct = match direct {

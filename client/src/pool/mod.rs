@@ -41,6 +41,7 @@ use fpcache::map::RangeMap;
 use fpcache::matching::Matcher;
 use fpcache::message::ErrorCode;
 use fpcache::read::Outcomes;
+use fpcache_fabric::tcp::Token;
 use thread_local::ThreadLocal;
 
 use crate::config::ClientConfig;
@@ -156,6 +157,11 @@ impl<K: BuildKeys> Pool<K> {
     /// The memory nodes that the client was given.
     pub(crate) fn urls(&self) -> &[Url] {
         &self.urls
+    }
+
+    /// The token that the client was given, if any.
+    pub(crate) fn token(&self) -> Option<Token> {
+        self.config.token
     }
 
     /// Runs `f` with what the calling thread holds.

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    ByteKeys, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FabricError, KeyKind, RefusalCode,
-    TableClient, TableParameters, Tables, Token, U64Keys, wait_for_node_with,
+    ByteKeys, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, FabricError, KeyKind, Nodes,
+    RefusalCode, TableClient, TableParameters, Tables, Token, U64Keys, wait_for_node_with,
 };
 use fpcache_fabric::Serving;
 use fpcache_fabric::tcp::{AccessKeeper, ListenOptions, Listener, Rights, TokenSet};
@@ -170,4 +170,26 @@ fn tokens_are_rotated_under_clients_and_no_write_is_lost() {
     for key in [1, 2u64] {
         assert_eq!(new_client.get(key).unwrap(), Some(key.to_le_bytes().to_vec()));
     }
+}
+
+/// A client over several memory nodes was refused.
+#[test]
+fn a_client_beside_another_has_its_token() {
+    let nodes = [Node::start(), Node::start()];
+    let urls = format!("{},{}", nodes[0].url, nodes[1].url);
+    // One token gets in at both.
+    let mut tokens = TokenSet::default().with(nodes[1].write, Rights::Write);
+    tokens = tokens.with(nodes[0].write, Rights::Write);
+    nodes[1].keeper.replace_tokens(tokens);
+    let config = ClientConfig::default().with_token(nodes[0].write);
+    let table = "orders".parse().unwrap();
+    let all = Nodes::at_with(&urls, config).unwrap();
+    all.create::<U64Keys>(&table, TableParameters::default(), &[1_000], CreateOptions::default()).unwrap();
+    let client = Client::connect_with(&urls, config.with_table(table)).unwrap();
+    client.put(1, &[1; 8]).unwrap();
+    let beside = client.beside(ClientConfig::default().with_table(table)).unwrap();
+    beside.put(2_000, &[2; 8]).unwrap();
+    assert_eq!(beside.get(1).unwrap(), Some(vec![1; 8]));
+    let one = Client::connect_with(&nodes[0].url, config).unwrap();
+    one.beside(ClientConfig::default()).unwrap().put(1, &[1; 8]).unwrap();
 }
