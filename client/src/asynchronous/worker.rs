@@ -210,6 +210,7 @@ async fn read<K: BuildKeys>(
             let mut operation = section.scan(table, scan);
             socket.drive(endpoint, &mut operation, until, count).await?;
             let part = operation.part();
+            scan.clear();
             group.scanned(part);
             Ok(())
         }

@@ -67,7 +67,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
         let scanned = self.by_parts(held, within, |buffers, table, got_on| {
-            // It may stop to have long values taken before there are more.
+            // It may stop to have what was found taken before there is more.
             while let Some(to) = rest.from.take() {
                 let bound = to.as_ref().map(Borrow::borrow);
                 let mut scan = ScanBack::new(table.view(), &mut buffers.scan, bound, from, rest.limit);
@@ -79,6 +79,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 cost += scan.cost();
                 ended?;
             }
+            buffers.scan.clear();
             Ok(cost)
         });
         or_of_empty(scanned, Cost::default())

@@ -107,7 +107,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
         let scanned = self.by_parts(held, within, |buffers, table, got_on| {
-            // It may stop to have long values taken, or many keys, before there are more.
+            // It may stop to have what was found taken, or many keys, before there are more.
             while let Some(from) = rest.from.take() {
                 let limit = if wanted == Wanted::Value { rest.limit } else { rest.limit.min(KEYS_AT_ONCE) };
                 let mut scan = scan_of(table, &mut buffers.scan, (from.borrow(), end), limit);
@@ -122,6 +122,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 cost += scan.cost();
                 ended?;
             }
+            // No thread keeps the memory of a long one.
+            buffers.scan.clear();
             Ok(cost)
         });
         or_of_empty(scanned, Cost::default())

@@ -68,7 +68,7 @@ impl<K: BuildKeys> Section<K> {
 }
 
 impl<K: BuildKeys> SectionScan<'_, K> {
-    /// What it has found, and what is left: it may have stopped to have long values taken.
+    /// What it has found, and what is left: it may have stopped to have it taken.
     pub(crate) fn part(&self) -> Part<K> {
         fn own<'r, K: BuildKeys>(records: impl Iterator<Item = (&'r K::Key, &'r [u8])>) -> Vec<Record<K>> {
             records.map(|(key, value)| (key.to_owned(), value.to_vec())).collect()
@@ -109,7 +109,7 @@ impl<K: BuildKeys> Operation for SectionScan<'_, K> {
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Reads a section, which ends sooner to have long values taken; nothing is found if the table
+    /// Reads a section, which ends sooner where records are long; nothing is found if the table
     /// has no parameters yet.
     pub(crate) fn scan_section(
         &self,
@@ -121,7 +121,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let scanned = self.with_table(held, within, |buffers, table| {
             let mut scan = section.scan(table, &mut buffers.scan);
             drive_while(&mut buffers.endpoint, &mut scan, &mut goes_on)?;
-            Ok(scan.part())
+            let part = scan.part();
+            buffers.scan.clear();
+            Ok(part)
         });
         or_of_empty(scanned, Part::default())
     }

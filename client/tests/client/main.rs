@@ -43,6 +43,7 @@ mod refused;
 mod remote;
 mod round_trips;
 mod scans;
+mod scans_in_parts;
 #[cfg(feature = "tokio")]
 mod slow_once;
 mod small_budgets;

@@ -16,6 +16,8 @@
 //! Where a table has groups and the segment's table of these is here, a stretch is of whole [blocks] instead, and covers the
 //! keys of these: what it reads beyond them is what the first and the last block have.
 //!
+//! A scan stops once it has found 16 MiB, so that whoever scans takes them before there are more.
+//!
 //! External values are read after the stretches, of the records that are kept, in order and several with one doorbell.
 
 mod blocks;
@@ -97,7 +99,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     }
 
     /// The least key the scan has not covered: where another one goes on if this one ended with an error, or because it has
-    /// found 16 MiB where values are external. `None` if the records that were wanted, or all there are, have been
+    /// found 16 MiB. `None` if the records that were wanted, or all there are, have been
     /// found.
     pub fn uncovered(&self) -> Option<&K::Key> {
         let Collected { scratch, progress, .. } = &self.collected;

@@ -44,8 +44,8 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
         Self { collected, to: to.filter(|_| limit > 0), from: from.to_owned() }
     }
 
-    /// Where another scan goes on if this one ended with an error, or because it has found 16 MiB where values lie outside their
-    /// slots. `None` if the records that were wanted, or all there are, have been found.
+    /// Where another scan goes on if this one ended with an error, or because it has found 16 MiB.
+    /// `None` if the records that were wanted, or all there are, have been found.
     pub fn uncovered(&self) -> Option<Bound<K::Owned>> {
         let missing = self.collected.scratch.first_missing(&self.collected.progress);
         missing.map(|key| Bound::Included(key.to_owned())).or_else(|| self.to.clone())

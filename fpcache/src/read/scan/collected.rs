@@ -118,6 +118,10 @@ pub(in crate::read) trait Directed<'a, K: KeySpace + 'a> {
                 Asked::Impossible => self.go_back()?,
             }
         }
+        let all = self.collected();
+        if goes_on && all.scratch.is_enough() {
+            return Ok(Step::Done);
+        }
         let step = self.read_on();
         self.collected().progress.cost.round_trips += u32::from(step == Step::Post);
         Ok(step)

@@ -8,6 +8,11 @@ use crate::key_space::KeySpace;
 use crate::layout::{Stored, ValueExtent};
 use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
 
+/// Bytes of records after which a scan stops, so that whoever scans takes them before there are more.
+const PAUSE_BYTES: usize = 16 << 20;
+/// Bytes of records that there is room for from one scan to the next.
+const KEPT_BYTES: usize = 4 << 20;
+
 /// Buffers of scans, kept between calls.
 #[derive(Debug)]
 pub struct ScanScratch<K: KeySpace> {
@@ -127,13 +132,20 @@ impl<K: KeySpace> Default for ScanScratch<K> {
 }
 
 impl<K: KeySpace> ScanScratch<K> {
-    /// Forgets what the last scan found.
-    pub(in crate::read) fn clear(&mut self) {
+    /// Forgets what the last scan found, and lets go of its memory, if that is much.
+    pub fn clear(&mut self) {
         self.records.clear();
+        self.records.shrink_to(KEPT_BYTES / size_of::<Found<K>>());
         self.arena.clear();
+        self.arena.shrink_to(KEPT_BYTES);
         self.stretches.clear();
         self.batch.clear();
         self.landings.clear();
+    }
+
+    /// Whether so much was found that it should be taken before there is more.
+    pub(in crate::read) fn is_enough(&self) -> bool {
+        self.arena.len() + self.records.len() * size_of::<Found<K>>() > PAUSE_BYTES
     }
 
     /// The first key, in the order of the scan, whose value is missing.
@@ -149,5 +161,28 @@ impl<K: KeySpace> ScanScratch<K> {
         let Self { records, arena, .. } = self;
         let whole = &records[..progress.whole];
         whole.iter().map(move |found| (found.key(arena), found.value.value(arena)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key_space::U64Keys;
+
+    /// Of keys without values any number was kept, and threads kept the memory of their longest scan.
+    #[test]
+    fn a_scan_has_enough_after_so_many_bytes_of_records_and_lets_go_of_them() {
+        let mut scratch = ScanScratch::<U64Keys>::default();
+        let key = U64Keys::keep(&7, &mut scratch.arena);
+        let found = Found { key, value: ValuePlace::NOT_WANTED };
+        scratch.records = vec![found; PAUSE_BYTES / size_of::<Found<U64Keys>>()];
+        assert!(!scratch.is_enough());
+        scratch.arena.extend([0; size_of::<Found<U64Keys>>()]);
+        assert!(scratch.is_enough());
+        scratch.arena.reserve(PAUSE_BYTES);
+        scratch.clear();
+        assert!(!scratch.is_enough());
+        let kept = scratch.arena.capacity() + scratch.records.capacity() * size_of::<Found<U64Keys>>();
+        assert!(kept <= 2 * KEPT_BYTES, "{kept}");
     }
 }

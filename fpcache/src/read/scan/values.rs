@@ -8,8 +8,6 @@ use crate::table_view::TableView;
 
 /// Most bytes of values that a scan asks for with one doorbell; a value that is longer comes alone.
 const SCAN_BYTES: usize = 256 << 10;
-/// Bytes of values after which a scan stops, so that whoever scans takes them before there are more.
-const PAUSE_BYTES: usize = 16 << 20;
 
 /// What became of asking for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +24,12 @@ impl<K: KeySpace> ScanScratch<K> {
     /// Asks for the next values that are missing, in order.
     #[cold]
     pub(in crate::read) fn ask_for_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> Asked {
-        let of_table = Extents::of(view);
-        let Self { batch, stretches, records, arena, extents, landings, .. } = self;
         // Whoever goes on from where the scan stops must get on.
-        if progress.whole > 0 && arena.len() > PAUSE_BYTES {
+        if progress.whole > 0 && self.is_enough() {
             return Asked::Enough;
         }
+        let of_table = Extents::of(view);
+        let Self { batch, stretches, records, extents, landings, .. } = self;
         batch.clear();
         stretches.clear();
         landings.clear();

@@ -1,0 +1,64 @@
+//! Scans of more records than are kept at a time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use fpcache_client::{
+    Client, ClientConfig, CreateOptions, KeyKind, RecordShape, TableParameters, Tables, U64Keys,
+};
+
+use crate::common::{PATIENCE, load, value_in};
+use crate::over_nodes::Node;
+use crate::proxies::{Towards, stand_before};
+
+const RECORDS: u64 = 10_000;
+const SHAPE: RecordShape = RecordShape { key_bytes: Some(8), value_bytes: Some(4_000), room: 4_008 };
+
+/// All records were kept until the last one had been found.
+#[test]
+fn the_first_records_are_handed_over_before_all_are_read() {
+    let node = Node::of(128 << 20, true);
+    let passed = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&passed);
+    let address = stand_before(&node.url, move || {
+        let passed = Arc::clone(&counted);
+        move |towards, bytes: &[u8]| {
+            if towards == Towards::Client {
+                passed.fetch_add(bytes.len(), Ordering::SeqCst);
+            }
+            true
+        }
+    });
+    let table = "long".parse().unwrap();
+    Tables::connect(&address).unwrap().create(&table, KeyKind::U64, CreateOptions::default()).unwrap();
+    let config = ClientConfig::default().with_table(table).with_deadline(PATIENCE);
+    let client = Client::connect_with(&address, config).unwrap();
+    let parameters = TableParameters { shape: SHAPE, ..TableParameters::default() };
+    load::<U64Keys>(&client, parameters, 0..RECORDS, 0).unwrap();
+    let mut reader = client.reader();
+    for way in ["up", "of a range", "down", "by a reader"] {
+        let (mut at_first, mut keys) = (0, Vec::new());
+        passed.store(0, Ordering::SeqCst);
+        let take = |key: u64, value: &[u8]| {
+            if keys.is_empty() {
+                at_first = passed.load(Ordering::SeqCst);
+            }
+            assert!(value == value_in(&SHAPE, key, 0), "{way}: {key}");
+            keys.push(key);
+        };
+        match way {
+            "up" => client.scan_with(0, usize::MAX, take).unwrap(),
+            "of a range" => client.scan_range(0, RECORDS, usize::MAX, take).unwrap(),
+            "down" => client.scan_back_with(u64::MAX, usize::MAX, take).unwrap(),
+            _ => reader.scan_with(0, RECORDS as usize, take).unwrap(),
+        };
+        if way == "down" {
+            keys.reverse();
+        }
+        assert!(keys.into_iter().eq(0..RECORDS), "{way}");
+        let all = passed.load(Ordering::SeqCst);
+        assert!(at_first < 24 << 20 && all > 40 << 20, "{way}: {at_first} of {all}");
+    }
+    assert_eq!(client.count_from(0).unwrap(), RECORDS);
+    assert_eq!(client.iter().count() as u64, RECORDS);
+}
