@@ -27,7 +27,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// reads their fingerprints and one slot). If any of them was written to since its segment was
     /// loaded, a second round trip with the same bytes, and more while they keep changing; over
     /// mapped memory that takes tens of nanoseconds. One more each for a nearest record further
-    /// away and for an external value.
+    /// away and for an external value. Above the newest key of a table that is written in ascending
+    /// order, whose last slots are free, up to five in all.
     ///
     /// # Errors
     /// As for [`get`](Self::get); [`Deadline`](ClientError::Deadline) if the slots kept changing.
@@ -53,7 +54,8 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// The record with the greatest key, or `None` if the table is empty. See
-    /// [`floor`](Self::floor); takes some more round trips if the last keys were deleted.
+    /// [`floor`](Self::floor); takes some more round trips if the last keys were deleted, or if
+    /// keys are written in ascending order.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor).
