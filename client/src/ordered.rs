@@ -259,10 +259,7 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     fn nearest(&self, side: Side, key: &K::Key) -> Result<Option<Record<K>>, ClientError> {
-        let own = |found: Option<(K::View<'_>, &[u8])>| {
-            found.map(|(key, value)| (key.borrow().to_owned(), value.to_vec()))
-        };
-        Ok(self.nearest_with(side, key, own)?.0)
+        Ok(self.nearest_with(side, key, |found| owned::<K>(found))?.0)
     }
 
     #[inline]
@@ -283,7 +280,7 @@ impl<K: BuildKeys> TableClient<K> {
     ) -> Result<Vec<Option<Record<K>>>, ClientError> {
         let mut records = Vec::with_capacity(keys.len());
         self.multi_nearest_with(side, keys, |found, _| {
-            records.push(found.map(|(key, value)| (key.borrow().to_owned(), value.to_vec())));
+            records.push(owned::<K>(found));
         })?;
         Ok(records)
     }
@@ -340,6 +337,61 @@ impl ByteClient {
 }
 
 impl<K: BuildKeys> Reader<K> {
+    /// The record with the greatest key not above `key`, or `None`; see [`Client::floor`](crate::Client::floor).
+    ///
+    /// # Errors
+    /// As for [`Client::floor`](crate::Client::floor).
+    pub fn floor(&mut self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
+        Ok(self.nearest_with(Side::Floor, key.as_key(), |found| owned::<K>(found))?.0)
+    }
+
+    /// The record with the least key not below `key`, or `None`; see [`Client::ceiling`](crate::Client::ceiling).
+    ///
+    /// # Errors
+    /// As for [`Client::floor`](crate::Client::floor).
+    pub fn ceiling(&mut self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
+        Ok(self.nearest_with(Side::Ceiling, key.as_key(), |found| owned::<K>(found))?.0)
+    }
+
+    /// The number of keys from `start` to `end`, exclusive; see [`Client::count`](crate::Client::count).
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    pub fn count(&mut self, start: impl AsKey<K>, end: impl AsKey<K>) -> Result<u64, ClientError> {
+        let (mut rest, mut count) = (Rest::new(start.as_key().to_owned(), usize::MAX), 0);
+        let (part, within) = ((Some(end.as_key()), Wanted::Presence), self.deadline());
+        let take = |_: K::View<'_>, _: &[u8]| count += 1;
+        with_held!(self, (core, held) => core.scan(held, &mut rest, part, within, take))?;
+        Ok(count)
+    }
+
+    /// Up to `limit` records in descending key order, beginning with the greatest key not above `start`; see
+    /// [`Client::scan_back`](crate::Client::scan_back).
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    pub fn scan_back(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
+        let mut records = Vec::new();
+        let take = |key: K::View<'_>, value: &[u8]| records.extend(owned::<K>(Some((key, value))));
+        self.scan_back_with(start, limit, take)?;
+        Ok(records)
+    }
+
+    /// As [`scan_back`](Self::scan_back), but passes each record to `take`.
+    ///
+    /// # Errors
+    /// As for [`Client::get`](crate::Client::get).
+    pub fn scan_back_with(
+        &mut self,
+        start: impl AsKey<K>,
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let mut rest = Rest::new(Bound::Included(start.as_key().to_owned()), limit);
+        let within = self.deadline();
+        with_held!(self, (core, held) => core.scan_back(held, &mut rest, K::lowest(), within, take))
+    }
+
     /// Passes the record with the greatest key not above `key` to `take`, and returns the cost; see
     /// [`Client::floor`](crate::Client::floor).
     ///
@@ -379,6 +431,11 @@ impl<K: BuildKeys> Reader<K> {
         let take = |found: Option<Neighbour<'_, K>>| take(record::<K>(found));
         with_held!(self, (core, held) => core.nearest_to(held, (side, key), within, take))
     }
+}
+
+/// A record that outlives the call.
+fn owned<K: BuildKeys>(found: Option<(K::View<'_>, &[u8])>) -> Option<Record<K>> {
+    found.map(|(key, value)| (key.borrow().to_owned(), value.to_vec()))
 }
 
 /// A record as it is passed to callers.

@@ -103,9 +103,21 @@ impl<K: BuildKeys> AsyncTableClient<K> {
     /// # Errors
     /// As for [`TableClient::connect_with`].
     pub async fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
+        Self::connect_with_options(url, config, AsyncConfig::default()).await
+    }
+
+    /// As [`connect_with`](Self::connect_with), and with settings for tasks, as [`of_with`](Self::of_with).
+    ///
+    /// # Errors
+    /// As for [`TableClient::connect_with`].
+    pub async fn connect_with_options(
+        url: &str,
+        config: ClientConfig,
+        options: AsyncConfig,
+    ) -> Result<Self, ClientError> {
         let url = url.to_owned();
         let opened = tokio::task::spawn_blocking(move || TableClient::connect_with(&url, config));
-        Ok(Self::of(opened.await.map_err(|_| runtime_has_ended())??))
+        Ok(Self::of_with(opened.await.map_err(|_| runtime_has_ended())??, options))
     }
 
     /// Opens the table that the settings name, and creates it with these parameters if it does not exist, as

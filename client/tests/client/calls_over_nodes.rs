@@ -10,7 +10,7 @@ use fpcache_client::{
     Changes, Client, CreateOptions, KeyKind, Nodes, RecordShape, TableParameters, Tables, U64Keys,
 };
 
-use crate::common::PATIENCE;
+use crate::common::{PATIENCE, ThreadNode};
 use crate::over_nodes::{Node, config, make, name, urls};
 use crate::proxies::{Towards, slow_while, stand_at, stand_before};
 
@@ -142,4 +142,25 @@ fn a_table_over_several_memory_nodes_is_made_once_however_often_it_is_asked_for(
     client.put(2_000, &[2; 8]).unwrap();
     let other = Client::connect_with(&nodes[1].url, config()).unwrap();
     assert_eq!(other.count_from(0).unwrap(), 1);
+}
+
+/// Readers had no `floor` but with a closure, no `count` and no way down.
+#[test]
+fn a_reader_has_the_ordered_queries_of_its_client() {
+    let nodes = [Node::tcp(), Node::shm()];
+    make::<U64Keys>(&nodes, &[1_000], Some(8));
+    let over_two = Client::connect_with(&nodes[0].url, config()).unwrap();
+    let here = ThreadNode::<U64Keys>::start(8 << 20);
+    for client in [over_two, here.client()] {
+        (0..200u64).for_each(|key| client.put(key * 10, &key.to_le_bytes()).unwrap());
+        let mut reader = client.reader();
+        for key in [0, 5, 990, 995, 1_000, 1_990, 5_000] {
+            assert_eq!(reader.floor(key).unwrap(), client.floor(key).unwrap());
+            assert_eq!(reader.ceiling(key).unwrap(), client.ceiling(key).unwrap());
+            assert_eq!(reader.count(key, 1_500).unwrap(), client.count(key, 1_500).unwrap());
+            assert_eq!(reader.scan_back(key, 120).unwrap(), client.scan_back(key, 120).unwrap());
+        }
+        assert_eq!(reader.count(5, 1_995).unwrap(), 199);
+        assert_eq!(reader.scan_back(1_500, 100).unwrap().len(), 100);
+    }
 }
