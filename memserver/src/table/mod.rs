@@ -21,10 +21,12 @@
 //! | [`compact`] | merges sparse segments |
 //! | [`evacuate`] | empties a range of memory, so that free memory is in one piece |
 //! | [`search`] | does everything that can make room, step by step |
+//! | [`background`] | what is done between requests, each in turn |
 //! | [`audit`] | checks every byte |
 //! | [`records`] | takes records for snapshots, and restores them |
 
 pub(crate) mod audit;
+mod background;
 mod compact;
 pub(crate) mod error;
 mod evacuate;
@@ -52,6 +54,7 @@ use fpcache_index::Directory;
 use crate::counters::Counters;
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
+use background::Turns;
 use error::{DamagedRecord, TableError};
 use rebuilder::Rebuilder;
 use room::aside::Separators;
@@ -78,6 +81,7 @@ pub(crate) struct Table<K: BuildKeys> {
     /// What kept segments from being replaced between requests: for those who tell it.
     pub(crate) passed_by: Vec<DamagedRecord>,
     pub(crate) counters: Counters,
+    turns: Turns,
 }
 
 /// What a load or a recovery creates a table from.
@@ -107,6 +111,7 @@ impl<K: BuildKeys> Table<K> {
             taking: None,
             passed_by: Vec::new(),
             counters: Counters::default(),
+            turns: Turns::default(),
         }
     }
 
@@ -229,43 +234,5 @@ impl<K: BuildKeys> Table<K> {
         if self.passed_by.len() < MOST {
             self.passed_by.push(damaged);
         }
-    }
-
-    /// Does a little background work; `true` if there is more. Segments are replaced only if
-    /// `may_replace`: none of their slots may be reserved.
-    pub(crate) fn work<M: NodeMemory>(
-        &mut self,
-        superblock: &mut SuperblockWriter<K, M>,
-        may_replace: bool,
-    ) -> Result<bool, TableError> {
-        // What it replaces would be in the way of a search for room.
-        let may_replace = may_replace && !self.is_searching();
-        if may_replace && let Some(key) = self.rebuilder.next_due() {
-            self.relieve(superblock, key.borrow())?;
-            return Ok(true);
-        }
-        if self.values.step_recounting(superblock, &self.segments)? {
-            return Ok(true);
-        }
-        // A search writes directories when it needs them, and has room for them then.
-        if !self.is_searching() && self.room.wants_checkpoint(superblock) {
-            match self.room.step_checkpoint(superblock, &self.segments) {
-                // The bytes that are being emptied may be all that is free.
-                Err(TableError::NoRoom { .. }) if self.room.give_up_evacuation() => {}
-                stepped => stepped?,
-            }
-            return Ok(true);
-        }
-        if may_replace && self.step_retraining(superblock)? {
-            return Ok(true);
-        }
-        if may_replace && self.give_back(superblock)? {
-            return Ok(true);
-        }
-        if self.room.reclaim_early(superblock)? {
-            // What waits after it may be due now.
-            return Ok(true);
-        }
-        Ok(self.room.space.shrink())
     }
 }

@@ -139,23 +139,21 @@ impl<K: BuildKeys> Table<K> {
     }
 
     /// Replaces a segment that was nearly full when its key was noted, or whose table of groups was damaged, if
-    /// that is so still.
+    /// that is so still; `false` if it is not.
     pub(super) fn relieve<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
         key: &K::Key,
-    ) -> Result<(), TableError> {
+    ) -> Result<bool, TableError> {
         if self.room.is_over_limit(superblock) || !self.segments.is_due(superblock, key)? {
-            return Ok(());
+            return Ok(false);
         }
         match self.replace_segment(superblock, key, None) {
             // The next write that needs the room will be told.
-            Err(error) if error.spares_others() => {
-                self.pass_by(error);
-                Ok(())
-            }
-            other => other,
+            Err(error) if error.spares_others() => self.pass_by(error),
+            other => other?,
         }
+        Ok(true)
     }
 
     /// Takes one step to make room for a value that found none; whether it helped, once that is

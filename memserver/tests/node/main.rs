@@ -5,6 +5,7 @@
 mod common;
 
 mod any_request;
+mod background_takes_turns;
 mod byte_strings;
 mod cold_starts_under_pressure;
 mod damaged_copies;
