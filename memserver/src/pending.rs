@@ -173,13 +173,17 @@ impl<K: BuildKeys> Pending<K> {
         })
     }
 
-    /// The next entry to publish, if the log is on the disk so far.
-    pub(crate) fn next(&mut self, synced: Lsn) -> Option<PendingOperation<K>> {
-        let is_ready = match self.entries.front()?.outcome {
+    /// Whether there is an entry to publish, if the log is on the disk so far.
+    pub(crate) fn has_next(&self, synced: Lsn) -> bool {
+        self.entries.front().is_some_and(|entry| match entry.outcome {
             PendingOutcome::SlotMutation { lsns, .. } => lsns.last <= synced,
             PendingOutcome::Reply(_) => true,
-        };
-        let entry = if is_ready { self.entries.pop_front()? } else { return None };
+        })
+    }
+
+    /// The next entry to publish, if the log is on the disk so far.
+    pub(crate) fn next(&mut self, synced: Lsn) -> Option<PendingOperation<K>> {
+        let entry = if self.has_next(synced) { self.entries.pop_front()? } else { return None };
         if let PendingOutcome::SlotMutation { mutation, .. } = &entry.outcome {
             self.keys.remove(mutation.key.borrow());
             self.updates -= usize::from(mutation.kind == MutationKind::Update);

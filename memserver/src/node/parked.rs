@@ -31,6 +31,8 @@ pub(crate) const SHORT_ALLOWANCE: i64 = 20_000;
 pub mod cost {
     /// An operation of a write, whose place the operations before it have had fetched.
     pub const OPERATION: i64 = 400;
+    /// An operation that has waited for the disk, whose place has left the caches by then.
+    pub const PUBLISHED: i64 = 600;
     /// A key that is looked up, whose place nobody has had fetched.
     pub const LOOKED_UP: i64 = 500;
     /// Another four bytes that are copied and summed up.

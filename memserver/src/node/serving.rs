@@ -218,6 +218,7 @@ impl<K: BuildKeys, M: NodeMemory> Service for MemoryNode<K, M> {
         // What is done between requests has its turn however many are parked.
         let work = if may_work { self.work_between(due) } else { Work::More };
         match work {
+            _ if self.has_more_to_publish() => Work::More,
             _ if self.parked.is_empty() => work,
             Work::More => Work::More,
             _ if self.can_go_on() => Work::More,

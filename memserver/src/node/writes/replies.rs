@@ -2,13 +2,15 @@
 //! disk.
 
 use fpcache::key_space::BuildKeys;
+use fpcache::layout::Stored;
 use fpcache::message::{ErrorCode, Refusal, WriteReply, encode_reply};
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use super::Step;
 use crate::dedup::DedupSession;
+use crate::durability::Lsn;
 use crate::node::MemoryNode;
-use crate::node::parked::Going;
+use crate::node::parked::{Going, cost};
 use crate::node::serving::internal;
 use crate::pending::{PendingOperation, PendingOutcome};
 
@@ -52,10 +54,15 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(())
     }
 
-    /// Publishes what has reached the disk.
+    /// Publishes what has reached the disk, as long as the allowance lasts: half of it, if requests are parked, which
+    /// are to get on too.
     pub(crate) fn publish_synced(&mut self) -> Result<(), Refusal> {
-        let synced = self.wal.as_ref().map_or(0, |wal| wal.synced());
-        while let Some(PendingOperation { session, operation, outcome }) = self.pending.next(synced) {
+        let kept = if self.parked.is_empty() { 0 } else { self.allowance.max(0) / 2 };
+        let synced = self.synced();
+        while self.allowance > kept
+            && let Some(PendingOperation { session, operation, outcome }) = self.pending.next(synced)
+        {
+            self.charge(cost::PUBLISHED);
             match outcome {
                 PendingOutcome::Reply(reply) => self.keep_reply(&session, operation, reply)?,
                 PendingOutcome::SlotMutation { lsns, mutation, value } => {
@@ -63,11 +70,24 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                         self.state.table().is_some_and(|table| table.segments.still_owns(&mutation)),
                         "no segment is replaced while slots of it are spoken for"
                     );
-                    self.perform(&session, operation, lsns.last, &mutation, &value.as_stored())?;
+                    let value = value.as_stored();
+                    if let Stored::Here(value) = value {
+                        self.charge(cost::bytes(value.len()));
+                    }
+                    self.perform(&session, operation, lsns.last, &mutation, &value)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Whether something that has reached the disk waits for another turn to be published.
+    pub(crate) fn has_more_to_publish(&self) -> bool {
+        self.pending.has_next(self.synced())
+    }
+
+    fn synced(&self) -> Lsn {
+        self.wal.as_ref().map_or(0, |wal| wal.synced())
     }
 
     /// The reply to a request whose operations have waited for the disk.
@@ -84,9 +104,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// While the log cannot be written no request waits for it: what was staged may take effect
-    /// later.
+    /// later. What had reached the disk before is published first.
     fn next_failed(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
         let failure = self.wal.as_ref()?.failure()?;
+        if self.has_more_to_publish() {
+            return None;
+        }
         let client = self.pending.give_up_next()?;
         let why = format!("the log cannot be written, and the outcome is unknown until it can: {failure}");
         encode_reply(Err(&Refusal::new(ErrorCode::NotDurable, why)), reply);

@@ -5,11 +5,12 @@ use std::time::Instant;
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply};
-use fpcache_fabric::{ClientId, Handled, SHORT_BODY, Service, SharedMemory};
+use fpcache_fabric::{ClientId, Handled, SHORT_BODY, Service, SharedMemory, Work};
 
 use crate::durability::SyncPolicy;
 use crate::durability::memory_disk::MemoryDisk;
 use crate::node::MemoryNode;
+use crate::node::parked::{QUANTUM, SHORT_REQUEST, cost};
 use crate::pending::PendingOperation;
 use crate::store::{Background, Memories, Startup, recovery_area_bytes, restore};
 
@@ -66,4 +67,54 @@ fn operations_of_short_requests_that_wait_for_a_slow_disk_take_bounded_memory_an
     }
     assert!(waiting.is_empty(), "{} have no reply", waiting.len());
     assert!(node.pending.is_empty());
+}
+
+/// A request of a client for operations of this kind on some keys.
+fn request(kind: WriteKind, client: u64, keys: std::ops::Range<u64>) -> Vec<u8> {
+    let (mut batch, mut request) = (WriteBatch::default(), Vec::new());
+    let value = Sent::Here(if kind == WriteKind::Delete { &[] } else { &[7; 8] });
+    for key in keys {
+        let expected = RecordToken::default();
+        batch.push::<U64Keys>(&WriteOperation { kind, key, hint: None, expected, value });
+    }
+    batch.request(client, 1, false).encode::<U64Keys>(0, &mut request);
+    request
+}
+
+#[test]
+fn what_one_sync_brought_to_the_disk_is_published_turn_by_turn_and_parked_requests_get_on() {
+    const UPDATES: u64 = 25;
+    let mut node = durable_node();
+    let mut reply = Vec::new();
+    for first in (0..1000).step_by(UPDATES as usize) {
+        node.renew_allowance();
+        let updates = request(WriteKind::Update, 1 + first, first..first + UPDATES);
+        assert_eq!(node.handle(ClientId(1 + first), &updates, &mut reply), Handled::Later);
+    }
+    assert_eq!(node.pending.added(), 1000);
+    node.allowance = 0;
+    let deletes = request(WriteKind::Delete, 5000, 1 << 50..(1 << 50) + 300);
+    assert!(deletes.len() > SHORT_REQUEST);
+    assert_eq!(node.handle(ClientId(5000), &deletes, &mut reply), Handled::Later);
+
+    if let Some((last, wal)) = node.pending.last().zip(node.wal.as_mut()) {
+        wal.want_synced(last);
+    }
+    let most = (QUANTUM / cost::PUBLISHED + 1) as u64;
+    let (mut turns, mut replies) = (0, 0);
+    while !node.pending.is_empty() {
+        let before = node.stats().writes;
+        let work = node.work();
+        let published = node.stats().writes - before;
+        assert!(published <= most, "{published} in a turn");
+        assert!(node.parked.is_empty(), "the parked request has had its turn");
+        assert!(work == Work::More || node.pending.is_empty(), "there is more to publish");
+        while node.next_reply(&mut reply).is_some() {
+            replies += 1;
+            reply.clear();
+        }
+        turns += 1;
+    }
+    assert_eq!(replies, 1000 / UPDATES + 1);
+    assert!(turns >= 2, "all in {turns} turns");
 }
