@@ -5,6 +5,7 @@
 //! | `serving` | dispatch of requests, and background work in between |
 //! | `parked` | requests that take several turns |
 //! | `turns` | how much is done in a turn, and how these go on |
+//! | `quiet` | turns that writes leave to the replacement of segments |
 //! | `lookup` | lookups by the memory node's processor |
 //! | `writes` | requests that change records, each executed once |
 //! | `values` | values on their way to their records |
@@ -17,6 +18,7 @@ mod loading;
 mod lookup;
 pub(crate) mod owned;
 pub(crate) mod parked;
+mod quiet;
 pub(crate) mod serving;
 mod snapshotting;
 mod told;
@@ -43,6 +45,7 @@ use crate::left_out::LeftOut;
 use crate::loader::Loader;
 use crate::node::owned::Owned;
 use crate::node::parked::{QUANTUM, Queue};
+use crate::node::quiet::Quiet;
 use crate::node::told::Told;
 use crate::node::under_way::{Loading, Snapshotting};
 use crate::pending::Pending;
@@ -84,6 +87,7 @@ pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) wal: Option<Wal<M>>,
     pub(crate) pending: Pending<K>,
     pub(crate) parked: Queue,
+    quiet: Quiet,
     /// Nanoseconds of work that the table may do before its next turn.
     pub(crate) allowance: i64,
     pub(crate) uploads: Uploads,
@@ -181,6 +185,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             wal,
             pending: Pending::default(),
             parked: Queue::default(),
+            quiet: Quiet::default(),
             allowance: QUANTUM,
             uploads: Uploads::default(),
             snapshotting: None,

@@ -119,10 +119,13 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         let is_giving_up = self.step_giving_up();
         self.charge(i64::from(is_giving_up) * cost::STEP);
-        let Self { superblock, state: NodeState::Serving(table), pending, .. } = self else {
+        let Self { superblock, state: NodeState::Serving(table), pending, quiet, .. } = self else {
             return if is_giving_up { Work::More } else { Work::Nothing };
         };
-        let worked = table.work(superblock, pending.is_empty());
+        let is_quiet = pending.is_empty();
+        let worked = table.work(superblock, is_quiet);
+        let is_busy = matches!(worked, Ok(true));
+        quiet.note_turn(is_quiet, (is_busy || !is_quiet) && table.has_segments_to_replace(superblock));
         match &worked {
             // The writes that need the room are told.
             Ok(_) | Err(TableError::NoRoom { .. }) => {}
@@ -136,7 +139,6 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             let what = format_args!("a segment is left as it is: {damaged}");
             self.told.work.tell(self.clock.now(), damaged.offset, what);
         }
-        let is_busy = matches!(worked, Ok(true));
         // In its turn also while the table has work: under writes that never cease it always has.
         let snapshot = self.work_on_snapshot(due);
         self.charge(i64::from(is_busy) * cost::STEP + i64::from(snapshot == Work::More) * cost::STEP);

@@ -54,6 +54,18 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.wal.as_ref().is_some_and(|wal| wal.failure().is_some())
     }
 
+    /// Whether writes must wait: for another, or for segments to be replaced.
+    #[inline]
+    pub(crate) fn holds_writes(&self) -> bool {
+        self.parked.holds_writes() || self.wants_quiet()
+    }
+
+    /// Whether writes wait until segments have been replaced. Nobody waits for a disk that fails.
+    #[inline]
+    fn wants_quiet(&self) -> bool {
+        self.quiet.is_wanted() && !self.log_fails() && !self.is_searching()
+    }
+
     fn is_ready(&mut self, until: Until) -> bool {
         let is_ready = match until {
             Until::Turn | Until::Room | Until::NextPiece => true,
@@ -74,7 +86,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         if self.parked.is_empty() || self.is_spent() {
             return;
         }
-        if let Some(first) = self.parked.first.take() {
+        let is_held = self.wants_quiet() && self.pending.is_empty();
+        if let Some(first) = self.parked.first.take_if(|_| !is_held) {
             let gone_on = if self.is_ready(first.until) { self.resume(first) } else { Some(first) };
             if let Some(parked) = gone_on {
                 self.parked.park(parked, true);
@@ -120,7 +133,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Whether a parked request need not wait for the first: lookups need not.
     fn may_go_on(&self, at: usize) -> bool {
-        !self.parked.holds_writes() || matches!(self.parked.rest[at].progress, Progress::Get { .. })
+        !self.holds_writes() || matches!(self.parked.rest[at].progress, Progress::Get { .. })
     }
 
     /// Drops what a client that has gone had parked. Operations that are done stay done.

@@ -8,6 +8,7 @@ use fpcache_fabric::NodeMemory;
 
 use super::Table;
 use super::error::TableError;
+use super::room::Stage;
 use crate::superblock_writer::SuperblockWriter;
 
 /// What there may be to do.
@@ -83,6 +84,19 @@ impl<K: BuildKeys> Table<K> {
             }
         }
         without_room.map_or(Ok(false), Err)
+    }
+
+    /// Whether segments are known to be replaced as soon as none of their slots is reserved.
+    pub(crate) fn has_segments_to_replace<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> bool {
+        let Self { rebuilder, segments, room, .. } = self;
+        rebuilder.has_due()
+            || rebuilder.retraining.outdated_from.is_some()
+            || self.sweep.is_some()
+            || room.due_sweep(superblock, segments).is_some()
+            || room.emptying.evacuation.as_ref().is_some_and(|evacuation| match evacuation.stage {
+                Stage::Moving(_) => true,
+                Stage::Freeing(head) => room.record.checkpoint >= head,
+            })
     }
 
     /// Takes a step of a task; `false` if there was none to take.

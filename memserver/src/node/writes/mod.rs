@@ -42,7 +42,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let operations = operations.map_err(|e| Refusal::new(ErrorCode::Invalid, e.to_string()))?;
         let mut going = match going {
             Some(going) => going,
-            None if self.parked.holds_writes() => return Ok(Answer::Waits(Progress::New, Until::Turn)),
+            None if self.holds_writes() => return Ok(Answer::Waits(Progress::New, Until::Turn)),
             None if self.is_in_hand(write.client) => {
                 // It came over another connection, while the first one waits.
                 if self.log_fails() {

@@ -85,6 +85,10 @@ impl<K: BuildKeys> Rebuilder<K> {
         }
     }
 
+    pub(super) fn has_due(&self) -> bool {
+        !self.due.is_empty()
+    }
+
     /// The last of those.
     pub(super) fn next_due(&mut self) -> Option<K::Owned> {
         self.due.pop()
