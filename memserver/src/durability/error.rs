@@ -50,9 +50,9 @@ pub enum RecoveryError {
     Disk(#[from] DiskError),
     /// A file is not what was written.
     #[error(
-        "log file {file} is damaged at offset {offset}, where record {lsn} should be: {why}; restore it from a copy, or \
-         move it and the log files behind it away to start from the snapshot and the files before alone (writes from \
-         LSN {lsn} on are lost then)"
+        "log file {file} is damaged at offset {offset}, where record {lsn} should be: {why}; restore it from a copy, or cut \
+         it there (truncate -s {offset} {file}) and move the log files behind it away, if there are any, to start with what \
+         comes before alone (writes from LSN {lsn} on are lost then)"
     )]
     Damaged {
         /// The file's name.

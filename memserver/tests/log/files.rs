@@ -40,6 +40,26 @@ fn any_changed_byte_is_refused_and_in_the_last_record_cut_off() {
     }
 }
 
+/// Of a damaged file all that comes before the damage can be kept, as the error says.
+#[test]
+fn a_damaged_file_that_is_cut_where_its_error_says_keeps_all_that_comes_before() {
+    let disk = written(48, 9, SyncPolicy::Always);
+    let names = logs(&disk);
+    for (index, name) in names[..names.len() - 1].iter().enumerate() {
+        let mut bad = changed(&disk, |_, _| {});
+        bad.flip(name, disk.len(name).unwrap() as usize * 2 / 3, 1).unwrap();
+        let error = read_all(&mut bad).expect_err("a byte is wrong");
+        let RecoveryError::Damaged { file, offset, lsn, .. } = &error else { panic!("{error}") };
+        assert_eq!(file, name);
+        let text = error.to_string();
+        assert!(text.contains(&format!("truncate -s {offset} {name}")), "{text}");
+        bad.truncate(name, *offset).unwrap();
+        names[index + 1..].iter().for_each(|later| bad.remove(later).unwrap());
+        assert_holds(&mut bad, lsn - 1);
+        assert!(*lsn > 2, "there were records before it");
+    }
+}
+
 #[test]
 fn a_tail_torn_anywhere_is_cut_off_where_its_last_whole_record_ends() {
     let disk = written(20, 20, SyncPolicy::Always);
