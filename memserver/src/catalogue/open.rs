@@ -9,7 +9,9 @@ use bytesize::ByteSize;
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::REUSE_OFFSET;
-use fpcache_fabric::{Access, Export, FileAt, HugePages, MemoryError, SharedMemory, SystemClock, Waker};
+use fpcache_fabric::{
+    Access, Export, FileAt, HugePages, MemoryError, SharedMemory, SystemClock, Waker, random_bits,
+};
 use tracing::{info, warn};
 
 use super::answering::{Follower, answering};
@@ -142,7 +144,7 @@ impl Opening {
             ring_bytes: store::RING_BYTES,
             boot: store::boot_id(),
             incarnation,
-            lineage: new_incarnation() | 1,
+            lineage: random_bits()? | 1,
             node: 0,
             now: Instant::now(),
         };
