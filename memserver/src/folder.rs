@@ -209,6 +209,12 @@ impl Folder {
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
+    /// Bytes that this user may still write to its file system.
+    pub(crate) fn room(&self) -> io::Result<u64> {
+        let found = rustix::fs::fstatvfs(&self.fd)?;
+        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    }
+
     /// The names in it that are UTF-8, in no order; others are none of ours.
     pub(crate) fn names(&self) -> io::Result<Vec<String>> {
         let names = entries(self.fd.as_fd())?.into_iter();

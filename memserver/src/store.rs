@@ -136,7 +136,7 @@ pub(crate) fn holds_snapshot<D: Disk>(disk: &D) -> Result<bool, durability::Disk
 /// About how many bytes of snapshot and log a table is restored from.
 pub(crate) fn bytes_to_read<D: Disk>(disk: &D) -> Result<u64, durability::DiskError> {
     let Some(newest) = durability::newest_snapshot(disk)? else { return Ok(0) };
-    Ok(durability::snapshot_bytes(disk, newest)? + durability::log_bytes_from(disk, newest, Lsn::MAX)?)
+    Ok(newest.bytes + durability::log_bytes_from(disk, newest.first, Lsn::MAX)?)
 }
 
 /// Whether the memory of an ended process can be used; if not, the reason, in words. Reads the log's last file.
@@ -180,11 +180,13 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
         return Err(RecoverError::Misfit { lsn: 0 });
     };
     let waker = background.waker();
-    let newest = durability::newest_snapshot(&disk)?;
     let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup), Ok)?;
+    let newest = durability::newest_snapshot(&disk)?.map(|newest| newest.first);
+    // The log does not follow it where its first files are gone, or entries were lost since.
+    let begins = durability::log_begins(&disk)?;
+    let follows = newest.is_some_and(|newest| begins.is_some_and(|begins| begins <= newest));
     let wal = wal(recovery_area, staging, drain, disk, startup, background, newest)?;
-    // Where entries were lost since the newest snapshot, the log does not follow it.
-    let has_snapshot = newest.is_some() && !wal.has_lost();
+    let has_snapshot = follows && !wal.has_lost();
     let mut sessions = found.sessions;
     // The recovery area has them.
     sessions.let_all_go();
@@ -209,7 +211,7 @@ fn sync_before_seen<M: NodeMemory, D: Disk + Clone>(
     startup: &Startup,
 ) -> Result<Option<Drain<M, D>>, RecoverError> {
     let Startup { sync, now, .. } = *startup;
-    let (first, last) = (staging.synced_lsn()? + 1, staging.last_lsn());
+    let (first, last) = (staging.readable_lsn()? + 1, staging.last_lsn());
     if sync != SyncPolicy::Always || first > last {
         return Ok(None);
     }
@@ -270,9 +272,8 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     recovery_area.begin(&Identity { boot, lineage, incarnation, before: incarnation, files, limit })?;
     node.superblock.recovery_area = Some(recovery_area.clone());
     node.waker = background.waker();
-    let newest = durability::newest_snapshot(&disk)?;
     let drain = open_drain(&staging, &disk, startup)?;
-    let wal = wal(recovery_area, staging, drain, disk, startup, background, newest)?;
+    let wal = wal(recovery_area, staging, drain, disk, startup, background, from.snapshot)?;
     if matches!(from.origin, Origin::Disk { .. }) {
         node.has_snapshot = !wal.has_lost();
         node.sessions = DedupSessions::inherited();

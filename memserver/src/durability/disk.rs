@@ -82,6 +82,14 @@ pub trait Disk: Send {
 
     /// Says that the caller will not append to a file any more.
     fn close(&mut self, _name: &str) {}
+
+    /// About how many bytes may still be appended to files, if that can be told.
+    ///
+    /// # Errors
+    /// If the folder cannot be examined.
+    fn room(&self) -> Result<Option<u64>, DiskError> {
+        Ok(None)
+    }
 }
 
 /// An operation on a file that failed.
@@ -261,5 +269,9 @@ impl Disk for FileDisk {
 
     fn close(&mut self, name: &str) {
         self.open.remove(name);
+    }
+
+    fn room(&self) -> Result<Option<u64>, DiskError> {
+        self.folder.room().map(Some).map_err(self.failed("examining the file system of", ""))
     }
 }

@@ -128,6 +128,10 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         }
         let lost = word(Word::LostLsn)?;
         let unsure = report.files.last().filter(|_| lost > 0 && lost == freed_lsn).cloned();
+        let synced_lsn = match unsure {
+            Some(_) => word(Word::SyncedLsn)?.min(freed_lsn),
+            None => freed_lsn,
+        };
         // The ring has, or will have, what it was made for; none of the others was ever in it.
         if let Some(half_made) = &report.half_made {
             disk.remove(&half_made.name).map_err(RecoveryError::from)?;
@@ -142,7 +146,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             file_bytes: 0,
             drained: freed,
             drained_lsn: freed_lsn,
-            synced_lsn: freed_lsn,
+            synced_lsn,
             freed,
             freed_lsn,
             unsynced_since: None,
@@ -158,8 +162,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             }
             begun => begun?,
         }
-        drain.ring.store(Word::SyncedLsn, freed_lsn).map_err(LogError::from)?;
-        drain.publish_drained().map_err(LogError::from)?;
+        drain.ring.store(Word::SyncedLsn, drain.synced_lsn).map_err(LogError::from)?;
         Ok(drain)
     }
 
@@ -203,7 +206,6 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.drained = self.freed;
         self.drained_lsn = self.freed_lsn;
         self.unsynced_since = None;
-        self.publish_drained()?;
         self.failure = None;
         self.signals.set_failure(None);
         Ok(())
@@ -303,16 +305,10 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.file_bytes += written.len() as u64;
         self.drained += bytes as u64;
         self.drained_lsn = last;
-        self.publish_drained()?;
         if self.options.sync == SyncPolicy::Never {
             self.free()?;
         }
         Ok(())
-    }
-
-    fn publish_drained(&self) -> Result<(), AccessError> {
-        self.ring.store(Word::DrainedLsn, self.drained_lsn)?;
-        self.ring.store(Word::Drained, self.drained)
     }
 
     /// Gives what is drained back to the writer. The LSN goes first: a process that ends between
@@ -362,6 +358,9 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             write_anew(&mut self.disk, &last.name, last.bytes)
                 .map_err(|source| LogError::Write { from: self.synced_lsn + 1, source })?;
             self.unsure = None;
+            // Only now: else the next start would take what the end of the machine took for damage.
+            self.synced_lsn = self.freed_lsn;
+            self.ring.store(Word::SyncedLsn, self.synced_lsn)?;
         }
         let name = log_name(first);
         let header = FileHeader { lineage: self.ring.lineage, first }.encode();

@@ -64,6 +64,25 @@ pub(crate) fn bytes_from(disk: &impl Disk, from: Lsn, next: Lsn) -> Result<u64, 
     Ok(bytes)
 }
 
+/// The first record of the log's files, by their names alone.
+pub(crate) fn begins(disk: &impl Disk) -> Result<Option<Lsn>, DiskError> {
+    Ok(list_logs(disk)?.first().map(|(first, _)| *first))
+}
+
+/// Cuts the last file's torn tail off, and writes the rest of it anew, so that what was read of it is on the disk.
+pub(crate) fn settle(disk: &mut impl Disk, report: &mut Report) -> Result<(), DiskError> {
+    if let Some(last) = report.files.last() {
+        match write_anew(disk, &last.name, last.bytes) {
+            Err(error) if error.kind == DiskErrorKind::Full => {
+                cut(disk, &last.name, last.bytes)?;
+                report.is_unsure = true;
+            }
+            written => written?,
+        }
+    }
+    disk.sync_dir()
+}
+
 /// How far the last file is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
@@ -191,16 +210,7 @@ impl LogReader {
     /// before its tail, or the disk fails.
     pub fn open<D: Disk>(disk: &mut D, lineage: Option<u64>) -> Result<(Self, Report), RecoveryError> {
         let (reader, mut report) = Self::look(disk, lineage, Reach::End { synced: 0 })?;
-        if let Some(last) = report.files.last() {
-            match write_anew(disk, &last.name, last.bytes) {
-                Err(error) if error.kind == DiskErrorKind::Full => {
-                    cut(disk, &last.name, last.bytes)?;
-                    report.is_unsure = true;
-                }
-                written => written?,
-            }
-        }
-        disk.sync_dir()?;
+        settle(disk, &mut report)?;
         Ok((reader, report))
     }
 

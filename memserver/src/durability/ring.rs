@@ -8,9 +8,7 @@
 //! | 24 | XXH3-64 of bytes 0–23 |
 //! | 64 | tail: bytes ever staged |
 //! | 72 | LSN of the last record staged: a hint, it may be one after the tail |
-//! | 128 | drained: bytes ever written to files |
-//! | 136 | LSN of the last record in files |
-//! | 144 | synced LSN |
+//! | 144 | synced LSN: records up to it were on the disk |
 //! | 152 | freed: bytes ever given back |
 //! | 160 | LSN of the last record given back, stored before the bytes |
 //! | 168 | LSN of the last record that the disk lost after it was given back; 0 if none |
@@ -38,8 +36,6 @@ const MIN_CAPACITY: u64 = 1024;
 pub(super) enum Word {
     Tail = 64,
     LastLsn = 72,
-    Drained = 128,
-    DrainedLsn = 136,
     SyncedLsn = 144,
     Freed = 152,
     FreedLsn = 160,
@@ -77,10 +73,10 @@ impl<M: NodeMemory> Ring<M> {
         let capacity = capacity(base, len)?;
         let ring = Self { memory, base, capacity, lineage };
         ring.memory.store_release(base, 0)?;
-        for word in [Word::Tail, Word::Drained, Word::Freed, Word::LostLsn] {
+        for word in [Word::Tail, Word::Freed, Word::LostLsn] {
             ring.store(word, 0)?;
         }
-        for word in [Word::LastLsn, Word::DrainedLsn, Word::SyncedLsn, Word::FreedLsn] {
+        for word in [Word::LastLsn, Word::SyncedLsn, Word::FreedLsn] {
             ring.store(word, last)?;
         }
         ring.memory.store_relaxed(base + 8, lineage)?;

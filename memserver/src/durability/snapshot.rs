@@ -28,6 +28,7 @@
 //! | 20 | bytes of the payload u32 |
 //! | 24 | payload: per record its length u32 and its bytes; in the footer the number of records u64 and the last LSN u64 |
 
+use bytesize::ByteSize;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64_with_seed};
 
 use super::anew::is_copy;
@@ -85,14 +86,20 @@ pub(super) fn list_snapshots(disk: &impl Disk) -> Result<Vec<(Lsn, String)>, Dis
     Ok(found)
 }
 
-/// The first LSN of the newest snapshot, by the names alone.
-pub(crate) fn newest(disk: &impl Disk) -> Result<Option<Lsn>, DiskError> {
-    Ok(list_snapshots(disk)?.last().map(|(first, _)| *first))
+/// A snapshot with a good header and footer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Whole {
+    /// Where the log must be applied from.
+    pub(crate) first: Lsn,
+    /// Number of records.
+    pub(crate) records: u64,
+    /// Length of the file in bytes.
+    pub(crate) bytes: u64,
 }
 
-/// Bytes of the snapshot that begins with this entry.
-pub(crate) fn bytes(disk: &impl Disk, first: Lsn) -> Result<u64, DiskError> {
-    disk.len(&snapshot_name(first))
+/// The newest snapshot with a good header and footer. Costs two short reads per snapshot that is looked at.
+pub(crate) fn newest_whole(disk: &impl Disk) -> Result<Option<Whole>, DiskError> {
+    Ok(list_snapshots(disk)?.into_iter().rev().find_map(|(first, name)| whole(disk, &name, first)))
 }
 
 /// Why a snapshot is not written.
@@ -105,12 +112,52 @@ pub enum SnapshotError {
     /// The table cannot be read.
     #[error("the table cannot be read: {0}")]
     Table(String),
+    /// It would not fit, and was not begun: half of it would have taken the room that the log needs.
+    #[error(
+        "it would take about {}, and its disk has room for {}: free space on that disk or raise its quota, for until then \
+         the log grows", ByteSize(*.needed).display().iec(), ByteSize(*.room).display().iec()
+    )]
+    NoRoom {
+        /// About how many bytes it would take, with what the log needs meanwhile.
+        needed: u64,
+        /// Bytes that the disk has room for.
+        room: u64,
+    },
     /// A record or the table's header is too long.
     #[error("a snapshot's record of {len} bytes exceeds the limit of {MAX_RECORD_BYTES}; split it")]
     TooLong {
         /// Its length in bytes.
         len: usize,
     },
+}
+
+impl SnapshotError {
+    /// Whether the disk has no room for it, which may pass.
+    pub(crate) fn is_full(&self) -> bool {
+        match self {
+            Self::NoRoom { .. } => true,
+            Self::Disk(error) => error.kind == DiskErrorKind::Full,
+            _ => false,
+        }
+    }
+}
+
+/// Whether a snapshot of so many records is likely to fit: as long for each of them as the newest one, and with
+/// some room for the log meanwhile.
+///
+/// # Errors
+/// It is not.
+pub(crate) fn has_room(disk: &impl Disk, records: u64) -> Result<(), SnapshotError> {
+    /// Left for the log in any case.
+    const MARGIN: u64 = 4096;
+    let Some(newest) = newest_whole(disk)?.filter(|newest| newest.records > 0) else { return Ok(()) };
+    let bytes = u128::from(newest.bytes) * u128::from(records) / u128::from(newest.records);
+    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+    let needed = bytes.saturating_add(bytes / 8).saturating_add(MARGIN);
+    match disk.room()? {
+        Some(room) if room < needed => Err(SnapshotError::NoRoom { needed, room }),
+        _ => Ok(()),
+    }
 }
 
 /// What a finished snapshot is.
@@ -291,8 +338,9 @@ pub struct Pruned {
 }
 
 /// Removes all snapshots but the newest `keep` (at least one), and the log files that end before
-/// the first LSN of the oldest one kept. Snapshots whose header or footer is damaged do not count
-/// as kept, and are left for someone to examine them. The last log file stays always.
+/// the first LSN of the oldest one kept. Snapshots whose header or footer is damaged, or cannot be
+/// read, do not count as kept, and are left for someone to examine them. The last log file stays
+/// always.
 ///
 /// # Errors
 /// If the disk refuses; what is left is a store as good as before.
@@ -302,7 +350,7 @@ pub fn prune(disk: &mut impl Disk, keep: usize) -> Result<Pruned, DiskError> {
     let mut oldest = None;
     for (first, name) in list_snapshots(disk)?.into_iter().rev() {
         if kept < keep.max(1) {
-            if is_whole(disk, &name, first)? {
+            if whole(disk, &name, first).is_some() {
                 kept += 1;
                 oldest = Some(first);
             }
@@ -327,21 +375,22 @@ pub fn prune(disk: &mut impl Disk, keep: usize) -> Result<Pruned, DiskError> {
     Ok(pruned)
 }
 
-/// Whether a snapshot has a good header and footer. Costs two short reads.
-fn is_whole(disk: &impl Disk, name: &str, first: Lsn) -> Result<bool, DiskError> {
+/// What a snapshot is, if its header and footer can be read and are good.
+fn whole(disk: &impl Disk, name: &str, first: Lsn) -> Option<Whole> {
     let mut header = [0; HEADER_BYTES];
-    let bytes = disk.len(name)?;
-    if bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 || disk.read(name, 0, &mut header)? < header.len() {
-        return Ok(false);
+    let bytes = disk.len(name).ok()?;
+    if bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 || disk.read(name, 0, &mut header).ok()? < header.len() {
+        return None;
     }
     let mut table_header = vec![0; (u32_at(&header, 12) as usize).min(MAX_RECORD_BYTES)];
-    let read = disk.read(name, HEADER_BYTES as u64, &mut table_header)?;
+    let read = disk.read(name, HEADER_BYTES as u64, &mut table_header).ok()?;
     let is_header_good = read == table_header.len()
         && header[..8] == MAGIC
         && u64_at(&header, 24) == first
         && u64_at(&header, 32) == header_checksum(&header, &table_header);
     let mut footer = [0; FOOTER_BYTES];
-    disk.read(name, bytes - FOOTER_BYTES as u64, &mut footer)?;
+    disk.read(name, bytes - FOOTER_BYTES as u64, &mut footer).ok()?;
     let seed = seed(u64_at(&header, 16), first);
-    Ok(is_header_good && u64_at(&footer, 0) == xxh3_64_with_seed(&footer[8..], seed))
+    let is_whole = is_header_good && u64_at(&footer, 0) == xxh3_64_with_seed(&footer[8..], seed);
+    is_whole.then(|| Whole { first, records: u64_at(&footer, BLOCK_HEADER_BYTES), bytes })
 }

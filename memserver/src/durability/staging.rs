@@ -200,6 +200,12 @@ impl<M: NodeMemory> Staging<M> {
         Ok(self.ring.load(Word::SyncedLsn)?)
     }
 
+    /// LSN of the last record that need not be brought to the disk before it is read: it is there, or a process before
+    /// found that the disk may have lost it.
+    pub(crate) fn readable_lsn(&self) -> Result<Lsn, StagingError> {
+        Ok(self.synced_lsn()?.max(self.ring.load(Word::LostLsn)?))
+    }
+
     /// LSN of the last record that the ring has given back.
     pub(crate) fn freed_lsn(&self) -> Result<Lsn, StagingError> {
         Ok(self.ring.load(Word::FreedLsn)?)
@@ -219,6 +225,10 @@ impl<M: NodeMemory> Staging<M> {
     /// Notes that the disk may have lost records up to this one, which the ring does not have. To be called before
     /// there is a drain.
     pub(crate) fn note_lost(&self, last: Lsn) -> Result<(), StagingError> {
+        if last > 0 && last == self.last {
+            // Then nothing says that the disk has any of them, until the drain has brought them there.
+            self.ring.store(Word::SyncedLsn, 0)?;
+        }
         Ok(self.ring.store(Word::LostLsn, last)?)
     }
 

@@ -30,6 +30,11 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How much longer after one that a damaged record ended.
 const RETRY_DAMAGED_AFTER: Duration = Duration::from_secs(60);
 
+/// How much longer after one for which the disk had no room, and how much where nothing can be written before there
+/// is one. Each takes the room that the log needs.
+const RETRY_FULL_AFTER: Duration = Duration::from_secs(120);
+const RETRY_FULL_SOON: Duration = Duration::from_secs(4);
+
 /// How long to wait for a disk that has not got so far.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
@@ -61,7 +66,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         // What waits for the disk is not in the table yet. It comes there as what is written later
         // does; and the pieces of a value are of no use without the first.
         let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(wal.last() + 1);
-        if !wal.snapshots.begin(SnapshotStart { lineage: wal.lineage(), header, first }) {
+        let (lineage, records) = (wal.lineage(), table.keys());
+        if !wal.snapshots.begin(SnapshotStart { lineage, header, first, records }) {
             return;
         }
         let logged_before = std::mem::take(&mut wal.since_snapshot);
@@ -86,23 +92,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             return Ok(Step::Idle);
         };
         let Some(taking) = snapshotting else { return Ok(Step::Idle) };
-        if taking.is_finished {
-            let Some(outcome) = wal.snapshots.outcome() else { return Ok(Step::Waits) };
-            match &outcome {
-                Ok(info) => {
-                    let now = std::mem::take(&mut taking.left_out);
-                    *snapshotting = None;
-                    if now != *left_out {
-                        *left_out = now;
-                        left_out.note(wal.recovery_area.memory())?;
-                    }
-                    wal.covered_before(info.first_lsn);
-                    // One that began before entries were lost does not make up for them.
-                    self.has_snapshot = !wal.has_lost();
-                }
-                Err(_) => self.give_up_snapshot(),
-            }
-            return Ok(Step::Ended(outcome));
+        match wal.snapshots.outcome() {
+            Some(outcome) => return self.end_snapshot(outcome),
+            None if taking.is_finished => return Ok(Step::Waits),
+            None => {}
         }
         if taking.records.len() < BLOCK_BYTES && table.is_taking() {
             let (has_snapshot, lacks) = (self.has_snapshot, &mut taking.left_out);
@@ -157,6 +150,34 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
         taking.is_finished = wal.snapshots.finish(last);
         Ok(if taking.is_finished { Step::More } else { Step::Waits })
+    }
+
+    /// Takes up how the snapshot under way has ended.
+    fn end_snapshot(&mut self, outcome: Result<SnapshotInfo, SnapshotError>) -> Result<Step, TableError> {
+        match &outcome {
+            Ok(info) => {
+                let taken = self.snapshotting.take();
+                let Some(wal) = &mut self.wal else { return Ok(Step::Idle) };
+                let now = taken.map(|taken| taken.left_out).unwrap_or_default();
+                if now != self.left_out {
+                    self.left_out = now;
+                    self.left_out.note(wal.recovery_area.memory())?;
+                }
+                wal.covered_before(info.first_lsn);
+                // One that began before entries were lost does not make up for them.
+                self.has_snapshot = !wal.has_lost();
+            }
+            Err(error) => {
+                let longer = match (error.is_full(), self.has_snapshot) {
+                    (true, true) => RETRY_FULL_AFTER,
+                    (true, false) => RETRY_FULL_SOON,
+                    _ => Duration::ZERO,
+                };
+                self.give_up_snapshot();
+                self.retry_at = self.retry_at.map(|at| at + longer);
+            }
+        }
+        Ok(Step::Ended(outcome))
     }
 
     /// Begins a snapshot if it is time, or gets on with the one under way; says when there is more

@@ -7,7 +7,7 @@ use fpcache::layout::{MAX_VALUE_BYTES, RecordParts, Stored, TableParameters};
 use fpcache_fabric::NodeMemory;
 
 use super::{Origin, RecoverError};
-use crate::durability::{Disk, LogReader, Lsn, SnapshotReader};
+use crate::durability::{Disk, LogReader, Lsn, Reach, SnapshotReader, settle_log};
 use crate::loader::Begin;
 use crate::node::{MemoryNode, NodeState};
 use crate::table::error::TableError;
@@ -19,6 +19,8 @@ use crate::wal::entry::{self, Logged};
 #[derive(Debug)]
 pub(crate) struct FromDisk {
     pub(crate) origin: Origin,
+    /// Where the snapshot begins that was read.
+    pub(crate) snapshot: Option<Lsn>,
     /// Of the store, if there is one.
     pub(crate) lineage: Option<u64>,
     /// The last entry of the log.
@@ -35,21 +37,24 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     let (snapshot, report) = SnapshotReader::newest(disk, None)?;
     let skipped: Vec<String> =
         report.skipped.iter().map(|(name, why)| format!("{name} was not used: {why}")).collect();
-    let (log, found) = LogReader::open(disk, snapshot.as_ref().map(SnapshotReader::lineage))?;
+    // Changed only once it has been read: a table that is closed keeps its files as they are.
+    let lineage = snapshot.as_ref().map(SnapshotReader::lineage);
+    let (log, mut found) = LogReader::look(disk, lineage, Reach::End { synced: 0 })?;
     let Some(mut snapshot) = snapshot else {
         // A load is in its snapshot alone: a log without entries says nothing of it. And a log begins
         // later than with its first entry only where a snapshot has what came before.
-        if let Some(error) = found.unusable.filter(|_| found.files.is_empty()) {
-            return Err(error.into());
+        if let Some(error) = found.unusable.as_ref().filter(|_| found.files.is_empty()) {
+            return Err(error.clone().into());
         }
-        let begins = found.half_made.map_or(found.first, |file| file.first.max(found.first));
+        let begins = found.half_made.as_ref().map_or(found.first, |file| file.first.max(found.first));
         let had_snapshot = !skipped.is_empty() || found.first > 1 || found.files.is_empty() && begins > 1;
         if had_snapshot || found.last >= found.first && found.last > 0 {
             let skipped = skipped.iter().map(|skipped| format!("; {skipped}")).collect();
             return Err(RecoverError::NoSnapshot { first: found.first, last: found.last, skipped });
         }
-        let is_unsure = found.is_unsure;
-        return Ok(FromDisk { origin: Origin::Nothing, lineage: found.lineage, last: found.last, is_unsure });
+        settle_log(disk, &mut found)?;
+        let (lineage, last, is_unsure) = (found.lineage, found.last, found.is_unsure);
+        return Ok(FromDisk { origin: Origin::Nothing, snapshot: None, lineage, last, is_unsure });
     };
     let info = snapshot.info().clone();
     let last = found.last.max(info.first_lsn - 1);
@@ -75,11 +80,13 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
         table.room.settle(superblock, &table.segments)?;
     }
     node.superblock.grant.end_restoring();
+    settle_log(disk, &mut found)?;
     let truncated = found.truncated.map(|cut| {
         format!("{} bytes were cut off {} at offset {}: {}", cut.bytes, cut.file, cut.offset, cut.why)
     });
     let origin = Origin::Disk { snapshot: info.name, replayed, truncated, skipped, why: None };
-    Ok(FromDisk { origin, lineage: Some(snapshot.lineage()), last, is_unsure: found.is_unsure })
+    let (snapshot, is_unsure) = (Some(info.first_lsn), found.is_unsure);
+    Ok(FromDisk { origin, snapshot, lineage, last, is_unsure })
 }
 
 fn load<K: BuildKeys, M: NodeMemory, D: Disk>(

@@ -11,7 +11,7 @@ use tracing::{error, info, warn};
 
 use crate::durability::{
     Disk, DiskError, Drain, DrainThread, LogError, LogEvent, Lsn, SnapshotError, SnapshotInfo,
-    SnapshotWriter, prune,
+    SnapshotWriter, has_room_for_snapshot, prune,
 };
 use crate::nice::stand_back;
 use crate::table::records::each_record;
@@ -89,6 +89,8 @@ pub(crate) struct SnapshotStart {
     pub(crate) header: Vec<u8>,
     /// The first entry of the log that may be missing in the snapshot.
     pub(crate) first: Lsn,
+    /// Records that the table has.
+    pub(crate) records: u64,
 }
 
 /// Writes snapshots. One at a time.
@@ -102,7 +104,7 @@ pub(crate) trait Snapshots: Send {
     /// Ends the snapshot; `last` is the last entry of the log that may be contained in it, and is
     /// on the disk. `false` if the disk has not yet got so far.
     fn finish(&mut self, last: Lsn) -> bool;
-    /// How the snapshot ended, once.
+    /// How the snapshot ended, once: an error perhaps before it was finished.
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>>;
 }
 
@@ -116,7 +118,13 @@ struct Writing<D: Disk> {
 
 impl<D: Disk + Clone> Writing<D> {
     fn begin(disk: D, start: &SnapshotStart) -> Self {
-        Self { writer: SnapshotWriter::begin(disk, start.lineage, &start.header, start.first) }
+        let has_room = has_room_for_snapshot(&disk, start.records);
+        let begin = || SnapshotWriter::begin(disk, start.lineage, &start.header, start.first);
+        Self { writer: has_room.and_then(|()| begin()) }
+    }
+
+    fn or_error(self) -> Result<Self, SnapshotError> {
+        self.writer.map(|writer| Self { writer: Ok(writer) })
     }
 
     fn push(&mut self, records: &[u8]) {
@@ -144,9 +152,16 @@ pub(crate) struct InlineSnapshots<D: Disk> {
     outcome: Option<Result<SnapshotInfo, SnapshotError>>,
 }
 
-impl<D: Disk> InlineSnapshots<D> {
+impl<D: Disk + Clone> InlineSnapshots<D> {
     pub(crate) fn new(disk: D) -> Self {
         Self { disk, writing: None, outcome: None }
+    }
+
+    fn go_on(&mut self, writing: Writing<D>) {
+        match writing.or_error() {
+            Ok(writing) => self.writing = Some(writing),
+            Err(error) => self.outcome = Some(Err(error)),
+        }
     }
 }
 
@@ -155,13 +170,15 @@ impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
         self.outcome = None;
         // One that was given up removes its file, which may have the same name.
         self.writing = None;
-        self.writing = Some(Writing::begin(self.disk.clone(), &start));
+        let writing = Writing::begin(self.disk.clone(), &start);
+        self.go_on(writing);
         true
     }
 
     fn push(&mut self, records: Vec<u8>) -> Option<Vec<u8>> {
-        if let Some(writing) = &mut self.writing {
+        if let Some(mut writing) = self.writing.take() {
             writing.push(&records);
+            self.go_on(writing);
         }
         None
     }
@@ -267,6 +284,18 @@ impl ThreadSnapshots {
                         waker.wake();
                     }
                 }
+                // Whoever gathers records for one that has failed need not go on.
+                if let Some((number, begun)) = writing.take() {
+                    match begun.or_error() {
+                        Ok(begun) => writing = Some((number, begun)),
+                        Err(error) => {
+                            if tell.send((number, Err(error))).is_err() {
+                                return;
+                            }
+                            waker.wake();
+                        }
+                    }
+                }
             }
         };
         let thread = thread::Builder::new().name("fpcache-snapshot".into()).spawn(run)?;
@@ -349,7 +378,7 @@ mod tests {
         let (ahead, is_stopping) = (Arc::default(), Arc::default());
         let mut snapshots =
             ThreadSnapshots { send: Some(send), outcomes, begun: 0, ahead, is_stopping, thread: None };
-        let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1 };
+        let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1, records: 0 };
         assert!(snapshots.begin(start.clone()));
         assert!(!snapshots.begin(start.clone()), "the disk has not got so far");
         assert!(matches!(messages.try_recv(), Ok(Message::Begin(1, _))));

@@ -21,6 +21,7 @@ mod groups;
 mod growth_copies;
 mod hot_cache;
 mod layout_version;
+mod logs_with_gaps;
 mod long_values;
 #[path = "../support/memory_disk.rs"]
 mod memory_disk;

@@ -20,7 +20,7 @@ pub struct MemoryDisk {
     life: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct State {
     life: u64,
     random: u64,
@@ -40,7 +40,7 @@ struct State {
     syncs: u64,
 }
 
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Inode {
     /// What a reader sees.
     data: Vec<u8>,
@@ -50,7 +50,7 @@ struct Inode {
     clean: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum NameChange {
     Create(String, u64),
     Remove(String),
@@ -185,6 +185,12 @@ impl MemoryDisk {
         let mut state = self.state();
         state.life += 1;
         Self { shared: Arc::clone(&self.shared), life: state.life }
+    }
+
+    /// The same files on a disk of their own.
+    #[must_use]
+    pub fn deep_clone(&self) -> Self {
+        Self { shared: Arc::new(Mutex::new(self.state().clone())), life: self.life }
     }
 
     /// Lets `bytes` more be appended; then the disk is full. `u64::MAX` makes room again.
@@ -349,5 +355,9 @@ impl Disk for MemoryDisk {
         inode.data.truncate(usize::try_from(len).unwrap_or(usize::MAX));
         inode.clean = inode.clean.min(inode.data.len());
         Ok(())
+    }
+
+    fn room(&self) -> Result<Option<u64>, DiskError> {
+        Ok(self.alive("examining", "the folder")?.room)
     }
 }

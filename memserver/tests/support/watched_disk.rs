@@ -64,4 +64,8 @@ impl<B: BeforeChange> Disk for WatchedDisk<B> {
     fn truncate(&mut self, name: &str, len: u64) -> Result<(), DiskError> {
         self.for_change(name)?.truncate(name, len)
     }
+
+    fn room(&self) -> Result<Option<u64>, DiskError> {
+        self.disk.room()
+    }
 }

@@ -9,8 +9,8 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{AccessError, FileIdentity, NodeMemory, SharedMemory};
 use fpcache_memserver::durability::{Disk, DiskError, SyncPolicy};
 use fpcache_memserver::store::{
-    Background, Memories, Startup, bring_left_to_disk, bytes_to_restore, can_resume, recovery_area_bytes,
-    restore, resume,
+    Background, Memories, Startup, UNKNOWN_BOOT, bring_left_to_disk, bytes_to_restore, can_resume,
+    recovery_area_bytes, restore, resume,
 };
 use fpcache_memserver::{MemoryNode, RecoverError, Recovery};
 
@@ -204,6 +204,16 @@ impl World {
         let begun: Result<(Node<T>, Recovery), _> =
             resume(self.memories(), self.mortal_disk(), &startup, Background::Inline);
         drop(begun);
+    }
+
+    /// The machine ends, which leaves the notes as they are, and takes the region.
+    pub fn crash_keeping_notes(&mut self) {
+        self.disk = self.disk.crash();
+        if self.boot != UNKNOWN_BOOT {
+            self.boot[0] += 1;
+        }
+        self.recovery_area = self.recovery_area.heir();
+        self.region = Mortal::new(REGION, &self.left);
     }
 
     /// A memory node that goes on in whatever way it can.
