@@ -65,6 +65,7 @@ pub use node::MemoryNode;
 #[doc(hidden)]
 pub use node::parked::cost;
 pub use recovery::{Origin, RecoverError, Recovery};
+pub use recovery_area::UnreadableIdentity;
 pub use table::audit::Audit;
 pub use table::error::TableError;
 pub use table::segments::slots::{RecordPlace, SegmentPlace};

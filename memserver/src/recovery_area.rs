@@ -4,6 +4,7 @@
 //! ```text
 //! 64    applied LSN u64 · 72 next version u64
 //! 80    while snapshot and log are read: 0 the last entry that the disk had lost u64 · 8 whether it has what is read of the log u64
+//! 96    1 if the process ended with its log on the disk, u64
 //! 128   identity: 0 magic "FPNOTES2" · 8 layout version of the region u32 · 12 life u32 · 16 boot id, 16 bytes · 32 lineage u64
 //!       40 incarnation u64 · 48 incarnation before u64 · 56 the region's file: device, inode and time it was made, u64 each
 //!       80 the recovery area's own file, likewise · 104 bytes of the region that may be used in ordinary life u64
@@ -18,25 +19,27 @@
 //!
 //! The stores are ordered so that the process may end between any two of them; each part says how.
 
+mod identity;
+
 use std::sync::Arc;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{LAYOUT_VERSION, TABLE_RECORD_BYTES, TableRecord};
 use fpcache::message::{MAX_OPERATIONS, WriteReply};
-use fpcache_fabric::{AccessError, FileIdentity, NodeMemory};
+use fpcache_fabric::{AccessError, NodeMemory};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dedup::MOST_CLIENTS;
 use crate::recovery::left::Left;
+pub(crate) use identity::Identity;
+pub use identity::UnreadableIdentity;
+use identity::{Found, IDENTITY_BYTES};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"FPNOTES2");
-const IDENTITY_BYTES: usize = 120;
 const IDENTITIES: [u64; 2] = [128, 512];
-/// Where the checksum of an identity lies in it.
-const IDENTITY_CHECKSUM: usize = IDENTITY_BYTES - 8;
 const APPLIED: u64 = 64;
 const NEXT_VERSION: u64 = 72;
 const LEFT: u64 = 80;
+const ENDED: u64 = 96;
 const CHANGE: u64 = 1024;
 /// Segments that one change replaces.
 pub(crate) const MOST_REPLACED: usize = 64;
@@ -47,24 +50,6 @@ const RECORD: u64 = 256;
 const RECORD_CHECKSUM: u64 = RECORD + TABLE_RECORD_BYTES as u64;
 const RING: u64 = 4096;
 const CLIENT_BYTES: u64 = 16 + (MAX_OPERATIONS * WriteReply::BYTES) as u64;
-
-/// Whose recovery area this is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    /// Which start of the machine they were written in, or [`UNKNOWN_BOOT`](crate::store::UNKNOWN_BOOT),
-    /// with which no other process goes on; memory that is no file does not survive another start.
-    pub(crate) boot: [u8; 16],
-    /// Of the region, the recovery area, the log and the snapshots that belong together.
-    pub(crate) lineage: u64,
-    /// Of the memory node, and of the one before it: its region may have either while the node
-    /// begins.
-    pub(crate) incarnation: u64,
-    pub(crate) before: u64,
-    /// The files of region and recovery area; zeros for memory that is no file.
-    pub(crate) files: [FileIdentity; 2],
-    /// Bytes of the region that may be used in ordinary life.
-    pub(crate) limit: u64,
-}
 
 /// A segment that is being replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,28 +94,15 @@ impl<M: NodeMemory> RecoveryArea<M> {
     /// Makes the recovery area that of a memory node that begins. There are two places for that,
     /// written in turn, so that a process that ends meanwhile leaves the one before.
     pub(crate) fn begin(&self, identity: &Identity) -> Result<(), AccessError> {
+        self.memory.store_release(ENDED, 0)?;
         let lives = IDENTITIES.map(|at| self.identity_at(at).map(|found| found.map_or(0, |(life, _)| life)));
         let [first, second] = lives;
         let (first, second) = (first?, second?);
         let (at, life) =
             if first <= second { (IDENTITIES[0], second + 1) } else { (IDENTITIES[1], first + 1) };
-        let mut b = [0; IDENTITY_BYTES];
-        b[..8].copy_from_slice(&MAGIC.to_le_bytes());
-        b[8..12].copy_from_slice(&LAYOUT_VERSION.to_le_bytes());
-        b[12..16].copy_from_slice(&life.to_le_bytes());
-        b[16..32].copy_from_slice(&identity.boot);
-        b[32..40].copy_from_slice(&identity.lineage.to_le_bytes());
-        b[40..48].copy_from_slice(&identity.incarnation.to_le_bytes());
-        b[48..56].copy_from_slice(&identity.before.to_le_bytes());
-        let files = identity.files.iter().flat_map(|file| [file.device, file.inode, file.born]);
-        for (at, word) in (56..).step_by(8).zip(files.chain([identity.limit])) {
-            b[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        }
-        let checksum = xxh3_64(&b[..IDENTITY_CHECKSUM]);
-        b[IDENTITY_CHECKSUM..].copy_from_slice(&checksum.to_le_bytes());
         // Torn, it does not count: the checksum tells.
         self.memory.release();
-        self.memory.write_bytes(at, &b)?;
+        self.memory.write_bytes(at, &identity.encode(life))?;
         self.memory.release();
         Ok(())
     }
@@ -142,26 +114,43 @@ impl<M: NodeMemory> RecoveryArea<M> {
         Ok(newest.map(|(_, identity)| identity))
     }
 
-    fn identity_at(&self, at: u64) -> Result<Option<(u32, Identity)>, AccessError> {
-        let mut b = [0; IDENTITY_BYTES];
-        self.memory.read_bytes(at, &mut b)?;
-        let word = |at: usize| b[at..].first_chunk().map_or(0, |w| u64::from_le_bytes(*w));
-        let (version, life) = (word(8) as u32, (word(8) >> 32) as u32);
-        let checksum = xxh3_64(&b[..IDENTITY_CHECKSUM]);
-        if word(0) != MAGIC || version != LAYOUT_VERSION || word(IDENTITY_CHECKSUM) != checksum {
-            return Ok(None);
+    /// Why nobody's identity can be read although there is one, and what of it can be told.
+    pub(crate) fn unreadable(&self) -> Result<Option<(UnreadableIdentity, Option<Identity>)>, AccessError> {
+        let mut why = None;
+        for at in IDENTITIES {
+            match self.found_at(at)? {
+                Found::Nothing => {}
+                Found::Identity(_, LAYOUT_VERSION, _) => return Ok(None),
+                Found::Identity(_, found, identity) => {
+                    why = Some((UnreadableIdentity::Version { found }, Some(identity)));
+                }
+                Found::Damaged => why = why.or(Some((UnreadableIdentity::Damaged, None))),
+            }
         }
-        let file = |at: usize| FileIdentity { device: word(at), inode: word(at + 8), born: word(at + 16) };
-        let boot = b[16..].first_chunk().copied().unwrap_or_default();
-        let identity = Identity {
-            boot,
-            lineage: word(32),
-            incarnation: word(40),
-            before: word(48),
-            files: [file(56), file(80)],
-            limit: word(104),
-        };
-        Ok(Some((life, identity)))
+        Ok(why)
+    }
+
+    fn identity_at(&self, at: u64) -> Result<Option<(u32, Identity)>, AccessError> {
+        Ok(match self.found_at(at)? {
+            Found::Identity(life, LAYOUT_VERSION, identity) => Some((life, identity)),
+            _ => None,
+        })
+    }
+
+    fn found_at(&self, at: u64) -> Result<Found, AccessError> {
+        let mut bytes = [0; IDENTITY_BYTES];
+        self.memory.read_bytes(at, &mut bytes)?;
+        Ok(Found::in_bytes(&bytes))
+    }
+
+    /// Notes that the process ends, and the disk has all of its log. Undone by the one that [begins](Self::begin).
+    pub(crate) fn set_ended(&self) -> Result<(), AccessError> {
+        self.memory.store_release(ENDED, 1)
+    }
+
+    /// Whether the disk had all of the log when the process ended.
+    pub(crate) fn has_ended(&self) -> Result<bool, AccessError> {
+        Ok(self.memory.load_acquire(ENDED)? == 1)
     }
 
     /// Notes what a start that reads snapshot and log has to know of them.
@@ -336,7 +325,7 @@ mod tests {
     use fpcache::key_space::U64Keys;
     use fpcache::layout::{RecordToken, TableParameters};
     use fpcache::message::WriteStatus;
-    use fpcache_fabric::SharedMemory;
+    use fpcache_fabric::{FileIdentity, SharedMemory};
 
     fn recovery_area() -> RecoveryArea<SharedMemory> {
         RecoveryArea::over(

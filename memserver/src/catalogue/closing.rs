@@ -8,21 +8,30 @@ use tracing::error;
 use super::closed::{ClosedTable, NotDropped, Removing};
 use super::error::TableOpenError;
 use super::{Catalogue, CatalogueError};
+use crate::wal::Lacking;
 
 impl Catalogue {
     /// Brings the logs of all tables to the disk for good: to be called when nobody is served any more.
     ///
     /// # Errors
-    /// The disk did not take all of them, so that a copy of the folder lacks writes that were acknowledged.
+    /// The disk did not take all of them, so that a copy of the folder lacks writes that were acknowledged; or it has
+    /// not all of a table that is closed.
     pub fn end_logs(&mut self) -> Result<(), CatalogueError> {
+        let served = self.tables.iter_mut().flatten();
+        let lacking: Vec<_> = served.filter_map(|table| Some((table.name, table.node.end_log()?))).collect();
+        let closed = self.closed.iter().filter_map(|(name, table)| {
+            let (entries, why) = (table.why.entries_in_notes()?, table.why.to_string());
+            Some((*name, Lacking::InNotes { entries, why }))
+        });
         let mut first = Ok(());
-        for table in self.tables.iter_mut().flatten() {
-            if let Some((entries, why)) = table.node.end_log() {
-                let error = CatalogueError::NotOnDisk { name: table.name, entries, why };
-                match first {
-                    Ok(()) => first = Err(error),
-                    Err(_) => error!("{error}"),
-                }
+        for (name, lacking) in lacking.into_iter().chain(closed) {
+            let error = match lacking {
+                Lacking::InNotes { entries, why } => CatalogueError::NotOnDisk { name, entries, why },
+                Lacking::Lost { last } => CatalogueError::Lost { name, last },
+            };
+            match first {
+                Ok(()) => first = Err(error),
+                Err(_) => error!("{error}"),
             }
         }
         first

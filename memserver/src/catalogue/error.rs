@@ -129,6 +129,16 @@ impl TableOpenError {
     }
 }
 
+impl TableOpenError {
+    /// How many entries of its log its notes alone have, if that is why it is closed.
+    pub(super) fn entries_in_notes(&self) -> Option<u64> {
+        match self {
+            Self::Recover { source, .. } => source.entries_in_notes(),
+            _ => None,
+        }
+    }
+}
+
 /// Why a recovery area cannot be allocated, and what helps: it has one size whatever that of the region is.
 struct NotesRemedy<'e>(&'e MemoryError);
 

@@ -17,6 +17,7 @@ use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemo
 use crate::budget::{Grant, Left};
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
+use crate::wal::Lacking;
 
 /// The memory node of one table.
 pub(crate) trait Hosted: Service + Any + fmt::Debug {
@@ -46,8 +47,8 @@ pub(crate) trait Hosted: Service + Any + fmt::Debug {
         false
     }
 
-    /// Brings its log to the disk for good; how many entries did not get there, and why.
-    fn end_log(&mut self) -> Option<(u64, String)> {
+    /// Brings its log to the disk for good; what the disk lacks of it then, if anything.
+    fn end_log(&mut self) -> Option<Lacking> {
         None
     }
 }
@@ -77,7 +78,7 @@ impl<K: BuildKeys> Hosted for MemoryNode<K> {
         Self::own(self, map, range)
     }
 
-    fn end_log(&mut self) -> Option<(u64, String)> {
+    fn end_log(&mut self) -> Option<Lacking> {
         self.wal.as_mut()?.end()
     }
 }

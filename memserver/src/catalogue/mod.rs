@@ -171,6 +171,17 @@ pub enum CatalogueError {
         /// Why they are not on the disk.
         why: String,
     },
+    /// The disk lost entries of a table's log, and there was no snapshot since.
+    #[error(
+        "the disk lost entries of the log of the table `{name}` up to {last}, and there is no snapshot yet that makes up for \
+         them, so that a copy of its files lacks them: start this memory node, and stop it again once it takes writes"
+    )]
+    Lost {
+        /// Which one.
+        name: TableName,
+        /// The last entry that it lost.
+        last: u64,
+    },
     /// A resource that all tables need is missing.
     #[error(transparent)]
     Node(Box<TableOpenError>),

@@ -340,3 +340,19 @@ fn a_map_that_names_files_of_its_readers_is_refused() {
     }
     refusal(&mut catalogue, "rdma://one:7471?gid=1").expect("which card is no secret");
 }
+
+/// A copy of the folder would lack what its notes alone have.
+#[test]
+fn a_closed_table_whose_notes_alone_have_entries_is_no_good_end() {
+    use crate::durability::{DiskError, LogError};
+    use crate::recovery::RecoverError;
+    let (mut catalogue, _) = catalogue(&[Work::Nothing]);
+    assert!(catalogue.end_logs().is_ok());
+    let full = DiskError::new("appending to", "a log", std::io::ErrorKind::StorageFull.into());
+    let source =
+        RecoverError::NotOnDisk { first: 3, last: 7, source: LogError::Write { from: 3, source: full } };
+    let why = TableOpenError::Recover { folder: "a".into(), source: Box::new(source) };
+    catalogue.closed.insert(name(7), ClosedTable { kind: KeyKind::U64, why, left: None });
+    let told = catalogue.end_logs().expect_err("entries are in its notes alone").to_string();
+    assert!(told.contains("`t7` 5 entries") && told.contains("notes.fpn alone"), "{told}");
+}

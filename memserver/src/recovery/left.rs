@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fpcache_fabric::{AccessError, FileIdentity, NodeMemory};
+use tracing::warn;
 
 use super::RecoverError;
 use crate::boot::UNKNOWN_BOOT;
@@ -10,7 +11,7 @@ use crate::durability::{
     Disk, Drain, LogOptions, LogReader, Lsn, OpenError, Reach, RecoveryError, Report, SnapshotReader,
     Staging, StagingError,
 };
-use crate::recovery_area::{Identity, RecoveryArea};
+use crate::recovery_area::{Identity, RecoveryArea, UnreadableIdentity};
 use crate::store::Startup;
 
 /// What a start has to know of the log's files besides what they hold.
@@ -48,11 +49,14 @@ pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
 ) -> Result<Left, RecoverError> {
     let recovery_area = RecoveryArea::over(Arc::clone(recovery_area), startup.ring_bytes);
     let Some(identity) = recovery_area.identity()? else {
-        // Of a start that ended before it had read all. It has appended nothing to the log.
-        return Ok(recovery_area.left()?);
+        return match recovery_area.unreadable()? {
+            Some((why, identity)) => unreadable(&recovery_area, (why, identity), file, disk, startup),
+            // Of a start that ended before it had read all. It has appended nothing to the log.
+            None => Ok(recovery_area.left()?),
+        };
     };
-    // A copy may be younger than the log that was copied before it.
     if identity.files[1] != file {
+        examine_copy(&recovery_area, &identity, disk)?;
         return Ok(Left::default());
     }
     let is_known = ![startup.boot, identity.boot].contains(&UNKNOWN_BOOT);
@@ -82,16 +86,92 @@ pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
     Ok(Left { lost: noted.lost, is_on_disk })
 }
 
+/// What the recovery area of this release cannot use has for a start, if the disk has all that its ring has.
+fn unreadable<M: NodeMemory, D: Disk + Clone>(
+    recovery_area: &RecoveryArea<M>,
+    (source, identity): (UnreadableIdentity, Option<Identity>),
+    file: FileIdentity,
+    disk: &D,
+    startup: &Startup,
+) -> Result<Left, RecoverError> {
+    let (ring, ring_bytes) = recovery_area.ring();
+    let is_copy = identity.is_some_and(|identity| identity.files[1] != file);
+    let noted = match Staging::noted_in(Arc::clone(recovery_area.memory()), ring, ring_bytes) {
+        Ok(noted) if !is_copy => noted,
+        // A copy may be younger than the log. Of a start that ended before its ring was made nothing is missed.
+        _ => return Ok(Left::default()),
+    };
+    // After the machine's end parts of it are older than others, and what was not synced may be gone.
+    let boots = identity.map_or([UNKNOWN_BOOT; 2], |identity| [identity.boot, startup.boot]);
+    let has_crashed = !boots.contains(&UNKNOWN_BOOT) && boots[0] != boots[1];
+    let last = if has_crashed { noted.synced } else { noted.last };
+    let found = match LogReader::look(disk, Some(noted.lineage), Reach::Whole) {
+        // It tells nothing of another store's.
+        Err(RecoveryError::Lineage { .. }) => return Ok(Left::default()),
+        found => found?.1,
+    };
+    let on_disk = last_on_disk(disk, noted.lineage, &found, last)?;
+    if on_disk < last {
+        return Err(RecoverError::UnreadableNotes { first: on_disk + 1, last, source });
+    }
+    Ok(Left { lost: noted.lost, is_on_disk: false })
+}
+
+/// Says if the log's files lack entries that had been on the disk by what is noted in a recovery area that was copied
+/// with them. Its process may have gone on meanwhile, so that it is younger than the log that was copied before it.
+///
+/// # Errors
+/// They lack some, and the process had ended before they were copied.
+fn examine_copy<M: NodeMemory, D: Disk + Clone>(
+    recovery_area: &RecoveryArea<M>,
+    identity: &Identity,
+    disk: &D,
+) -> Result<(), RecoverError> {
+    let (ring, ring_bytes) = recovery_area.ring();
+    let noted = match Staging::noted_in(Arc::clone(recovery_area.memory()), ring, ring_bytes) {
+        Ok(noted) if noted.lineage == identity.lineage => noted,
+        _ => return Ok(()),
+    };
+    if recovery_area.has_ended()? {
+        return match synced(disk, identity, noted.synced) {
+            Err(RecoverError::Log(RecoveryError::Lineage { .. })) => Ok(()),
+            found => found.map(drop),
+        };
+    }
+    // What is wrong with the files is said when they are read.
+    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), Reach::Whole) else { return Ok(()) };
+    let last = last_on_disk(disk, identity.lineage, &found, noted.synced)?;
+    if last < noted.synced {
+        warn!(
+            "the recovery area (notes.fpn), which is a copy, says that entries up to {} of the log were on the disk, but the \
+             log's files end with {last}: writes from LSN {} on are missing, as in a copy that was taken while the memory node \
+             ran; restore the missing log files if there are any",
+            noted.synced,
+            last + 1
+        );
+    }
+    Ok(())
+}
+
+/// The last entry that the log's files have, or the newest snapshot, which is looked at if they end before `wanted`.
+fn last_on_disk<D: Disk + Clone>(
+    disk: &D,
+    lineage: u64,
+    found: &Report,
+    wanted: Lsn,
+) -> Result<Lsn, RecoverError> {
+    if found.last >= wanted {
+        return Ok(found.last);
+    }
+    let (snapshot, _) = SnapshotReader::newest(&mut disk.clone(), Some(lineage))?;
+    let before = snapshot.map_or(0, |snapshot| snapshot.info().first_lsn.saturating_sub(1));
+    Ok(found.last.max(before))
+}
+
 /// What the log's files have, if that is all up to the entry `synced`, or a snapshot makes up for it.
 fn synced<D: Disk + Clone>(disk: &D, identity: &Identity, synced: Lsn) -> Result<Report, RecoverError> {
-    let lineage = Some(identity.lineage);
-    let (_, found) = LogReader::look(disk, lineage, Reach::End { synced })?;
-    if found.last >= synced {
-        return Ok(found);
-    }
-    let (snapshot, _) = SnapshotReader::newest(&mut disk.clone(), lineage)?;
-    let before = snapshot.map_or(0, |snapshot| snapshot.info().first_lsn.saturating_sub(1));
-    let last = found.last.max(before);
+    let (_, found) = LogReader::look(disk, Some(identity.lineage), Reach::End { synced })?;
+    let last = last_on_disk(disk, identity.lineage, &found, synced)?;
     match &found.unusable {
         _ if last >= synced => Ok(found),
         Some(error) => Err(error.clone().into()),

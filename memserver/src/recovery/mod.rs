@@ -20,6 +20,7 @@ use fpcache_fabric::AccessError;
 
 use crate::durability::{self, StagingError};
 use crate::loader::LoadError;
+use crate::recovery_area::UnreadableIdentity;
 use crate::table::error::TableError;
 
 /// Why a memory node cannot be recovered.
@@ -121,6 +122,20 @@ pub enum RecoverError {
         /// Why they are not on the disk.
         source: durability::OpenError,
     },
+    /// Entries are in a recovery area alone whose identity cannot be read.
+    #[error(
+        "the recovery area (notes.fpn) alone has entries {first} to {last} of the log, and cannot be used: {source}; start the \
+         release that wrote it and stop it by SIGTERM, restore that file, or move it away to start from snapshot and log \
+         alone (writes from LSN {first} on are lost then)"
+    )]
+    UnreadableNotes {
+        /// The first such entry.
+        first: u64,
+        /// The last entry.
+        last: u64,
+        /// Why it cannot be used.
+        source: UnreadableIdentity,
+    },
     /// The region's bytes contradict themselves.
     #[error(transparent)]
     Table(#[from] TableError),
@@ -136,6 +151,16 @@ pub enum RecoverError {
 }
 
 impl RecoverError {
+    /// How many entries of the log are in the recovery area alone, if that is what is wrong.
+    pub(crate) fn entries_in_notes(&self) -> Option<u64> {
+        match self {
+            Self::NotOnDisk { first, last, .. }
+            | Self::OnlyInRing { first, last, .. }
+            | Self::UnreadableNotes { first, last, .. } => Some((last + 1).saturating_sub(*first)),
+            _ => None,
+        }
+    }
+
     /// Whether what is on the disk or in memory is not whole, and not merely out of reach or of another release.
     pub(crate) fn loses_records(&self) -> bool {
         use durability::{OpenError, RecoveryError};

@@ -37,6 +37,23 @@ pub enum WalError {
     Region(#[from] AccessError),
 }
 
+/// What the disk lacks of a log that has ended.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Lacking {
+    /// Entries that are in the staging ring alone.
+    InNotes {
+        /// How many.
+        entries: u64,
+        /// Why.
+        why: String,
+    },
+    /// Entries that it lost, and that no snapshot makes up for.
+    Lost {
+        /// The last of them.
+        last: Lsn,
+    },
+}
+
 /// Bytes of an entry with a piece of a value.
 const PIECE_BYTES: usize = 256 << 10;
 
@@ -201,13 +218,21 @@ impl<M: NodeMemory> Wal<M> {
         self.staging.last_lsn()
     }
 
-    /// Brings the log to the disk for good: nothing is appended any more. How many entries are in the staging ring alone
-    /// then, and why.
-    pub(crate) fn end(&mut self) -> Option<(u64, String)> {
+    /// Brings the log to the disk for good: nothing is appended any more. Notes it if the disk has all then, for whoever
+    /// begins with a copy of the files; else says what it lacks.
+    pub(crate) fn end(&mut self) -> Option<Lacking> {
         self.draining.end(self.clock.now());
-        let missing = self.last().saturating_sub(self.synced());
-        let why = self.failure().map_or_else(String::new, |error| error.to_string());
-        (missing > 0).then_some((missing, why))
+        let entries = self.last().saturating_sub(self.synced());
+        if entries > 0 {
+            let why = self.failure().map_or_else(String::new, |error| error.to_string());
+            return Some(Lacking::InNotes { entries, why });
+        }
+        if self.has_lost() {
+            return Some(Lacking::Lost { last: self.staging.lost_lsn() });
+        }
+        // Where that cannot be noted a copy is taken for one of a process that was killed.
+        let _ = self.recovery_area.set_ended();
+        None
     }
 
     /// Does what nobody else does in the background; says when there is more to do.

@@ -195,6 +195,45 @@ fn the_end_of_a_log_that_had_been_on_the_disk_is_missed() {
     place.start("").says(&["found      149 keys from snapshot-", "bytes were cut off log-"]);
 }
 
+/// What a copy of the folder has, whose last log file lacks bytes, and the memory node that begins with it.
+fn begun_with_a_short_copy(of: &Place) -> (Place, Daemon) {
+    let copy = Place::new();
+    let copied = Command::new("cp").arg("-a").arg(of.data()).arg(copy.data()).status().unwrap();
+    assert!(copied.success());
+    let log = copy.logs().pop().unwrap();
+    let len = fs::metadata(&log).unwrap().len();
+    fs::OpenOptions::new().write(true).open(log).unwrap().set_len(len - 3).unwrap();
+    let node = copy.start("");
+    (copy, node)
+}
+
+/// The notes were copied with it, and say what had been on the disk.
+#[test]
+fn a_copy_that_lacks_the_end_of_a_log_is_missed_and_one_of_a_running_memory_node_is_warned_of() {
+    let place = Place::new();
+    written(&place);
+    let (copy, node) = begun_with_a_short_copy(&place);
+    node.says(&["closed     default: ", "had been on the disk"]);
+    node.end();
+    // Without any, too.
+    copy.logs().iter().for_each(|log| fs::remove_file(log).unwrap());
+    let node = copy.start("");
+    node.says(&["closed     default: ", "entries up to 50 of the log were on the disk"]);
+    node.end();
+    // Of one that was killed nobody knows how its copies were made.
+    let node = place.start("--fsync always");
+    place.client().put(NEW, 7).unwrap();
+    node.kill();
+    let (_copy, mut node) = begun_with_a_short_copy(&place);
+    node.says(&["found      150 keys from snapshot-"]);
+    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+    let mut told = String::new();
+    node.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    for part in ["warning: ", "up to 51 of the log", "end with 50"] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+}
+
 /// Nobody gets in while a table is read, so what is being done is told.
 #[test]
 fn a_recovery_that_takes_time_is_told_when_it_begins_and_ends() {
