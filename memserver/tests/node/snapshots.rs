@@ -184,6 +184,20 @@ fn a_damaged_snapshot_is_not_what_pruning_keeps() {
     assert!(prune(&mut empty, 1).unwrap().logs.is_empty());
 }
 
+/// It is left for somebody to examine, and the others are pruned all the same.
+#[test]
+fn a_snapshot_that_cannot_be_read_does_not_end_pruning() {
+    let mut disk = MemoryDisk::new(1);
+    logged(&disk, 100);
+    for first in [20, 60, 90] {
+        write(disk.clone(), first, &some_records(5)).unwrap();
+    }
+    disk.fail_reads_of("snapshot-000000000000005a.fps");
+    let pruned = prune(&mut disk, 1).unwrap();
+    assert_eq!(pruned.snapshots, ["snapshot-0000000000000014.fps"]);
+    assert!(disk.list().unwrap().iter().any(|name| name == "snapshot-000000000000005a.fps"));
+}
+
 #[test]
 fn the_bytes_of_a_snapshot_are_these() {
     let disk = MemoryDisk::new(0);

@@ -37,6 +37,8 @@ struct State {
     /// What those say.
     sync_failure: Option<io::ErrorKind>,
     failing_appends: u32,
+    /// A file whose reads fail.
+    unreadable: Option<String>,
     syncs: u64,
 }
 
@@ -221,6 +223,11 @@ impl MemoryDisk {
         self.state().failing_appends = count;
     }
 
+    /// Lets all reads of this file fail.
+    pub fn fail_reads_of(&self, name: &str) {
+        self.state().unreadable = Some(name.to_owned());
+    }
+
     /// Syncs of files that succeeded.
     #[must_use]
     pub fn syncs(&self) -> u64 {
@@ -266,6 +273,9 @@ impl Disk for MemoryDisk {
 
     fn read(&self, name: &str, offset: u64, out: &mut [u8]) -> Result<usize, DiskError> {
         let mut state = self.alive("reading", name)?;
+        if state.unreadable.as_deref() == Some(name) {
+            return Err(DiskError::new("reading", name, io::Error::other("injected failure")));
+        }
         let data = &state.inode("reading", name)?.data;
         let start = usize::try_from(offset).unwrap_or(usize::MAX).min(data.len());
         let len = out.len().min(data.len() - start);
