@@ -135,10 +135,10 @@ fn the_process_may_end_at_any_store<T: TestKeys>() {
             // And it serves on.
             writer.one(&mut node, WriteKind::Put, 4999, RecordToken::default(), &value::<T>(4999, 9, 8));
             node.audit().expect("every byte is right");
-            stores += 1 + stores / T::ENDS;
+            stores += 1 + stores / (2 * T::ENDS);
         }
         assert!(
-            ends > 100 && redone > 5 && finished > 2 && rewritten,
+            ends > 100 && redone > 10 && finished > 2 && rewritten,
             "{sync}: {ends} ends, {redone} redone, {finished} finished, within a rewrite: {rewritten}"
         );
     }
