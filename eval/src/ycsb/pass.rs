@@ -334,11 +334,7 @@ impl Runner<'_> {
             done += operations.len() as u64;
             operations.iter().for_each(|operation| counts[operation.kind().index()] += 1);
             if !starts.is_empty() {
-                let now = Instant::now();
-                for (operation, &start) in operations.iter().zip(&starts) {
-                    let ns = now.saturating_duration_since(start).as_nanos() as u64;
-                    latencies[operation.kind().index()].saturating_record(ns.max(1));
-                }
+                record_ended(&mut latencies, &operations, &starts);
             }
         }
         thread.finish()?;
@@ -361,6 +357,16 @@ impl Runner<'_> {
             latencies,
             writes: Vec::new(),
         })
+    }
+}
+
+/// Records operations that end now, each from its start.
+#[inline]
+fn record_ended(latencies: &mut [Histogram<u64>], operations: &[Operation], starts: &[Instant]) {
+    let now = Instant::now();
+    for (operation, &start) in operations.iter().zip(starts) {
+        let ns = now.saturating_duration_since(start).as_nanos() as u64;
+        latencies[operation.kind().index()].saturating_record(ns.max(1));
     }
 }
 
