@@ -56,6 +56,30 @@ fn list_names_everything_and_how_to_get_it() {
     assert_eq!(json["published"][0]["md5"], "3b0f820caa0d62150e87ce94ec989978");
 }
 
+/// A part of a file under its name passed for the published one, a misspelt folder for none, and `-` for standard output.
+#[test]
+fn what_a_folder_has_is_told_and_is_no_published_file_by_its_name() {
+    let folder = TempDir::new().unwrap();
+    let listed = || -> Value {
+        serde_json::from_str(&succeed(folder.path(), &["list", "--json", "--datasets-dir", "."])).unwrap()
+    };
+    let fb = |list: &Value| {
+        let sets = list["datasets"].as_array().unwrap();
+        let fb = sets.into_iter().find(|set| set["name"] == "fb").unwrap();
+        (fb["source"].clone(), fb["keys"].clone())
+    };
+    assert_eq!(fb(&listed()), ("stand-in".into(), 200_000_000.into()));
+    succeed(folder.path(), &["generate", "fb:2K", "-o", "fb_200M_uint64", "--force"]);
+    assert_eq!(fb(&listed()), ("file".into(), 2_000.into()));
+    let text = succeed(folder.path(), &["list", "--datasets-dir", "."]);
+    assert!(text.contains("fb_200M_uint64 has 2.00 K keys"), "{text}");
+
+    let error = fail(folder.path(), &["inspect", "fb:2K", "--datasets-dir", "nowhere"]);
+    assert!(error.contains("nowhere: reading the folder of data sets failed"), "{error}");
+    let error = fail(folder.path(), &["generate", "words:10", "-o", "-"]);
+    assert!(error.contains("not to standard output") && !folder.path().join("-").exists(), "{error}");
+}
+
 #[test]
 fn generated_files_can_be_inspected_and_verified() {
     let folder = TempDir::new().unwrap();

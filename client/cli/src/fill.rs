@@ -66,6 +66,7 @@ impl Filling {
         let (tables, name, bar) = (place.tables()?, &place.table, Bar::of_keys());
         let expected = source.expected().filter(|_| !self.tuning.is_wanted()).unwrap_or(0);
         if kind_of(&tables, name, Some(kind::<K>()))?.is_some() {
+            self.new.check_region(&tables, name)?;
             let client = place.client::<K>()?;
             if client.stats()?.segments > 0 {
                 return self.add(source, &client, name, output, &bar);

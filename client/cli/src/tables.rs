@@ -62,10 +62,12 @@ impl NewTable {
     }
 
     /// Refuses another size of its region than a table has, which nothing changes.
-    fn check_region(self, tables: &Tables, name: &TableName) -> anyhow::Result<()> {
+    pub(crate) fn check_region(self, tables: &Tables, name: &TableName) -> anyhow::Result<()> {
         // Regions are whole pages.
         const LARGEST_PAGE: u64 = 2 << 20;
-        let Some((wanted, table)) = self.region_bytes.zip(tables.find(name)?) else { return Ok(()) };
+        let Some(wanted) = self.region_bytes else { return Ok(()) };
+        // What a closed one has is not known.
+        let Some(table) = tables.find(name)?.filter(|table| !table.is_closed()) else { return Ok(()) };
         let has = table.region_bytes;
         ensure!(
             (wanted.as_u64()..wanted.as_u64().saturating_add(LARGEST_PAGE)).contains(&has),

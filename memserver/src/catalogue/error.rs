@@ -127,9 +127,7 @@ impl TableOpenError {
             _ => false,
         }
     }
-}
 
-impl TableOpenError {
     /// How many entries of its log its notes alone have, if that is why it is closed.
     pub(super) fn entries_in_notes(&self) -> Option<u64> {
         match self {

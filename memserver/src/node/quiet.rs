@@ -1,11 +1,11 @@
 //! Turns in which nothing waits for the disk. Only then are segments replaced in the background, and with `--fsync always`
 //! writes that never cease leave none: after a while they wait for a few.
 
-/// What is counted up to until writes wait.
+/// Turns in which something waited for the disk until writes wait.
 const MOST_PASSED: u32 = 1024;
-/// What a turn counts in which segments were to be replaced and something waited for the disk: others only may have been.
+/// For how many of them one counts in which segments were known to be due.
 const DUE: u32 = 32;
-/// Turns that writes leave then, at most.
+/// Quiet turns for which writes wait then, at most.
 const TURNS: u32 = 4;
 
 /// How long there has been no such turn.

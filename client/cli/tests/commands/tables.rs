@@ -37,6 +37,16 @@ fn tables_are_made_listed_and_dropped_by_name() {
     assert_eq!((&tables[2]["keys"], &tables[2]["region_bytes"]), (&1000.into(), &(4 << 20).into()));
     assert_eq!((&tables[3]["key_kind"], &tables[2]["key_kind"]), (&"bytes".into(), &"u64".into()));
 
+    for (line, has) in [
+        ("create --table empty --region-bytes 8MiB", "32.0 MiB"),
+        ("load sequential:1K --table numbers --region-bytes 8MiB", "4.00 MiB"),
+        ("load sequential:1K --table numbers --region-bytes 64KiB", "4.00 MiB"),
+    ] {
+        let (_, err) = node.ends_with(2, line);
+        assert!(err.contains(has) && err.contains("omit --region-bytes"), "{line}: {err}");
+    }
+    node.ends_with(0, "load sequential:1K --table numbers --region-bytes 4MiB");
+
     let (_, err) = node.ends_with(2, "drop numbers");
     assert!(err.contains("1000 keys") && err.contains("--yes"), "{err}");
     let dropped = node.json(0, "drop numbers --yes --json");
