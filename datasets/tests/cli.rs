@@ -65,7 +65,7 @@ fn what_a_folder_has_is_told_and_is_no_published_file_by_its_name() {
     };
     let fb = |list: &Value| {
         let sets = list["datasets"].as_array().unwrap();
-        let fb = sets.into_iter().find(|set| set["name"] == "fb").unwrap();
+        let fb = sets.iter().find(|set| set["name"] == "fb").unwrap();
         (fb["source"].clone(), fb["keys"].clone())
     };
     assert_eq!(fb(&listed()), ("stand-in".into(), 200_000_000.into()));
