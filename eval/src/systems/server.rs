@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use rustix::process::{Pid, Signal, kill_process};
+use nix::time::ClockId;
+use nix::unistd::Pid;
+use rustix::process::{Signal, kill_process};
 
 use crate::run::store::TemporaryFolder;
 
@@ -88,7 +90,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = kill_process(rustix::process::Pid::from_child(&self.child), Signal::TERM);
         let begun = Instant::now();
         while matches!(self.child.try_wait(), Ok(None)) {
             if begun.elapsed() > PATIENCE {
@@ -117,18 +119,12 @@ pub fn version_of(program: &str, option: &str) -> Option<String> {
     text.split_whitespace().find_map(version)
 }
 
-/// Processor time that a process has had so far, all its threads together; `None` if the operating
-/// system does not say.
-///
-/// From the scheduler's own counts, which are nanoseconds; clock ticks would be a hundredth of a
-/// second.
+/// Processor time that a process has had so far, that of threads that have ended included; `None` if
+/// there is no such process.
 pub fn cpu_time(process_id: u32) -> Option<Duration> {
-    let threads = fs::read_dir(format!("/proc/{process_id}/task")).ok()?;
-    let of_thread = |path: PathBuf| -> Option<u64> {
-        fs::read_to_string(path.join("schedstat")).ok()?.split_whitespace().next()?.parse().ok()
-    };
-    let times = threads.filter_map(|thread| of_thread(thread.ok()?.path()));
-    Some(Duration::from_nanos(times.sum()))
+    let process = Pid::from_raw(i32::try_from(process_id).ok()?);
+    let clock = ClockId::pid_cpu_clock_id(process).ok()?;
+    clock.now().ok().map(Duration::from)
 }
 
 /// The same of several processes together; `None` if there are none.
@@ -143,13 +139,19 @@ mod tests {
 
     #[test]
     fn processor_time_of_a_busy_process_grows_and_of_none_there_is_none() {
+        let busy = Duration::from_millis(20);
         let before = cpu_time(std::process::id()).unwrap();
-        let begun = Instant::now();
-        while begun.elapsed() < Duration::from_millis(20) {}
-        // The scheduler brings its counts up to date at its ticks.
+        thread::spawn(move || while thread_time() < busy {}).join().unwrap();
         let used = cpu_time(std::process::id()).unwrap() - before;
-        assert!(used > Duration::from_millis(1), "{used:?}");
+        assert!(used >= busy, "a thread that has ended had {busy:?}, the process only {used:?}");
+        let mut ended = Command::new("true").spawn().unwrap();
+        ended.wait().unwrap();
+        assert_eq!(cpu_time(ended.id()), None);
         assert_eq!(cpu_time(u32::MAX), None);
+    }
+
+    fn thread_time() -> Duration {
+        Duration::from(ClockId::CLOCK_THREAD_CPUTIME_ID.now().unwrap())
     }
 
     #[test]
