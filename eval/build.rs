@@ -1,4 +1,5 @@
-//! Tells the program which commit it was built from, where that is known, and that it was changed since, where it was.
+//! Tells the program which commit it was built from, where that is known, and that it was changed
+//! since, where it was.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,8 +10,8 @@ fn main() {
     for path in SOURCES.iter().filter(|path| Path::new(path).exists()) {
         println!("cargo:rerun-if-changed={path}");
     }
-    // Both files are there in an ordinary clone and change with every commit and checkout. A path that does not exist
-    // would have the program built anew each time.
+    // Both files are there in an ordinary clone and change with every commit and checkout. A path
+    // that does not exist would have the program built anew each time.
     for name in ["HEAD", "logs/HEAD"] {
         if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists()) {
             println!("cargo:rerun-if-changed={path}");

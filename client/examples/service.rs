@@ -1,4 +1,5 @@
-//! A lookup service: answers `GET /KEY` over HTTP from a memory node's table, with a task for each connection.
+//! A lookup service: answers `GET /KEY` over HTTP from a memory node's table, with a task for each
+//! connection.
 //!
 //! ```text
 //! fpcache-memserver --listen tcp://127.0.0.1:7400 &
@@ -7,7 +8,8 @@
 //! curl http://127.0.0.1:8080/16777216
 //! ```
 //!
-//! Of HTTP it knows no more than it needs. A service of a web framework has the same handler: see the guide.
+//! Of HTTP it knows no more than it needs. A service of a web framework has the same handler: see
+//! the guide.
 
 use std::error::Error;
 
@@ -30,7 +32,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Answers the requests of a connection, until its other end closes it or asks for what is not understood.
+/// Answers the requests of a connection, until its other end closes it or asks for what is not
+/// understood.
 async fn serve(socket: TcpStream, client: AsyncClient) -> Result<(), std::io::Error> {
     let mut socket = BufReader::new(socket);
     let (mut request, mut line) = (String::new(), String::new());

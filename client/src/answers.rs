@@ -1,4 +1,5 @@
-//! What lookups answer: of one key its outcome and cost, of a group all answers in reusable buffers.
+//! What lookups answer: of one key its outcome and cost, of a group all answers in reusable
+//! buffers.
 
 use fpcache::plan::Plan;
 use fpcache::read::{Cost, Outcome, Outcomes};

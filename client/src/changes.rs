@@ -114,7 +114,8 @@ impl<K: BuildKeys> Changes<K> {
         })
     }
 
-    /// How many of the first changes at these positions have no more bytes together, but one at least if there is one.
+    /// How many of the first changes at these positions have no more bytes together, but one at
+    /// least if there is one.
     #[cfg(feature = "tokio")]
     pub(crate) fn fitting(&self, places: &[usize], bytes: usize) -> usize {
         let mut taken = 0;
@@ -143,8 +144,9 @@ impl<K: BuildKeys> Changes<K> {
         some
     }
 
-    /// The changes that the memory node refused, by their places, with the errors that the calls for single changes have for
-    /// that. Replies are those of [`apply`](crate::TableClient::apply) to this batch.
+    /// The changes that the memory node refused, by their places, with the errors that the calls
+    /// for single changes have for that. Replies are those of [`apply`](crate::TableClient::apply)
+    /// to this batch.
     pub fn refusals<'c>(
         &'c self,
         replies: &'c [WriteReply],
@@ -169,7 +171,8 @@ impl<K: BuildKeys> Changes<K> {
     }
 }
 
-/// Changes of a table whose keys are byte strings; as [`Changes`] is of one whose keys are integers.
+/// Changes of a table whose keys are byte strings; as [`Changes`] is of one whose keys are
+/// integers.
 pub type ByteChanges = Changes<ByteKeys>;
 
 /// The outcome of a compare-and-set.

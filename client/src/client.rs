@@ -194,7 +194,8 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// Sends a request to the table's one memory node; to the table with the creation number `meant`, if given.
+    /// Sends a request to the table's one memory node; to the table with the creation number
+    /// `meant`, if given.
     pub(crate) fn request<R>(
         &self,
         within: Duration,
@@ -245,8 +246,9 @@ impl<K: BuildKeys> TableClient<K> {
         }
     }
 
-    /// What keeps changes of a call, some of which are a memory node's `own`, from being made, before any is sent: that one of the
-    /// `whole` call cannot be the table's, for example. A table that is empty gets the parameters that suit all of them.
+    /// What keeps changes of a call, some of which are a memory node's `own`, from being made,
+    /// before any is sent: that one of the `whole` call cannot be the table's, for example. A table
+    /// that is empty gets the parameters that suit all of them.
     #[cfg(feature = "tokio")]
     pub(crate) fn misfit_of(
         &self,

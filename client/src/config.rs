@@ -27,8 +27,8 @@ pub struct ClientConfig {
     /// The plan for lookups.
     pub plan: PlanChoice,
     /// About how many lookups of all compute nodes are under way at a time at a memory node that is
-    /// reached over a network; 1 by default. [`PlanChoice::Auto`] spares round trips where there are
-    /// few, and bytes where there are many.
+    /// reached over a network; 1 by default. [`PlanChoice::Auto`] spares round trips where there
+    /// are few, and bytes where there are many.
     pub concurrency: u32,
     /// The deadline of a call; [`with_deadline`](crate::TableClient::with_deadline) of a client
     /// sets another one for single calls. Values of many MiB take some milliseconds each. Scans and

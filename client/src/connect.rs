@@ -41,7 +41,8 @@ impl<K: BuildKeys> TableClient<K> {
         Self::connect_at(&parse_list(url)?, &config)
     }
 
-    /// Connects to the first of these memory nodes that has the table, or a range of it, once one of them listens.
+    /// Connects to the first of these memory nodes that has the table, or a range of it, once one
+    /// of them listens.
     fn connect_at(urls: &[Url], config: &ClientConfig) -> Result<Self, ClientError> {
         // Waiting for one must not keep the others from being asked, nor take their time.
         let now = config.with_wait(Duration::ZERO);

@@ -121,17 +121,19 @@ pub enum ClientError {
         /// Bytes that the record needs.
         needs: usize,
     },
-    /// No reply to a write arrived in time, or none with its outcome. The write may have taken effect, or may still do so
-    /// until the same thread makes its next write to the same memory node. So may a load have ended whose end was not answered: all of its records
-    /// are there, or none. This is also the error if the table was dropped meanwhile, or could not be opened by a memory node
-    /// that was restarted: the write may have taken effect before, and does not in another table of the name.
+    /// No reply to a write arrived in time, or none with its outcome. The write may have taken
+    /// effect, or may still do so until the same thread makes its next write to the same memory
+    /// node. So may a load have ended whose end was not answered: all of its records are there, or
+    /// none. This is also the error if the table was dropped meanwhile, or could not be opened by a
+    /// memory node that was restarted: the write may have taken effect before, and does not in
+    /// another table of the name.
     #[error("it is unknown whether the write took effect: {why}; read the record before writing it again")]
     OutcomeUnknown {
         /// Why the outcome is unknown.
         why: String,
     },
-    /// The share of the cache budget that each range of a table over several memory nodes gets is too
-    /// small for one of them.
+    /// The share of the cache budget that each range of a table over several memory nodes gets is
+    /// too small for one of them.
     #[error(
         "a cache of {} KiB cannot hold the top levels of the directories of this table's {ranges} ranges, each of which gets an \
          even share of it: at least {} KiB in all; raise the cache budget",
@@ -142,7 +144,8 @@ pub enum ClientError {
         ranges: u64,
         /// Bytes that they may take together.
         budget: u64,
-        /// The fewest bytes for all of them with which the range that was looked at would have enough; others may need more.
+        /// The fewest bytes for all of them with which the range that was looked at would have
+        /// enough; others may need more.
         least: u64,
     },
     /// The region has no room for the record; nothing was changed.
@@ -180,8 +183,8 @@ pub enum ClientError {
         /// Which memory node, of a table over several.
         node: Option<String>,
     },
-    /// The key's record is damaged in memory, or one that may be the key's, or one of the segment that
-    /// a write needs replaced; nothing was changed.
+    /// The key's record is damaged in memory, or one that may be the key's, or one of the segment
+    /// that a write needs replaced; nothing was changed.
     #[error(
         "the memory node{} cannot serve key {key}, because its record, or one beside it, is damaged in memory: its standard \
          error names that one, and what to do",
@@ -221,9 +224,9 @@ pub enum ClientError {
         /// The kind of this client's keys.
         own: &'static str,
     },
-    /// The table had parameters when this client opened or loaded it, and has none now: its memory node was
-    /// restarted without its data, or the table was dropped and created again. The client goes on
-    /// by itself once the table is loaded again, and with the empty table after
+    /// The table had parameters when this client opened or loaded it, and has none now: its memory
+    /// node was restarted without its data, or the table was dropped and created again. The client
+    /// goes on by itself once the table is loaded again, and with the empty table after
     /// [`accept_loss`](crate::TableClient::accept_loss).
     #[error(
         "the table was lost and created again, and is empty: load it again, or call accept_loss() to go on with an empty table"
@@ -366,9 +369,10 @@ impl ClientError {
         matches!(self, Self::ValueSize { .. } | Self::KeySize { .. } | Self::RecordSize { .. })
     }
 
-    /// Whether a memory node refused a change that the table could have: for lack of room, because it could not be logged, or
-    /// because of damage. Nothing was changed by it. Of [`apply`](crate::TableClient::apply) this tells that all other changes were sent, and
-    /// that each has its reply.
+    /// Whether a memory node refused a change that the table could have: for lack of room, because
+    /// it could not be logged, or because of damage. Nothing was changed by it. Of
+    /// [`apply`](crate::TableClient::apply) this tells that all other changes were sent, and that
+    /// each has its reply.
     pub fn is_of_refused_change(&self) -> bool {
         matches!(
             self,

@@ -11,8 +11,9 @@ use crate::error::ClientError;
 
 /// A way for changes, with one under way at most.
 pub(crate) trait WriteLane<K: BuildKeys>: Send {
-    /// By which identity the last change went: the memory node that answers one change of an identity
-    /// does not do its earlier ones any more. A lane that leads to one memory node has one identity.
+    /// By which identity the last change went: the memory node that answers one change of an
+    /// identity does not do its earlier ones any more. A lane that leads to one memory node has one
+    /// identity.
     fn identity(&self) -> usize {
         0
     }

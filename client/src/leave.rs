@@ -18,9 +18,9 @@ thread_local! {
     static USED: Used = const { Used(RefCell::new(Vec::new())) };
 }
 
-/// Runs `f` with what the calling thread holds; with something of its own if what takes a scan's records
-/// calls the client meanwhile. What `to_leave` gives when a thread begins to hold something is left
-/// when the thread ends.
+/// Runs `f` with what the calling thread holds; with something of its own if what takes a scan's
+/// records calls the client meanwhile. What `to_leave` gives when a thread begins to hold something
+/// is left when the thread ends.
 #[inline]
 pub(crate) fn here<H: Default + Send, L: Leave + 'static, R>(
     threads: &ThreadLocal<RefCell<H>>,

@@ -85,8 +85,8 @@
 //!
 //! [`ClientError::is_retryable`] says whether the same call may succeed later. When the memory node
 //! restarts, the next call reconnects and discards everything that was fetched before. Until it is
-//! back, reads and new writes fail at once, while writes under way wait for it until their deadline. A thread
-//! that makes no more calls keeps its share of the old table until it ends.
+//! back, reads and new writes fail at once, while writes under way wait for it until their
+//! deadline. A thread that makes no more calls keeps its share of the old table until it ends.
 //!
 //! # Forks
 //!

@@ -19,8 +19,8 @@ use crate::key::{AsKey, KeyRef};
 /// other calls.
 const DISK_RATE: u64 = 16 << 20;
 
-/// How often the memory nodes of a load hear of it that take none of its records at the time: they close
-/// connections that are idle, and drop their loads.
+/// How often the memory nodes of a load hear of it that take none of its records at the time: they
+/// close connections that are idle, and drop their loads.
 const TOLD_EVERY: Duration = Duration::from_secs(1);
 
 /// A load in progress: records in ascending key order, sent in chunks that fill a request.
@@ -63,7 +63,8 @@ pub struct Load<'c, K: BuildKeys = U64Keys> {
 pub struct Loaded {
     /// Records.
     pub keys: u64,
-    /// Segments. Where records were inserted one by one: of the table after that, and 0 if that could not be asked.
+    /// Segments. Where records were inserted one by one: of the table after that, and 0 if that
+    /// could not be asked.
     pub segments: u64,
 }
 
@@ -252,9 +253,9 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     ///
     /// # Errors
     /// As for [`push`](Self::push); nothing is visible then, unless the records were inserted.
-    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown) if the memory node did not answer: either all
-    /// records are there or none. It is given the client's deadline and, because it may have to write
-    /// all of them to a disk first, a second more for each 16 MiB.
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown) if the memory node did not answer: either
+    /// all records are there or none. It is given the client's deadline and, because it may have to
+    /// write all of them to a disk first, a second more for each 16 MiB.
     ///
     /// In a table over several memory nodes, one range after another becomes visible. An error
     /// names the memory node; the ranges before it stay loaded.

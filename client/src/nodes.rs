@@ -56,8 +56,8 @@ impl Nodes {
         Self::at_with(urls, ClientConfig::default())
     }
 
-    /// As [`at`](Self::at), with settings for requests and for the clients of what is created; which table
-    /// they name is of no account.
+    /// As [`at`](Self::at), with settings for requests and for the clients of what is created;
+    /// which table they name is of no account.
     ///
     /// # Errors
     /// As for [`at`](Self::at).
@@ -108,10 +108,10 @@ impl Nodes {
     /// start-up. An unfinished earlier call is completed.
     ///
     /// # Errors
-    /// [`OtherParameters`](ClientError::OtherParameters), or a refusal if it has records, if the table exists with others.
-    /// Names the memory node that is down or refuses. What was created is then undone if possible,
-    /// and otherwise completed by the next call. [`MapUnusable`](ClientError::MapUnusable) if the
-    /// split keys are invalid.
+    /// [`OtherParameters`](ClientError::OtherParameters), or a refusal if it has records, if the
+    /// table exists with others. Names the memory node that is down or refuses. What was created is
+    /// then undone if possible, and otherwise completed by the next call.
+    /// [`MapUnusable`](ClientError::MapUnusable) if the split keys are invalid.
     pub fn create<K: BuildKeys>(
         &self,
         name: &TableName,

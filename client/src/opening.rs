@@ -11,11 +11,12 @@ use crate::error::ClientError;
 use crate::tables::{CreateOptions, Tables};
 
 impl<K: BuildKeys> TableClient<K> {
-    /// Opens the table that the settings name, and creates it with these parameters if it does not exist: what a service calls
-    /// at start-up. Any number of processes may do so at once.
+    /// Opens the table that the settings name, and creates it with these parameters if it does not
+    /// exist: what a service calls at start-up. Any number of processes may do so at once.
     ///
-    /// A table that is there is opened as it is, with whatever parameters and records it has; one that is there without
-    /// parameters, because who created it has not set them, gets these. The table may be one over several memory nodes; one is created by
+    /// A table that is there is opened as it is, with whatever parameters and records it has; one
+    /// that is there without parameters, because who created it has not set them, gets these. The
+    /// table may be one over several memory nodes; one is created by
     /// [`Nodes::create`](crate::Nodes::create), which may be called at every start-up, too.
     ///
     /// ```
@@ -30,8 +31,9 @@ impl<K: BuildKeys> TableClient<K> {
     /// ```
     ///
     /// # Errors
-    /// The parameters are out of range; [`OtherKeys`](ClientError::OtherKeys) if the table has keys of the other kind; there is no memory for
-    /// it; or as for [`connect_with`](Self::connect_with).
+    /// The parameters are out of range; [`OtherKeys`](ClientError::OtherKeys) if the table has keys
+    /// of the other kind; there is no memory for it; or as for
+    /// [`connect_with`](Self::connect_with).
     pub fn open_or_create(
         url: &str,
         config: ClientConfig,
@@ -57,7 +59,8 @@ impl<K: BuildKeys> TableClient<K> {
     ) -> Result<Self, ClientError> {
         let tables = Tables::connect_with(url, config)?;
         match tables.create_if_missing(&config.table, KeyKind::of::<K>(), options) {
-            // Somebody may have created one over several memory nodes: the name is seen when it is opened.
+            // Somebody may have created one over several memory nodes: the name is seen when it is
+            // opened.
             Ok(_) | Err(ClientError::TableExists { .. }) => Self::connect_with(url, config),
             Err(error) => Err(error),
         }

@@ -91,10 +91,10 @@ impl<K: BuildKeys> TableClient<K> {
         self.nearest_with(Side::Ceiling, key.as_key(), take)
     }
 
-    /// [`floor`](Self::floor) for each of `keys`, in the same order. Each 4,096 keys share round trips:
-    /// as many as the slowest of them needs; in a table over several memory nodes those of each node, one
-    /// node after the other. The deadline is that of all keys together. Each answer is linearizable on
-    /// its own, as that of [`floor`](Self::floor) is.
+    /// [`floor`](Self::floor) for each of `keys`, in the same order. Each 4,096 keys share round
+    /// trips: as many as the slowest of them needs; in a table over several memory nodes those of
+    /// each node, one node after the other. The deadline is that of all keys together. Each answer
+    /// is linearizable on its own, as that of [`floor`](Self::floor) is.
     ///
     /// # Errors
     /// As for [`floor`](Self::floor); the group fails as a whole.
@@ -206,7 +206,8 @@ impl<K: BuildKeys> TableClient<K> {
         Ok(records)
     }
 
-    /// As [`scan_back`](Self::scan_back), but passes each record to `take`, which may use this client.
+    /// As [`scan_back`](Self::scan_back), but passes each record to `take`, which may use this
+    /// client.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -337,7 +338,8 @@ impl ByteClient {
 }
 
 impl<K: BuildKeys> Reader<K> {
-    /// The record with the greatest key not above `key`, or `None`; see [`Client::floor`](crate::Client::floor).
+    /// The record with the greatest key not above `key`, or `None`; see
+    /// [`Client::floor`](crate::Client::floor).
     ///
     /// # Errors
     /// As for [`Client::floor`](crate::Client::floor).
@@ -345,7 +347,8 @@ impl<K: BuildKeys> Reader<K> {
         Ok(self.nearest_with(Side::Floor, key.as_key(), |found| owned::<K>(found))?.0)
     }
 
-    /// The record with the least key not below `key`, or `None`; see [`Client::ceiling`](crate::Client::ceiling).
+    /// The record with the least key not below `key`, or `None`; see
+    /// [`Client::ceiling`](crate::Client::ceiling).
     ///
     /// # Errors
     /// As for [`Client::floor`](crate::Client::floor).
@@ -353,7 +356,8 @@ impl<K: BuildKeys> Reader<K> {
         Ok(self.nearest_with(Side::Ceiling, key.as_key(), |found| owned::<K>(found))?.0)
     }
 
-    /// The number of keys from `start` to `end`, exclusive; see [`Client::count`](crate::Client::count).
+    /// The number of keys from `start` to `end`, exclusive; see
+    /// [`Client::count`](crate::Client::count).
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).
@@ -365,8 +369,8 @@ impl<K: BuildKeys> Reader<K> {
         Ok(count)
     }
 
-    /// Up to `limit` records in descending key order, beginning with the greatest key not above `start`; see
-    /// [`Client::scan_back`](crate::Client::scan_back).
+    /// Up to `limit` records in descending key order, beginning with the greatest key not above
+    /// `start`; see [`Client::scan_back`](crate::Client::scan_back).
     ///
     /// # Errors
     /// As for [`Client::get`](crate::Client::get).

@@ -26,7 +26,8 @@ impl Outcomes {
         places.iter().zip(ended).for_each(|(at, ended)| self.ended[*at] = Some(ended));
     }
 
-    /// Appends the replies to the changes before the first one without, as far as they were not handed over before.
+    /// Appends the replies to the changes before the first one without, as far as they were not
+    /// handed over before.
     pub(crate) fn tell(&mut self, replies: &mut Vec<WriteReply>) {
         while let Some(Some(Ok(reply))) = self.ended.get(self.told) {
             replies.push(*reply);
@@ -34,8 +35,8 @@ impl Outcomes {
         }
     }
 
-    /// What the call ends with, once replies have been handed over. Where changes were made after one that was not, whoever makes
-    /// all without a reply again makes those twice.
+    /// What the call ends with, once replies have been handed over. Where changes were made after
+    /// one that was not, whoever makes all without a reply again makes those twice.
     pub(crate) fn end(self) -> Result<(), ClientError> {
         let left = &self.ended[self.told..];
         let later = left.iter().filter(|ended| matches!(ended, Some(Ok(_)))).count();
@@ -57,8 +58,8 @@ pub(crate) fn leaves_open(error: &ClientError) -> bool {
     matches!(error, ClientError::OutcomeUnknown { .. })
 }
 
-/// Of the errors of one call, which may be of several memory nodes, the first; but before all others one that leaves open what was
-/// made, as a call that ends with another may be made again.
+/// Of the errors of one call, which may be of several memory nodes, the first; but before all
+/// others one that leaves open what was made, as a call that ends with another may be made again.
 fn what_to_tell<'e>(first: Option<&'e ClientError>, other: &'e ClientError) -> &'e ClientError {
     match first {
         Some(first) if leaves_open(first) || !leaves_open(other) => first,
@@ -91,7 +92,8 @@ mod tests {
         (replies.len(), outcomes.end())
     }
 
-    /// Changes at one memory node had not been made, and what became of those at the next one nobody knew.
+    /// Changes at one memory node had not been made, and what became of those at the next one
+    /// nobody knew.
     #[test]
     fn a_call_of_which_one_change_may_have_been_made_is_not_one_to_repeat() {
         for ended in [vec![late(), open()], vec![open(), late()], vec![late(), open(), late()]] {

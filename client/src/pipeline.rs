@@ -106,9 +106,9 @@ struct Flying<Key> {
 }
 
 impl<K: BuildKeys> TableClient<K> {
-    /// A pipeline with up to `depth` writes in flight, at least one and at most [`MAX_IN_FLIGHT`]: a
-    /// `depth` of 0 is taken for 1, a greater one for that; [`Pipeline::depth`] returns what it is.
-    /// Two to four suffice for a thread that reads more than it writes.
+    /// A pipeline with up to `depth` writes in flight, at least one and at most [`MAX_IN_FLIGHT`]:
+    /// a `depth` of 0 is taken for 1, a greater one for that; [`Pipeline::depth`] returns what it
+    /// is. Two to four suffice for a thread that reads more than it writes.
     ///
     /// # Errors
     /// The memory node is down, or accepts no more connections.

@@ -19,8 +19,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// [crate](crate#cost) for rarer costs. [`get_into`](Self::get_into) avoids the allocation.
     ///
     /// # Errors
-    /// The memory node is down, which is not waited for; it says nothing, or the record is being written,
-    /// until the deadline; it has no such table.
+    /// The memory node is down, which is not waited for; it says nothing, or the record is being
+    /// written, until the deadline; it has no such table.
     pub fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
         let mut value = Vec::new();
         Ok(self.get_into(key, &mut value)?.version.map(|_| value))
@@ -46,9 +46,9 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// The values of `keys`, in the same order. Each 4,096 keys share round trips: as many as the
-    /// slowest of them needs, and one more per 64 MiB that they read. The deadline is that of all keys
-    /// together; where memory is mapped, the clock is looked at after each 1,024 of them. Each answer is
-    /// linearizable on its own.
+    /// slowest of them needs, and one more per 64 MiB that they read. The deadline is that of all
+    /// keys together; where memory is mapped, the clock is looked at after each 1,024 of them. Each
+    /// answer is linearizable on its own.
     ///
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.

@@ -13,12 +13,12 @@ use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::span::Span;
 
-/// Records of the first part that is fetched, and of the longest: a caller who wants few does not wait
-/// for many.
+/// Records of the first part that is fetched, and of the longest: a caller who wants few does not
+/// wait for many.
 pub(crate) const PARTS: (usize, usize) = (64, 1024);
 
-/// The records of a range in key order, from either end, fetched by parts of 64 to 1,024 as they are
-/// taken. From [`TableClient::range`], [`TableClient::iter`] and [`ByteClient::prefix`].
+/// The records of a range in key order, from either end, fetched by parts of 64 to 1,024 as they
+/// are taken. From [`TableClient::range`], [`TableClient::iter`] and [`ByteClient::prefix`].
 ///
 /// Each record was there at one instant of the iteration. After an error there are no more.
 #[must_use = "nothing is fetched before records are taken"]

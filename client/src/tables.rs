@@ -83,8 +83,8 @@ impl Tables {
         Self::connect_with(url, ClientConfig::default())
     }
 
-    /// As [`connect`](Self::connect), with the deadline for calls and the token of these settings; which
-    /// table they name is of no account.
+    /// As [`connect`](Self::connect), with the deadline for calls and the token of these settings;
+    /// which table they name is of no account.
     ///
     /// # Errors
     /// As for [`connect`](Self::connect).
@@ -153,8 +153,8 @@ impl Tables {
     /// table is durable from here on.
     ///
     /// # Errors
-    /// [`TableExists`](ClientError::TableExists); [`Refused`](ClientError::Refused) if there is no memory for the table;
-    /// [`is_retryable`] says whether the call may succeed later.
+    /// [`TableExists`](ClientError::TableExists); [`Refused`](ClientError::Refused) if there is no
+    /// memory for the table; [`is_retryable`] says whether the call may succeed later.
     ///
     /// [`is_retryable`]: ClientError::is_retryable
     pub fn create(&self, name: &TableName, kind: KeyKind, options: CreateOptions) -> Result<(), ClientError> {
@@ -162,15 +162,18 @@ impl Tables {
         self.call(&TablesRequest::Create { name: *name, kind, region_bytes }, |_| Ok(()))
     }
 
-    /// As [`create`](Self::create), but a table of the name with keys of this kind that is there already is no error; says whether
-    /// it was created. Any number of processes may call this at once.
+    /// As [`create`](Self::create), but a table of the name with keys of this kind that is there
+    /// already is no error; says whether it was created. Any number of processes may call this at
+    /// once.
     ///
-    /// [`TableClient::open_or_create`](crate::TableClient::open_or_create) also sets the parameters of the table, and opens it.
+    /// [`TableClient::open_or_create`](crate::TableClient::open_or_create) also sets the parameters
+    /// of the table, and opens it.
     ///
     /// # Errors
-    /// [`OtherKeys`](ClientError::OtherKeys): the table has keys of the other kind. [`TableClosed`](ClientError::TableClosed): the memory
-    /// node could not open it. [`TableExists`](ClientError::TableExists): the name
-    /// is that of a table over several memory nodes. Otherwise as for [`create`](Self::create).
+    /// [`OtherKeys`](ClientError::OtherKeys): the table has keys of the other kind.
+    /// [`TableClosed`](ClientError::TableClosed): the memory node could not open it.
+    /// [`TableExists`](ClientError::TableExists): the name is that of a table over several memory
+    /// nodes. Otherwise as for [`create`](Self::create).
     pub fn create_if_missing(
         &self,
         name: &TableName,
@@ -219,7 +222,8 @@ impl Tables {
         self.call(&TablesRequest::Drop { name: *name }, |_| Ok(()))
     }
 
-    /// The tables over several memory nodes that this one has ranges of, other than those whose ranges here are all closed.
+    /// The tables over several memory nodes that this one has ranges of, other than those whose
+    /// ranges here are all closed.
     ///
     /// # Errors
     /// As of [`list`](Self::list).
@@ -354,13 +358,14 @@ pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: 
 /// Waits until a memory node answers at `url`, as scripts do that have just started one.
 ///
 /// # Errors
-/// That of the last attempt if no memory node answers `within` this time. Errors that waiting cannot mend
-/// (an invalid URL, no permission, another release) are returned at once.
+/// That of the last attempt if no memory node answers `within` this time. Errors that waiting
+/// cannot mend (an invalid URL, no permission, another release) are returned at once.
 pub fn wait_for_node(url: &str, within: Duration) -> Result<(), ClientError> {
     wait_for_node_with(url, ClientConfig::default().with_wait(within).with_deadline(within))
 }
 
-/// As [`wait_for_node`], for as long as [`ClientConfig::wait`] says, with the token of these settings.
+/// As [`wait_for_node`], for as long as [`ClientConfig::wait`] says, with the token of these
+/// settings.
 ///
 /// # Errors
 /// As for [`wait_for_node`].

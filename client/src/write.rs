@@ -24,9 +24,9 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`ClientError::ValueTooLong`] if key or value do not fit the table: nothing was sent.
     /// [`ClientError::NoRoom`] if the region is full, [`ClientError::NotDurable`] if the memory
     /// node's log cannot be written: nothing was changed. [`ClientError::OutcomeUnknown`] if the
-    /// deadline has passed, if the reply makes no sense, or if the request was refused, or its table
-    /// gone, when it was sent again: the change may have taken effect, or may do so later, but not after this thread's
-    /// next change at the same memory node.
+    /// deadline has passed, if the reply makes no sense, or if the request was refused, or its
+    /// table gone, when it was sent again: the change may have taken effect, or may do so later,
+    /// but not after this thread's next change at the same memory node.
     pub fn insert(&self, key: impl AsKey<K>, value: &[u8]) -> Result<bool, ClientError> {
         Ok(self.change(WriteKind::Insert, key.as_key(), value)?.status == WriteStatus::Done)
     }
@@ -97,19 +97,24 @@ impl<K: BuildKeys> TableClient<K> {
     /// whose content is replaced. They are applied in order at each memory node, each on its own;
     /// the deadline applies to each request.
     ///
-    /// What a reply says of a record is no error: an insert whose key exists, an update or delete whose key is absent, a
-    /// compare-and-set of another version.
+    /// What a reply says of a record is no error: an insert whose key exists, an update or delete
+    /// whose key is absent, a compare-and-set of another version.
     ///
     /// # Errors
-    /// *A change was refused*, for which [`is_of_refused_change`](ClientError::is_of_refused_change) holds:
-    /// [`NoRoom`](ClientError::NoRoom), [`DiskFull`](ClientError::DiskFull), [`NotDurable`](ClientError::NotDurable) or
-    /// [`Damaged`](ClientError::Damaged), as [`put`](Self::put) returns it. The others were sent all the same: `replies` has
-    /// the outcome of every change, and the error is that of the first one refused ([`Changes::refusals`] gives all of them).
+    /// *A change was refused*, for which
+    /// [`is_of_refused_change`](ClientError::is_of_refused_change) holds:
+    /// [`NoRoom`](ClientError::NoRoom), [`DiskFull`](ClientError::DiskFull),
+    /// [`NotDurable`](ClientError::NotDurable) or [`Damaged`](ClientError::Damaged), as
+    /// [`put`](Self::put) returns it. The others were sent all the same: `replies` has the outcome
+    /// of every change, and the error is that of the first one refused ([`Changes::refusals`] gives
+    /// all of them).
     ///
-    /// *The call stopped half-way*, with any other error, as for [`insert`](Self::insert): `replies` has the outcomes of the
-    /// changes before the one that failed, among which there may be refusals, too. That one and the later ones were not made,
-    /// unless it is [`OutcomeUnknown`](ClientError::OutcomeUnknown): then some of them may have been. Of a table over several
-    /// memory nodes it is that, too, if later changes were made at others, and says how many.
+    /// *The call stopped half-way*, with any other error, as for [`insert`](Self::insert):
+    /// `replies` has the outcomes of the changes before the one that failed, among which there may
+    /// be refusals, too. That one and the later ones were not made, unless it is
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown): then some of them may have been. Of a table
+    /// over several memory nodes it is that, too, if later changes were made at others, and says
+    /// how many.
     pub fn apply(&self, changes: &Changes<K>, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
         replies.clear();
         self.write(changes.operations(), None, replies)?;
@@ -126,7 +131,8 @@ impl<K: BuildKeys> TableClient<K> {
         refused.map_or(Ok(()), |(key, error)| Err(self.naming_node(key, error)))
     }
 
-    /// As [`apply`](Self::apply), but only to the table with this creation number; what was refused is told by replies alone.
+    /// As [`apply`](Self::apply), but only to the table with this creation number; what was refused
+    /// is told by replies alone.
     pub(crate) fn apply_to(
         &self,
         creation: u64,

@@ -4,8 +4,8 @@ use std::ffi::OsStr;
 
 use clap::{Arg, Command};
 
-/// The same command, for which a variable of the environment that is empty counts as one that is not set: service files and
-/// containers that have no value for one leave it empty.
+/// The same command, for which a variable of the environment that is empty counts as one that is
+/// not set: service files and containers that have no value for one leave it empty.
 pub fn without_empty_variables(command: Command) -> Command {
     without(command, &|name| std::env::var_os(name).is_some_and(|value| value.is_empty()))
 }

@@ -2,8 +2,8 @@
 
 use std::error::Error;
 
-/// An error and its causes, the error first, joined by colons. A cause that the text before it has already is left out: some errors
-/// tell what they come from, and have it as their source as well.
+/// An error and its causes, the error first, joined by colons. A cause that the text before it has
+/// already is left out: some errors tell what they come from, and have it as their source as well.
 pub fn in_one_line<'e>(causes: impl Iterator<Item = &'e (dyn Error + 'static)>) -> String {
     causes.fold(String::new(), |mut line, cause| {
         let cause = cause.to_string();

@@ -20,8 +20,8 @@ pub struct OpenOptions<'a> {
     /// zeros as in YCSB, and `binary`. `None` for the default. For other sets, only `None` or the
     /// length they have is valid.
     pub key_bytes: Option<usize>,
-    /// The folder with published files, plain or `.zst`: usually `$FPCACHE_DATASETS`, but the library
-    /// does not read the environment.
+    /// The folder with published files, plain or `.zst`: usually `$FPCACHE_DATASETS`, but the
+    /// library does not read the environment.
     pub data_dir: Option<PathBuf>,
     /// Receives the progress of reading and generating.
     pub progress: Option<&'a dyn Progress>,

@@ -94,8 +94,8 @@ pub fn by_name(name: &str) -> Option<&'static PublishedFile> {
 }
 
 impl PublishedFile {
-    /// A shell command that downloads the file into `$FPCACHE_DATASETS`, or here if that is not set,
-    /// and checks it. Needs curl, zstd and md5sum.
+    /// A shell command that downloads the file into `$FPCACHE_DATASETS`, or here if that is not
+    /// set, and checks it. Needs curl, zstd and md5sum.
     pub fn download_command(&self) -> String {
         let (name, url, md5) = (self.name, self.url, self.md5);
         format!(

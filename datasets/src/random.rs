@@ -34,7 +34,8 @@ impl Random {
         }
     }
 
-    /// Uniform in (0, 1]: a multiple of 2⁻⁵³ plus 2⁻⁵⁴, rounded to a double. Never 0; 1 once in 2⁵³ times.
+    /// Uniform in (0, 1]: a multiple of 2⁻⁵³ plus 2⁻⁵⁴, rounded to a double. Never 0; 1 once in 2⁵³
+    /// times.
     #[inline]
     pub(crate) fn open_fraction(&mut self) -> f64 {
         ((self.bits() >> 11) as f64 + 0.5) * (1.0 / (1u64 << 53) as f64)

@@ -56,7 +56,8 @@ fn list_names_everything_and_how_to_get_it() {
     assert_eq!(json["published"][0]["md5"], "3b0f820caa0d62150e87ce94ec989978");
 }
 
-/// A part of a file under its name passed for the published one, a misspelt folder for none, and `-` for standard output.
+/// A part of a file under its name passed for the published one, a misspelt folder for none, and
+/// `-` for standard output.
 #[test]
 fn what_a_folder_has_is_told_and_is_no_published_file_by_its_name() {
     let folder = TempDir::new().unwrap();

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// The commit this program was built from, where the build knew it; with `-dirty` behind it if its code was changed since.
+/// The commit this program was built from, where the build knew it; with `-dirty` behind it if its
+/// code was changed since.
 pub const COMMIT: Option<&str> = option_env!("FPCACHE_COMMIT");
 
 /// The machine. What the operating system does not tell is `None`.

@@ -17,7 +17,8 @@ pub struct Made {
     pub date: String,
     /// The machine.
     pub machine: Machine,
-    /// The commit this program was built from, where the build knew it; with `-dirty` behind it if its code was changed since.
+    /// The commit this program was built from, where the build knew it; with `-dirty` behind it if
+    /// its code was changed since.
     pub commit: Option<String>,
     /// The version of this program.
     pub version: String,

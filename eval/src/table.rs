@@ -8,9 +8,10 @@ use rustix::termios::tcgetwinsize;
 
 /// A table with right-aligned figures after a first column of names.
 ///
-/// Where it is wider than the terminal, it is printed as several: each with the columns that name a row, and as many of the others as
-/// there is room for. So figures of one kind stay below each other, where wrapped lines would mix them. What goes to a file is in one
-/// piece, unless the variable `COLUMNS` says how wide it may be.
+/// Where it is wider than the terminal, it is printed as several: each with the columns that name a
+/// row, and as many of the others as there is room for. So figures of one kind stay below each
+/// other, where wrapped lines would mix them. What goes to a file is in one piece, unless the
+/// variable `COLUMNS` says how wide it may be.
 #[derive(Clone, Debug)]
 pub struct Table {
     header: Vec<String>,
@@ -43,7 +44,8 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The table within so many columns of a terminal, as far as any figure has room beside its row's name.
+    /// The table within so many columns of a terminal, as far as any figure has room beside its
+    /// row's name.
     fn within(&self, width: Option<usize>) -> String {
         let all: Vec<usize> = (0..self.header.len()).collect();
         let parts = match width {
@@ -86,7 +88,8 @@ impl Display for Table {
     }
 }
 
-/// Columns of each of the tables that a table with columns of such widths is printed as, of which the first few name a row.
+/// Columns of each of the tables that a table with columns of such widths is printed as, of which
+/// the first few name a row.
 fn parts(widths: &[usize], names: usize, most: usize) -> Vec<Vec<usize>> {
     const BORDER: usize = 1;
     let of = |columns: &[usize]| BORDER + columns.iter().map(|column| widths[*column]).sum::<usize>();
@@ -103,7 +106,8 @@ fn parts(widths: &[usize], names: usize, most: usize) -> Vec<Vec<usize>> {
     parts
 }
 
-/// Columns of the terminal that standard output is, or those that the variable `COLUMNS` tells; `None` of files and pipes.
+/// Columns of the terminal that standard output is, or those that the variable `COLUMNS` tells;
+/// `None` of files and pipes.
 fn width() -> Option<usize> {
     let told = std::env::var("COLUMNS").ok().and_then(|columns| columns.trim().parse().ok());
     let terminal = || tcgetwinsize(stdout()).ok().map(|size| usize::from(size.ws_col));

@@ -123,7 +123,8 @@ fn many_tables_survive_kills(place: Place) {
     assert!(deleted(&test) > 20, "oldest keys were deleted: {}", deleted(&test));
 }
 
-/// Two tables in groups of these forms, the first without fingerprints, which inserts and rebuilds change all the time, each with a caller who asks by groups.
+/// Two tables in groups of these forms, the first without fingerprints, which inserts and rebuilds
+/// change all the time, each with a caller who asks by groups.
 fn survives_kills_in_groups<K: NumberedKeys>(place: Place, groupings: [Grouping; 2], seed: u64) {
     let mut tables = groupings.map(|of| TableParameters { groups: Some(of), ..K::small_segments() });
     tables[0].stores_fingerprints = false;

@@ -1,5 +1,5 @@
-//! What verbs cost over mapped memory: READs in cache, batches of READs that miss the cache, requests, and stores of the
-//! memory node; and what batches and requests cost over sockets.
+//! What verbs cost over mapped memory: READs in cache, batches of READs that miss the cache,
+//! requests, and stores of the memory node; and what batches and requests cost over sockets.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
 
 use std::hint::black_box;
@@ -54,7 +54,8 @@ fn in_cache(c: &mut Criterion) {
     group.finish();
 }
 
-/// Offsets nobody can predict, from a fixed seed (a 64-bit linear congruential generator's high bits).
+/// Offsets nobody can predict, from a fixed seed (a 64-bit linear congruential generator's high
+/// bits).
 struct Offsets(u64);
 
 impl Offsets {

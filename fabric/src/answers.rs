@@ -1,4 +1,5 @@
-//! Questions about a region that the threads which serve sockets answer, without the service's thread.
+//! Questions about a region that the threads which serve sockets answer, without the service's
+//! thread.
 
 use std::any::Any;
 use std::fmt;
@@ -6,11 +7,11 @@ use std::fmt;
 /// Answers questions about one region, offered by the service with
 /// [`Export::with_answers`](crate::Export::with_answers).
 ///
-/// What a question is, and what a reply, is agreed between the service and its clients: here both are
-/// bytes. It is asked by whoever may READ the region, so it tells nothing that is not there to be
-/// read. It is called on the threads that serve sockets, while all other connections of such a thread
-/// wait: so it takes a bounded time whatever the question says, waits for no lock that is held for
-/// long, and never for the service's thread.
+/// What a question is, and what a reply, is agreed between the service and its clients: here both
+/// are bytes. It is asked by whoever may READ the region, so it tells nothing that is not there to
+/// be read. It is called on the threads that serve sockets, while all other connections of such a
+/// thread wait: so it takes a bounded time whatever the question says, waits for no lock that is
+/// held for long, and never for the service's thread.
 pub trait Answers: Send + Sync + fmt::Debug {
     /// Writes the reply to `question` into the first words of `reply`, and says how many these are.
     /// What the others hold does not matter. `memory` is the calling thread's.

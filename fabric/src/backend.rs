@@ -1,7 +1,8 @@
 //! For crates that implement a fabric: what these need of this crate, and users of a fabric do not.
 //!
-//! A fabric is an [`Endpoint`](crate::Endpoint) that executes batches, a [`Connection`](crate::Connection) that carries
-//! requests, and a loop on the memory node's side that hands these to a [`Service`](crate::Service).
+//! A fabric is an [`Endpoint`](crate::Endpoint) that executes batches, a
+//! [`Connection`](crate::Connection) that carries requests, and a loop on the memory node's side
+//! that hands these to a [`Service`](crate::Service).
 //!
 //! | What | How |
 //! |---|---|
@@ -12,8 +13,8 @@
 //! | requests that the service has no room for | [`RoomQueue`], [`RoomTicket`] |
 //! | the watched word, where it is under a lease | [`LeasedWord`] |
 //!
-//! What a fabric must do is said by the traits and checked by the suite in `tests/conformance/suite`. The crate
-//! `fpcache-sim` is an example.
+//! What a fabric must do is said by the traits and checked by the suite in
+//! `tests/conformance/suite`. The crate `fpcache-sim` is an example.
 //!
 //! No version promises that anything here stays as it is.
 
@@ -33,7 +34,8 @@ pub fn request(batch: &Batch, number: usize) -> Request<'_> {
     batch.request(&batch.requests[number])
 }
 
-/// Where a request's results go: the bytes of a READ, in whole words, or the old value of an atomic. A WRITE has none.
+/// Where a request's results go: the bytes of a READ, in whole words, or the old value of an
+/// atomic. A WRITE has none.
 ///
 /// # Panics
 /// If the batch has no such request.
@@ -45,15 +47,16 @@ pub fn landing(batch: &mut Batch, number: usize) -> &mut [u64] {
     &mut batch.buffer[posted.word as usize..][..bytes.div_ceil(8)]
 }
 
-/// The question that a batch asks ([`Batch::ask`]), if it does. The [landing] of its only request is for the reply.
+/// The question that a batch asks ([`Batch::ask`]), if it does. The [landing] of its only request
+/// is for the reply.
 #[inline]
 #[must_use]
 pub fn question(batch: &Batch) -> Option<&[u8]> {
     batch.question.map(|question| batch.bytes(question))
 }
 
-/// Lands the reply to a batch's question, as far as there is room, and after it zeros. Its bytes count in the batch's tally
-/// in place of those that there is room for.
+/// Lands the reply to a batch's question, as far as there is room, and after it zeros. Its bytes
+/// count in the batch's tally in place of those that there is room for.
 ///
 /// # Panics
 /// If the batch is empty.
@@ -65,7 +68,8 @@ pub fn land_reply(batch: &mut Batch, reply: &[u64]) {
     batch.tally.bytes_from = words as u64 * 8;
 }
 
-/// What [`Connection::post`](crate::Connection::post) returns of a request that the connection calls by this number.
+/// What [`Connection::post`](crate::Connection::post) returns of a request that the connection
+/// calls by this number.
 pub const fn posted(number: u64) -> Posted {
     Posted::new(number)
 }

@@ -11,8 +11,8 @@ use rustix::net::{RecvFlags, SendFlags};
 use crate::clock::Deadline;
 use crate::memory::let_go;
 
-/// One end of the stream socket between a compute node and a memory node. After the handshake it carries nothing but
-/// wake-up bytes; its closing tells that the peer has gone.
+/// One end of the stream socket between a compute node and a memory node. After the handshake it
+/// carries nothing but wake-up bytes; its closing tells that the peer has gone.
 #[derive(Clone, Debug)]
 pub(crate) struct Bell {
     socket: Arc<OwnedFd>,
@@ -38,12 +38,14 @@ impl Bell {
         Self { socket: Arc::new(socket) }
     }
 
-    /// Wakes the peer. A full socket holds wake-ups enough, and a closed one is noticed by whoever waits.
+    /// Wakes the peer. A full socket holds wake-ups enough, and a closed one is noticed by whoever
+    /// waits.
     pub(crate) fn ring(&self) {
         let _ = rustix::net::send(&*self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Takes wake-up bytes out of the socket, a bounded number: a peer that floods it only wakes us again.
+    /// Takes wake-up bytes out of the socket, a bounded number: a peer that floods it only wakes us
+    /// again.
     pub(crate) fn drain(&self) {
         let mut bytes = [0u8; 256];
         let _ = rustix::net::recv(&*self.socket, &mut bytes[..], RecvFlags::DONTWAIT);
@@ -61,7 +63,8 @@ impl Bell {
                 Woken::Rung
             }
             Err(Errno::INTR) => Woken::Rung,
-            // poll(2) of one valid descriptor fails only for want of kernel memory; waiting on would spin.
+            // poll(2) of one valid descriptor fails only for want of kernel memory; waiting on
+            // would spin.
             Err(_) => Woken::HungUp,
         }
     }

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 /// What waiting code needs of time.
 ///
-/// What may run in a simulated world goes through this trait, so that a test or the simulator can move time by hand. Fabrics
-/// that block in the kernel go by the machine's.
+/// What may run in a simulated world goes through this trait, so that a test or the simulator can
+/// move time by hand. Fabrics that block in the kernel go by the machine's.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The present instant.
     fn now(&self) -> Instant;
@@ -36,7 +36,8 @@ impl Deadline {
     /// Never passes.
     pub const NONE: Deadline = Deadline(None);
 
-    /// Passes `duration` from now by the machine's clock; a duration that reaches past the end of time never does.
+    /// Passes `duration` from now by the machine's clock; a duration that reaches past the end of
+    /// time never does.
     #[must_use]
     pub fn after(duration: Duration) -> Self {
         Self(Instant::now().checked_add(duration))

@@ -1,8 +1,9 @@
 //! Descriptors that a process may have open, shared out among those who open some.
 //!
-//! The operating system counts descriptors but reserves none: whoever comes too late gets EMFILE, and that may be the one who
-//! can least do without. So clients and regions *take* their descriptors here before they open them, and what a memory node
-//! needs for its files is never given to them.
+//! The operating system counts descriptors but reserves none: whoever comes too late gets EMFILE,
+//! and that may be the one who can least do without. So clients and regions *take* their
+//! descriptors here before they open them, and what a memory node needs for its files is never
+//! given to them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

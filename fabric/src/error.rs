@@ -14,7 +14,8 @@ use crate::verbs::{AreaId, MAX_BATCH_BYTES, MAX_REQUEST_BYTES};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Nothing is broken: the same call may succeed when repeated, perhaps after something else has finished.
+    /// Nothing is broken: the same call may succeed when repeated, perhaps after something else has
+    /// finished.
     Retry,
     /// The connection is of no use any more; connect again, then repeat the call.
     Reconnect,
@@ -89,7 +90,8 @@ pub enum FabricError {
         /// The memory node's address.
         peer: Arc<str>,
     },
-    /// The memory node serves from the process that this one was forked from, and has no thread here.
+    /// The memory node serves from the process that this one was forked from, and has no thread
+    /// here.
     #[error(
         "memory node {peer} stayed in the process that this one was forked from; make another one here, or have processes share \
          one that listens at an address"
@@ -115,7 +117,8 @@ pub enum FabricError {
         /// The address asked for.
         address: String,
     },
-    /// The deadline passed while other calls of the same connection were being served. Nothing was sent.
+    /// The deadline passed while other calls of the same connection were being served. Nothing was
+    /// sent.
     #[error(
         "deadline passed while other calls of this connection were served; raise the deadline or use more connections"
     )]
@@ -175,7 +178,8 @@ pub enum FabricError {
         /// The version of the peer.
         theirs: u32,
     },
-    /// The memory node does not admit this user, or the compute node does not trust the memory node's.
+    /// The memory node does not admit this user, or the compute node does not trust the memory
+    /// node's.
     #[error("user {user} is not admitted at {address}; {remedy}")]
     UserRefused {
         /// Numeric user id that was refused.
@@ -185,7 +189,8 @@ pub enum FabricError {
         /// What helps.
         remedy: &'static str,
     },
-    /// The memory node lets nobody in with this token, or nobody without one; or it could not prove that it is the one meant.
+    /// The memory node lets nobody in with this token, or nobody without one; or it could not prove
+    /// that it is the one meant.
     #[error("{address} {why}; {remedy}")]
     TokenRefused {
         /// The address asked for, or who asked.
@@ -300,7 +305,8 @@ impl FabricError {
             Self::Disconnected { .. } | Self::DamagedReply { .. } | Self::NoMemoryNode { .. } => {
                 ErrorKind::Reconnect
             }
-            // Known again soon, perhaps: names go with the machines that have them, and resolvers fail.
+            // Known again soon, perhaps: names go with the machines that have them, and resolvers
+            // fail.
             Self::TcpAddress(error) if matches!(**error, TcpAddressError::UnknownHost { .. }) => {
                 ErrorKind::Reconnect
             }
@@ -327,10 +333,11 @@ impl FabricError {
         }
     }
 
-    /// Whether the same call may succeed when repeated, after connecting again where [`kind`](Self::kind) says so.
+    /// Whether the same call may succeed when repeated, after connecting again where
+    /// [`kind`](Self::kind) says so.
     ///
-    /// A request whose deadline passed counts as retryable; it may have been executed, so repeating is only right for
-    /// requests that may be executed twice or carry an id.
+    /// A request whose deadline passed counts as retryable; it may have been executed, so repeating
+    /// is only right for requests that may be executed twice or carry an id.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
         matches!(self.kind(), ErrorKind::Retry | ErrorKind::Reconnect | ErrorKind::Deadline)

@@ -12,17 +12,17 @@ pub(crate) const AROUND: usize = 256;
 /// requests it consists, and closes a round trip.
 ///
 /// *What may be believed.* A word is of one moment, and words of different moments: nothing says
-/// which of two was loaded first, not even that the stretch is loaded in any order at all. What must
-/// be of one moment begins with a guard and is copied by [`record`](Self::record). Every method
-/// that loads by itself ends in an acquire fence; after the loads of [`words`](Self::words) the caller
-/// puts one before anything that is to be newer. See
+/// which of two was loaded first, not even that the stretch is loaded in any order at all. What
+/// must be of one moment begins with a guard and is copied by [`record`](Self::record). Every
+/// method that loads by itself ends in an acquire fence; after the loads of [`words`](Self::words)
+/// the caller puts one before anything that is to be newer. See
 /// [`Endpoint::load_after_reads`](crate::Endpoint::load_after_reads) for what that gives.
 pub trait InPlace {
     /// Hints that so many bytes at `offset` will be looked at soon. Out of bounds it does nothing.
     fn prefetch(&self, offset: u64, bytes: usize);
 
-    /// Hints that the lines around `offset` will be looked at soon: up to 256 bytes on either side. As
-    /// [`prefetch`](Self::prefetch), in fewer instructions.
+    /// Hints that the lines around `offset` will be looked at soon: up to 256 bytes on either side.
+    /// As [`prefetch`](Self::prefetch), in fewer instructions.
     #[inline(always)]
     fn prefetch_around(&self, offset: u64) {
         self.prefetch(offset.saturating_sub(AROUND as u64), 2 * AROUND + 8);
@@ -37,8 +37,9 @@ pub trait InPlace {
     /// memory that only seems to be mapped what [`Endpoint::run`](crate::Endpoint::run) fails with.
     fn words(&mut self, offset: u64, bytes: usize) -> Result<Words<'_>, FabricError>;
 
-    /// Copies one record with its guard, as [`Batch::read_records`](crate::Batch::read_records) does:
-    /// [`CHANGED`](crate::CHANGED) lands in the place of the guard if the record kept changing.
+    /// Copies one record with its guard, as [`Batch::read_records`](crate::Batch::read_records)
+    /// does: [`CHANGED`](crate::CHANGED) lands in the place of the guard if the record kept
+    /// changing.
     ///
     /// # Errors
     /// As for [`words`](Self::words).
@@ -63,8 +64,8 @@ pub trait InPlace {
     /// As for [`check_alive`](Self::check_alive).
     fn count(&mut self, round_trips: u32, reads: u32, bytes: u64) -> Result<(), FabricError>;
 
-    /// Whether the memory node is there, after everything looked at before: memory outlives it where it is mapped, and a
-    /// successor may have newer records.
+    /// Whether the memory node is there, after everything looked at before: memory outlives it
+    /// where it is mapped, and a successor may have newer records.
     ///
     /// # Errors
     /// [`Disconnected`](FabricError::Disconnected) if it has gone.

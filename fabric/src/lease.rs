@@ -1,13 +1,16 @@
-//! The lease of a word that tells readers what is reused: by it a look at the word judges READs that came later.
+//! The lease of a word that tells readers what is reused: by it a look at the word judges READs
+//! that came later.
 //!
-//! A memory node that leases its word waits for the lease's length between storing the word and storing what the word warns of.
-//! So a word whose READ was posted at *t* is good for all READs that have completed by *t* plus that length: the word was fetched
-//! after *t*, what it does not show was stored after *t*, and what that warns of a lease after *t*, when these READs were over.
+//! A memory node that leases its word waits for the lease's length between storing the word and
+//! storing what the word warns of. So a word whose READ was posted at *t* is good for all READs
+//! that have completed by *t* plus that length: the word was fetched after *t*, what it does not
+//! show was stored after *t*, and what that warns of a lease after *t*, when these READs were over.
 
 use std::time::{Duration, Instant};
 
-/// A word under a lease, as an endpoint knows it: good for all READs that have completed by the lease's length after its own
-/// was posted. A memory node waits as long before it stores what a change of the word warns of.
+/// A word under a lease, as an endpoint knows it: good for all READs that have completed by the
+/// lease's length after its own was posted. A memory node waits as long before it stores what a
+/// change of the word warns of.
 #[derive(Clone, Copy, Debug)]
 pub struct LeasedWord {
     length: Duration,
@@ -31,8 +34,8 @@ impl LeasedWord {
         self.known = Some((word, posted));
     }
 
-    /// The word, if it is good for READs that have completed by now. An eighth is left for clocks that differ in speed, and for
-    /// the time that a store takes to be seen.
+    /// The word, if it is good for READs that have completed by now. An eighth is left for clocks
+    /// that differ in speed, and for the time that a store takes to be seen.
     pub fn value(&self, now: Instant) -> Option<u64> {
         let (word, _) = self.known?;
         self.is_younger(now, self.length / 8 * 7).then_some(word)

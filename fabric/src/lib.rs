@@ -1,9 +1,10 @@
 //! One-sided verbs, doorbell batches and shared-memory backends for disaggregated memory.
 //!
-//! A *compute node* reads and writes the registered *areas* of a *memory node* with three verbs, READ, WRITE
-//! and compare-and-swap, without the memory node's CPU taking part. Requests are collected in a
-//! [`Batch`] and posted with one *doorbell*: a batch is one dependent round trip, however many requests it holds.
-//! What the memory node must do itself is asked of its [`Service`] through a request ring ([`Connection::call`]).
+//! A *compute node* reads and writes the registered *areas* of a *memory node* with three verbs,
+//! READ, WRITE and compare-and-swap, without the memory node's CPU taking part. Requests are
+//! collected in a [`Batch`] and posted with one *doorbell*: a batch is one dependent round trip,
+//! however many requests it holds. What the memory node must do itself is asked of its [`Service`]
+//! through a request ring ([`Connection::call`]).
 //!
 //! | Module | Concept |
 //! |---|---|

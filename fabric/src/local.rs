@@ -38,8 +38,9 @@ impl Default for LocalOptions {
 
 /// Where the clients of an in-process memory node meet it. Clones are the same hub.
 ///
-/// Clients may connect and READ before and while the hub is served; calls wait for the serving loop. When the loop ends
-/// the hub is closed for good: its clients are disconnected and nobody can connect.
+/// Clients may connect and READ before and while the hub is served; calls wait for the serving
+/// loop. When the loop ends the hub is closed for good: its clients are disconnected and nobody can
+/// connect.
 #[derive(Clone, Debug)]
 pub struct Hub {
     inner: Arc<HubInner>,
@@ -79,8 +80,9 @@ impl Hub {
     /// A new client.
     ///
     /// # Errors
-    /// [`Disconnected`](FabricError::Disconnected) if the hub is closed, [`LeftBehind`](FabricError::LeftBehind) in a process
-    /// that was forked from the hub's; otherwise for want of memory or descriptors.
+    /// [`Disconnected`](FabricError::Disconnected) if the hub is closed,
+    /// [`LeftBehind`](FabricError::LeftBehind) in a process that was forked from the hub's;
+    /// otherwise for want of memory or descriptors.
     pub fn connect(&self) -> Result<LocalConnection, FabricError> {
         let hub = &self.inner;
         // Before its locks, which a thread of the parent may have.
@@ -125,8 +127,8 @@ impl Hub {
     /// Serves clients on this thread until stopped; idle, it sleeps.
     ///
     /// # Errors
-    /// [`Disconnected`](FabricError::Disconnected) if the hub is or was served already, otherwise if the operating
-    /// system cannot wait for descriptors.
+    /// [`Disconnected`](FabricError::Disconnected) if the hub is or was served already, otherwise
+    /// if the operating system cannot wait for descriptors.
     pub fn serve<S: Service>(&self, service: &mut S, stop: &StopHandle) -> Result<(), FabricError> {
         if self.inner.served.swap(true, Ordering::AcqRel) {
             return Err(self.inner.link.disconnected());

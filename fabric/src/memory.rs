@@ -1,19 +1,22 @@
 //! Memory that another process, another thread or a network card may change at any time.
 //!
-//! Beside verbs this is the only module of the crate with `unsafe` code. Nothing here ever makes a `&[u8]` into the mapping: bytes
-//! are loaded by relaxed atomic loads of aligned 8-byte words, or by vector loads that stand for these ([`Words`]), into
-//! private memory or a register, and only then looked at. A racing
-//! writer can therefore make a copy a mixture of old and new words (it *tears*), never undefined behaviour; checksums
-//! and versions, the business of the layers above, detect that.
+//! Beside verbs this is the only module of the crate with `unsafe` code. Nothing here ever makes a
+//! `&[u8]` into the mapping: bytes are loaded by relaxed atomic loads of aligned 8-byte words, or
+//! by vector loads that stand for these ([`Words`]), into private memory or a register, and only
+//! then looked at. A racing writer can therefore make a copy a mixture of old and new words (it *tears*),
+//! never undefined behaviour; checksums and versions, the business of the layers above, detect
+//! that.
 //!
-//! **One access size.** Rust leaves racing atomic accesses of different sizes undefined, so every access is of whole,
-//! aligned 8-byte words. A read of odd bytes loads the words they lie in; a write of odd bytes merges them into their
-//! word by compare-and-swap, so that a neighbour's simultaneous write is not lost. Mappings end on page boundaries, so
-//! the last bytes' word is always mapped.
+//! **One access size.** Rust leaves racing atomic accesses of different sizes undefined, so every
+//! access is of whole, aligned 8-byte words. A read of odd bytes loads the words they lie in; a
+//! write of odd bytes merges them into their word by compare-and-swap, so that a neighbour's
+//! simultaneous write is not lost. Mappings end on page boundaries, so the last bytes' word is
+//! always mapped.
 //!
-//! On x86-64 long copies go through 16-byte vector moves in inline assembly (atomics are not vectorised by the
-//! compiler). Assembly is outside the language's memory model; processors do not tear an aligned 8-byte half of a
-//! vector move, so it acts as the relaxed word loads it stands for.
+//! On x86-64 long copies go through 16-byte vector moves in inline assembly (atomics are not
+//! vectorised by the compiler). Assembly is outside the language's memory model; processors do not
+//! tear an aligned 8-byte half of a vector move, so it acts as the relaxed word loads it stands
+//! for.
 
 mod backing;
 mod copy;
@@ -70,8 +73,9 @@ pub struct SharedMemory {
     registrations: Arc<Registrations>,
 }
 
-// SAFETY: the mapping belongs to this value alone until drop, is not tied to a thread, and is only accessed through
-// atomic words (or assembly that stands for them), which any number of threads may do at once.
+// SAFETY: the mapping belongs to this value alone until drop, is not tied to a thread, and is only
+// accessed through atomic words (or assembly that stands for them), which any number of threads may
+// do at once.
 unsafe impl Send for SharedMemory {}
 // SAFETY: as above: `&SharedMemory` offers no non-atomic access and no reference into the mapping.
 unsafe impl Sync for SharedMemory {}
@@ -135,8 +139,9 @@ impl SharedMemory {
             return Err(AccessError::Misaligned { offset });
         }
         let at = self.at(offset, 8)?;
-        // SAFETY: `at` is 8-aligned (the base is page-aligned, the offset a multiple of 8), its 8 bytes lie in the
-        // mapping, which outlives the borrow of `self`, and all accesses to it are atomic words.
+        // SAFETY: `at` is 8-aligned (the base is page-aligned, the offset a multiple of 8), its 8
+        // bytes lie in the mapping, which outlives the borrow of `self`, and all accesses to it are
+        // atomic words.
         Ok(unsafe { AtomicU64::from_ptr(at.cast()) })
     }
 
@@ -157,7 +162,8 @@ impl SharedMemory {
         let bytes = size_of_val(out);
         let src = self.at(offset, bytes)?;
         if out.len() < copy::CHUNK_WORDS && offset.is_multiple_of(8) {
-            // SAFETY: `src` has as many mapped words as `out`, and is aligned because mappings begin on pages.
+            // SAFETY: `src` has as many mapped words as `out`, and is aligned because mappings
+            // begin on pages.
             unsafe { copy::load_few_words(src.cast(), out) };
         } else {
             // SAFETY: `src` has `bytes` mapped bytes, and `out` as many exclusive ones.
@@ -191,8 +197,8 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Copies bytes in, relaxed, at any alignment. Whole aligned words are stored as such; odd bytes at the ends are
-    /// merged into their words by compare-and-swap (about 10 ns each).
+    /// Copies bytes in, relaxed, at any alignment. Whole aligned words are stored as such; odd
+    /// bytes at the ends are merged into their words by compare-and-swap (about 10 ns each).
     ///
     /// # Errors
     /// If the bytes reach past the end or the mapping is read-only.
@@ -215,7 +221,8 @@ impl SharedMemory {
         let len = count.saturating_mul(8);
         let dst = self.at_mut(offset, len)?.cast::<u64>();
         for index in 0..count {
-            // SAFETY: `dst` is 8-aligned with `count` mapped, writable words (a saturated `len` is out of bounds).
+            // SAFETY: `dst` is 8-aligned with `count` mapped, writable words (a saturated `len` is
+            // out of bounds).
             unsafe { AtomicU64::from_ptr(dst.add(index)) }.store(value, Ordering::Relaxed);
         }
         Ok(())
@@ -236,7 +243,8 @@ impl SharedMemory {
     /// If the word lies past the end or is not aligned.
     #[inline]
     pub fn load_acquire(&self, offset: u64) -> Result<u64, AccessError> {
-        // Of memory that is mapped read-only nothing but relaxed loads is promised (`std::sync::atomic`).
+        // Of memory that is mapped read-only nothing but relaxed loads is promised
+        // (`std::sync::atomic`).
         let word = self.word(offset)?.load(Ordering::Relaxed);
         std::sync::atomic::fence(Ordering::Acquire);
         Ok(word)
@@ -262,7 +270,8 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Stores `new` if the word holds `expected`, and returns the value before. Sequentially consistent.
+    /// Stores `new` if the word holds `expected`, and returns the value before. Sequentially
+    /// consistent.
     ///
     /// # Errors
     /// If the word lies past the end, is not aligned or the mapping is read-only.
@@ -273,7 +282,8 @@ impl SharedMemory {
         Ok(old)
     }
 
-    /// Hints that `len` bytes at `offset` will be read soon, all their cache lines. Out of bounds is ignored.
+    /// Hints that `len` bytes at `offset` will be read soon, all their cache lines. Out of bounds
+    /// is ignored.
     #[inline]
     pub fn prefetch(&self, offset: u64, len: usize) {
         let Ok(start) = self.at(offset, len) else { return };
@@ -292,8 +302,8 @@ impl SharedMemory {
         }
     }
 
-    /// Hints that the cache lines of so many lines on either side of `offset` will be read soon. Does nothing if that
-    /// is out of bounds.
+    /// Hints that the cache lines of so many lines on either side of `offset` will be read soon.
+    /// Does nothing if that is out of bounds.
     #[inline(always)]
     pub fn prefetch_around<const LINES: usize>(&self, offset: u64) {
         let Ok(middle) = self.at(offset, 8) else { return };

@@ -7,10 +7,10 @@ use crate::verbs::Tally;
 
 /// The running counts of one endpoint.
 ///
-/// The endpoint's owner is the only writer and pays plain loads and stores, no read-modify-write; any thread may take
-/// a [`snapshot`](Meter::snapshot). Payload bytes are counted, not headers: a READ of n bytes is n from the memory
-/// node, a WRITE n to it, a compare-and-swap 16 to it and 8 from it. A batch counts when it is executed,
-/// also when one of its requests fails.
+/// The endpoint's owner is the only writer and pays plain loads and stores, no read-modify-write;
+/// any thread may take a [`snapshot`](Meter::snapshot). Payload bytes are counted, not headers: a
+/// READ of n bytes is n from the memory node, a WRITE n to it, a compare-and-swap 16 to it and 8
+/// from it. A batch counts when it is executed, also when one of its requests fails.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub struct Meter {
@@ -29,7 +29,8 @@ impl Meter {
         Self::default()
     }
 
-    /// Counts one doorbell and its requests. Only the endpoint's owner may call it: two writers lose counts.
+    /// Counts one doorbell and its requests. Only the endpoint's owner may call it: two writers
+    /// lose counts.
     #[inline]
     pub fn record(&self, tally: &Tally) {
         bump(&self.round_trips, 1);
@@ -58,7 +59,8 @@ impl Meter {
         bump(&self.bytes_from, bytes);
     }
 
-    /// The counts now. Each count is exact; counts of a batch that is being recorded meanwhile may be missing in part.
+    /// The counts now. Each count is exact; counts of a batch that is being recorded meanwhile may
+    /// be missing in part.
     #[must_use]
     pub fn snapshot(&self) -> MeterSnapshot {
         MeterSnapshot {

@@ -5,10 +5,12 @@ use std::sync::atomic::{Ordering, fence};
 
 use crate::memory::{AccessError, SharedMemory};
 
-/// What a memory node does with its own memory, mapped or simulated: loads, stores, and the order between stores.
+/// What a memory node does with its own memory, mapped or simulated: loads, stores, and the order
+/// between stores.
 ///
-/// Stores take effect for readers in any order, per aligned word, except where [`store_release`](Self::store_release) or
-/// [`release`](Self::release) orders them. All offsets are bytes from the start.
+/// Stores take effect for readers in any order, per aligned word, except where
+/// [`store_release`](Self::store_release) or [`release`](Self::release) orders them. All offsets
+/// are bytes from the start.
 #[allow(clippy::len_without_is_empty, reason = "memory of no bytes cannot be made")]
 pub trait NodeMemory: Debug + Send + Sync + 'static {
     /// Length in bytes.
@@ -26,12 +28,14 @@ pub trait NodeMemory: Debug + Send + Sync + 'static {
     /// If they reach past the end or the memory is read-only.
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError>;
 
-    /// Merges 1 to 8 bytes into the one aligned word they lie in, by a load and a store: for whoever is the only writer of the
-    /// word, because another's simultaneous store to it would be lost. [`write_bytes`](Self::write_bytes) merges by
-    /// compare-and-swap, several times as dear, which matters for single fingerprints.
+    /// Merges 1 to 8 bytes into the one aligned word they lie in, by a load and a store: for
+    /// whoever is the only writer of the word, because another's simultaneous store to it would be
+    /// lost. [`write_bytes`](Self::write_bytes) merges by compare-and-swap, several times as dear,
+    /// which matters for single fingerprints.
     ///
     /// # Errors
-    /// As for [`write_bytes`](Self::write_bytes), or [`Misaligned`](AccessError::Misaligned) if they span two words.
+    /// As for [`write_bytes`](Self::write_bytes), or [`Misaligned`](AccessError::Misaligned) if
+    /// they span two words.
     #[inline]
     fn merge_bytes(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError> {
         let skew = (offset % 8) as usize;
@@ -77,9 +81,9 @@ pub trait NodeMemory: Debug + Send + Sync + 'static {
     /// Whoever sees anything stored after sees everything stored before.
     fn release(&self);
 
-    /// Has everybody see what was stored before, before anything that this thread stores or loads after. On x86 they can when this
-    /// returns; elsewhere a moment later perhaps, which whoever measures time from here must leave room for, as
-    /// [leases](crate::backend::LeasedWord) do.
+    /// Has everybody see what was stored before, before anything that this thread stores or loads
+    /// after. On x86 they can when this returns; elsewhere a moment later perhaps, which whoever
+    /// measures time from here must leave room for, as [leases](crate::backend::LeasedWord) do.
     fn flush(&self) {
         fence(Ordering::SeqCst);
     }

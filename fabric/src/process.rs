@@ -1,16 +1,18 @@
 //! Processes that have what this one waits for: who they are, and whether they are about to end.
 //!
-//! A process that was killed has its locks and its sockets until the kernel has taken it down, which takes as long as freeing
-//! its memory does. It gives them up after its last store: every thread lets go of the memory before it lets go of the
-//! files, and a lock ends with the last of them. So who gets the lock need not fear that anybody still writes.
+//! A process that was killed has its locks and its sockets until the kernel has taken it down,
+//! which takes as long as freeing its memory does. It gives them up after its last store: every
+//! thread lets go of the memory before it lets go of the files, and a lock ends with the last of
+//! them. So who gets the lock need not fear that anybody still writes.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rustix::fs::Stat;
 
-/// How long something is waited for that is another's who lives, or whose owner is not known: a child that its former owner
-/// forked, and that has yet to execute its program, has it a moment longer.
+/// How long something is waited for that is another's who lives, or whose owner is not known: a
+/// child that its former owner forked, and that has yet to execute its program, has it a moment
+/// longer.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// How long one is waited for that is ending.
 const PATIENCE_WITH_THE_ENDING: Duration = Duration::from_secs(10);
@@ -31,8 +33,9 @@ impl Wait {
         Self { began: Instant::now(), was_ending: false }
     }
 
-    /// Waits a little, and says whether it was worth it: ten seconds for a process that is ending, half a second for another
-    /// one, or an unknown one. Of a process that was ending and is not known any more what is waited for is about to be had.
+    /// Waits a little, and says whether it was worth it: ten seconds for a process that is ending,
+    /// half a second for another one, or an unknown one. Of a process that was ending and is not
+    /// known any more what is waited for is about to be had.
     #[must_use]
     pub fn goes_on(&mut self, holder: Option<u32>) -> bool {
         self.was_ending = holder.map_or(self.was_ending, is_ending);
@@ -45,8 +48,8 @@ impl Wait {
     }
 }
 
-/// Whether a process has ended, or is being ended and runs no more of its program: it was killed, or is past its end. A process
-/// that is stopped is not.
+/// Whether a process has ended, or is being ended and runs no more of its program: it was killed,
+/// or is past its end. A process that is stopped is not.
 #[must_use]
 pub fn is_ending(process: u32) -> bool {
     let read = |file: &str| std::fs::read_to_string(format!("/proc/{process}/{file}"));
@@ -57,7 +60,8 @@ pub fn is_ending(process: u32) -> bool {
     says_exiting(&stat) || says_killed(&status)
 }
 
-/// Lines read `12 (name) R 1 12 12 0 -1 4194560 ...`: state, and seven fields on the kernel's flags.
+/// Lines read `12 (name) R 1 12 12 0 -1 4194560 ...`: state, and seven fields on the kernel's
+/// flags.
 fn says_exiting(stat: &str) -> bool {
     /// `PF_EXITING`.
     const EXITING: u64 = 0x4;
@@ -69,7 +73,8 @@ fn says_exiting(stat: &str) -> bool {
     matches!(state, "Z" | "X") || flags & EXITING != 0
 }
 
-/// Lines read `SigPnd:\t0000000000000100`: signals that are on their way to the thread, and to the process.
+/// Lines read `SigPnd:\t0000000000000100`: signals that are on their way to the thread, and to the
+/// process.
 fn says_killed(status: &str) -> bool {
     const KILL: u64 = 1 << 8;
     status.lines().any(|line| {
@@ -78,8 +83,8 @@ fn says_killed(status: &str) -> bool {
     })
 }
 
-/// The process that has locked an open file (flock(2)), if the kernel's list of locks names it: file systems that number files
-/// otherwise there, and other containers' processes, stay unknown.
+/// The process that has locked an open file (flock(2)), if the kernel's list of locks names it:
+/// file systems that number files otherwise there, and other containers' processes, stay unknown.
 #[must_use]
 pub fn lock_holder(file: impl AsFd) -> Option<u32> {
     let stat = rustix::fs::fstat(file).ok()?;

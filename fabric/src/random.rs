@@ -5,8 +5,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::FabricError;
 
-/// 64 bits of the operating system's random numbers: no other process has the same, not even one that was forked from this one.
-/// One system call.
+/// 64 bits of the operating system's random numbers: no other process has the same, not even one
+/// that was forked from this one. One system call.
 ///
 /// # Errors
 /// If the operating system gives none.

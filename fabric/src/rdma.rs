@@ -1,10 +1,11 @@
 //! One-sided READs by an RDMA network card, for clients that came by [`tcp`](crate::tcp).
 //!
-//! An address `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&…]` means the listener over TCP at that host and port, and
-//! reading by network cards. A client connects as over TCP, and its requests go over that socket. Each of its endpoints opens
-//! another socket, over which both sides exchange what their cards must know ([`wire`]), and reads from then on by a reliable
-//! connected queue pair of its own, without a processor of the memory node. What cannot be read so, because it was not
-//! registered with the card yet, or because the queue pair broke, is read as over TCP.
+//! An address `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&…]` means the listener over TCP
+//! at that host and port, and reading by network cards. A client connects as over TCP, and its
+//! requests go over that socket. Each of its endpoints opens another socket, over which both sides
+//! exchange what their cards must know ([`wire`]), and reads from then on by a reliable connected
+//! queue pair of its own, without a processor of the memory node. What cannot be read so, because
+//! it was not registered with the card yet, or because the queue pair broke, is read as over TCP.
 //!
 //! | | |
 //! |---|---|
@@ -12,10 +13,12 @@
 //! | `devices` (feature `rdma`) | which there are |
 //! | [`RdmaError`] | what can go wrong, and what helps |
 //!
-//! The feature `rdma` needs libibverbs; without it, addresses are understood and refused with a word on how to build it.
+//! The feature `rdma` needs libibverbs; without it, addresses are understood and refused with a
+//! word on how to build it.
 //!
-//! **Who is trusted.** What identifies registered memory to a card, the *rkey*, crosses the network unencrypted, and so does what is
-//! READ. Whoever sees it, or guesses it and a queue pair's numbers, reads the region. It gives no right to write.
+//! **Who is trusted.** What identifies registered memory to a card, the *rkey*, crosses the network
+//! unencrypted, and so does what is READ. Whoever sees it, or guesses it and a queue pair's
+//! numbers, reads the region. It gives no right to write.
 
 #![cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "cards that are not built ask for nothing"))]
 
@@ -123,7 +126,8 @@ pub(crate) struct Waiting<'a> {
 pub(crate) enum Miss {
     /// It reaches where nothing is registered.
     NotRegistered,
-    /// The queue pair is of no use any more; the cards may have changed memory if the batch asked for it.
+    /// The queue pair is of no use any more; the cards may have changed memory if the batch asked
+    /// for it.
     Broken(FabricError),
     /// No completion came in time. The queue pair is of no use any more.
     Silent,

@@ -66,7 +66,8 @@ impl fmt::Debug for RegionName {
     }
 }
 
-/// What a client gets of a region: a descriptor for reading, and what it must know to map it. Clones share the descriptor.
+/// What a client gets of a region: a descriptor for reading, and what it must know to map it.
+/// Clones share the descriptor.
 #[derive(Clone, Debug)]
 pub struct Export {
     len: u64,
@@ -82,15 +83,17 @@ pub struct Export {
     registrations: Arc<Registrations>,
     /// What answers questions about it.
     answers: Option<Arc<dyn Answers>>,
-    /// Where this process maps it for those who cannot. It stays when the last of them goes: to unmap what a table has takes as long
-    /// as its pages are many, and whoever reads next would map it anew.
+    /// Where this process maps it for those who cannot. It stays when the last of them goes: to
+    /// unmap what a table has takes as long as its pages are many, and whoever reads next would map
+    /// it anew.
     mapped: Mapped,
     /// For this memory node's network card.
     for_card: ForCard,
 }
 
-/// By what a region is mapped for the memory node's own network card. Kernels before 6.2 pin pages for a card as if it were to write
-/// to them, whatever it may do, which they refuse where they are mapped for reading alone.
+/// By what a region is mapped for the memory node's own network card. Kernels before 6.2 pin pages
+/// for a card as if it were to write to them, whatever it may do, which they refuse where they are
+/// mapped for reading alone.
 #[derive(Clone, Debug)]
 struct ForCard {
     /// Without one the region is mapped for reading.
@@ -105,11 +108,12 @@ impl Export {
     /// Descriptors that each holds open, and its clones with it.
     pub const DESCRIPTORS: usize = if cfg!(feature = "rdma") { 2 } else { 1 };
 
-    /// Hands out `region`, whose descriptor is `fd`, for reading. `incarnation` says which life of the region this is;
-    /// clients compare it after connecting again.
+    /// Hands out `region`, whose descriptor is `fd`, for reading. `incarnation` says which life of
+    /// the region this is; clients compare it after connecting again.
     ///
-    /// The file after `fd`, if it is a memfd of [`SharedMemory::create_memfd`], loses its write permission, so that it
-    /// cannot be opened for writing by accident; descriptors and mappings that exist keep theirs.
+    /// The file after `fd`, if it is a memfd of [`SharedMemory::create_memfd`], loses its write
+    /// permission, so that it cannot be opened for writing by accident; descriptors and mappings
+    /// that exist keep theirs.
     ///
     /// # Errors
     /// If the operating system does not open it once more.
@@ -133,31 +137,33 @@ impl Export {
         })
     }
 
-    /// The same with another creation number than 0. Which numbers there are is the service's to say: regions of one name
-    /// with different numbers have nothing in common, and requests meant for one are not meant for the other.
+    /// The same with another creation number than 0. Which numbers there are is the service's to
+    /// say: regions of one name with different numbers have nothing in common, and requests meant
+    /// for one are not meant for the other.
     #[must_use]
     pub fn with_creation(self, creation: u64) -> Self {
         Self { creation, ..self }
     }
 
     /// The same, whose aligned word at `offset` is *watched*: over fabrics that map nothing, what
-    /// [`Endpoint::load_after_reads`](crate::Endpoint::load_after_reads) loads there comes with every batch of READs and costs no
-    /// round trip.
+    /// [`Endpoint::load_after_reads`](crate::Endpoint::load_after_reads) loads there comes with
+    /// every batch of READs and costs no round trip.
     #[must_use]
     pub fn with_watched(self, offset: u64) -> Self {
         Self { watched: Some(offset), ..self }
     }
 
-    /// The same, whose watched word is *leased*: after storing it the memory node waits for that long, from when the store can be
-    /// seen ([`NodeMemory::flush`](crate::NodeMemory::flush)), until it stores what the word warns of. Clients that read by network
-    /// cards need no round trip for the word then. Zero, as without this, is no lease.
+    /// The same, whose watched word is *leased*: after storing it the memory node waits for that
+    /// long, from when the store can be seen ([`NodeMemory::flush`](crate::NodeMemory::flush)),
+    /// until it stores what the word warns of. Clients that read by network cards need no round
+    /// trip for the word then. Zero, as without this, is no lease.
     #[must_use]
     pub fn with_lease(self, lease: Duration) -> Self {
         Self { lease, ..self }
     }
 
-    /// The same, about which the threads that serve sockets have questions answered, for as long as this or a clone of it is
-    /// there.
+    /// The same, about which the threads that serve sockets have questions answered, for as long as
+    /// this or a clone of it is there.
     #[must_use]
     pub fn with_answers(self, answers: Arc<dyn Answers>) -> Self {
         Self { answers: Some(answers), ..self }
@@ -190,8 +196,9 @@ impl Export {
         self.map_once(&self.mapped, self.read_only.as_fd(), Access::ReadOnly)
     }
 
-    /// The region mapped into this process for its network card, once for all who ask. What is registered with the card may be read
-    /// and no more; that the mapping could be written to is for the kernel's sake.
+    /// The region mapped into this process for its network card, once for all who ask. What is
+    /// registered with the card may be read and no more; that the mapping could be written to is
+    /// for the kernel's sake.
     pub(crate) fn map_for_card(&self) -> Result<Arc<SharedMemory>, MemoryError> {
         match &self.for_card.writable {
             Some(fd) => self.map_once(&self.for_card.mapped, fd.as_fd(), Access::ReadWrite),
@@ -265,7 +272,8 @@ mod tests {
         SharedMemory::open_file(&path, Access::ReadWrite).expect("its lock went with its memory node");
     }
 
-    /// A thread that serves sockets unmapped all of it, for a third of a second of some GiB, when the last client went.
+    /// A thread that serves sockets unmapped all of it, for a third of a second of some GiB, when
+    /// the last client went.
     #[test]
     fn a_region_stays_mapped_when_nobody_reads_it_any_more() {
         let (memory, fd) = SharedMemory::create_memfd("region", 4096, crate::memory::HugePages::No).unwrap();

@@ -12,11 +12,12 @@ use crate::meter::Meter;
 use crate::region::Export;
 use crate::verbs::{AreaId, Batch, REGION, RemoteAddr, Request};
 
-/// An endpoint that reads a region in the process of its memory node, and changes nothing: memory that is mapped there, or that of
-/// a simulated memory node.
+/// An endpoint that reads a region in the process of its memory node, and changes nothing: memory
+/// that is mapped there, or that of a simulated memory node.
 ///
-/// It touches nothing from the end of what is backed on, as the threads that serve sockets do not: a READ that reaches there
-/// fails with [`OutOfBounds`](FabricError::OutOfBounds), where a client that maps the region would find zeros.
+/// It touches nothing from the end of what is backed on, as the threads that serve sockets do not:
+/// a READ that reaches there fails with [`OutOfBounds`](FabricError::OutOfBounds), where a client
+/// that maps the region would find zeros.
 #[derive(Debug)]
 pub struct RegionReader<E = MappedEndpoint> {
     inner: E,
@@ -55,8 +56,8 @@ impl<E: Another> Another for RegionReader<E> {
 }
 
 impl<E> RegionReader<E> {
-    /// Has so many bytes be looked at from now on, at most, whatever it takes: what goes beyond them fails with
-    /// [`TooLong`](FabricError::TooLong), and is not looked at.
+    /// Has so many bytes be looked at from now on, at most, whatever it takes: what goes beyond
+    /// them fails with [`TooLong`](FabricError::TooLong), and is not looked at.
     pub fn allow(&mut self, bytes: u64) {
         self.allowed = bytes;
     }

@@ -1,9 +1,9 @@
 //! The request ring: the bytes a client and a memory node exchange requests and replies through.
 //!
-//! Each client has one, in its area [`RINGS`]. The client fills the request half with WRITEs and fetches
-//! the reply half with READs; the memory node works on the same bytes locally. One request is in flight at a time: who wants
-//! several under way has several connections.
-//! All words are little-endian.
+//! Each client has one, in its area [`RINGS`]. The client fills the request half with WRITEs and
+//! fetches the reply half with READs; the memory node works on the same bytes locally. One request
+//! is in flight at a time: who wants several under way has several connections. All words are
+//! little-endian.
 //!
 //! ```text
 //! offset          size  writer       content
@@ -22,18 +22,21 @@
 //! 0x1000 + Q      P     memory node  reply body, P = reply capacity
 //! ```
 //!
-//! *Request.* In one doorbell the client WRITEs body, checksum and, last, the tag; WRITEs take effect in posting order,
-//! so a new tag announces a complete request. Sequences count up from 1, wrapping; zero is skipped. A client that gives
-//! up on a request (deadline) goes on with the next sequence; replies to others than the present one are ignored.
+//! *Request.* In one doorbell the client WRITEs body, checksum and, last, the tag; WRITEs take
+//! effect in posting order, so a new tag announces a complete request. Sequences count up from 1,
+//! wrapping; zero is skipped. A client that gives up on a request (deadline) goes on with the next
+//! sequence; replies to others than the present one are ignored.
 //!
 //! *Reply.* The memory node stores body, checksum and status, then the tag with release order.
 //!
-//! *Sleeping.* Whoever wants to sleep stores 1 in its sleep word, then looks at the other's tag once more; whoever has
-//! stored a tag then looks at the other's sleep word and, if it is 1, sends one byte through the connection's socket.
-//! A full fence stands between store and look on both sides, so at least one of them sees the other.
+//! *Sleeping.* Whoever wants to sleep stores 1 in its sleep word, then looks at the other's tag
+//! once more; whoever has stored a tag then looks at the other's sleep word and, if it is 1, sends
+//! one byte through the connection's socket. A full fence stands between store and look on both
+//! sides, so at least one of them sees the other.
 //!
-//! *Trust.* The memory node believes nothing here: lengths are checked against the capacity, the body is copied into
-//! private memory before its checksum is compared, and a ring that lies gets status 1.
+//! *Trust.* The memory node believes nothing here: lengths are checked against the capacity, the
+//! body is copied into private memory before its checksum is compared, and a ring that lies gets
+//! status 1.
 
 use crate::error::FabricError;
 use crate::memory::MemoryError;

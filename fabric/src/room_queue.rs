@@ -1,4 +1,5 @@
-//! Long requests that the service has no room for, over rings and over sockets: whose is taken next.
+//! Long requests that the service has no room for, over rings and over sockets: whose is taken
+//! next.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +26,8 @@ impl RoomQueue {
         !self.waiting.is_empty()
     }
 
-    /// Whether a long request of this client is taken now. If not it waits, and `ticket` is its place
-    /// until it is taken or [leaves](Self::leave).
+    /// Whether a long request of this client is taken now. If not it waits, and `ticket` is its
+    /// place until it is taken or [leaves](Self::leave).
     pub fn admits<S: Service>(
         &mut self,
         ticket: &mut Option<RoomTicket>,

@@ -18,11 +18,12 @@ use crate::ring::{
 use crate::spin::Spin;
 use crate::verbs::Batch;
 
-/// How long a caller spins for its reply before it sleeps, while that pays off: a quick service answers within.
+/// How long a caller spins for its reply before it sleeps, while that pays off: a quick service
+/// answers within.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// A request of more bytes takes the server longer than anybody spins: its caller sleeps at once, and leaves the processor to
-/// others.
+/// A request of more bytes takes the server longer than anybody spins: its caller sleeps at once,
+/// and leaves the processor to others.
 const LONG: usize = 64 << 10;
 
 /// Replies up to this many bytes are fetched with the look at their tag.
@@ -30,7 +31,8 @@ const SHORT: usize = 64;
 
 /// Sends requests over one way, one at a time.
 pub(crate) trait Calls {
-    /// Sends a request and says by which number its reply is asked for. One that was sent before is given up.
+    /// Sends a request and says by which number its reply is asked for. One that was sent before is
+    /// given up.
     fn post(&mut self, request: &[u8]) -> Result<u32, FabricError>;
     /// Takes the reply to the last request if it is there.
     fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError>;
@@ -38,8 +40,8 @@ pub(crate) trait Calls {
     fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError>;
 }
 
-/// Sends requests through one ring, one at a time. Its endpoint reads the ring of a memory node that has hung up, which may have
-/// answered before.
+/// Sends requests through one ring, one at a time. Its endpoint reads the ring of a memory node
+/// that has hung up, which may have answered before.
 #[derive(Debug)]
 pub(crate) struct Caller {
     endpoint: MappedEndpoint,
@@ -200,8 +202,9 @@ impl Calls for Caller {
         self.fetch(answered, reply)
     }
 
-    /// Takes the reply to the last request if it is there. A short one comes with the look that finds it, as in RFP (Su et
-    /// al., "RFP: When RPC is Faster than Server-Bypass with RDMA", EuroSys 2017, section 3.2), and no clock is looked at.
+    /// Takes the reply to the last request if it is there. A short one comes with the look that
+    /// finds it, as in RFP (Su et al., "RFP: When RPC is Faster than Server-Bypass with RDMA",
+    /// EuroSys 2017, section 3.2), and no clock is looked at.
     fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError> {
         reply.clear();
         let has_ended = self.link.has_ended();
@@ -211,8 +214,9 @@ impl Calls for Caller {
         if sequence_of(tag) != self.sequence {
             return if has_ended { Err(self.link.disconnected()) } else { Ok(false) };
         }
-        // The READs have no order, nor the words of one: what came with the tag may be older than it. The checksum proves a body; of
-        // none it proves nothing about the status, which may be that of the reply before.
+        // The READs have no order, nor the words of one: what came with the tag may be older than
+        // it. The checksum proves a body; of none it proves nothing about the status, which may be
+        // that of the reply before.
         let is_short = len_of(tag) > 0 && status == SERVED;
         let bytes = body.as_bytes().get(..len_of(tag)).filter(|_| is_short);
         match bytes.filter(|bytes| checksum(tag, bytes) == sum) {
@@ -223,8 +227,8 @@ impl Calls for Caller {
     }
 }
 
-/// A way of calling that the threads of a connection take turns with: a turn lasts from a request to its reply. Waiting for one's
-/// turn ends with the deadline, which a plain mutex could not do.
+/// A way of calling that the threads of a connection take turns with: a turn lasts from a request
+/// to its reply. Waiting for one's turn ends with the deadline, which a plain mutex could not do.
 #[derive(Debug)]
 pub(crate) struct SharedCaller<C> {
     state: Mutex<Shared<C>>,
@@ -247,7 +251,8 @@ impl<C: Calls> SharedCaller<C> {
         Self { state: Mutex::new(shared), freed: Condvar::new() }
     }
 
-    /// Sends a request, whose turn goes on until [`wait`](Self::wait) or [`give_up`](Self::give_up).
+    /// Sends a request, whose turn goes on until [`wait`](Self::wait) or
+    /// [`give_up`](Self::give_up).
     pub(crate) fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
         let mut state = self.lock();
         loop {
@@ -269,7 +274,8 @@ impl<C: Calls> SharedCaller<C> {
         }
     }
 
-    /// Takes the reply to a request that was posted, which ends its turn, or gives the request back.
+    /// Takes the reply to a request that was posted, which ends its turn, or gives the request
+    /// back.
     pub(crate) fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
         let mut state = self.lock();
         let Shared { caller: Some(caller), posted: Some(number), .. } = &mut *state else {
@@ -350,8 +356,8 @@ impl<C: Calls> SharedCaller<C> {
     }
 }
 
-/// The end of one thread's turn; gives the caller back when dropped, also by a panic: a call that was cut short left at worst
-/// an unanswered sequence behind, which the next call ignores.
+/// The end of one thread's turn; gives the caller back when dropped, also by a panic: a call that
+/// was cut short left at worst an unanswered sequence behind, which the next call ignores.
 struct Turn<'s, C: Calls> {
     shared: &'s SharedCaller<C>,
     caller: Option<Box<C>>,
@@ -407,7 +413,8 @@ mod tests {
             let (before, mut reply) = (caller.endpoint.meter().snapshot(), Vec::new());
             assert!(caller.poll(&mut reply).expect("answered"));
             assert_eq!(reply, body);
-            // A look at tag, status and body, and one more where nothing proves that they belong together.
+            // A look at tag, status and body, and one more where nothing proves that they belong
+            // together.
             assert_eq!(caller.endpoint.meter().snapshot().reads - before.reads, reads);
         }
     }

@@ -1,8 +1,10 @@
-//! The memory node's side: one thread that serves all rings, spinning after work and sleeping when idle.
+//! The memory node's side: one thread that serves all rings, spinning after work and sleeping when
+//! idle.
 //!
-//! A round is a *sweep* over the rings, one request of each at most, then one [`Service::work`], then the replies that have
-//! become ready, and hanging up on clients whose region is gone. Requests and work therefore wait for each other at most one round,
-//! however much there is of either. A long request stays in its ring while the service has no room for it.
+//! A round is a *sweep* over the rings, one request of each at most, then one [`Service::work`],
+//! then the replies that have become ready, and hanging up on clients whose region is gone.
+//! Requests and work therefore wait for each other at most one round, however much there is of
+//! either. A long request stays in its ring while the service has no room for it.
 
 mod long_bodies;
 
@@ -32,7 +34,8 @@ use long_bodies::{LongBodies, RingPages};
 const SPIN: Duration = Duration::from_micros(50);
 /// How often sockets are looked at while rings keep the loop busy.
 const ATTEND: Duration = Duration::from_millis(1);
-/// Buffers above this size are given back after a request; a rare long one must not hold memory for ever.
+/// Buffers above this size are given back after a request; a rare long one must not hold memory for
+/// ever.
 const KEEP_BUFFER: usize = 4 << 20;
 /// How long the loop sleeps at most while a request waits for room.
 const LOOK_FOR_ROOM: Duration = Duration::from_millis(2);
@@ -46,8 +49,9 @@ pub(crate) struct Session {
     bell: Bell,
     /// The last request tag that was taken out of the ring.
     taken: u64,
-    /// Its sequence, while the service owes the reply. The ring's next request, if the client has given up on this one,
-    /// waits until then: a reply names only its client, so there can be one at a time.
+    /// Its sequence, while the service owes the reply. The ring's next request, if the client has
+    /// given up on this one, waits until then: a reply names only its client, so there can be one
+    /// at a time.
     owed: Option<u32>,
     pages: RingPages,
     /// Its socket among the process's descriptors, where those are counted.
@@ -56,12 +60,13 @@ pub(crate) struct Session {
 
 /// Where new clients come from.
 pub(crate) trait Acceptor {
-    /// Adds the descriptors that become readable when [`advance`](Self::advance) has something to do.
+    /// Adds the descriptors that become readable when [`advance`](Self::advance) has something to
+    /// do.
     fn watch<'a>(&'a self, fds: &mut Vec<PollFd<'a>>);
     /// When `advance` must be called though no descriptor is readable.
     fn next_deadline(&self) -> Option<Instant>;
-    /// Does what can be done without waiting, and returns clients that have been let in, each with the name of its region;
-    /// `open` are served already.
+    /// Does what can be done without waiting, and returns clients that have been let in, each with
+    /// the name of its region; `open` are served already.
     fn advance(&mut self, open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)>;
 }
 
@@ -104,7 +109,8 @@ impl Session {
         Self { _descriptor: Some(descriptor), ..self }
     }
 
-    /// Serves the ring's request, if there is a new one: the quantum of a ring is one request per sweep.
+    /// Serves the ring's request, if there is a new one: the quantum of a ring is one request per
+    /// sweep.
     fn serve<S: Service>(
         &mut self,
         service: &mut S,
@@ -171,7 +177,8 @@ impl Session {
         self.ring.store_relaxed(REPLY_CHECKSUM, checksum(tag, reply))?;
         self.ring.store_relaxed(REPLY_STATUS, status)?;
         self.ring.store_release(REPLY_TAG, tag)?;
-        // The client stores its sleep word before it looks at the tag; we stored the tag before we look at the word.
+        // The client stores its sleep word before it looks at the tag; we stored the tag before we
+        // look at the word.
         fence(Ordering::SeqCst);
         if self.ring.load_relaxed(CLIENT_SLEEPS)? != 0 {
             self.bell.ring();
@@ -269,7 +276,8 @@ impl<S: Service> Sessions<'_, S> {
         self.service.disconnected(session.id);
     }
 
-    /// Looks at the sockets, waiting at most `timeout`: lets clients in and drops those that have gone.
+    /// Looks at the sockets, waiting at most `timeout`: lets clients in and drops those that have
+    /// gone.
     fn attend<A: Acceptor>(
         &mut self,
         acceptor: &mut A,
@@ -290,7 +298,8 @@ impl<S: Service> Sessions<'_, S> {
             Err(errno) => return Err(FabricError::io("waiting for clients")(errno)),
         }
         let states: Vec<PollFlags> = fds[..first_other].iter().map(PollFd::revents).collect();
-        // After the stop handle. Drained before the service is asked what it has, so that no use of it is missed.
+        // After the stop handle. Drained before the service is asked what it has, so that no use of
+        // it is missed.
         let woken = self.waker.is_some() && fds[first_other + 1].revents().contains(PollFlags::IN);
         let has_message = self.desk.is_some() && fds[desk_at].revents().contains(PollFlags::IN);
         drop(fds);
@@ -326,7 +335,8 @@ impl<S: Service> Sessions<'_, S> {
         for session in &self.open {
             session.set_sleeping(1);
         }
-        // A client stores its tag before it looks at our word; we stored the word before we look at the tags.
+        // A client stores its tag before it looks at our word; we stored the word before we look at
+        // the tags.
         fence(Ordering::SeqCst);
         let has_message = self.desk.as_deref().is_some_and(|desk| !desk.begin_sleep());
         let awake = stop.is_stopped() || has_message || self.open.iter().any(Session::has_request);
@@ -360,8 +370,8 @@ impl<S: Service> Drop for Sessions<'_, S> {
     }
 }
 
-/// Serves until stopped. The thread spins up to 50 µs after a request or a reply, if that has paid off lately, does not sleep
-/// while the service has work, and sleeps in poll(2) otherwise.
+/// Serves until stopped. The thread spins up to 50 µs after a request or a reply, if that has paid
+/// off lately, does not sleep while the service has work, and sleeps in poll(2) otherwise.
 ///
 /// # Errors
 /// If the operating system cannot wait for descriptors.

@@ -96,51 +96,57 @@ impl AsFd for Waker {
     }
 }
 
-/// Requests and replies of at most this many bytes are short: each connection may have some under way, whatever others have.
+/// Requests and replies of at most this many bytes are short: each connection may have some under
+/// way, whatever others have.
 pub const SHORT_BODY: usize = 16 << 10;
 
 /// What a memory node does for its clients. Called by one thread, one request at a time.
 pub trait Service: Send {
-    /// The region of a name that a client asks for; `None` if there is none, and the client is turned away. Asked where
-    /// clients ask for regions by name, over shared memory between processes; the other backends have one region.
+    /// The region of a name that a client asks for; `None` if there is none, and the client is
+    /// turned away. Asked where clients ask for regions by name, over shared memory between
+    /// processes; the other backends have one region.
     fn export(&mut self, name: &[u8]) -> Option<Export> {
         let _ = name;
         None
     }
 
-    /// Whether it has room for a request of so many bytes of this client, more than [`SHORT_BODY`], should that have to be
-    /// kept. One for which it has none is not taken over from the client: it is asked about again every round, and other long
-    /// ones for the same [room](Self::room_of) wait after it. What there is room for must not depend on what clients do.
+    /// Whether it has room for a request of so many bytes of this client, more than [`SHORT_BODY`],
+    /// should that have to be kept. One for which it has none is not taken over from the client: it
+    /// is asked about again every round, and other long ones for the same [room](Self::room_of)
+    /// wait after it. What there is room for must not depend on what clients do.
     fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
         let _ = (client, request_bytes);
         true
     }
 
-    /// Which room the long requests of this client need, by any number. Those that wait for one room are taken in the order in
-    /// which they came, over whatever connections; nobody waits for those that wait for another.
+    /// Which room the long requests of this client need, by any number. Those that wait for one
+    /// room are taken in the order in which they came, over whatever connections; nobody waits for
+    /// those that wait for another.
     fn room_of(&self, client: ClientId) -> u64 {
         let _ = client;
         0
     }
 
-    /// Answers a request; `reply` comes empty. The request's bytes arrived whole, but may be anything.
+    /// Answers a request; `reply` comes empty. The request's bytes arrived whole, but may be
+    /// anything.
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled;
 
-    /// A reply to a request that was to be answered later: writes it into `reply`, which comes empty. Asked after every
-    /// round of requests and of work until there is none.
+    /// A reply to a request that was to be answered later: writes it into `reply`, which comes
+    /// empty. Asked after every round of requests and of work until there is none.
     fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
         let _ = reply;
         None
     }
 
-    /// A client that is to be hung up on, because its region is gone. Asked after the replies of every round until there is
-    /// none.
+    /// A client that is to be hung up on, because its region is gone. Asked after the replies of
+    /// every round until there is none.
     fn next_farewell(&mut self) -> Option<ClientId> {
         None
     }
 
-    /// Does a little of what can be done between requests: called after every round of requests and whenever the loop has
-    /// nothing else to do. A call should take well under a millisecond, because clients wait for it.
+    /// Does a little of what can be done between requests: called after every round of requests and
+    /// whenever the loop has nothing else to do. A call should take well under a millisecond,
+    /// because clients wait for it.
     fn work(&mut self) -> Work {
         Work::Nothing
     }
@@ -150,15 +156,16 @@ pub trait Service: Send {
         None
     }
 
-    /// A client has connected and has the region of this name: what [`export`](Self::export) gave just before. The name is
-    /// empty where there is one region.
+    /// A client has connected and has the region of this name: what [`export`](Self::export) gave
+    /// just before. The name is empty where there is one region.
     fn connected(&mut self, client: ClientId, region: &[u8]) {
         let _ = (client, region);
     }
 
-    /// A client that has just [connected](Self::connected) may read and change nothing. Whether the service sees to that: it
-    /// refuses those requests of this client that change something. If not, as unless told, the client is hung up on with its
-    /// first request. Its WRITEs and atomics are refused by the fabric.
+    /// A client that has just [connected](Self::connected) may read and change nothing. Whether the
+    /// service sees to that: it refuses those requests of this client that change something. If
+    /// not, as unless told, the client is hung up on with its first request. Its WRITEs and atomics
+    /// are refused by the fabric.
     fn may_only_read(&mut self, client: ClientId) -> bool {
         let _ = client;
         false
@@ -169,7 +176,8 @@ pub trait Service: Send {
         let _ = client;
     }
 
-    /// Somebody was not let in: another version, a user not admitted, no such region, too many clients.
+    /// Somebody was not let in: another version, a user not admitted, no such region, too many
+    /// clients.
     fn rejected(&mut self, error: &FabricError) {
         let _ = error;
     }

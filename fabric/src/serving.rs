@@ -53,7 +53,8 @@ impl AsFd for StopHandle {
     }
 }
 
-/// A serving loop on its own thread; dropping it ends the loop, but not in a process that was forked from the thread's.
+/// A serving loop on its own thread; dropping it ends the loop, but not in a process that was
+/// forked from the thread's.
 #[derive(Debug)]
 pub struct Serving {
     stop: StopHandle,
@@ -76,7 +77,8 @@ impl Serving {
         Ok(Self { stop, thread: Some(thread), here })
     }
 
-    /// Tells the thread to end, and gives it. In a process that was forked from the thread's there is none to end.
+    /// Tells the thread to end, and gives it. In a process that was forked from the thread's there
+    /// is none to end.
     fn end(&mut self) -> Option<JoinHandle<Result<(), FabricError>>> {
         if self.here.is_inherited() {
             std::mem::forget(self.thread.take());

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-/// What is spun while spinning does not pay off: a little more than a round trip between two processors.
+/// What is spun while spinning does not pay off: a little more than a round trip between two
+/// processors.
 const BRIEF: Duration = Duration::from_micros(2);
 /// How many long spins in a row must have been in vain before they are given up.
 const PATIENCE: u32 = 8;
@@ -11,10 +12,11 @@ const PROBE: u32 = 32;
 
 /// Decides between spinning long and briefly by whether it has paid off lately.
 ///
-/// Where both sides have a processor of their own, whoever spins gets the other's answer within a microsecond. Where they
-/// share one, or the answer takes long anyway, a spin only keeps the other from running; it is then given up until a
-/// probe shows that things have changed. See Karlin, Li, Manasse and Owicki, "Empirical Studies of Competitive Spinning for
-/// a Shared-Memory Multiprocessor" (SOSP 1991), section 3.
+/// Where both sides have a processor of their own, whoever spins gets the other's answer within a
+/// microsecond. Where they share one, or the answer takes long anyway, a spin only keeps the other
+/// from running; it is then given up until a probe shows that things have changed. See Karlin, Li,
+/// Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory
+/// Multiprocessor" (SOSP 1991), section 3.
 #[derive(Debug)]
 pub struct Spin {
     longest: Duration,

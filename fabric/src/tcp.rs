@@ -1,12 +1,14 @@
-//! The backend across machines: batches as frames over TCP, or over unix sockets by the same protocol.
+//! The backend across machines: batches as frames over TCP, or over unix sockets by the same
+//! protocol.
 //!
-//! A memory node listens at [`TcpAddress`]es. A client that connects names a region ([`RegionName`](crate::RegionName)) and has
-//! from then on a socket for requests to the service; each of its endpoints connects another one that joins it. READs are
-//! answered by threads of their own straight from the region, and never meet the thread that runs the service.
+//! A memory node listens at [`TcpAddress`]es. A client that connects names a region
+//! ([`RegionName`](crate::RegionName)) and has from then on a socket for requests to the service;
+//! each of its endpoints connects another one that joins it. READs are answered by threads of their
+//! own straight from the region, and never meet the thread that runs the service.
 //!
-//! **Who gets in.** Over a unix socket the memory node's own user, and those that are named. Over the loopback interface every
-//! process of the machine, unless a token is required; at addresses that other machines reach, whoever knows a [`Token`], with the
-//! rights that it has.
+//! **Who gets in.** Over a unix socket the memory node's own user, and those that are named. Over
+//! the loopback interface every process of the machine, unless a token is required; at addresses
+//! that other machines reach, whoever knows a [`Token`], with the rights that it has.
 //!
 //! | | |
 //! |---|---|
@@ -15,8 +17,9 @@
 //! | [`connect`], [`TcpConnection`], [`TcpEndpoint`] | the client's side |
 //! | [`Token`], [`TokenSet`], [`AccessKeeper`] | who gets in |
 //!
-//! **TLS** (feature `tls`) at addresses `tcps://`: the memory node shows a certificate ([`TlsServing`]) and may ask clients for one; a client
-//! believes the authorities that it is told of ([`TlsTrust`]), or the system's.
+//! **TLS** (feature `tls`) at addresses `tcps://`: the memory node shows a certificate
+//! ([`TlsServing`]) and may ask clients for one; a client believes the authorities that it is told
+//! of ([`TlsTrust`]), or the system's.
 //!
 //! The bytes are drawn in `tcp/handshake.rs` and `tcp/frame.rs`.
 

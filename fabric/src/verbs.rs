@@ -40,7 +40,8 @@ pub const MAX_REQUEST_BYTES: usize = 1 << 30;
 /// Largest sum of a batch's buffered bytes: 16 GiB, so that positions fit 32-bit word numbers.
 pub const MAX_BATCH_BYTES: u64 = 1 << 34;
 
-/// Where in a batch's landing buffer the bytes of a READ, or the old value of an atomic, arrive. Always 8-aligned.
+/// Where in a batch's landing buffer the bytes of a READ, or the old value of an atomic, arrive.
+/// Always 8-aligned.
 ///
 /// Valid for the batch that gave it, until that batch is cleared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +78,8 @@ pub(crate) enum Verb {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Posted {
     pub(crate) offset: u64,
-    /// First buffer word: of the landing of a READ, of the bytes of a WRITE; of landing, then operands of an atomic.
+    /// First buffer word: of the landing of a READ, of the bytes of a WRITE; of landing, then
+    /// operands of an atomic.
     pub(crate) word: u32,
     pub(crate) len: u32,
     pub(crate) area: AreaId,
@@ -141,16 +143,18 @@ impl Tally {
 
 /// One doorbell batch: requests, and the buffer that holds what they send and what they fetch.
 ///
-/// A batch is filled, run, read, [cleared](Batch::clear) and filled again; its buffers grow to the largest batch seen
-/// and then stay, so that a reused batch does not allocate.
+/// A batch is filled, run, read, [cleared](Batch::clear) and filled again; its buffers grow to the
+/// largest batch seen and then stay, so that a reused batch does not allocate.
 ///
-/// **Order.** WRITEs and atomics of one batch take effect in posting order. READs of one batch are unordered, among
-/// each other and against its changes, and tear: a READ shows each aligned 8 bytes as of some instant during the
-/// batch, nothing more is promised (a network card tears per 64 bytes, mapped memory hides it most of the time).
-/// Everything of a batch happens before everything of the next batch of the same endpoint.
+/// **Order.** WRITEs and atomics of one batch take effect in posting order. READs of one batch are
+/// unordered, among each other and against its changes, and tear: a READ shows each aligned 8 bytes
+/// as of some instant during the batch, nothing more is promised (a network card tears per 64
+/// bytes, mapped memory hides it most of the time). Everything of a batch happens before everything
+/// of the next batch of the same endpoint.
 ///
-/// **Failure.** If one request fails, the batch fails: no landing may be looked at, requests posted before the failing
-/// one have run if they change memory (READs may or may not have), requests after it have not run.
+/// **Failure.** If one request fails, the batch fails: no landing may be looked at, requests posted
+/// before the failing one have run if they change memory (READs may or may not have), requests
+/// after it have not run.
 #[derive(Debug, Default)]
 pub struct Batch {
     pub(crate) requests: Vec<Posted>,
@@ -201,8 +205,9 @@ impl Batch {
         &self.tally
     }
 
-    /// Asks for `len` bytes from `from`, at any alignment (8-aligned is fastest). At most [`MAX_REQUEST_BYTES`]: a
-    /// longer one makes the batch fail with [`TooLong`](crate::FabricError::TooLong) when it is run.
+    /// Asks for `len` bytes from `from`, at any alignment (8-aligned is fastest). At most
+    /// [`MAX_REQUEST_BYTES`]: a longer one makes the batch fail with
+    /// [`TooLong`](crate::FabricError::TooLong) when it is run.
     #[inline]
     pub fn read(&mut self, from: RemoteAddr, len: usize) -> Landing {
         let words = len.div_ceil(8);
@@ -218,10 +223,11 @@ impl Batch {
         landing
     }
 
-    /// Asks for `len` bytes of records of `stride` bytes, each of which begins with its *guard*: an aligned word that its
-    /// writer changes before it changes the rest and, to another value, after that. Where the fabric
-    /// [guards](crate::Endpoint::guards) READs, a record that changed meanwhile lands with [`CHANGED`] in the place of
-    /// its guard, and any other as it was at one moment. Elsewhere this is [`read`](Self::read).
+    /// Asks for `len` bytes of records of `stride` bytes, each of which begins with its *guard*: an
+    /// aligned word that its writer changes before it changes the rest and, to another value, after
+    /// that. Where the fabric [guards](crate::Endpoint::guards) READs, a record that changed
+    /// meanwhile lands with [`CHANGED`] in the place of its guard, and any other as it was at one
+    /// moment. Elsewhere this is [`read`](Self::read).
     #[inline]
     pub fn read_records(&mut self, from: RemoteAddr, len: usize, stride: usize) -> Landing {
         let landing = self.read(from, len);
@@ -234,12 +240,14 @@ impl Batch {
         landing
     }
 
-    /// Asks the memory node what its [`Answers`](crate::Answers) for the region say to `question`. The reply lands as
-    /// words, at most so many, and after it zeros; all of it is zeros if nobody answers. Costs one round
-    /// trip and no READ; its bytes and those of the reply count as others do.
+    /// Asks the memory node what its [`Answers`](crate::Answers) for the region say to `question`.
+    /// The reply lands as words, at most so many, and after it zeros; all of it is zeros if nobody
+    /// answers. Costs one round trip and no READ; its bytes and those of the reply count as others
+    /// do.
     ///
     /// A batch has one question and nothing else, or none. Where the endpoint's other side does not
-    /// [answer](crate::Endpoint::answers) it fails with [`NoSuchArea`](crate::FabricError::NoSuchArea).
+    /// [answer](crate::Endpoint::answers) it fails with
+    /// [`NoSuchArea`](crate::FabricError::NoSuchArea).
     pub fn ask(&mut self, question: &[u8], reply_words: usize) -> Landing {
         let landing = self.reserve(reply_words * 8, reply_words);
         let place = self.reserve(question.len(), question.len().div_ceil(8));
@@ -266,7 +274,8 @@ impl Batch {
         self.push(to, Landing { word, len: bytes.len() as u32 }, Verb::Write);
     }
 
-    /// Stores `new` in the 8-aligned word at `at` if it holds `expected`; the old value lands either way.
+    /// Stores `new` in the 8-aligned word at `at` if it holds `expected`; the old value lands
+    /// either way.
     pub fn compare_swap(&mut self, at: RemoteAddr, expected: u64, new: u64) -> Landing {
         let Some(word) = self.reserve(8, 3) else { return Landing { word: 0, len: 0 } };
         self.buffer[word as usize + 1] = expected;
@@ -291,7 +300,8 @@ impl Batch {
         &words.as_bytes()[..landing.len()]
     }
 
-    /// The landed bytes as little-endian words, the last one padded with zeros. As [`bytes`](Self::bytes) otherwise.
+    /// The landed bytes as little-endian words, the last one padded with zeros. As
+    /// [`bytes`](Self::bytes) otherwise.
     ///
     /// # Panics
     /// If `landing` is of another batch and does not fit this one.
@@ -302,7 +312,8 @@ impl Batch {
         &self.buffer[start..start + landing.len().div_ceil(8)]
     }
 
-    /// The first landed word: the old value of an atomic, or the first 8 bytes of a READ (short ones zero-padded).
+    /// The first landed word: the old value of an atomic, or the first 8 bytes of a READ (short
+    /// ones zero-padded).
     ///
     /// # Panics
     /// If `landing` is empty, or is of another batch and does not fit this one.

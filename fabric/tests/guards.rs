@@ -1,4 +1,5 @@
-//! Records that one thread changes all the time and others READ: with a guard, what lands is of one moment.
+//! Records that one thread changes all the time and others READ: with a guard, what lands is of one
+//! moment.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::sync::Arc;
@@ -11,8 +12,8 @@ use fpcache_fabric::{Batch, CHANGED, Connection, Endpoint, REGION, RemoteAddr, S
 /// Where the records begin: not at a line, so that they lie on two.
 const FIRST: u64 = 4096 + 40;
 
-/// Changes records of `stride` words by turns, as memory nodes do, until told to stop: the guard to an odd number, all
-/// other words to half the even one that comes after it, the guard to that.
+/// Changes records of `stride` words by turns, as memory nodes do, until told to stop: the guard to
+/// an odd number, all other words to half the even one that comes after it, the guard to that.
 fn change(memory: &SharedMemory, stride: usize, records: usize, stops: &AtomicBool) {
     let mut edition = 0;
     while !stops.load(Ordering::Relaxed) {

@@ -26,7 +26,8 @@ fn limit() -> Deadline {
     Deadline::after(Duration::from_secs(10))
 }
 
-/// As the test service, which counts what it has handled, and may hang up on a client after a few requests.
+/// As the test service, which counts what it has handled, and may hang up on a client after a few
+/// requests.
 #[derive(Default)]
 struct Counting {
     inner: TestService,
@@ -62,8 +63,8 @@ fn service() -> OneRegion<TestService> {
     one_region(TestService::default())
 }
 
-/// A reply that nobody has taken yet when the end of the memory node is noticed; of any length that a socket holds until it is
-/// read, for the end comes after it.
+/// A reply that nobody has taken yet when the end of the memory node is noticed; of any length that
+/// a socket holds until it is read, for the end comes after it.
 fn is_taken_after_the_end<C: Connection>(start: impl Fn() -> (Serving, C)) {
     for (round, len) in [0, 8, 64, 5_000, 20_000].into_iter().enumerate() {
         let (serving, connection) = start();

@@ -1,5 +1,5 @@
-//! Other users at a memory node's socket: those who are not admitted take nothing, those who are keep nobody out, and names
-//! lead to whom they name.
+//! Other users at a memory node's socket: those who are not admitted take nothing, those who are
+//! keep nobody out, and names lead to whom they name.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "conformance/suite/service.rs"]
@@ -24,9 +24,11 @@ const PART: &str = "FPCACHE_USERS_TEST_PART";
 const ADDRESS: &str = "FPCACHE_USERS_TEST_ADDRESS";
 /// Some user who is neither root nor whoever runs the tests.
 const OTHER: u32 = 65_534;
-/// Idle sockets of one user: more than a memory node has greet it at once, and than wait in its queue.
+/// Idle sockets of one user: more than a memory node has greet it at once, and than wait in its
+/// queue.
 const IDLE: usize = 250;
-/// How long a client may have to wait because of them. A socket that says nothing is heard two seconds.
+/// How long a client may have to wait because of them. A socket that says nothing is heard two
+/// seconds.
 const SOON: Duration = Duration::from_millis(1500);
 
 fn is_root() -> bool {

@@ -169,7 +169,8 @@ fn clients_read_a_region_file_and_cannot_write_it() {
         batch.write(RemoteAddr::region(0), &[1]);
         assert!(endpoint.run(&mut batch).is_err());
 
-        // Descriptors of this process that name the file: the writer's two are writable, the one handed out is not.
+        // Descriptors of this process that name the file: the writer's two are writable, the one
+        // handed out is not.
         let mut read_only = 0;
         for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
             let Ok(number) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };

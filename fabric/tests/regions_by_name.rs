@@ -1,4 +1,5 @@
-//! Many regions at one address: who gets which, who is turned away, and what becomes of a region's clients when it goes.
+//! Many regions at one address: who gets which, who is turned away, and what becomes of a region's
+//! clients when it goes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, VecDeque};
@@ -24,7 +25,8 @@ struct Regions {
 }
 
 impl Regions {
-    /// With regions of these names, each as many pages long as its name, with the name's length in its first word.
+    /// With regions of these names, each as many pages long as its name, with the name's length in
+    /// its first word.
     fn of(names: &[&[u8]]) -> Self {
         let mut regions = Self::default();
         for (i, name) in names.iter().enumerate() {

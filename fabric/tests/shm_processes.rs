@@ -1,4 +1,5 @@
-//! Two processes: death in the middle of a request, stale and live sockets, versions, rights, and idleness.
+//! Two processes: death in the middle of a request, stale and live sockets, versions, rights, and
+//! idleness.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "conformance/suite/service.rs"]
@@ -286,7 +287,8 @@ fn the_region_descriptor_of_a_client_cannot_be_written_through() {
     let service = OneRegion::new(RegionName::default(), export, TestService::default());
     let _serving = listener.spawn(service).unwrap();
     let _connection = connect(&address, ConnectOptions::default()).unwrap();
-    // Descriptors of this process that name the region: the owner's is writable, the one handed out is not.
+    // Descriptors of this process that name the region: the owner's is writable, the one handed out
+    // is not.
     let mut read_only = 0;
     for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
         let Ok(number) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };

@@ -1,7 +1,8 @@
-//! Looking keys up in a region of this process, each plan, one by one and in groups of 32, against a hash map.
+//! Looking keys up in a region of this process, each plan, one by one and in groups of 32, against
+//! a hash map.
 //!
-//! One million random keys, 8-byte values, keys asked for in random order. The map is the standard library's, which is
-//! hashbrown's, with CityHash64. Figures are per key.
+//! One million random keys, 8-byte values, keys asked for in random order. The map is the standard
+//! library's, which is hashbrown's, with CityHash64. Figures are per key.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -283,8 +284,9 @@ fn lookups(c: &mut Criterion) {
     group.finish();
 }
 
-/// What a hit of the hot cache costs beyond the READ of its record: both read the same records in the same order. Segments
-/// are as short as they may be, so that there are as many models as tens of millions of real keys have.
+/// What a hit of the hot cache costs beyond the READ of its record: both read the same records in
+/// the same order. Segments are as short as they may be, so that there are as many models as tens
+/// of millions of real keys have.
 fn hits(c: &mut Criterion) {
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     let mut keys: Vec<u64> = (0..KEYS).map(|_| random.next()).collect();
@@ -335,8 +337,8 @@ fn hits(c: &mut Criterion) {
     group.finish();
 }
 
-/// The nearest record against the record itself, by the plan that a client takes: keys asked for in random order, all of them
-/// there, and for floors their successors too, which are not.
+/// The nearest record against the record itself, by the plan that a client takes: keys asked for in
+/// random order, all of them there, and for floors their successors too, which are not.
 fn floors(c: &mut Criterion) {
     let mut random = Random(88_172_645_463_325_252);
     let mut keys: Vec<u64> = (0..KEYS).map(|_| random.next()).collect();

@@ -1,4 +1,5 @@
-//! From a key to its segment: with the whole directory here, with its page kept, and with its page to be decoded.
+//! From a key to its segment: with the whole directory here, with its page kept, and with its page
+//! to be decoded.
 
 #[path = "../tests/common/mod.rs"]
 mod region;

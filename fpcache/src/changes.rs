@@ -1,7 +1,7 @@
 //! Keeping a directory current: the records of the change log, read and applied in order.
 //!
-//! Nothing a region holds is trusted. A record that was overwritten, is damaged, or makes no sense where it stands ends the
-//! matter: whoever asked fetches the directory anew.
+//! Nothing a region holds is trusted. A record that was overwritten, is damaged, or makes no sense
+//! where it stands ends the matter: whoever asked fetches the directory anew.
 
 use std::borrow::Borrow;
 
@@ -72,8 +72,9 @@ impl ChangeLog {
         Ok(head[0])
     }
 
-    /// Applies the records from number `from` to before `head`, which was read before, to a directory that has all below
-    /// `from`. One round trip per 256 records. A directory that could not be brought to `head` may be at any change before.
+    /// Applies the records from number `from` to before `head`, which was read before, to a
+    /// directory that has all below `from`. One round trip per 256 records. A directory that could
+    /// not be brought to `head` may be at any change before.
     pub(crate) fn apply<K: KeySpace, E: Endpoint>(
         &self,
         endpoint: &mut E,

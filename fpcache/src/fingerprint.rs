@@ -1,19 +1,21 @@
 //! Fingerprints: short hashes of keys, stored beside the slots they belong to.
 //!
-//! FPCache (Jia and Cai, Electronics 2026, §3.2) truncates CityHash64 of the key. Three values are reserved for states
-//! of a slot that are not a key, so a hash that falls on one of them is moved aside.
+//! FPCache (Jia and Cai, Electronics 2026, §3.2) truncates CityHash64 of the key. Three values are
+//! reserved for states of a slot that are not a key, so a hash that falls on one of them is moved
+//! aside.
 
 use std::fmt;
 
 /// Width of a table's fingerprints.
 ///
-/// Wider ones cost memory and bytes per lookup, narrower ones false candidates: with `n` live keys in a window an
-/// absent key meets about `n / 2^bits` of them.
+/// Wider ones cost memory and bytes per lookup, narrower ones false candidates: with `n` live keys
+/// in a window an absent key meets about `n / 2^bits` of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FingerprintWidth {
     /// 8 bits: the paper's choice for 8-byte keys.
     Bits8,
-    /// 16 bits: the default. Of a thousand absent keys one meets a false candidate in a window of 65 slots.
+    /// 16 bits: the default. Of a thousand absent keys one meets a false candidate in a window of
+    /// 65 slots.
     #[default]
     Bits16,
     /// 32 bits.
@@ -68,7 +70,8 @@ impl FingerprintWidth {
     /// The fingerprint of a free slot.
     pub const EMPTY: u64 = 0;
 
-    /// The fingerprint every slot of a replaced segment carries: whoever reads it must fetch the directory anew.
+    /// The fingerprint every slot of a replaced segment carries: whoever reads it must fetch the
+    /// directory anew.
     #[inline]
     pub const fn frozen(self) -> u64 {
         self.mask()
@@ -77,9 +80,9 @@ impl FingerprintWidth {
     /// Reserved for later use; no key has it.
     pub const SPARE: u64 = 1;
 
-    /// Cuts a key's fingerprint from its hash: the low bits, with the top one flipped where they spell a reserved
-    /// value. The three values that receive a second hash are twice as likely as others, which at 8 bits adds about
-    /// one per cent to false candidates.
+    /// Cuts a key's fingerprint from its hash: the low bits, with the top one flipped where they
+    /// spell a reserved value. The three values that receive a second hash are twice as likely as
+    /// others, which at 8 bits adds about one per cent to false candidates.
     #[inline]
     pub const fn of_hash(self, hash: u64) -> u64 {
         let cut = hash & self.mask();
@@ -107,9 +110,10 @@ impl FingerprintWidth {
 }
 
 impl FingerprintWidth {
-    /// The narrowest width with which a lookup reads no more than an eighth of a cache line in vain: in the widest window that
-    /// `epsilon` allows, `(2ε + 1) / 2^bits` slots match by chance, of `slot_bytes` each. 8 bits for slots of a cache line up to
-    /// ε 15, 16 bits for records of up to 8 KiB at ε 31.
+    /// The narrowest width with which a lookup reads no more than an eighth of a cache line in
+    /// vain: in the widest window that `epsilon` allows, `(2ε + 1) / 2^bits` slots match by chance,
+    /// of `slot_bytes` each. 8 bits for slots of a cache line up to ε 15, 16 bits for records of up
+    /// to 8 KiB at ε 31.
     pub const fn suited_to(epsilon: u32, slot_bytes: usize) -> Self {
         let window = 2 * epsilon as u64 + 1;
         let lines = window.saturating_mul(slot_bytes.div_ceil(CACHE_LINE_BYTES) as u64);
@@ -137,8 +141,8 @@ pub enum WidthChoice {
 }
 
 impl WidthChoice {
-    /// The width for a table of this half-width of windows and these slots; where no fingerprints are stored, of those that a
-    /// memory node makes for itself when it looks through a window.
+    /// The width for a table of this half-width of windows and these slots; where no fingerprints
+    /// are stored, of those that a memory node makes for itself when it looks through a window.
     pub const fn of(self, epsilon: u32, slot_bytes: usize) -> FingerprintWidth {
         match self {
             Self::Auto => FingerprintWidth::suited_to(epsilon, slot_bytes),

@@ -1,10 +1,10 @@
 //! Region layout, fingerprints and read plans of FPCache.
 //!
-//! A *memory node* holds sorted records in segments: a header, an array of fingerprints, and an array of
-//! fixed-size slots, fingerprint `i` belonging to slot `i`. A *compute node* holds one small model per segment. To look
-//! a key up it predicts a window of slots, fetches the window's fingerprints with one one-sided READ, matches them
-//! locally, and fetches only the slots whose fingerprint agrees with a second READ. The memory node's processor takes
-//! no part in it.
+//! A *memory node* holds sorted records in segments: a header, an array of fingerprints, and an
+//! array of fixed-size slots, fingerprint `i` belonging to slot `i`. A *compute node* holds one
+//! small model per segment. To look a key up it predicts a window of slots, fetches the window's
+//! fingerprints with one one-sided READ, matches them locally, and fetches only the slots whose
+//! fingerprint agrees with a second READ. The memory node's processor takes no part in it.
 //!
 //! | module | holds |
 //! |---|---|

@@ -1,11 +1,12 @@
-//! Breaking the protocol on purpose, so that tests can show that they would notice. Not for use: without the feature `sabotage`
-//! nothing is broken, whatever is asked for.
+//! Breaking the protocol on purpose, so that tests can show that they would notice. Not for use:
+//! without the feature `sabotage` nothing is broken, whatever is asked for.
 
 /// One step of the protocol to leave out or to swap with another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Sabotage {
-    /// Readers take live slots without comparing the checksum. Where the fabric guards READs, nothing is torn without it.
+    /// Readers take live slots without comparing the checksum. Where the fabric guards READs,
+    /// nothing is torn without it.
     NoChecksum,
     /// Readers have slots READ without guards, and take them without comparing the checksum.
     Unguarded,
@@ -13,7 +14,8 @@ pub enum Sabotage {
     NoReuseCheck,
     /// Readers take external values without comparing the checksum.
     UnprovenExtents,
-    /// Readers take the nearest key that they find without proof that no other was there at the same time.
+    /// Readers take the nearest key that they find without proof that no other was there at the
+    /// same time.
     UnprovenNeighbours,
     /// Scans, up or down, and counts take a frozen slot for a free one.
     ScansPassFrozen,
@@ -31,25 +33,29 @@ pub enum Sabotage {
     FreezeBeforeLog,
     /// The memory node moves a live key inside its segment.
     MoveLiveKey,
-    /// The memory node answers a write before its effect is on the disk, although it is told to wait for that.
+    /// The memory node answers a write before its effect is on the disk, although it is told to
+    /// wait for that.
     AckBeforeLog,
     /// The memory node changes a slot before it writes that down.
     ApplyBeforeStaging,
     /// The memory node makes a record live outside its group before it marks the group.
     LiveBeforeMark,
-    /// The memory node does not mark the block that it makes a record live outside of, but its group.
+    /// The memory node does not mark the block that it makes a record live outside of, but its
+    /// group.
     BlockUnmarked,
     /// The memory node clears the mark of a slot with every change of it.
     MarkLost,
     /// Readers take a frozen slot of a group for one that is not marked.
     GroupsPassFrozen,
-    /// The memory node's threads that look keys up conclude absence without looking at the reuse sequence.
+    /// The memory node's threads that look keys up conclude absence without looking at the reuse
+    /// sequence.
     AnswersUnproven,
     /// The memory node takes a lookup of no key for no wish for a newer directory.
     WishOfNoKey,
     /// The memory node copies damaged records into new segments, under checksums that match.
     CopiesUnproven,
-    /// The memory node accepts writes to new segments without a release after the freezing of the old ones.
+    /// The memory node accepts writes to new segments without a release after the freezing of the
+    /// old ones.
     NoFenceAfterFreeze,
 }
 

@@ -45,10 +45,11 @@ impl TableOptions {
 
 /// A table as a compute node reads it, as of one sequence of the memory node's changes.
 ///
-/// A newer version, from [`refreshed`](Self::refreshed), shares the hot cache and all of the directory that has not changed.
-/// While threads hold the older one it takes, beside the newer one, its own copies of the directory's pages on the paths
-/// to what was replaced, about a KiB per change, and for models in pages up to their share of the budget once more. The
-/// budget counts one version: what a thread holds longer is gone with its next call.
+/// A newer version, from [`refreshed`](Self::refreshed), shares the hot cache and all of the
+/// directory that has not changed. While threads hold the older one it takes, beside the newer one,
+/// its own copies of the directory's pages on the paths to what was replaced, about a KiB per
+/// change, and for models in pages up to their share of the budget once more. The budget counts one
+/// version: what a thread holds longer is gone with its next call.
 #[derive(Debug)]
 pub struct Table<K: KeySpace> {
     view: TableView<K>,
@@ -64,15 +65,17 @@ pub struct Table<K: KeySpace> {
     has_words: bool,
 }
 
-/// Bytes of a table's models when they were last counted, which takes a look at every page, and the sequence then.
+/// Bytes of a table's models when they were last counted, which takes a look at every page, and the
+/// sequence then.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     bytes: u64,
     sequence: u64,
 }
 
-/// A record of the change log adds no more to the models, pages that are split for it included. A page of byte strings
-/// holds the first of each eight separators nearly whole, and another one may be the first of each after a change.
+/// A record of the change log adds no more to the models, pages that are split for it included. A
+/// page of byte strings holds the first of each eight separators nearly whole, and another one may
+/// be the first of each after a change.
 const fn bytes_per_change<K: KeySpace>() -> u64 {
     match K::FIXED_BYTES {
         Some(_) => 64,
@@ -81,11 +84,12 @@ const fn bytes_per_change<K: KeySpace>() -> u64 {
 }
 
 impl<K: KeySpace> Table<K> {
-    /// Fetches a table, and of its models what the budget has room for; see [`TableView::open_within`] for the cost.
+    /// Fetches a table, and of its models what the budget has room for; see
+    /// [`TableView::open_within`] for the cost.
     ///
     /// # Errors
-    /// As for [`TableView::open_within`]; [`OpenError::Budget`] names the least budget that would do.
-    /// [`OpenError::Memory`] if the hot cache's memory cannot be had.
+    /// As for [`TableView::open_within`]; [`OpenError::Budget`] names the least budget that would
+    /// do. [`OpenError::Memory`] if the hot cache's memory cannot be had.
     pub fn open<E: Endpoint>(endpoint: &mut E, options: &TableOptions) -> Result<Self, OpenError> {
         let view = match options.cache {
             None => TableView::open(endpoint)?,
@@ -106,12 +110,13 @@ impl<K: KeySpace> Table<K> {
         Self::over(view, options)
     }
 
-    /// A table over models that were fetched before. What the budget leaves beside them, or beside what they may grow
-    /// into as pages are fetched, is the hot cache's.
+    /// A table over models that were fetched before. What the budget leaves beside them, or beside
+    /// what they may grow into as pages are fetched, is the hot cache's.
     ///
     /// # Errors
-    /// [`OpenError::Budget`] if the models have been allowed more than the budget, [`OpenError::Memory`] if the hot
-    /// cache's memory cannot be had. A budget with no room for a hot cache is no error: then there is none.
+    /// [`OpenError::Budget`] if the models have been allowed more than the budget,
+    /// [`OpenError::Memory`] if the hot cache's memory cannot be had. A budget with no room for a
+    /// hot cache is no error: then there is none.
     pub fn over(view: TableView<K>, options: &TableOptions) -> Result<Self, OpenError> {
         let record = view.record();
         let at_home = record.at_home as f64 / record.keys.max(1) as f64;
@@ -147,13 +152,13 @@ impl<K: KeySpace> Table<K> {
         Ok(table)
     }
 
-    /// The table as it is now, if this is not it: with the hot cache of this one, whose entries are checked whenever they are
-    /// used and so stay right, and with models brought up to date by [`TableView::refresh`], or opened anew in the bytes
-    /// that the hot cache leaves them.
+    /// The table as it is now, if this is not it: with the hot cache of this one, whose entries are
+    /// checked whenever they are used and so stay right, and with models brought up to date by
+    /// [`TableView::refresh`], or opened anew in the bytes that the hot cache leaves them.
     ///
-    /// [`Refresh::Lost`] if the models have outgrown what the budget has for them, if the table has twice as many segments as
-    /// the hot cache was made for while most of the budget is free, or if this is not the same table any more: it must be
-    /// opened from nothing.
+    /// [`Refresh::Lost`] if the models have outgrown what the budget has for them, if the table has
+    /// twice as many segments as the hot cache was made for while most of the budget is free, or if
+    /// this is not the same table any more: it must be opened from nothing.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -177,8 +182,9 @@ impl<K: KeySpace> Table<K> {
         Self { view, planner, cache, groups, options, measured, outgrown_at, has_words }
     }
 
-    /// Whether the common course of its lookups is the short one of words: records of a word of key and one of value at most, all
-    /// models here, no hot cache, and nothing but two-stage reads for a key on its own.
+    /// Whether the common course of its lookups is the short one of words: records of a word of key
+    /// and one of value at most, all models here, no hot cache, and nothing but two-stage reads for
+    /// a key on its own.
     #[inline(always)]
     pub(crate) fn has_words(&self) -> bool {
         self.has_words
@@ -220,18 +226,21 @@ impl<K: KeySpace> Table<K> {
         }
         let measured = Measured { bytes: view.model_bytes() as u64, sequence: view.sequence() };
         let mut table = self.with(view, measured);
-        // Another table may have come under this one's name, whose segments are named like those of this one.
+        // Another table may have come under this one's name, whose segments are named like those of
+        // this one.
         let fresh = |tables: &Arc<GroupTables>| tables.emptied().map(Arc::new);
         table.groups = table.groups.as_ref().and_then(fresh);
         Ok(Refresh::Newer(table))
     }
 
-    /// Bytes that versions of the table share at most: the hot cache, and the tables of groups with all that will come.
+    /// Bytes that versions of the table share at most: the hot cache, and the tables of groups with
+    /// all that will come.
     fn most_shared_bytes(&self) -> u64 {
         self.hot_bytes() + self.groups.as_ref().map_or(0, |tables| tables.most_bytes() + COUNTS_BYTES)
     }
 
-    /// Bytes of all that is kept of the table: its own structure, models, tables of groups, hot cache. O(pages of the directory).
+    /// Bytes of all that is kept of the table: its own structure, models, tables of groups, hot
+    /// cache. O(pages of the directory).
     pub fn size_in_bytes(&self) -> u64 {
         Self::beside_models(self.view.stride().heap_bytes())
             + self.view.model_bytes() as u64
@@ -239,7 +248,8 @@ impl<K: KeySpace> Table<K> {
             + self.group_bytes()
     }
 
-    /// What the bytes of [`group_bytes`](Self::group_bytes) are spent on, if all models are here. O(separators).
+    /// What the bytes of [`group_bytes`](Self::group_bytes) are spent on, if all models are here.
+    /// O(separators).
     pub fn group_parts(&self) -> GroupBytes {
         let (Some(tables), Some(directory)) = (&self.groups, self.view.models().resident()) else {
             return GroupBytes::default();
@@ -252,8 +262,9 @@ impl<K: KeySpace> Table<K> {
         tables.parts(directory.iter().map(|(_, segment)| name(segment)))
     }
 
-    /// Bytes of tables of groups, and of the counts of those who share them; 0 if lookups do not use them. They grow with the tables
-    /// that are fetched, up to what has been set aside for them in a budget.
+    /// Bytes of tables of groups, and of the counts of those who share them; 0 if lookups do not
+    /// use them. They grow with the tables that are fetched, up to what has been set aside for them
+    /// in a budget.
     pub fn group_bytes(&self) -> u64 {
         self.groups.as_ref().map_or(0, |tables| tables.size_in_bytes() + COUNTS_BYTES)
     }
@@ -302,7 +313,8 @@ impl<K: KeySpace> Table<K> {
         self.groups.as_deref()
     }
 
-    /// What is kept within the budget; `None` without one. Counts the entries: tens of microseconds per MiB.
+    /// What is kept within the budget; `None` without one. Counts the entries: tens of microseconds
+    /// per MiB.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         let config = self.options.cache?;
         let model_bytes = self.view.model_bytes() as u64;

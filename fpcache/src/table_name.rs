@@ -3,11 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// The name of a table of a memory node: 1 to 64 ASCII letters, digits, dots, underscores and hyphens, the first of them no
-/// dot. Upper and lower case differ.
+/// The name of a table of a memory node: 1 to 64 ASCII letters, digits, dots, underscores and
+/// hyphens, the first of them no dot. Upper and lower case differ.
 ///
-/// The ranges of a table over several memory nodes have names that no user gives: `NAME@CREATION.NUMBER`, the
-/// creation number of the table's [map](crate::map) as 16 hexadecimal digits. Such a name is never used again for another range.
+/// The ranges of a table over several memory nodes have names that no user gives:
+/// `NAME@CREATION.NUMBER`, the creation number of the table's [map](crate::map) as 16 hexadecimal
+/// digits. Such a name is never used again for another range.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TableName {
     // Zeros after the name, which has none: names are in the order of their bytes.
@@ -66,7 +67,8 @@ impl TableName {
         Err(TableNameError { name: String::from_utf8_lossy(shown).into_owned(), why })
     }
 
-    /// Most bytes of the name of a table over several memory nodes: the names of its ranges are longer.
+    /// Most bytes of the name of a table over several memory nodes: the names of its ranges are
+    /// longer.
     pub const MAX_OVER_NODES: usize = 40;
 
     /// The name of a range of the table over several memory nodes that has this name.
@@ -82,8 +84,8 @@ impl TableName {
         Err(TableNameError { name: self.to_string(), why })
     }
 
-    /// Of which table over several memory nodes it names a range, with the creation number of that one's map and the range's
-    /// number; `None` if it is the name of a table.
+    /// Of which table over several memory nodes it names a range, with the creation number of that
+    /// one's map and the range's number; `None` if it is the name of a table.
     pub fn as_range(&self) -> Option<(Self, u64, u32)> {
         let (of, rest) = self.as_str().split_once('@')?;
         let (creation, number) = suffix(rest.as_bytes())?;
@@ -91,7 +93,8 @@ impl TableName {
     }
 }
 
-/// Creation number and number of a range, as they stand after the `@`; `None` if they are written in any other way.
+/// Creation number and number of a range, as they stand after the `@`; `None` if they are written
+/// in any other way.
 fn suffix(text: &[u8]) -> Option<(u64, u32)> {
     let (creation, number) = std::str::from_utf8(text).ok()?.split_once('.')?;
     let is_hex = creation.len() == 16 && creation.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

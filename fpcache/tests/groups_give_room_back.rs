@@ -1,4 +1,5 @@
-//! What a long group needed, the thread that looked it up has not for ever. Alone in its process: the allocator counts everybody.
+//! What a long group needed, the thread that looked it up has not for ever. Alone in its process:
+//! the allocator counts everybody.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "each test uses its share")]

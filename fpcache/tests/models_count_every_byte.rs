@@ -14,7 +14,8 @@ use fpcache::models::{Models, PagedModels};
 use fpcache::table_view::{OpenError, TableView};
 use rand::{Rng, SeedableRng, rngs::SmallRng};
 
-/// Compares what the models say with the bytes live since there were `before`, and the value itself.
+/// Compares what the models say with the bytes live since there were `before`, and the value
+/// itself.
 fn assert_counted<K: Firsts>(view: &TableView<K>, before: usize) {
     // A view's stride is not its models'.
     let beside = view.stride().heap_bytes();

@@ -22,7 +22,8 @@ fn options(config: CacheConfig) -> TableOptions {
     TableOptions { cache: Some(config), ..TableOptions::plan(PlanChoice::Auto) }
 }
 
-/// Compares what the table says with the bytes live since there were `before`, and the value itself.
+/// Compares what the table says with the bytes live since there were `before`, and the value
+/// itself.
 fn assert_counted<K: Firsts>(table: &Table<K>, before: usize) {
     let taken = live() - before + size_of::<Table<K>>();
     let stats = table.cache_stats().unwrap();
@@ -43,7 +44,8 @@ fn every_byte_is_in_the_budget_long_slots_and_pages_fetched_late_included() {
     tables_of_groups_are_counted();
 }
 
-/// Of the longest segments, with as many pilots as they have: what leads to a key, and what it takes to keep it.
+/// Of the longest segments, with as many pilots as they have: what leads to a key, and what it
+/// takes to keep it.
 fn tables_of_groups_are_counted() {
     const CAP: u16 = 1023 * 64;
     const SEGMENTS: u64 = 8;
@@ -100,7 +102,8 @@ fn assert_within_budgets<K: Firsts>() {
     }
 }
 
-/// Models that were fetched without regard to the budget leave the hot cache what remains, or are refused.
+/// Models that were fetched without regard to the budget leave the hot cache what remains, or are
+/// refused.
 fn models_fetched_elsewhere<K: Firsts>(region: &Region<K>, least: u64) {
     let mut endpoint = region.endpoint();
     for bytes in [u64::MAX, least + 20_000] {

@@ -1,4 +1,5 @@
-//! The paged directory beside a flat sorted array and a `BTreeMap`, from a thousand to four million segments.
+//! The paged directory beside a flat sorted array and a `BTreeMap`, from a thousand to four million
+//! segments.
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use fpcache_index::Directory;
@@ -16,7 +17,8 @@ const SEGMENTS: usize = 4_000_000;
 const PROBES: usize = 1 << 20;
 const OUTLIERS: usize = 21;
 
-/// Entries below separators of the given kind, and as many keys as probes, most of them in segments of ordinary width.
+/// Entries below separators of the given kind, and as many keys as probes, most of them in segments
+/// of ordinary width.
 fn entries_and_probes(rng: &mut SmallRng, len: usize, clustered: bool) -> (Entries, Vec<u64>) {
     let separators = if clustered { clustered_separators(rng, len) } else { uniform_separators(rng, len) };
     let ordinary = *separators.iter().rev().nth(OUTLIERS).unwrap_or(&u64::MAX);
@@ -25,7 +27,8 @@ fn entries_and_probes(rng: &mut SmallRng, len: usize, clustered: bool) -> (Entri
     (separators.into_iter().map(|separator| (separator, [separator; 4])).collect(), probes)
 }
 
-/// As the user ids of the data set fb are: gaps of very different widths, and a few keys far above all others.
+/// As the user ids of the data set fb are: gaps of very different widths, and a few keys far above
+/// all others.
 fn clustered_separators(rng: &mut SmallRng, len: usize) -> Vec<u64> {
     let mut separator = 1 << 20;
     let ordinary = (OUTLIERS..len).map(|_| {
@@ -221,8 +224,9 @@ fn replace(c: &mut Criterion) {
     group.finish();
 }
 
-/// Byte strings beside numbers, `find` and `locate`. Ratios of one run are printed with the sizes, because figures of one
-/// group that were taken minutes apart tell little on a machine that others use.
+/// Byte strings beside numbers, `find` and `locate`. Ratios of one run are printed with the sizes,
+/// because figures of one group that were taken minutes apart tell little on a machine that others
+/// use.
 fn bytes(c: &mut Criterion) {
     let mut rng = SmallRng::seed_from_u64(3);
     for segments in [20_000, 200_000] {
@@ -318,8 +322,8 @@ fn ratio<A, B>(first: impl Fn() -> A, second: impl Fn() -> B) -> f64 {
     least[0] / least[1]
 }
 
-/// As a table has them: a segment of so many keys begins with what its first key does not share with the key before it, or
-/// what all of its keys share, whichever is longer.
+/// As a table has them: a segment of so many keys begins with what its first key does not share
+/// with the key before it, or what all of its keys share, whichever is longer.
 fn separators(keys: &[Vec<u8>], keys_per_segment: usize) -> Vec<Vec<u8>> {
     let shared = |a: &[u8], b: &[u8]| a.iter().zip(b).take_while(|(x, y)| x == y).count();
     let mut separators = vec![Vec::new()];

@@ -1,7 +1,8 @@
 //! Segments of byte strings: encoders compared, training, coding.
 //!
-//! `FPCACHE_BENCH_LINES=words=/path,domains=/path` adds key sets from files, a key a line; `FPCACHE_BENCH_SETS=paths,ycsb`
-//! picks sets. What does not depend on the clock is printed as a table.
+//! `FPCACHE_BENCH_LINES=words=/path,domains=/path` adds key sets from files, a key a line;
+//! `FPCACHE_BENCH_SETS=paths,ycsb` picks sets. What does not depend on the clock is printed as a
+//! table.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -196,8 +197,8 @@ fn encoders(keys: &Keys) -> Vec<(&'static str, KeyEncoder, f64)> {
 /// Keys timed at a time: short enough that some run of several is not interrupted.
 const TIMED: usize = 2_000;
 
-/// Nanoseconds per key: for every piece of work the fastest of several runs, so that what else the machine does counts
-/// little.
+/// Nanoseconds per key: for every piece of work the fastest of several runs, so that what else the
+/// machine does counts little.
 fn fastest(keys: &Keys, runs: usize, mut run: impl FnMut(&mut dyn FnMut(f64))) -> f64 {
     let mut least: Vec<f64> = Vec::new();
     for _ in 0..runs {
@@ -249,8 +250,8 @@ fn code_ns(keys: &Keys, segments: &[StringSegment], encoder: &KeyEncoder) -> f64
     })
 }
 
-/// Bytes of the separators, and of what is left of them if each but every 64th is stored by what differs from the one
-/// before, with two lengths of a byte.
+/// Bytes of the separators, and of what is left of them if each but every 64th is stored by what
+/// differs from the one before, with two lengths of a byte.
 fn separator_bytes(segments: &[StringSegment]) -> (f64, f64) {
     let n = segments.len() as f64;
     let whole: usize = segments.iter().map(|s| s.lo.len()).sum();

@@ -1,10 +1,11 @@
 //! Which key of a segment gets which slot.
 //!
-//! Inside a window order does not matter, because fingerprints do the searching. That freedom is spent on putting keys
-//! *home*: into the very slot their prediction names, where a reader that tries the predicted slot first finds them.
-//! Keeping the keys in order instead would let every displaced key displace its successors, as in linear probing. At
-//! ε 32 and fill 0.85, 49 % of uniformly random keys are home and 60 % at most one slot off; of keys as uneven as SOSD's
-//! fb, whose stretches of high density leave no choice, 18 % and 21 %.
+//! Inside a window order does not matter, because fingerprints do the searching. That freedom is
+//! spent on putting keys *home*: into the very slot their prediction names, where a reader that
+//! tries the predicted slot first finds them. Keeping the keys in order instead would let every
+//! displaced key displace its successors, as in linear probing. At ε 32 and fill 0.85, 49 % of
+//! uniformly random keys are home and 60 % at most one slot off; of keys as uneven as SOSD's fb,
+//! whose stretches of high density leave no choice, 18 % and 21 %.
 
 use crate::SegmentModel;
 
@@ -13,13 +14,15 @@ const NONE: u16 = u16::MAX;
 
 /// Turns ascending predictions into distinct slots within their windows.
 ///
-/// One sweep over the slots. A slot goes to a key whose home it is, unless a key that is past its home would then run
-/// out of slots; else to the earliest key past its home; else it stays free, unless the keys ahead need it. A second
-/// key with the same home takes the slot before if that stayed free.
+/// One sweep over the slots. A slot goes to a key whose home it is, unless a key that is past its
+/// home would then run out of slots; else to the earliest key past its home; else it stays free,
+/// unless the keys ahead need it. A second key with the same home takes the slot before if that
+/// stayed free.
 ///
-/// Keys past their homes wait in a queue, earliest deadline first. Whatever a slot is given to, the keys ahead find as
-/// many slots as before, so only the queue's own deadlines and, where nobody waits, the keys ahead can force the
-/// choice: every placement that exists is completed. `None` if there is none. Linear in keys and slots.
+/// Keys past their homes wait in a queue, earliest deadline first. Whatever a slot is given to, the
+/// keys ahead find as many slots as before, so only the queue's own deadlines and, where nobody
+/// waits, the keys ahead can force the choice: every placement that exists is completed. `None` if
+/// there is none. Linear in keys and slots.
 pub(crate) fn assign_slots(predictions: &[u16], model: &SegmentModel) -> Option<Vec<u16>> {
     let latest = latest_slots(predictions, model)?;
     let keys = predictions.len();
@@ -66,19 +69,21 @@ pub(crate) fn assign_slots(predictions: &[u16], model: &SegmentModel) -> Option<
 /// Of ε, how far a spread key lies nearer to its home than an even spread has it.
 const LEAN: u16 = 10;
 
-/// Turns ascending predictions into distinct slots within their windows, spread nearly evenly as far as the windows allow:
-/// each key lies within ε / [`LEAN`] of where it would if all gaps between keys were equal, on the side of its home.
+/// Turns ascending predictions into distinct slots within their windows, spread nearly evenly as
+/// far as the windows allow: each key lies within ε / [`LEAN`] of where it would if all gaps
+/// between keys were equal, on the side of its home.
 ///
-/// Windows over crowded predictions keep free slots for later keys, which homes would leave elsewhere. The slots so taken
-/// are then given to keys whose homes they are, where windows allow. Of uniform keys in a store that doubled by inserts 38 %
-/// are home, of fb's 29 %; 5 and 6 % if neither were done, 31 and 25 % without leaning. Leaning by ε / 4 has 49 and 35 % home,
-/// and costs inserts a fifth more copies. `None` if there is no placement. Linear in keys and slots.
+/// Windows over crowded predictions keep free slots for later keys, which homes would leave
+/// elsewhere. The slots so taken are then given to keys whose homes they are, where windows allow.
+/// Of uniform keys in a store that doubled by inserts 38 % are home, of fb's 29 %; 5 and 6 % if
+/// neither were done, 31 and 25 % without leaning. Leaning by ε / 4 has 49 and 35 % home, and costs
+/// inserts a fifth more copies. `None` if there is no placement. Linear in keys and slots.
 pub(crate) fn spread_slots(predictions: &[u16], model: &SegmentModel) -> Option<Vec<u16>> {
     let mut slots = latest_slots(predictions, model)?;
     let (keys, cap) = (slots.len() as u32, u32::from(model.cap));
     let mut next = 0;
-    // Half a gap before the first key and after the last: floor((2 rank + 1) cap / (2 keys)), below `cap`, and what is
-    // left over, as a division for each key would take longer than all else.
+    // Half a gap before the first key and after the last: floor((2 rank + 1) cap / (2 keys)), below
+    // `cap`, and what is left over, as a division for each key would take longer than all else.
     let (mut even, mut over) =
         (cap.checked_div(2 * keys).unwrap_or(0), cap.checked_rem(2 * keys).unwrap_or(0));
     let (step, step_over) = (cap.checked_div(keys).unwrap_or(0), 2 * cap.checked_rem(keys).unwrap_or(0));
@@ -87,7 +92,8 @@ pub(crate) fn spread_slots(predictions: &[u16], model: &SegmentModel) -> Option<
         // Below `cap`, which fits.
         let place = even as u16;
         let near = prediction.clamp(place.saturating_sub(lean), place.saturating_add(lean));
-        // The earliest slot is none after the latest one: the key before took one before its own latest.
+        // The earliest slot is none after the latest one: the key before took one before its own
+        // latest.
         *slot = near.max(prediction.saturating_sub(model.epsilon)).max(next).min(*slot);
         next = *slot + 1;
         even += step;
@@ -100,8 +106,8 @@ pub(crate) fn spread_slots(predictions: &[u16], model: &SegmentModel) -> Option<
     Some(slots)
 }
 
-/// Has keys change slots with the keys in their homes, where both stay within their windows and none leaves its home: which
-/// slots are taken stays as it is. One sweep over the keys.
+/// Has keys change slots with the keys in their homes, where both stay within their windows and
+/// none leaves its home: which slots are taken stays as it is. One sweep over the keys.
 fn bring_home(slots: &mut [u16], predictions: &[u16], model: &SegmentModel) {
     let mut owners = vec![NONE; usize::from(model.cap)];
     for (key, slot) in slots.iter().enumerate() {
@@ -152,8 +158,8 @@ impl Queue {
     }
 }
 
-/// The latest slot of each key that leaves a slot to all keys after it: ascending. `None` if a key has none in its
-/// window, which no set of predictions with a placement does.
+/// The latest slot of each key that leaves a slot to all keys after it: ascending. `None` if a key
+/// has none in its window, which no set of predictions with a placement does.
 fn latest_slots(predictions: &[u16], model: &SegmentModel) -> Option<Vec<u16>> {
     let epsilon = i32::from(model.epsilon);
     let mut bound = i32::from(model.cap);
@@ -210,8 +216,8 @@ mod tests {
         assert_eq!(assign(&[0, 0, 0], 3, 2), Some(vec![0, 1, 2]));
     }
 
-    /// Whether each key can have a slot of its window: augmenting paths (Kuhn, Naval Research Logistics Quarterly 2,
-    /// 1955), which know nothing of order.
+    /// Whether each key can have a slot of its window: augmenting paths (Kuhn, Naval Research
+    /// Logistics Quarterly 2, 1955), which know nothing of order.
     fn has_matching(predictions: &[u16], model: &SegmentModel) -> bool {
         fn augment(
             key: usize,

@@ -1,14 +1,15 @@
 //! Error-bounded piecewise linear models, slot windows and the segment directory of FPCache.
 //!
-//! Everything here maps a `u64` *coordinate* (for `u64` keys the key itself) to a place in a segment, and a key to its
-//! segment. The crate is pure: no I/O, no clock, no threads, and no `unsafe` but to ask for memory that is about
-//! to be read.
+//! Everything here maps a `u64` *coordinate* (for `u64` keys the key itself) to a place in a
+//! segment, and a key to its segment. The crate is pure: no I/O, no clock, no threads, and no
+//! `unsafe` but to ask for memory that is about to be read.
 //!
-//! * [`Segmenter`] cuts an ascending stream of coordinates into the minimum number of [`Piece`]s that one line each
-//!   predicts within ε ranks.
-//! * [`Piece::place`] turns a piece into a [`SegmentModel`] (24 bytes) and a slot for every key, each within the
-//!   model's [`Window`] for that key.
-//! * [`Line`] is the quantised line of a model, evaluated in integers, to the same bit on every CPU.
+//! * [`Segmenter`] cuts an ascending stream of coordinates into the minimum number of [`Piece`]s
+//!   that one line each predicts within ε ranks.
+//! * [`Piece::place`] turns a piece into a [`SegmentModel`] (24 bytes) and a slot for every key,
+//!   each within the model's [`Window`] for that key.
+//! * [`Line`] is the quantised line of a model, evaluated in integers, to the same bit on every
+//!   CPU.
 //! * [`groups`] orders a segment's slots so that a small table names the few that a key lies in.
 //! * [`strings`] does the same for byte strings: coordinates in their order, and segments of them.
 //! * [`Directory`] finds the segment of a key among millions and replaces segments in microseconds.

@@ -1,7 +1,7 @@
 //! A quantised line in eight bytes.
 
-/// A non-decreasing line from a distance (`u64`) to a slot (`i64`), quantised to eight bytes and evaluated in integers
-/// only, so that it gives the same slot on every CPU.
+/// A non-decreasing line from a distance (`u64`) to a slot (`i64`), quantised to eight bytes and
+/// evaluated in integers only, so that it gives the same slot on every CPU.
 ///
 /// | bits  | field                                                  |
 /// |-------|--------------------------------------------------------|
@@ -11,7 +11,8 @@
 ///
 /// `value(dx) = floor(dx * m / 2^shift + intercept / 256)`: one floor, of the exact rational.
 ///
-/// Every bit pattern is a line: [`Line::value`] is total. Bits read from another process need no check before use.
+/// Every bit pattern is a line: [`Line::value`] is total. Bits read from another process need no
+/// check before use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Line(u64);
 
@@ -36,9 +37,9 @@ impl Line {
     /// Non-decreasing in `dx`. One multiplication and a few shifts.
     #[inline]
     pub fn value(self, dx: u64) -> i64 {
-        // floor(floor(256 * slope * dx) + c) / 256) = floor(slope * dx + c / 256), because c is an integer and the
-        // floor of a quotient by an integer may be taken after the floor of its dividend.
-        // At most 104 bits and an intercept: an i128 holds the sum.
+        // floor(floor(256 * slope * dx) + c) / 256) = floor(slope * dx + c / 256), because c is an
+        // integer and the floor of a quotient by an integer may be taken after the floor of its
+        // dividend. At most 104 bits and an intercept: an i128 holds the sum.
         let slots = (self.scaled(dx) as i128 + i128::from(self.intercept())) >> FRACTION_BITS;
         // An intercept's 24 bits keep the low end inside i64.
         i64::try_from(slots).unwrap_or(i64::MAX)
@@ -69,7 +70,8 @@ impl Line {
     pub(crate) const MIN_INTERCEPT: i64 = -(1 << 23);
     pub(crate) const MAX_INTERCEPT: i64 = (1 << 23) - 1;
 
-    /// The line of slope `mantissa / 2^shift` and `intercept / 256`, the latter within the limits above.
+    /// The line of slope `mantissa / 2^shift` and `intercept / 256`, the latter within the limits
+    /// above.
     pub(crate) const fn new(mantissa: u32, shift: u8, intercept: i64) -> Self {
         Self((intercept << 40) as u64 | (shift as u64) << 32 | mantissa as u64)
     }

@@ -2,10 +2,12 @@
 
 use crate::{Line, Window};
 
-/// Maps a coordinate to a slot of one segment, and to the window of slots in which its key may live.
+/// Maps a coordinate to a slot of one segment, and to the window of slots in which its key may
+/// live.
 ///
-/// The coordinate is taken relative to `origin` in integers before any other arithmetic, so that segments far from
-/// zero lose no precision. Predictions never decrease as the coordinate grows, and are the same on every CPU.
+/// The coordinate is taken relative to `origin` in integers before any other arithmetic, so that
+/// segments far from zero lose no precision. Predictions never decrease as the coordinate grows,
+/// and are the same on every CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentModel {
     /// Coordinate at which the line starts: that of the first key the segment was built from.
@@ -14,12 +16,14 @@ pub struct SegmentModel {
     pub line: Line,
     /// Slots in the segment; predictions lie in `0..cap`.
     pub cap: u16,
-    /// Half the width of a window in slots: the largest distance between a key's slot and its prediction.
+    /// Half the width of a window in slots: the largest distance between a key's slot and its
+    /// prediction.
     pub epsilon: u16,
 }
 
 impl SegmentModel {
-    /// The predicted slot, clamped to `0..cap` (0 if `cap` is 0, which no placed segment has). A few nanoseconds.
+    /// The predicted slot, clamped to `0..cap` (0 if `cap` is 0, which no placed segment has). A
+    /// few nanoseconds.
     #[inline]
     pub fn predict(&self, x: u64) -> u32 {
         let last = i64::from(self.cap.saturating_sub(1));
@@ -27,7 +31,8 @@ impl SegmentModel {
         self.line.value_below(x.saturating_sub(self.origin), last) as u32
     }
 
-    /// The slots from `predict(x) - epsilon` to `predict(x) + epsilon`, cut at both ends of the segment.
+    /// The slots from `predict(x) - epsilon` to `predict(x) + epsilon`, cut at both ends of the
+    /// segment.
     #[inline]
     pub fn window(&self, x: u64) -> Window {
         self.window_around(self.predict(x))

@@ -2,35 +2,40 @@
 //!
 //! # Why a fit in ranks has a placement in slots
 //!
-//! Let `n` keys have a line `v` with `|v(x_i) - i| <= ε`, `cap >= n` slots, and let the line in slot space be
-//! `s = v * cap / n`, prediction `p_i = clamp(floor(s_i), 0, cap - 1)` and window `[p_i - ε, p_i + ε]` cut to the
-//! segment. The windows' ends never decrease in key order, so by Hall's theorem distinct slots exist if and only if for
-//! all `i <= j` the windows of keys `i..=j` span enough slots:
+//! Let `n` keys have a line `v` with `|v(x_i) - i| <= ε`, `cap >= n` slots, and let the line in
+//! slot space be `s = v * cap / n`, prediction `p_i = clamp(floor(s_i), 0, cap - 1)` and window
+//! `[p_i - ε, p_i + ε]` cut to the segment. The windows' ends never decrease in key order, so by
+//! Hall's theorem distinct slots exist if and only if for all `i <= j` the windows of keys `i..=j`
+//! span enough slots:
 //!
 //! `min(p_j + ε, cap - 1) - max(p_i - ε, 0) >= j - i`.
 //!
 //! A minimum less a maximum is the least of four differences, so there are four conditions:
 //!
-//! 1. *inside*: `(j - p_j) - (i - p_i) <= 2ε`. In ranks, `(j - v_j) - (i - v_i) <= 2ε`; as `v` does not fall and
-//!    `cap / n >= 1`, `s_j - s_i >= v_j - v_i >= (j - i) - 2ε`, an integer, and floors of two numbers that differ by at
-//!    least an integer do so too.
-//! 2. *low end*: `j - p_j <= ε`. `p_j = 0` where `v_j < 0`, and then `j <= ε`; else `s_j >= v_j >= j - ε`, an integer.
+//! 1. *inside*: `(j - p_j) - (i - p_i) <= 2ε`. In ranks, `(j - v_j) - (i - v_i) <= 2ε`; as `v` does
+//!    not fall and `cap / n >= 1`, `s_j - s_i >= v_j - v_i >= (j - i) - 2ε`, an integer, and floors
+//!    of two numbers that differ by at least an integer do so too.
+//! 2. *low end*: `j - p_j <= ε`. `p_j = 0` where `v_j < 0`, and then `j <= ε`; else
+//!    `s_j >= v_j >= j - ε`, an integer.
 //! 3. *high end*: `p_i - i <= cap - n + ε`. For `i >= n - ε` it holds because `p_i < cap`; else
 //!    `s_i <= (i + ε) cap / n = cap - (n - i - ε) cap / n <= cap - n + i + ε`.
 //! 4. *both ends*: `cap >= n`.
 //!
-//! So every fit with error ε ranks has a placement with error ε slots, at every fill: segments in slots are as long as
-//! in ranks. Where clamping changes a prediction, condition 1 follows from 2 and 3.
+//! So every fit with error ε ranks has a placement with error ε slots, at every fill: segments in
+//! slots are as long as in ranks. Where clamping changes a prediction, condition 1 follows from 2
+//! and 3.
 //!
 //! # Why quantisation costs nothing
 //!
-//! Let the quantised line be `w = s + δ` with `0 <= δ < 1` and δ not decreasing: a slope rounded *up* and any constant.
-//! Then `w_j - w_i >= s_j - s_i` keeps 1, `w >= s` keeps 2, and in 3 `floor(w_i)` exceeds an integer that `s_i` does not
-//! exceed by no more than 0. A mantissa of 32 bits makes δ less than 2^-14 slots over the at most 2^17 that a line rises,
-//! and 1/256 slot is the intercept's step.
+//! Let the quantised line be `w = s + δ` with `0 <= δ < 1` and δ not decreasing: a slope rounded *up*
+//! and any constant. Then `w_j - w_i >= s_j - s_i` keeps 1, `w >= s` keeps 2, and in 3 `floor(w_i)`
+//! exceeds an integer that `s_i` does not exceed by no more than 0. A mantissa of 32 bits makes δ
+//! less than 2^-14 slots over the at most 2^17 that a line rises, and 1/256 slot is the intercept's
+//! step.
 //!
-//! Only the slope is taken from the fit, half-way between its extremes. The intercept is chosen by replaying the keys, so
-//! that 2 and 3 are met with equal room; that a right one exists is what the argument above says.
+//! Only the slope is taken from the fit, half-way between its extremes. The intercept is chosen by
+//! replaying the keys, so that 2 and 3 are met with equal room; that a right one exists is what the
+//! argument above says.
 
 use crate::assign::{assign_slots, spread_slots};
 use crate::line::Line;
@@ -41,25 +46,28 @@ use crate::{Piece, SegmentModel, SegmentOptions};
 /// A segment ready to be built: its model and a slot for each of its keys.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PlacedSegment {
-    /// The model; `model.epsilon` is the true error, the smallest with which its line has a placement, or
-    /// [`SegmentOptions::least_epsilon`] where that is more.
+    /// The model; `model.epsilon` is the true error, the smallest with which its line has a
+    /// placement, or [`SegmentOptions::least_epsilon`] where that is more.
     pub model: SegmentModel,
     /// Number of keys, from where the segment before ended.
     pub keys: usize,
-    /// `slots[i]` is the slot of key `i`: distinct, within `model.window` of the key, and where possible the predicted one.
+    /// `slots[i]` is the slot of key `i`: distinct, within `model.window` of the key, and where
+    /// possible the predicted one.
     pub slots: Vec<u16>,
 }
 
 impl Piece {
     /// Places the piece's keys `xs` into slots: a model, and a slot for each key.
     ///
-    /// A segment of `n` keys has `ceil(n / fill)` slots. Its ε is the true one, the least half-width of windows for which
-    /// the line has a placement, never above the option's and never below the option's least. As many keys as the windows allow get the very slot their
+    /// A segment of `n` keys has `ceil(n / fill)` slots. Its ε is the true one, the least
+    /// half-width of windows for which the line has a placement, never above the option's and never
+    /// below the option's least. As many keys as the windows allow get the very slot their
     /// prediction names, others one near it; see `assign`.
     ///
-    /// Nearly always one segment. Where the quantised line leaves no placement the keys are halved and fitted again, and
-    /// a single key has one always, so that this never fails. If `xs` are not the piece's keys the segments are valid for
-    /// `xs` all the same, but may be more than needed. Four passes over the keys.
+    /// Nearly always one segment. Where the quantised line leaves no placement the keys are halved
+    /// and fitted again, and a single key has one always, so that this never fails. If `xs` are not
+    /// the piece's keys the segments are valid for `xs` all the same, but may be more than needed.
+    /// Four passes over the keys.
     pub fn place(&self, xs: &[u64], options: &SegmentOptions) -> Vec<PlacedSegment> {
         let mut placed = Vec::with_capacity(1);
         place_piece((self.flattest, self.steepest), xs, options, &mut placed);
@@ -129,7 +137,8 @@ fn slots_for(keys: u16, options: &SegmentOptions) -> u16 {
     slots.min(options.max_slots).max(keys)
 }
 
-/// Places of the binary point in [`slots_per_unit`]: with distances of 64 bits a unit is 2^-28 slots at most.
+/// Places of the binary point in [`slots_per_unit`]: with distances of 64 bits a unit is 2^-28
+/// slots at most.
 const SLOPE_BITS: u32 = 92;
 
 /// The slope `(flattest + steepest) / 2 * cap / keys`, rounded up, as a line through the origin.
@@ -146,7 +155,8 @@ fn middle_slope((flattest, steepest): (Slope, Slope), cap: u16, keys: u16) -> Li
     match (SLOPE_BITS + 1).checked_sub(dropped) {
         // Just cut to 32 bits, and at most 93 fit a byte.
         Some(shift) => Line::new(mantissa as u32, shift as u8, 0),
-        // More than 2^32 slots per unit: the steepest line there is. The replay decides whether it serves.
+        // More than 2^32 slots per unit: the steepest line there is. The replay decides whether it
+        // serves.
         None => Line::new(u32::MAX, 0, 0),
     }
 }
@@ -160,8 +170,8 @@ fn slots_per_unit(slope: Slope, cap: u16, keys: u16) -> i128 {
     down + i128::from(down * run != rise)
 }
 
-/// The intercept, in 1/256 slot, with equal room at both ends of the segment, among those that meet conditions 2 and 3
-/// with ε; `None` if there is none.
+/// The intercept, in 1/256 slot, with equal room at both ends of the segment, among those that meet
+/// conditions 2 and 3 with ε; `None` if there is none.
 fn choose_intercept(slope: Line, xs: &[u64], cap: u16, epsilon: u32) -> Option<i64> {
     const ONE: i64 = 1 << crate::line::FRACTION_BITS;
     let (keys, epsilon) = (xs.len() as i64, i64::from(epsilon));
@@ -185,7 +195,8 @@ fn choose_intercept(slope: Line, xs: &[u64], cap: u16, epsilon: u32) -> Option<i
     (least <= most).then(|| middle.clamp(least, most).clamp(Line::MIN_INTERCEPT, Line::MAX_INTERCEPT))
 }
 
-/// The least ε with which the predictions have a placement: conditions 1 to 3 for the clamped predictions.
+/// The least ε with which the predictions have a placement: conditions 1 to 3 for the clamped
+/// predictions.
 fn true_error(predictions: &[u16], cap: u16) -> i64 {
     let spare = i64::from(cap) - predictions.len() as i64;
     let (mut rise, mut behind, mut ahead) = (0, 0, i64::MAX);

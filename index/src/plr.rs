@@ -1,26 +1,31 @@
-//! Error-bounded piecewise linear regression: the longest run of keys that one line predicts within ε ranks.
+//! Error-bounded piecewise linear regression: the longest run of keys that one line predicts within
+//! ε ranks.
 //!
-//! The online algorithm of O'Rourke ("An on-line algorithm for fitting straight lines between data ranges", CACM
-//! 24(9), 1981), taken to time series by Xie et al. ("Maximum error-bounded piecewise linear representation for online
-//! stream approximation", VLDB Journal 23(6), 2014, §4) and to learned indexes by Ferragina and Vinciguerra (PVLDB
-//! 13(8), 2020, §2.1). Greedily closing a piece only when no line fits it gives the minimum number of pieces, because
-//! every part of a feasible run is feasible.
+//! The online algorithm of O'Rourke ("An on-line algorithm for fitting straight lines between data
+//! ranges", CACM 24(9), 1981), taken to time series by Xie et al. ("Maximum error-bounded piecewise
+//! linear representation for online stream approximation", VLDB Journal 23(6), 2014, §4) and to
+//! learned indexes by Ferragina and Vinciguerra (PVLDB 13(8), 2020, §2.1). Greedily closing a piece
+//! only when no line fits it gives the minimum number of pieces, because every part of a feasible
+//! run is feasible.
 //!
-//! Key `i` of a piece, at distance `x` from the first, demands a line between its *floor* `(x, i - ε)` and its
-//! *ceiling* `(x, i + ε)`. Of all lines that serve the keys so far two suffice to judge the next key: the *steepest*
-//! touches a floor on its left and a ceiling on its right, the *flattest* a ceiling on its left and a floor on its
-//! right. At every `x` right of the keys they are the highest and the lowest line. Only floors on the floors' upper
-//! hull and ceilings on the ceilings' lower hull can be touched, and the touched points only ever move to the right, so
+//! Key `i` of a piece, at distance `x` from the first, demands a line between its *floor*
+//! `(x, i - ε)` and its *ceiling* `(x, i + ε)`. Of all lines that serve the keys so far two suffice
+//! to judge the next key: the *steepest* touches a floor on its left and a ceiling on its right,
+//! the *flattest* a ceiling on its left and a floor on its right. At every `x` right of the keys
+//! they are the highest and the lowest line. Only floors on the floors' upper hull and ceilings on
+//! the ceilings' lower hull can be touched, and the touched points only ever move to the right, so
 //! each point enters and leaves a hull once: O(1) amortised per key.
 //!
-//! Slopes may be negative on the way. That costs no piece its monotony: a line falls only where at most 2ε + 1 keys lie
-//! together, and these a flat line serves too.
+//! Slopes may be negative on the way. That costs no piece its monotony: a line falls only where at
+//! most 2ε + 1 keys lie together, and these a flat line serves too.
 //!
-//! Keys may share a coordinate where the caller allows it. Of the floors at one distance only the highest counts, of the
-//! ceilings the lowest, which came first; and no line is drawn between two points at one distance.
+//! Keys may share a coordinate where the caller allows it. Of the floors at one distance only the
+//! highest counts, of the ceilings the lowest, which came first; and no line is drawn between two
+//! points at one distance.
 //!
-//! All arithmetic is exact. Distances have 64 bits and differences of ranks fewer than 63, so that products fit an
-//! `i128`; while a piece is narrow enough they fit an `i64`, which takes half the time.
+//! All arithmetic is exact. Distances have 64 bits and differences of ranks fewer than 63, so that
+//! products fit an `i128`; while a piece is narrow enough they fit an `i64`, which takes half the
+//! time.
 
 /// Slope of a line as rise in ranks over run in coordinates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -75,7 +80,8 @@ impl Product for i64 {
     }
 }
 
-/// Distances below this and ranks below [`NARROW_RANKS`] keep every product, and the sum of two, inside an `i64`.
+/// Distances below this and ranks below [`NARROW_RANKS`] keep every product, and the sum of two,
+/// inside an `i64`.
 const NARROW_RUN: u64 = 1 << 32;
 const NARROW_RANKS: i64 = 1 << 28;
 
@@ -94,8 +100,9 @@ impl Hull {
         self.touched = 0;
     }
 
-    /// Moves to the point from which the line to `to` leaves the whole hull on one side: above it for the floors
-    /// (`SIGN` 1, least slope), below it for the ceilings (`SIGN` -1, greatest slope).
+    /// Moves to the point from which the line to `to` leaves the whole hull on one side: above it
+    /// for the floors (`SIGN` 1, least slope), below it for the ceilings (`SIGN` -1, greatest
+    /// slope).
     #[inline(always)]
     fn touch<P: Product, const SIGN: i64>(&mut self, to: Point) -> Tangent {
         let points = &self.points[self.touched..];
@@ -172,7 +179,8 @@ impl Fitter {
         self.first
     }
 
-    /// Slopes of the flattest and of the steepest line of the open piece; both 0 while a single coordinate determines none.
+    /// Slopes of the flattest and of the steepest line of the open piece; both 0 while a single
+    /// coordinate determines none.
     pub(crate) fn slopes(&self) -> (Slope, Slope) {
         if self.keys as i64 == self.at_first {
             (Slope::FLAT, Slope::FLAT)
@@ -195,7 +203,8 @@ impl Fitter {
         self.ceilings.restart(Point { x: 0, y: self.epsilon });
     }
 
-    /// Adds key `x`, which must be above all keys of the open piece, if a line still serves them all; says whether.
+    /// Adds key `x`, which must be above all keys of the open piece, if a line still serves them
+    /// all; says whether.
     #[inline]
     pub(crate) fn extend(&mut self, x: u64) -> bool {
         let distance = x.wrapping_sub(self.first);
@@ -208,7 +217,8 @@ impl Fitter {
         }
     }
 
-    /// Adds a key at the coordinate `x` of the last one, if a line still serves them all; says whether.
+    /// Adds a key at the coordinate `x` of the last one, if a line still serves them all; says
+    /// whether.
     pub(crate) fn extend_equal(&mut self, x: u64) -> bool {
         let distance = x.wrapping_sub(self.first);
         let rank = self.keys as i64;

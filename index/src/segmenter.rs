@@ -6,17 +6,19 @@ use thiserror::Error;
 /// How segments are cut and filled.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct SegmentOptions {
-    /// Largest distance of a key's slot from its prediction, in slots; at most 65,535. A window has 2ε + 1 slots.
+    /// Largest distance of a key's slot from its prediction, in slots; at most 65,535. A window has
+    /// 2ε + 1 slots.
     pub epsilon: u32,
-    /// Least ε that is stored with a segment, where [`Self::epsilon`] is not below it: the keys' true ε leaves windows
-    /// only as wide as the keys at hand need, and later keys find them full.
+    /// Least ε that is stored with a segment, where [`Self::epsilon`] is not below it: the keys'
+    /// true ε leaves windows only as wide as the keys at hand need, and later keys find them full.
     pub least_epsilon: u32,
-    /// Share of a new segment's slots that hold keys, above 0 and at most 1; the rest is free for inserts.
+    /// Share of a new segment's slots that hold keys, above 0 and at most 1; the rest is free for
+    /// inserts.
     pub fill: f64,
     /// Most slots a segment may have.
     pub max_slots: u16,
-    /// Spread keys evenly over the slots, as far as their windows allow, instead of putting as many as possible into
-    /// the slots their predictions name.
+    /// Spread keys evenly over the slots, as far as their windows allow, instead of putting as many
+    /// as possible into the slots their predictions name.
     pub spread: bool,
 }
 
@@ -100,19 +102,22 @@ pub struct Piece {
     pub keys: usize,
     /// First key.
     pub first: u64,
-    /// Slopes of the two extreme lines that serve the keys, in ranks per unit; every slope between them has a line.
+    /// Slopes of the two extreme lines that serve the keys, in ranks per unit; every slope between
+    /// them has a line.
     pub(crate) flattest: Slope,
     pub(crate) steepest: Slope,
 }
 
 impl Piece {
-    /// Its first keys alone, at most as many as it has: a line that serves all of them serves these.
+    /// Its first keys alone, at most as many as it has: a line that serves all of them serves
+    /// these.
     #[must_use]
     pub fn shortened(self, keys: usize) -> Self {
         Self { keys: keys.min(self.keys), ..self }
     }
 
-    /// The piece of keys `2^shift` times as far apart, the first of which is `first`; runs beyond 64 bits become flatter.
+    /// The piece of keys `2^shift` times as far apart, the first of which is `first`; runs beyond
+    /// 64 bits become flatter.
     #[must_use]
     pub fn stretched(self, first: u64, shift: u32) -> Self {
         let stretch = |slope: Slope| {
@@ -125,10 +130,11 @@ impl Piece {
 
 /// Cuts an ascending stream of coordinates into the minimum number of pieces, in one pass.
 ///
-/// A piece is closed when no line predicts the ranks of its keys and the next one within ε, or when it holds
-/// [`SegmentOptions::max_keys`]. O(1) amortised per key; memory is O(keys of the open piece) at worst, a few dozen
-/// points on real keys. About 26 ns per key at ε 64 on keys like `fb`; 34 ns on
-/// uniform keys, whose pieces have longer hulls (`benches/segments.rs`). Source: O'Rourke (CACM 24(9), 1981) and Xie et al. (VLDB Journal 23(6), 2014).
+/// A piece is closed when no line predicts the ranks of its keys and the next one within ε, or when
+/// it holds [`SegmentOptions::max_keys`]. O(1) amortised per key; memory is O(keys of the open
+/// piece) at worst, a few dozen points on real keys. About 26 ns per key at ε 64 on keys like `fb`;
+/// 34 ns on uniform keys, whose pieces have longer hulls (`benches/segments.rs`). Source: O'Rourke
+/// (CACM 24(9), 1981) and Xie et al. (VLDB Journal 23(6), 2014).
 #[derive(Clone, Debug)]
 pub struct Segmenter {
     fitter: Fitter,
@@ -150,7 +156,8 @@ impl Segmenter {
         Self { fitter: Fitter::new(epsilon), max_keys, order: Order::default() }
     }
 
-    /// Adds the next key. A piece that is returned was closed *before* `x`, which opens the next one.
+    /// Adds the next key. A piece that is returned was closed *before* `x`, which opens the next
+    /// one.
     ///
     /// # Errors
     /// [`NotAscending`]; the segmenter is as if the key had not been pushed.
@@ -160,13 +167,14 @@ impl Segmenter {
         Ok(self.add(x))
     }
 
-    /// Adds the next coordinate, which may equal the one before: coordinates of byte strings need not tell all keys
-    /// apart. Costs a few nanoseconds more than [`Self::push`].
+    /// Adds the next coordinate, which may equal the one before: coordinates of byte strings need
+    /// not tell all keys apart. Costs a few nanoseconds more than [`Self::push`].
     ///
     /// Up to 2ε + 1 equal coordinates fit a piece, which may begin or end between two of them.
     ///
     /// # Errors
-    /// [`NotAscending`], if `x` is *below* the one before; the segmenter is as if it had not been pushed.
+    /// [`NotAscending`], if `x` is *below* the one before; the segmenter is as if it had not been
+    /// pushed.
     #[inline]
     pub fn push_or_equal(&mut self, x: u64) -> Result<Option<Piece>, NotAscending> {
         let equals = self.order.check_or_equal(x)?;
@@ -186,7 +194,8 @@ impl Segmenter {
     /// Adds a key that is known to be above the one before.
     #[inline(always)]
     pub(crate) fn add(&mut self, x: u64) -> Option<Piece> {
-        // The piece is returned through memory: inlined, keys that close none, nearly all, do without.
+        // The piece is returned through memory: inlined, keys that close none, nearly all, do
+        // without.
         if self.grow(x) { None } else { self.reopen(x) }
     }
 
@@ -204,7 +213,8 @@ impl Segmenter {
         closed
     }
 
-    /// Closes the open piece; `None` if no key was pushed. The segmenter starts afresh: any key may follow.
+    /// Closes the open piece; `None` if no key was pushed. The segmenter starts afresh: any key may
+    /// follow.
     pub fn finish(&mut self) -> Option<Piece> {
         let closed = self.close();
         self.fitter.clear();
@@ -214,7 +224,8 @@ impl Segmenter {
 
     fn close(&self) -> Option<Piece> {
         let (flattest, steepest) = self.fitter.slopes();
-        // A piece's keys were counted one by one, so they fit the address space of a machine that could push them.
+        // A piece's keys were counted one by one, so they fit the address space of a machine that
+        // could push them.
         let keys = usize::try_from(self.fitter.keys()).unwrap_or(usize::MAX);
         (keys != 0).then(|| Piece { keys, first: self.fitter.first(), flattest, steepest })
     }
@@ -249,7 +260,8 @@ impl Order {
     }
 }
 
-/// The minimum number of lines that predict the ranks of `xs` within `epsilon` ranks, without a cap on a line's keys.
+/// The minimum number of lines that predict the ranks of `xs` within `epsilon` ranks, without a cap
+/// on a line's keys.
 ///
 /// One pass, O(1) amortised per key: the measure by which key sets are called easy or hard.
 ///

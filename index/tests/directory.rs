@@ -1,4 +1,5 @@
-//! The directory does what a sorted map does, for both kinds of separators, and clones do not see later changes.
+//! The directory does what a sorted map does, for both kinds of separators, and clones do not see
+//! later changes.
 
 mod separators;
 
@@ -78,7 +79,8 @@ fn replace_in_map(map: &mut Map, lo: u32, hi: Option<u32>, with: &[(u32, u64)]) 
     removed
 }
 
-/// Random replacements: mostly one entry by a few, sometimes wide ranges, many new entries, or none.
+/// Random replacements: mostly one entry by a few, sometimes wide ranges, many new entries, or
+/// none.
 fn churn<N: Numbering>(seed: u64, initial: u32, space: u32, steps: usize) {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut map: Map = (0..initial).map(|i| (i * (space / initial.max(1)), u64::from(i))).collect();
@@ -268,7 +270,8 @@ fn the_highest_key_lies_in_the_last_range() {
     }
 }
 
-/// A directory that only needs to be named: what it holds decides whether it can go to another thread.
+/// A directory that only needs to be named: what it holds decides whether it can go to another
+/// thread.
 #[test]
 fn a_directory_goes_where_its_entries_can_go() {
     fn can_go<T: Send + Sync>() {}

@@ -129,7 +129,8 @@ fn deep_paths_are_found_in_a_high_tree() {
     }
 }
 
-/// Ten bytes beside the entry where seven bytes tell neighbours apart, and what front coding leaves of longer tails.
+/// Ten bytes beside the entry where seven bytes tell neighbours apart, and what front coding leaves
+/// of longer tails.
 #[test]
 fn a_segment_costs_what_front_coding_leaves_of_its_separator() {
     let bytes_each = |separators: &mut dyn Iterator<Item = Vec<u8>>| {

@@ -1,4 +1,5 @@
-//! Groups of a segment: their tables lead to nearly all keys, and to slots of the segment whatever is in them.
+//! Groups of a segment: their tables lead to nearly all keys, and to slots of the segment whatever
+//! is in them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use fpcache_index::groups::{Form, GroupTable, GroupedSegment, Separators};
@@ -41,7 +42,8 @@ fn segments<'x>(xs: &'x [u64], options: &SegmentOptions) -> Vec<(PlacedSegment, 
     all
 }
 
-/// Groups a segment's keys and checks all that must hold of it; gives how many keys there are and how many strays.
+/// Groups a segment's keys and checks all that must hold of it; gives how many keys there are and
+/// how many strays.
 fn checked(segment: &PlacedSegment, xs: &[u64], form: Form) -> GroupedSegment {
     // Keys of one coordinate have hashes of their own.
     let hashes: Vec<u64> =

@@ -5,8 +5,9 @@ mod common;
 use fpcache_index::{SegmentOptions, Segmenter, count_segments};
 use proptest::prelude::*;
 
-/// Whether a line of slope >= 0 predicts the ranks of `xs` within ε, by every pair of keys: the slope must be at least
-/// each pair's least slope and at most each pair's greatest (Helly's theorem for the strips of slopes). O(n^2).
+/// Whether a line of slope >= 0 predicts the ranks of `xs` within ε, by every pair of keys: the
+/// slope must be at least each pair's least slope and at most each pair's greatest (Helly's theorem
+/// for the strips of slopes). O(n^2).
 fn one_line_serves(xs: &[u64], epsilon: i128) -> bool {
     // Least and greatest slope as fractions; none is below 0.
     let (mut low, mut high) = ((0i128, 1i128), None::<(i128, i128)>);

@@ -1,4 +1,5 @@
-//! Segments of byte strings cover all strings in order, hold every key in its window, and give every string a coordinate.
+//! Segments of byte strings cover all strings in order, hold every key in its window, and give
+//! every string a coordinate.
 
 mod common;
 
@@ -47,7 +48,8 @@ fn pairs<T>(items: &[T]) -> impl Iterator<Item = (&T, &T)> {
     items.iter().zip(&items[1.min(items.len())..])
 }
 
-/// Checks the ranges of consecutive parts of `keys`: each with its separator, its skip and how many keys it takes.
+/// Checks the ranges of consecutive parts of `keys`: each with its separator, its skip and how many
+/// keys it takes.
 fn check_ranges(keys: &[Vec<u8>], parts: &[(&[u8], u16, usize)]) {
     let mut first = 0;
     for (i, (lo, skip, len)) in parts.iter().enumerate() {

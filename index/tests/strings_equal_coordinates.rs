@@ -1,12 +1,14 @@
-//! Coordinates that do not tell all keys apart are cut into as few pieces as any method could, and placed.
+//! Coordinates that do not tell all keys apart are cut into as few pieces as any method could, and
+//! placed.
 
 mod common;
 
 use fpcache_index::{PlacedSegment, SegmentOptions, Segmenter};
 use proptest::prelude::*;
 
-/// Whether a line of slope >= 0 predicts the ranks of `xs` within ε, by every pair of keys (Helly's theorem for strips of
-/// slopes). Keys at one coordinate ask that no more than 2ε lie between them. O(n^2).
+/// Whether a line of slope >= 0 predicts the ranks of `xs` within ε, by every pair of keys (Helly's
+/// theorem for strips of slopes). Keys at one coordinate ask that no more than 2ε lie between them.
+/// O(n^2).
 fn one_line_serves(xs: &[u64], epsilon: i128) -> bool {
     let (mut low, mut high) = ((0i128, 1i128), None::<(i128, i128)>);
     for i in 0..xs.len() {

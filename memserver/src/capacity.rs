@@ -35,8 +35,8 @@ pub fn default_capacity() -> u64 {
     quarter(machine_memory(root), cgroup_limit(root))
 }
 
-/// Why a memory node with this capacity may not have it, in words: the memory that this process may use, or the file
-/// system that its regions lie in, is smaller.
+/// Why a memory node with this capacity may not have it, in words: the memory that this process may
+/// use, or the file system that its regions lie in, is smaller.
 pub(crate) fn doubt(capacity: u64, regions: Option<&Path>) -> Option<String> {
     let root = Path::new("/");
     let memory = machine_memory(root).into_iter().chain(cgroup_limit(root)).min();

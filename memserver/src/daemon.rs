@@ -42,7 +42,8 @@ pub use listen::ListenAddress;
 #[cfg(feature = "log")]
 pub use log::log_to_stderr;
 
-/// The lease of clients that read by network cards, unless another is asked for: a hundred times what a READ takes.
+/// The lease of clients that read by network cards, unless another is asked for: a hundred times
+/// what a READ takes.
 const CARD_LEASE: Duration = Duration::from_millis(1);
 
 /// How a memory node runs.
@@ -68,9 +69,9 @@ pub struct DaemonConfig {
     pub exit_with_parent: bool,
     /// Where the data lie that are to outlive the process; `None`: nowhere.
     pub durable: Option<DurableConfig>,
-    /// For how long clients that read by network cards may believe what they know of memory's reuse:
-    /// absent keys cost them no round trip then, and memory that is reused waits for as long. Zero for
-    /// a machine whose clock may stand still while its card reads.
+    /// For how long clients that read by network cards may believe what they know of memory's
+    /// reuse: absent keys cost them no round trip then, and memory that is reused waits for as
+    /// long. Zero for a machine whose clock may stand still while its card reads.
     pub card_lease: Duration,
     /// The table that is made if there is none at all.
     pub first: FirstTable,

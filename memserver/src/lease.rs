@@ -1,4 +1,5 @@
-//! The lease of the reuse sequence: how long memory waits between readers being told of its reuse and being handed out.
+//! The lease of the reuse sequence: how long memory waits between readers being told of its reuse
+//! and being handed out.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,8 +7,8 @@ use std::time::{Duration, Instant};
 use fpcache_fabric::{Clock, SystemClock};
 
 /// For how long readers may believe the reuse sequence that they have READ, where they read by
-/// network cards ([`Export::with_lease`](fpcache_fabric::Export::with_lease)). By default for no time
-/// at all: others look at it after their READs, and memory need not wait.
+/// network cards ([`Export::with_lease`](fpcache_fabric::Export::with_lease)). By default for no
+/// time at all: others look at it after their READs, and memory need not wait.
 #[derive(Clone, Debug)]
 pub struct Lease {
     length: Duration,

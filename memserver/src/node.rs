@@ -230,8 +230,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self
     }
 
-    /// The same, whose readers may believe what they know of memory's reuse for as long as this lease
-    /// says.
+    /// The same, whose readers may believe what they know of memory's reuse for as long as this
+    /// lease says.
     #[must_use]
     pub fn with_lease(mut self, lease: Lease) -> Self {
         self.superblock.lease = lease;

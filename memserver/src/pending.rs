@@ -134,7 +134,8 @@ impl<K: BuildKeys> Pending<K> {
         self.entries.is_empty()
     }
 
-    /// Whether something waits that may give memory back: removals do, and where values are `outside` their slots, updates.
+    /// Whether something waits that may give memory back: removals do, and where values are
+    /// `outside` their slots, updates.
     pub(crate) fn may_free(&self, outside: bool) -> bool {
         self.removals > 0 || outside && self.updates > 0
     }

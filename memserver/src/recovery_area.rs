@@ -43,7 +43,8 @@ const ENDED: u64 = 96;
 const CHANGE: u64 = 1024;
 /// Segments that one change replaces.
 pub(crate) const MOST_REPLACED: usize = 64;
-/// Where it is noted what the newest snapshot was written without, and the bytes there are for that.
+/// Where it is noted what the newest snapshot was written without, and the bytes there are for
+/// that.
 pub(crate) const LEFT_OUT: u64 = CHANGE + 16 + 16 * MOST_REPLACED as u64;
 pub(crate) const LEFT_OUT_BYTES: usize = (RING - LEFT_OUT) as usize;
 const RECORD: u64 = 256;
@@ -143,7 +144,8 @@ impl<M: NodeMemory> RecoveryArea<M> {
         Ok(Found::in_bytes(&bytes))
     }
 
-    /// Notes that the process ends, and the disk has all of its log. Undone by the one that [begins](Self::begin).
+    /// Notes that the process ends, and the disk has all of its log. Undone by the one that
+    /// [begins](Self::begin).
     pub(crate) fn set_ended(&self) -> Result<(), AccessError> {
         self.memory.store_release(ENDED, 1)
     }

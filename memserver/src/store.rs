@@ -139,7 +139,8 @@ pub(crate) fn bytes_to_read<D: Disk>(disk: &D) -> Result<u64, durability::DiskEr
     Ok(newest.bytes + durability::log_bytes_from(disk, newest.first, Lsn::MAX)?)
 }
 
-/// Whether the memory of an ended process can be used; if not, the reason, in words. Reads the log's last file.
+/// Whether the memory of an ended process can be used; if not, the reason, in words. Reads the
+/// log's last file.
 ///
 /// # Errors
 /// The reason.
@@ -200,8 +201,9 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     Ok((node, recovery))
 }
 
-/// With `--fsync always`, brings what was staged to the disk before any of it is done again: who reads
-/// the region must not see what the end of the machine undoes. The drain that did it, if there was any.
+/// With `--fsync always`, brings what was staged to the disk before any of it is done again: who
+/// reads the region must not see what the end of the machine undoes. The drain that did it, if
+/// there was any.
 ///
 /// # Errors
 /// The disk does not take it. The ring keeps it for the next start.
@@ -257,8 +259,9 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let lineage = from.lineage.unwrap_or(startup.lineage);
     let (ring, ring_bytes) = recovery_area.ring();
     let staging = Staging::create(Arc::clone(recovery_area.memory()), ring, ring_bytes, lineage, from.last)?;
-    // Entries that the end of the machine may take although they were read: what comes behind them does not count
-    // before there is a snapshot. Where the disk has fewer, those it lost are gone already.
+    // Entries that the end of the machine may take although they were read: what comes behind them
+    // does not count before there is a snapshot. Where the disk has fewer, those it lost are gone
+    // already.
     let is_unsure = from.is_unsure && !left.is_on_disk;
     let lost = if is_unsure { from.last } else { left.lost.min(from.last) };
     staging.note_lost(lost)?;

@@ -128,7 +128,8 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
     }
 
     /// Tells readers with directories older than `tag` that memory they know of is reused. A reader
-    /// that sees any later store sees this, but for those with a lease, which must have ended before.
+    /// that sees any later store sees this, but for those with a lease, which must have ended
+    /// before.
     pub(crate) fn set_reuse(&mut self, tag: u64) -> Result<(), AccessError> {
         if tag > self.superblock.reuse_sequence {
             self.superblock.reuse_sequence = tag;
@@ -142,7 +143,8 @@ impl<K: BuildKeys, M: NodeMemory> SuperblockWriter<K, M> {
         Ok(())
     }
 
-    /// When the lease of readers ends that do not know yet what was last raised, if that is to come.
+    /// When the lease of readers ends that do not know yet what was last raised, if that is to
+    /// come.
     pub(crate) fn lease_ends_at(&mut self) -> Option<Instant> {
         if self.breaks(Sabotage::ReuseWithinLease) { None } else { self.lease.ends_at() }
     }

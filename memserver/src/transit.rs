@@ -9,8 +9,8 @@
 //! and one reply of that length.
 //!
 //! Operations that wait for the disk have a third limit and are counted one by one, because a short
-//! request may have a thousand. Values that are sent ahead of their requests have a fourth, by their
-//! number: their bytes are in the tables' regions.
+//! request may have a thousand. Values that are sent ahead of their requests have a fourth, by
+//! their number: their bytes are in the tables' regions.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -159,7 +159,8 @@ pub(crate) enum Command {
   fpcache-cli del 7 8 0x2a --json"
     )]
     Del(Delete),
-    /// Load a data set: in bulk into a new table, key by key into one that has records or was made by `create`
+    /// Load a data set: in bulk into a new table, key by key into one that has records or was made
+    /// by `create`
     #[command(after_help = "Examples:
   fpcache-cli load ipv4
   fpcache-cli load fb:16M --epsilon 64 --fingerprint-bits 8

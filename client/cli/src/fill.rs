@@ -293,8 +293,8 @@ impl Failed {
         }
     }
 
-    /// Whether what was sent last may have been done at the memory node, perhaps without reaching the
-    /// disk.
+    /// Whether what was sent last may have been done at the memory node, perhaps without reaching
+    /// the disk.
     fn is_outcome_unknown(&self) -> bool {
         match self.error.downcast_ref() {
             Some(ClientError::OutcomeUnknown { .. }) => true,
@@ -326,8 +326,8 @@ fn send<K: Keys>(
     load.finish().map_err(|error| Failed { error: error.into(), stage: Stage::End })
 }
 
-/// Puts all records, a group at a time, and returns how many there are, and how many of them new. `added` counts those
-/// of whole groups.
+/// Puts all records, a group at a time, and returns how many there are, and how many of them new.
+/// `added` counts those of whole groups.
 fn add_all<K: Keys>(
     client: &TableClient<K>,
     records: &mut impl Records<K>,

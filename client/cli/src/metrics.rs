@@ -131,7 +131,8 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> anyhow::Result<Outcome>
     Ok(Outcome::Done)
 }
 
-/// Adds what one of several memory nodes has told to what others have: each metric comes once, with all its samples.
+/// Adds what one of several memory nodes has told to what others have: each metric comes once, with
+/// all its samples.
 fn add(metrics: &mut Vec<Metric>, mut metric: Metric, url: &str) {
     metric.samples.iter_mut().for_each(|(labels, _)| labels.insert(0, ("node", url.to_owned())));
     match metrics.iter_mut().find(|other| other.name == metric.name) {
@@ -199,8 +200,8 @@ fn of_node(list: &TableList) -> Vec<Metric> {
     ]
 }
 
-/// What tells a table from others. A range of one over several memory nodes has the table's name, and others may be
-/// there of that name while it is made anew.
+/// What tells a table from others. A range of one over several memory nodes has the table's name,
+/// and others may be there of that name while it is made anew.
 fn labels(info: &TableInfo) -> Vec<(&'static str, String)> {
     let kind = ("key_kind", info.kind.name().to_owned());
     match info.name.as_range() {

@@ -23,7 +23,8 @@ pub(crate) struct Ping {
 }
 
 impl Ping {
-    /// Asks each of the memory nodes in the URL. Where some do not answer it shows the others, and then fails.
+    /// Asks each of the memory nodes in the URL. Where some do not answer it shows the others, and
+    /// then fails.
     pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         let places = place.each()?;
         let mut failed = Vec::new();

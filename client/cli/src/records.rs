@@ -59,7 +59,8 @@ pub(crate) trait Source<K: Keys> {
         K::LENGTHS
     }
 
-    /// How many there are, if that is known before they are read, and all slots for them have one length.
+    /// How many there are, if that is known before they are read, and all slots for them have one
+    /// length.
     fn expected(&self) -> Option<u64> {
         None
     }

@@ -96,8 +96,8 @@ impl NewTable {
     }
 }
 
-/// Lists the tables of each memory node, or the one of this name and the ranges of it that lie there. Where some do not
-/// answer it lists those of the others, and then fails.
+/// Lists the tables of each memory node, or the one of this name and the ranges of it that lie
+/// there. Where some do not answer it lists those of the others, and then fails.
 pub(crate) fn list(place: &Place, only: Option<&TableName>, output: &mut Output) -> anyhow::Result<Outcome> {
     let places = place.each()?;
     if let [place] = places.as_slice() {
@@ -213,8 +213,8 @@ fn tell(list: &TableList, divided: &[DividedTable], output: &mut Output) -> anyh
     Ok(())
 }
 
-/// Of a table over several memory nodes that this names a range of: the name, which range it is, from 1, and of how
-/// many, if that is known.
+/// Of a table over several memory nodes that this names a range of: the name, which range it is,
+/// from 1, and of how many, if that is known.
 fn range_of(name: &TableName, divided: &[DividedTable]) -> Option<(TableName, u32, Option<usize>)> {
     let (table, creation, number) = name.as_range()?;
     let found = divided.iter().find(|of| (of.name, of.creation) == (table, creation));
@@ -337,8 +337,8 @@ impl DropTable {
         }
         match tables.drop_table(name) {
             Err(error @ ClientError::NoSuchTable { .. }) if found.is_none() => {
-                // A memory node that has a range of it which is closed publishes no map, but is not to
-                // be taken for one that has nothing.
+                // A memory node that has a range of it which is closed publishes no map, but is not
+                // to be taken for one that has nothing.
                 match nodes.drop_table(name) {
                     Err(ClientError::NoSuchTable { .. }) => return Err(error.into()),
                     dropped => dropped.map_err(|error| left_over(name, error))?,

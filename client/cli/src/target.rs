@@ -16,8 +16,8 @@ const DESCRIPTORS: &str = "/proc/self/fd";
 /// Links that are followed to a file that is not there.
 const MOST_LINKS: u32 = 40;
 
-/// A file that is being written, which gets its name when it is complete; or one that is written in its place because it is a
-/// device or a pipe.
+/// A file that is being written, which gets its name when it is complete; or one that is written in
+/// its place because it is a device or a pipe.
 pub(crate) enum Target {
     /// Without a name: nothing is left of it, however the process ends.
     Unnamed(BufWriter<File>, PathBuf),

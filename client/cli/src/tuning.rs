@@ -42,8 +42,8 @@ impl Fabric {
 #[derive(Debug, Args)]
 pub(crate) struct Tuning {
     /// Choose the parameters that are not given (form of groups, epsilon, fill, fingerprint bits):
-    /// of those whose lookups take at most 5 % more than the least time, the ones for which a compute
-    /// node keeps the fewest bytes; and print the choice beside the others
+    /// of those whose lookups take at most 5 % more than the least time, the ones for which a
+    /// compute node keeps the fewest bytes; and print the choice beside the others
     #[arg(long, value_enum, value_name = "HOW")]
     tune: Option<Tune>,
 

@@ -20,13 +20,14 @@ use crate::outcomes::Ended;
 /// Calls whose changes are sent together, at most. A request may be shorter than they are.
 const TOGETHER: usize = 256;
 
-/// Where tasks' changes wait for the threads that send them, each of which begins with the first one for its memory node and ends
-/// with the queue.
+/// Where tasks' changes wait for the threads that send them, each of which begins with the first
+/// one for its memory node and ends with the queue.
 ///
-/// One thread for a memory node, so that its changes take effect in the order in which they were asked for: one that nobody
-/// waits for any more never comes after a later one. What waits while a request is under way goes with the next, so that many
-/// tasks' changes cost one reply of the memory node, and one sync of its log. A memory node that is away or silent holds up its
-/// own changes alone.
+/// One thread for a memory node, so that its changes take effect in the order in which they were
+/// asked for: one that nobody waits for any more never comes after a later one. What waits while a
+/// request is under way goes with the next, so that many tasks' changes cost one reply of the
+/// memory node, and one sync of its log. A memory node that is away or silent holds up its own
+/// changes alone.
 pub(super) struct ChangeQueue<K: BuildKeys> {
     waiting: usize,
     /// By the memory node's URL, which is empty where there is only one.
@@ -42,8 +43,8 @@ pub(super) struct Part {
 /// Changes of a call for one request.
 pub(super) struct Piece<K: BuildKeys> {
     pub(super) changes: Changes<K>,
-    /// All changes of the call, if there are others and none has been sent to that memory node: where one of them cannot be the
-    /// table's, none is made.
+    /// All changes of the call, if there are others and none has been sent to that memory node:
+    /// where one of them cannot be the table's, none is made.
     pub(super) whole: Option<Arc<Changes<K>>>,
 }
 
@@ -53,8 +54,8 @@ pub(super) struct To {
     pub(super) claim: Arc<Claim>,
 }
 
-/// Who has a piece: the thread that sends it, or the task that waits for it and gives it up. The first to ask gets it, so that a
-/// change that is told not to have been made is not sent any more.
+/// Who has a piece: the thread that sends it, or the task that waits for it and gives it up. The
+/// first to ask gets it, so that a change that is told not to have been made is not sent any more.
 #[derive(Default)]
 pub(super) struct Claim(AtomicBool);
 
@@ -133,7 +134,8 @@ fn send_all<K: BuildKeys>(client: &TableClient<K>, mut receiver: Receiver<Call<K
 fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
     let Some(left) = leave_out_late(calls) else { return };
     leave_out_misfits(&client.with_deadline(left), calls);
-    // Other memory nodes may have been waited for: what nobody waits for any more is not sent, however late it is now.
+    // Other memory nodes may have been waited for: what nobody waits for any more is not sent,
+    // however late it is now.
     let Some(left) = leave_out_late(calls) else { return };
     calls.retain_mut(Call::take);
     let client = client.with_deadline(left);
@@ -152,7 +154,8 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
             false => call.answer(own),
         }
     }
-    // By halves, as most have nothing to do with it: one of hundreds costs the others a few requests more, in order still.
+    // By halves, as most have nothing to do with it: one of hundreds costs the others a few
+    // requests more, in order still.
     let rest = again.split_off(again.len() / 2);
     for mut half in [again, rest] {
         if !half.is_empty() {
@@ -180,8 +183,8 @@ impl<K: BuildKeys> Call<K> {
     }
 }
 
-/// Leaves out the calls whose time is over or that nobody waits for any more, and says how long the others have; `None` if there
-/// are none.
+/// Leaves out the calls whose time is over or that nobody waits for any more, and says how long the
+/// others have; `None` if there are none.
 fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
     let now = Instant::now();
     calls.retain(|call| !call.to.answer.is_closed());
@@ -191,7 +194,8 @@ fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
     calls.iter().map(|call| call.until.saturating_duration_since(now)).max()
 }
 
-/// Answers the calls of which another piece has a change that cannot be the table's: this one is not made either.
+/// Answers the calls of which another piece has a change that cannot be the table's: this one is
+/// not made either.
 fn leave_out_misfits<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
     let end = Instant::now() + client.deadline;
     let misfit = |Piece { changes, whole }: &mut Piece<K>| {

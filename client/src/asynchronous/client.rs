@@ -21,13 +21,16 @@ use crate::config::ClientConfig;
 use crate::error::ClientError;
 use crate::tables::CreateOptions;
 
-/// A handle on a memory node's table for tasks of a [tokio] runtime, as [`TableClient`] is one for threads. Clones are cheap and share
-/// everything; any number of tasks may use one at once, and should: over sockets their reads share doorbell batches.
+/// A handle on a memory node's table for tasks of a [tokio] runtime, as [`TableClient`] is one for
+/// threads. Clones are cheap and share everything; any number of tasks may use one at once, and
+/// should: over sockets their reads share doorbell batches.
 ///
-/// Made and used inside a runtime whose drivers of I/O and time are enabled. What serves calls over sockets lives in the runtime
-/// that the client was made in, which has to go on running; once that has ended it goes on in the runtime of the next call, and
-/// reads that were under way end with an error that can be retried. No call blocks a thread of the runtime; one of its threads for blocking calls is taken, by few calls at a time, to connect, to fetch the table, and to get
-/// over whatever a [`TableClient`] gets over.
+/// Made and used inside a runtime whose drivers of I/O and time are enabled. What serves calls over
+/// sockets lives in the runtime that the client was made in, which has to go on running; once that
+/// has ended it goes on in the runtime of the next call, and reads that were under way end with an
+/// error that can be retried. No call blocks a thread of the runtime; one of its threads for
+/// blocking calls is taken, by few calls at a time, to connect, to fetch the table, and to get over
+/// whatever a [`TableClient`] gets over.
 ///
 /// ```
 /// # #[cfg(feature = "embedded")]
@@ -49,13 +52,15 @@ use crate::tables::CreateOptions;
 /// # fn main() {}
 /// ```
 ///
-/// *Dropped futures.* A read that is dropped is forgotten; its buffers are not the task's. A change that is dropped may
-/// take effect or not, never twice, and not after one that was begun later through the same handle or its clones and that is the same
-/// memory node's, unless the table is made anew meanwhile: each has them sent in the order in which they were asked for.
+/// *Dropped futures.* A read that is dropped is forgotten; its buffers are not the task's. A change
+/// that is dropped may take effect or not, never twice, and not after one that was begun later
+/// through the same handle or its clones and that is the same memory node's, unless the table is
+/// made anew meanwhile: each has them sent in the order in which they were asked for.
 ///
 /// *Deadlines* are those of the [`TableClient`], from the moment of asking on.
 ///
-/// A child that is forked from this process has no threads of the runtime, and makes a client of its own.
+/// A child that is forked from this process has no threads of the runtime, and makes a client of
+/// its own.
 pub struct AsyncTableClient<K: BuildKeys> {
     pub(super) client: TableClient<K>,
     pub(super) shared: Arc<Shared<K>>,
@@ -98,7 +103,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         Self::connect_with(url, ClientConfig::default()).await
     }
 
-    /// Connects with settings, to the table that they name, whose keys are of the kind of this client.
+    /// Connects with settings, to the table that they name, whose keys are of the kind of this
+    /// client.
     ///
     /// # Errors
     /// As for [`TableClient::connect_with`].
@@ -106,7 +112,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         Self::connect_with_options(url, config, AsyncConfig::default()).await
     }
 
-    /// As [`connect_with`](Self::connect_with), and with settings for tasks, as [`of_with`](Self::of_with).
+    /// As [`connect_with`](Self::connect_with), and with settings for tasks, as
+    /// [`of_with`](Self::of_with).
     ///
     /// # Errors
     /// As for [`TableClient::connect_with`].
@@ -120,8 +127,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         Ok(Self::of_with(opened.await.map_err(|_| runtime_has_ended())??, options))
     }
 
-    /// Opens the table that the settings name, and creates it with these parameters if it does not exist, as
-    /// [`TableClient::open_or_create`] does.
+    /// Opens the table that the settings name, and creates it with these parameters if it does not
+    /// exist, as [`TableClient::open_or_create`] does.
     ///
     /// # Errors
     /// As for [`TableClient::open_or_create`].
@@ -164,8 +171,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         Self { client, shared: Arc::new(shared) }
     }
 
-    /// The client for threads that this one shares everything with: for what has no asynchronous call, on a thread that may
-    /// block.
+    /// The client for threads that this one shares everything with: for what has no asynchronous
+    /// call, on a thread that may block.
     pub fn client(&self) -> &TableClient<K> {
         &self.client
     }
@@ -176,8 +183,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         Self { client: self.client.with_deadline(deadline), shared: Arc::clone(&self.shared) }
     }
 
-    /// What calls over sockets came to; all zero where memory is mapped. Of a table over several memory nodes, of all of them, and also
-    /// of those that had it before it was made anew.
+    /// What calls over sockets came to; all zero where memory is mapped. Of a table over several
+    /// memory nodes, of all of them, and also of those that had it before it was made anew.
     pub fn async_counters(&self) -> AsyncCounters {
         self.shared.counts.counters()
     }

@@ -12,8 +12,9 @@ pub struct AsyncCounters {
     pub groups: u64,
     /// Doorbell batches of these groups that were waited for.
     pub doorbells: u64,
-    /// Groups that took a blocking thread: the first of each socket, and those for which something had to be got over; and calls that
-    /// took one each, because their record could not be read with the others.
+    /// Groups that took a blocking thread: the first of each socket, and those for which something
+    /// had to be got over; and calls that took one each, because their record could not be read
+    /// with the others.
     pub handed_over: u64,
 }
 

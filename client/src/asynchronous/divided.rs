@@ -1,9 +1,9 @@
 //! Reads of tables over several memory nodes: each range of keys has a way of its own.
 //!
-//! A call's keys go to the queues of their ranges, where they share doorbell batches with those of other tasks, and a memory node
-//! that is silent holds up its own queue alone. A range that has not been connected yet, or is not
-//! where the map has it, is read on a thread by the code that the blocking client has for that, and
-//! no other range with it: the thread waits for one memory node.
+//! A call's keys go to the queues of their ranges, where they share doorbell batches with those of
+//! other tasks, and a memory node that is silent holds up its own queue alone. A range that has not
+//! been connected yet, or is not where the map has it, is read on a thread by the code that the
+//! blocking client has for that, and no other range with it: the thread waits for one memory node.
 
 use std::borrow::Borrow;
 use std::future::{Future, poll_fn};
@@ -139,8 +139,8 @@ impl<K: BuildKeys> Divided<K> {
     }
 
     /// Has keys of one range read: by its way, or on a thread if it is not connected, or not where
-    /// the map has it. `None` if that is to be begun again: there is a newer map, or somebody has got
-    /// the range back meanwhile, so that its queue answers all who waited.
+    /// the map has it. `None` if that is to be begun again: there is a newer map, or somebody has
+    /// got the range back meanwhile, so that its queue answers all who waited.
     async fn ask_range<R>(
         &self,
         threads: &Threads,

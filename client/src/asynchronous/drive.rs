@@ -63,7 +63,8 @@ impl Socket {
         Ok(())
     }
 
-    /// Posts a batch and waits for it. Dropped, the endpoint has the batch until it is back or its socket is left.
+    /// Posts a batch and waits for it. Dropped, the endpoint has the batch until it is back or its
+    /// socket is left.
     async fn run(
         &mut self,
         endpoint: &mut TcpEndpoint,
@@ -78,7 +79,8 @@ impl Socket {
         result.map(|()| batch)
     }
 
-    /// Looks for what comes back, while that pays off. Other tasks have their turns between two looks.
+    /// Looks for what comes back, while that pays off. Other tasks have their turns between two
+    /// looks.
     async fn look(&mut self, endpoint: &mut TcpEndpoint) -> Option<Completion> {
         let (began, budget) = (Instant::now(), self.spin.budget());
         loop {

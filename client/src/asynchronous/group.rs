@@ -19,8 +19,9 @@ use crate::core::{Part, Section};
 use crate::error::ClientError;
 use crate::session::Buffers;
 
-/// Round trips of a search or a scan that a task makes in place. Few take one more than a part has records for; over long runs of
-/// segments that deletes have emptied there is no end to them, and others are to have their turns.
+/// Round trips of a search or a scan that a task makes in place. Few take one more than a part has
+/// records for; over long runs of segments that deletes have emptied there is no end to them, and
+/// others are to have their turns.
 const TRIPS_IN_PLACE: u32 = 256;
 
 /// What is read of keys.
@@ -230,8 +231,8 @@ impl<K: BuildKeys> Group<K> {
         }
     }
 
-    /// Leaves out who came too late or has gone; whether anybody waits still. To be asked on a thread:
-    /// it may have come long after it was asked for.
+    /// Leaves out who came too late or has gone; whether anybody waits still. To be asked on a
+    /// thread: it may have come long after it was asked for.
     pub(super) fn is_wanted_still(&mut self) -> bool {
         self.leave_out_late();
         !self.asked.is_empty()
@@ -305,8 +306,8 @@ impl<K: BuildKeys> Group<K> {
         }
     }
 
-    /// Reads and answers over memory that can be looked at in place. An error, which has answered nothing, also where that takes
-    /// longer than a task may.
+    /// Reads and answers over memory that can be looked at in place. An error, which has answered
+    /// nothing, also where that takes longer than a task may.
     pub(super) fn read_in_place<E: Endpoint>(
         &mut self,
         buffers: &mut Buffers<K, E>,

@@ -15,8 +15,8 @@ use crate::error::ClientError;
 /// The kinds of reads, each in a row of its own.
 const KINDS: [Kind; 5] =
     [Kind::Value, Kind::Presence, Kind::Nearest(Side::Floor), Kind::Nearest(Side::Ceiling), Kind::Scan];
-/// As many keys make a group of their own while another worker is free, so that groups overlap: more would share fewer
-/// doorbells than they wait for.
+/// As many keys make a group of their own while another worker is free, so that groups overlap:
+/// more would share fewer doorbells than they wait for.
 const SMALL: usize = 32;
 /// No group has more keys, but for one that a single call asks for.
 const LARGE: usize = 512;
@@ -43,7 +43,8 @@ struct Waiting<K: BuildKeys> {
     workers: usize,
     /// Of these, those that do nothing.
     idle: usize,
-    /// Scans under way, and how many may be: they are long, and others are not to wait for all of them.
+    /// Scans under way, and how many may be: they are long, and others are not to wait for all of
+    /// them.
     scans: usize,
     most_scans: usize,
     is_closed: bool,
@@ -55,7 +56,8 @@ struct Waiting<K: BuildKeys> {
 pub(super) enum Staff {
     /// There are workers.
     There,
-    /// There were none: the queue counts with new ones from here on, which whoever is told this starts.
+    /// There were none: the queue counts with new ones from here on, which whoever is told this
+    /// starts.
     Wanted,
 }
 
@@ -127,8 +129,8 @@ impl<K: BuildKeys> Queue<K> {
         self.lock().staff(self.most_workers)
     }
 
-    /// A worker has ended. With the last one, whose runtime has ended, so do the calls that nobody took: they may be those of
-    /// another runtime.
+    /// A worker has ended. With the last one, whose runtime has ended, so do the calls that nobody
+    /// took: they may be those of another runtime.
     fn leave(&self) {
         let mut waiting = self.lock();
         waiting.workers -= 1;

@@ -20,7 +20,8 @@ use crate::key::AsKey;
 use crate::span::Span;
 
 impl<K: BuildKeys> AsyncTableClient<K> {
-    /// The value of `key`, `None` if it is absent. Costs what [`TableClient::get`](crate::TableClient::get) does; tasks that ask at the same time over
+    /// The value of `key`, `None` if it is absent. Costs what
+    /// [`TableClient::get`](crate::TableClient::get) does; tasks that ask at the same time over
     /// sockets share its round trips.
     ///
     /// # Errors
@@ -39,7 +40,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.ask(Kind::Value, key.as_key(), Answer::Value).await
     }
 
-    /// Whether `key` is there, without its value. As [`TableClient::contains`](crate::TableClient::contains).
+    /// Whether `key` is there, without its value. As
+    /// [`TableClient::contains`](crate::TableClient::contains).
     ///
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get).
@@ -68,8 +70,9 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.ask(Kind::Value, key.as_key(), Answer::Versioned).await
     }
 
-    /// The values of `keys`, in their order. As [`TableClient::multi_get`](crate::TableClient::multi_get): the deadline is that of all
-    /// of them together.
+    /// The values of `keys`, in their order. As
+    /// [`TableClient::multi_get`](crate::TableClient::multi_get): the deadline is that of all of
+    /// them together.
     ///
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get); the group fails as a whole.
@@ -77,7 +80,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.ask_all(Kind::Value, owned(keys), Answer::Values).await
     }
 
-    /// Whether each of `keys` is there, in their order. As [`TableClient::multi_contains`](crate::TableClient::multi_contains).
+    /// Whether each of `keys` is there, in their order. As
+    /// [`TableClient::multi_contains`](crate::TableClient::multi_contains).
     ///
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get); the group fails as a whole.
@@ -85,7 +89,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.ask_all(Kind::Presence, owned(keys), Answer::AreThere).await
     }
 
-    /// The record with the greatest key not above `key`. As [`TableClient::floor`](crate::TableClient::floor).
+    /// The record with the greatest key not above `key`. As
+    /// [`TableClient::floor`](crate::TableClient::floor).
     ///
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor).
@@ -93,7 +98,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.nearest(Side::Floor, key.as_key()).await
     }
 
-    /// The record with the least key not below `key`. As [`TableClient::ceiling`](crate::TableClient::ceiling).
+    /// The record with the least key not below `key`. As
+    /// [`TableClient::ceiling`](crate::TableClient::ceiling).
     ///
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor).
@@ -117,7 +123,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.nearest(Side::Floor, K::highest()).await
     }
 
-    /// [`floor`](Self::floor) for each of `keys`, in their order. As [`TableClient::multi_floor`](crate::TableClient::multi_floor).
+    /// [`floor`](Self::floor) for each of `keys`, in their order. As
+    /// [`TableClient::multi_floor`](crate::TableClient::multi_floor).
     ///
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor); the group fails as a whole.
@@ -125,7 +132,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.all_nearest(Side::Floor, owned(keys)).await
     }
 
-    /// [`ceiling`](Self::ceiling) for each of `keys`, in their order. As [`TableClient::multi_ceiling`](crate::TableClient::multi_ceiling).
+    /// [`ceiling`](Self::ceiling) for each of `keys`, in their order. As
+    /// [`TableClient::multi_ceiling`](crate::TableClient::multi_ceiling).
     ///
     /// # Errors
     /// As for [`TableClient::floor`](crate::TableClient::floor); the group fails as a whole.
@@ -133,8 +141,9 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.all_nearest(Side::Ceiling, owned(keys)).await
     }
 
-    /// How many keys there are from `start` up to below `end`. As [`TableClient::count`](crate::TableClient::count), a part at a time on
-    /// a thread that may block, of which few are taken at a time. The deadline is of each part.
+    /// How many keys there are from `start` up to below `end`. As
+    /// [`TableClient::count`](crate::TableClient::count), a part at a time on a thread that may
+    /// block, of which few are taken at a time. The deadline is of each part.
     ///
     /// # Errors
     /// As for [`TableClient::count`](crate::TableClient::count).
@@ -255,13 +264,15 @@ impl<K: BuildKeys> AsyncTableClient<K> {
 }
 
 impl AsyncClient {
-    /// Writes the values of `keys`, as little-endian words, to `values`, and whether each key is there to `found`; both are as long
-    /// as `keys`. The value of an absent key is 0. Returns the number of keys that are there. As
-    /// [`Reader::multi_get_u64`](crate::Reader::multi_get_u64), at the cost of [`multi_get`](Self::multi_get) and with its deadline.
+    /// Writes the values of `keys`, as little-endian words, to `values`, and whether each key is
+    /// there to `found`; both are as long as `keys`. The value of an absent key is 0. Returns the
+    /// number of keys that are there. As [`Reader::multi_get_u64`](crate::Reader::multi_get_u64),
+    /// at the cost of [`multi_get`](Self::multi_get) and with its deadline.
     ///
     /// # Errors
     /// As for [`TableClient::get`](crate::TableClient::get): the arrays are as they were then;
-    /// [`NotWords`](ClientError::NotWords) if values have another length, [`ArrayLengths`](ClientError::ArrayLengths).
+    /// [`NotWords`](ClientError::NotWords) if values have another length,
+    /// [`ArrayLengths`](ClientError::ArrayLengths).
     pub async fn multi_get_u64(
         &self,
         keys: &[u64],

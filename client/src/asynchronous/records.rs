@@ -18,8 +18,9 @@ use crate::key::AsKey;
 use crate::records::PARTS;
 use crate::span::Span;
 
-/// The records of a range in key order, from either end, fetched by parts of 64 to 1,024 as they are taken. From
-/// [`AsyncTableClient::range`], [`AsyncTableClient::iter`] and [`AsyncByteClient::prefix`].
+/// The records of a range in key order, from either end, fetched by parts of 64 to 1,024 as they
+/// are taken. From [`AsyncTableClient::range`], [`AsyncTableClient::iter`] and
+/// [`AsyncByteClient::prefix`].
 ///
 /// Each record was there at one instant of the iteration. After an error there are no more.
 #[must_use = "nothing is fetched before records are taken"]
@@ -45,9 +46,10 @@ struct Coming<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> AsyncTableClient<K> {
-    /// The records whose keys lie in `keys`, in key order, or from the end with [`rev`](RecordStream::rev). As
-    /// [`TableClient::range`](crate::TableClient::range): nothing is fetched before records are taken; then each part costs as
-    /// much as a scan, and has the deadline for itself.
+    /// The records whose keys lie in `keys`, in key order, or from the end with
+    /// [`rev`](RecordStream::rev). As [`TableClient::range`](crate::TableClient::range): nothing is
+    /// fetched before records are taken; then each part costs as much as a scan, and has the
+    /// deadline for itself.
     ///
     /// ```
     /// # #[cfg(feature = "embedded")]
@@ -97,13 +99,15 @@ impl<K: BuildKeys> RecordStream<K> {
         Self { is_down: !self.is_down, ..self }
     }
 
-    /// The next record; `None` after the last one. The future may be dropped at any time: nothing is lost.
+    /// The next record; `None` after the last one. The future may be dropped at any time: nothing
+    /// is lost.
     #[allow(clippy::should_implement_trait, reason = "it is awaited")]
     pub async fn next(&mut self) -> Option<Result<Record<K>, ClientError>> {
         poll_fn(|context| self.poll_end(context, self.is_down, usize::MAX)).await
     }
 
-    /// The next record from the opposite end; `None` once the two ends have met. As [`next`](Self::next).
+    /// The next record from the opposite end; `None` once the two ends have met. As
+    /// [`next`](Self::next).
     pub async fn next_back(&mut self) -> Option<Result<Record<K>, ClientError>> {
         poll_fn(|context| self.poll_end(context, !self.is_down, usize::MAX)).await
     }

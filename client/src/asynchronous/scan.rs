@@ -15,8 +15,9 @@ use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::span::Span;
 
-/// Up to so many records in key order, or in descending order, fetched by parts as they are taken. Each record was there at one
-/// instant of the scan; after an error there are no more. From [`AsyncTableClient::scan`] and [`AsyncTableClient::scan_back`].
+/// Up to so many records in key order, or in descending order, fetched by parts as they are taken.
+/// Each record was there at one instant of the scan; after an error there are no more. From
+/// [`AsyncTableClient::scan`] and [`AsyncTableClient::scan_back`].
 #[must_use = "nothing is fetched before records are taken"]
 pub struct ScanStream<K: BuildKeys> {
     records: RecordStream<K>,
@@ -26,8 +27,9 @@ pub struct ScanStream<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> AsyncTableClient<K> {
-    /// Up to `limit` records in key order, from the least key not below `start`, some hundreds at a time as they are taken.
-    /// Ends with the first error. The deadline is of each part. As [`TableClient::scan`](crate::TableClient::scan).
+    /// Up to `limit` records in key order, from the least key not below `start`, some hundreds at a
+    /// time as they are taken. Ends with the first error. The deadline is of each part. As
+    /// [`TableClient::scan`](crate::TableClient::scan).
     pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
         self.scan_up(Span { start: start.as_key().to_owned(), end: None }, limit)
     }
@@ -38,8 +40,9 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.scan_up(Span { start, end: Some(end) }, limit)
     }
 
-    /// Up to `limit` records in descending key order, from the greatest key not above `start`; otherwise as
-    /// [`scan`](Self::scan). As [`TableClient::scan_back`](crate::TableClient::scan_back).
+    /// Up to `limit` records in descending key order, from the greatest key not above `start`;
+    /// otherwise as [`scan`](Self::scan). As
+    /// [`TableClient::scan_back`](crate::TableClient::scan_back).
     pub fn scan_back(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
         self.scan_down(Span { start: K::lowest().to_owned(), end: K::successor(start.as_key()) }, limit)
     }
@@ -50,7 +53,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.scan_down(Span { start, end: Some(end) }, limit)
     }
 
-    /// Up to `limit` records with keys not below `start`, in descending key order, from the greatest of the table on.
+    /// Up to `limit` records with keys not below `start`, in descending key order, from the
+    /// greatest of the table on.
     pub fn scan_back_to(&self, start: impl AsKey<K>, limit: usize) -> ScanStream<K> {
         self.scan_down(Span { start: start.as_key().to_owned(), end: None }, limit)
     }
@@ -78,7 +82,8 @@ impl AsyncByteClient {
 }
 
 impl<K: BuildKeys> ScanStream<K> {
-    /// The next record; `None` after the last one. The future may be dropped at any time: nothing is lost.
+    /// The next record; `None` after the last one. The future may be dropped at any time: nothing
+    /// is lost.
     #[allow(clippy::should_implement_trait, reason = "it is awaited")]
     pub async fn next(&mut self) -> Option<Result<Record<K>, ClientError>> {
         poll_fn(|context| Pin::new(&mut *self).poll_next(context)).await

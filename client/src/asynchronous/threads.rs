@@ -1,5 +1,5 @@
-//! The runtime's threads for blocking calls, of which a client takes few at a time: for groups whose reads
-//! take more than waiting for a socket, which are made as readers of threads make them.
+//! The runtime's threads for blocking calls, of which a client takes few at a time: for groups
+//! whose reads take more than waiting for a socket, which are made as readers of threads make them.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -57,7 +57,8 @@ impl Threads {
         .await
     }
 
-    /// Runs what may block on one of the runtime's threads for that, of which few are taken at a time.
+    /// Runs what may block on one of the runtime's threads for that, of which few are taken at a
+    /// time.
     pub(super) async fn run<R: Send + 'static>(
         &self,
         run: impl FnOnce() -> R + Send + 'static,
@@ -70,8 +71,8 @@ impl Threads {
         .await
     }
 
-    /// As [`run`](Self::run), what is the only one of its kind that the memory node has at a time: it does
-    /// not wait for others.
+    /// As [`run`](Self::run), what is the only one of its kind that the memory node has at a time:
+    /// it does not wait for others.
     pub(super) async fn run_alone<R: Send + 'static>(
         &self,
         run: impl FnOnce() -> R + Send + 'static,
@@ -94,8 +95,8 @@ impl<K: BuildKeys> Group<K> {
         }
     }
 
-    /// As [`read_with`](Self::read_with), but no call waits for another's record: those whose record was being written
-    /// all the time, or is damaged, stay without an answer.
+    /// As [`read_with`](Self::read_with), but no call waits for another's record: those whose
+    /// record was being written all the time, or is damaged, stay without an answer.
     pub(super) fn read_some_with<T: Connector>(&mut self, core: &Core<K, T>, held: &mut Held<K, T>) {
         let begun = Instant::now();
         let within = self.until().saturating_duration_since(begun);

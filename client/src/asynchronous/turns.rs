@@ -38,9 +38,9 @@ impl Turns {
 }
 
 impl Turn {
-    /// What the turn before this one has found, if it was begun no earlier than that: who has waited
-    /// since then need not look once more. But one who can wait much longer for memory nodes than
-    /// the look did may find what it has not.
+    /// What the turn before this one has found, if it was begun no earlier than that: who has
+    /// waited since then need not look once more. But one who can wait much longer for memory nodes
+    /// than the look did may find what it has not.
     pub(super) fn found_since(&self, since: Instant, until: Instant) -> Option<Result<(), ClientError>> {
         let Found { had, what, .. } = self.0.as_ref().filter(|found| found.begun >= since)?;
         let has = until.saturating_duration_since(Instant::now());

@@ -1,4 +1,5 @@
-//! Calls that end without an answer: their time is over, the runtime has ended, or nobody knows how a change ended.
+//! Calls that end without an answer: their time is over, the runtime has ended, or nobody knows how
+//! a change ended.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -25,7 +26,8 @@ const EITHER: &str =
 /// What one waits for that has no time to wait.
 const NO_TIME: &str = "the call to begin, for which a deadline of zero leaves no time";
 
-/// Waits for a call until its deadline and [`GRACE`] more, in which its worker can report the outcome.
+/// Waits for a call until its deadline and [`GRACE`] more, in which its worker can report the
+/// outcome.
 ///
 /// The call stays pinned where it is: a future passed by value is copied at every step.
 pub(super) fn within<F: Future>(until: Instant, call: Pin<&mut F>) -> Timeout<Pin<&mut F>> {

@@ -32,7 +32,8 @@ pub(super) enum Way<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Way<K> {
-    /// The way to a table on one memory node; its workers, if there are some, are to be that runtime's.
+    /// The way to a table on one memory node; its workers, if there are some, are to be that
+    /// runtime's.
     pub(super) fn to(
         direct: &Direct<K>,
         config: AsyncConfig,
@@ -57,8 +58,8 @@ impl<K: BuildKeys> Way<K> {
     ) -> Result<R, ClientError> {
         let (to, answered) = oneshot::channel();
         let asked = Asked { keys, answer: answer(to), until };
-        // What is waited for before a worker has the read is on the heap: it is rare over sockets, and the
-        // futures of common reads stay small without it.
+        // What is waited for before a worker has the read is on the heap: it is rare over sockets,
+        // and the futures of common reads stay small without it.
         match self {
             Self::Grouped(workers) => {
                 let staff = match workers.queue().push_at_once(kind, asked) {

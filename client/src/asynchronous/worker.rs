@@ -20,11 +20,12 @@ use crate::core::{Core, FEW_TRIES, Held};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
 
-/// Bytes of answers that a worker keeps room for from one group to the next: of long values there may be gigabytes.
+/// Bytes of answers that a worker keeps room for from one group to the next: of long values there
+/// may be gigabytes.
 const MOST_KEPT_BYTES: usize = 1 << 20;
 
-/// Workers, and the queue from which they take groups. They end when this is dropped, or with their runtime: then others are
-/// started in that of the next call.
+/// Workers, and the queue from which they take groups. They end when this is dropped, or with their
+/// runtime: then others are started in that of the next call.
 pub(super) struct Workers<K: BuildKeys> {
     core: Arc<Core<K, RemoteNode>>,
     queue: Arc<Queue<K>>,
@@ -65,7 +66,8 @@ impl<K: BuildKeys> Workers<K> {
         &self.queue
     }
 
-    /// Starts workers in the runtime of the call that has put something into the queue, if they are wanted.
+    /// Starts workers in the runtime of the call that has put something into the queue, if they are
+    /// wanted.
     #[inline]
     pub(super) fn see_to(&self, staff: Staff) {
         if staff == Staff::Wanted {
@@ -89,7 +91,8 @@ impl<K: BuildKeys> Drop for Workers<K> {
     }
 }
 
-/// A task that takes groups from a queue and answers them, one at a time, with a reader's buffers and a socket of its own.
+/// A task that takes groups from a queue and answers them, one at a time, with a reader's buffers
+/// and a socket of its own.
 struct Worker<K: BuildKeys> {
     core: Arc<Core<K, RemoteNode>>,
     post: Post<K>,
@@ -121,8 +124,8 @@ impl<K: BuildKeys> Worker<K> {
         }
     }
 
-    /// Makes the reads of a group, if nothing is in the way: all of its calls have their answers then, and of one that is
-    /// contended all but those left in it.
+    /// Makes the reads of a group, if nothing is in the way: all of its calls have their answers
+    /// then, and of one that is contended all but those left in it.
     async fn attempt(&mut self, group: &mut Group<K>) -> Option<Result<(), ReadError>> {
         let Self { core, post, held, socket, .. } = self;
         let context = core.present(held).filter(|at| at.buffers.endpoint.socket().is_some())?;
@@ -131,7 +134,8 @@ impl<K: BuildKeys> Worker<K> {
         Some(read(context, socket, post.queue(), group).await)
     }
 
-    /// Leaves calls whose records cannot be read now to threads, each by itself: no worker and no other call waits for them.
+    /// Leaves calls whose records cannot be read now to threads, each by itself: no worker and no
+    /// other call waits for them.
     fn set_apart(&self, group: Group<K>) {
         for asked in group.asked {
             let (core, threads) = (Arc::clone(&self.core), self.threads.clone());
@@ -143,7 +147,8 @@ impl<K: BuildKeys> Worker<K> {
         }
     }
 
-    /// Makes the reads of a group as readers of threads do, on a thread that may block, and gets the worker ready for the next one.
+    /// Makes the reads of a group as readers of threads do, on a thread that may block, and gets
+    /// the worker ready for the next one.
     async fn get_over(&mut self, mut group: Group<K>) {
         self.post.queue().counts().handed_over.add(1);
         self.socket.forget();

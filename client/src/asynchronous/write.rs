@@ -21,12 +21,14 @@ use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::outcomes::{Ended, Outcomes};
 
-/// Bytes of changes that a call has sent at a time: about half of what a request may have, so that others' go with them.
+/// Bytes of changes that a call has sent at a time: about half of what a request may have, so that
+/// others' go with them.
 const PIECE_BYTES: usize = 512 << 10;
 
 impl<K: BuildKeys> AsyncTableClient<K> {
-    /// Makes a record; `false` if there is one already. As [`TableClient::insert`](crate::TableClient::insert); tasks that change records at the same time share
-    /// requests.
+    /// Makes a record; `false` if there is one already. As
+    /// [`TableClient::insert`](crate::TableClient::insert); tasks that change records at the same
+    /// time share requests.
     ///
     /// # Errors
     /// As for [`TableClient::insert`](crate::TableClient::insert).
@@ -78,19 +80,21 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         CompareAndSet::of(&reply).ok_or_else(no_token)
     }
 
-    /// Sends changes in few requests, some of each memory node's after the others, and writes the outcome of each to `replies`,
-    /// whose content is replaced. They are applied in order at each memory node, each on its own; the deadline applies to each
-    /// request, which has up to 512 KiB of them, or one change, and which other calls' changes may share. As
+    /// Sends changes in few requests, some of each memory node's after the others, and writes the
+    /// outcome of each to `replies`, whose content is replaced. They are applied in order at each
+    /// memory node, each on its own; the deadline applies to each request, which has up to 512 KiB
+    /// of them, or one change, and which other calls' changes may share. As
     /// [`TableClient::apply`](crate::TableClient::apply).
     ///
-    /// If the future is dropped, `replies` holds those that it had seen come. A request under way may still take effect; no
-    /// other is sent.
+    /// If the future is dropped, `replies` holds those that it had seen come. A request under way
+    /// may still take effect; no other is sent.
     ///
     /// # Errors
-    /// As for [`TableClient::apply`](crate::TableClient::apply). If a change was refused, the list holds the replies to all of
-    /// them; after any other error those to the changes before the first one
-    /// without, which alone can be tried again where the error is retryable. If some after that were made, at other memory nodes, it is [`OutcomeUnknown`](ClientError::OutcomeUnknown),
-    /// which says how many.
+    /// As for [`TableClient::apply`](crate::TableClient::apply). If a change was refused, the list
+    /// holds the replies to all of them; after any other error those to the changes before the
+    /// first one without, which alone can be tried again where the error is retryable. If some
+    /// after that were made, at other memory nodes, it is
+    /// [`OutcomeUnknown`](ClientError::OutcomeUnknown), which says how many.
     pub async fn apply(
         &self,
         changes: &Changes<K>,
@@ -117,7 +121,8 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         self.client.none_refused(changes, replies)
     }
 
-    /// Sends the changes of a call that are one memory node's, a piece at a time, until one fails, of whichever memory node.
+    /// Sends the changes of a call that are one memory node's, a piece at a time, until one fails,
+    /// of whichever memory node.
     async fn send_part(
         &self,
         (changes, mut whole): (&Changes<K>, Option<Arc<Changes<K>>>),

@@ -51,8 +51,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 /// connection of this one was lost in between, so that trying again may help.
 pub(super) fn is_of_another_attempt(error: &ClientError) -> bool {
     match error {
-        // A commit's begin may have been forgotten with another connection; and a table that was made anew meanwhile may have
-        // other keys, to which this request makes no sense.
+        // A commit's begin may have been forgotten with another connection; and a table that was
+        // made anew meanwhile may have other keys, to which this request makes no sense.
         ClientError::Refused(Refusal { code, .. }) => matches!(
             code,
             ErrorCode::Busy | ErrorCode::OtherTable | ErrorCode::NoSuchLoad | ErrorCode::Invalid

@@ -10,11 +10,12 @@ use super::pieces::keys_of_piece;
 use super::{Connector, Core, Held};
 use crate::error::ClientError;
 
-/// Keys that are looked up together over mapped memory: enough for their waits for memory to overlap, few enough for
-/// what they read to stay in the first-level cache until it is looked at.
+/// Keys that are looked up together over mapped memory: enough for their waits for memory to
+/// overlap, few enough for what they read to stay in the first-level cache until it is looked at.
 pub(super) const GROUP: usize = 32;
 
-/// Keys that are looked up together: elsewhere as many as a piece of a group has, which share round trips.
+/// Keys that are looked up together: elsewhere as many as a piece of a group has, which share round
+/// trips.
 const fn group(is_mapped: bool) -> usize {
     if is_mapped { GROUP } else { keys_of_piece(false) }
 }
@@ -67,7 +68,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 }
 
-/// Has keys looked up, so many at a time, and puts their values and whether they are there into arrays.
+/// Has keys looked up, so many at a time, and puts their values and whether they are there into
+/// arrays.
 pub(crate) fn words(
     keys: &[u64],
     (values, found): (&mut [u64], &mut [bool]),

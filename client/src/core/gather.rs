@@ -1,7 +1,8 @@
 //! Lookups of groups of keys, piece by piece and attempt by attempt.
 //!
-//! Each answer is linearizable by itself, and none is worse for what becomes of other keys: one replaced segment, one memory node
-//! that restarts in the middle of a long group, costs the keys again that it has kept from their answers, and no others.
+//! Each answer is linearizable by itself, and none is worse for what becomes of other keys: one
+//! replaced segment, one memory node that restarts in the middle of a long group, costs the keys
+//! again that it has kept from their answers, and no others.
 
 use std::time::Duration;
 
@@ -81,15 +82,16 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
         self.fill(self.pieces.piece().count());
     }
 
-    /// Notes that the first keys from the piece on, so many, have no answers, where nothing is noted.
+    /// Notes that the first keys from the piece on, so many, have no answers, where nothing is
+    /// noted.
     fn fill(&mut self, keys: usize) {
         for _ in self.answers.len()..self.pieces.done + keys {
             self.answers.push_server_side(None, &[], 0);
         }
     }
 
-    /// Looks up those keys of the piece again that have no answers; `false` if all is done that is to be done, though some still
-    /// have none.
+    /// Looks up those keys of the piece again that have no answers; `false` if all is done that is
+    /// to be done, though some still have none.
     #[cold]
     fn attempt_left<E: Endpoint>(
         &mut self,
@@ -160,8 +162,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(())
     }
 
-    /// As [`lookup`](Self::lookup), but `take` may get answers of some keys alone: see [`LookupScratch::answered`]. A record that
-    /// is being written is read so often.
+    /// As [`lookup`](Self::lookup), but `take` may get answers of some keys alone: see
+    /// [`LookupScratch::answered`]. A record that is being written is read so often.
     #[cfg(feature = "tokio")]
     pub(super) fn lookup_trying<'k>(
         &self,
@@ -175,9 +177,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.gather(held, &mut gathered, within, |lookup, _| take(lookup))
     }
 
-    /// Looks up until all keys have answers, and asks the memory node's processor for those of a piece that are left once the
-    /// directory has been out of date too often with none of them found. Passes the buffers with the answers to `finish`, and
-    /// those between attempts.
+    /// Looks up until all keys have answers, and asks the memory node's processor for those of a
+    /// piece that are left once the directory has been out of date too often with none of them
+    /// found. Passes the buffers with the answers to `finish`, and those between attempts.
     #[inline(always)]
     fn gather<'k, I: Iterator<Item = &'k K::Key> + Clone, R>(
         &self,

@@ -1,4 +1,5 @@
-//! Searches for the records nearest to groups of keys, piece by piece and attempt by attempt: see [`gather`](super::gather).
+//! Searches for the records nearest to groups of keys, piece by piece and attempt by attempt: see
+//! [`gather`](super::gather).
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -32,13 +33,15 @@ struct Sought<'k, K: BuildKeys, I> {
     pieces: Pieces<'k, K::Key, I>,
     /// How often slots that are being written are read, if that is to keep no other key's answer.
     tries: Option<u32>,
-    /// What was found for the keys of a piece, once an attempt at it has failed; `None` for those that have no answers.
+    /// What was found for the keys of a piece, once an attempt at it has failed; `None` for those
+    /// that have no answers.
     found: Vec<Option<Found<K>>>,
 }
 
 impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> {
-    /// Looks for the neighbours of those keys of a piece that have no answers. All have them then, if that is no error and there is
-    /// no number of tries; they are among the buffers, if none is kept from earlier attempts.
+    /// Looks for the neighbours of those keys of a piece that have no answers. All have them then,
+    /// if that is no error and there is no number of tries; they are among the buffers, if none is
+    /// kept from earlier attempts.
     #[inline]
     fn attempt<E: Endpoint>(
         &mut self,
@@ -86,7 +89,8 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> 
         self.pieces.leave(nearest.answered())
     }
 
-    /// Passes what was kept of a piece to `take`, in the order of its keys, and goes on to the next one.
+    /// Passes what was kept of a piece to `take`, in the order of its keys, and goes on to the next
+    /// one.
     #[cold]
     fn pass_kept(&mut self, mut take: impl FnMut(Option<Neighbour<'_, K>>, Cost)) {
         for found in self.found.drain(..) {
@@ -103,8 +107,8 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Sought<'k, K, I> 
 }
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// Finds the records nearest to a group of keys, and passes each to `take`, in the order of the keys: some of them also
-    /// before an error. None if the table has no parameters yet.
+    /// Finds the records nearest to a group of keys, and passes each to `take`, in the order of the
+    /// keys: some of them also before an error. None if the table has no parameters yet.
     #[inline]
     pub(crate) fn nearest<'k>(
         &self,
@@ -148,8 +152,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// As [`nearest`](Self::nearest), but some keys may have no answers: a record that is being written is read so often. Passes all
-    /// answers, or that there is none, to `take`, in the order of the keys.
+    /// As [`nearest`](Self::nearest), but some keys may have no answers: a record that is being
+    /// written is read so often. Passes all answers, or that there is none, to `take`, in the order
+    /// of the keys.
     #[cfg(feature = "tokio")]
     pub(super) fn nearest_trying<'k>(
         &self,

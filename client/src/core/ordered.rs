@@ -54,9 +54,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Scans downwards, from the greatest key within the beginning of `rest` to the least not below
-    /// `from`, and hands each record to `take`. What was found before the directory turned out to be out
-    /// of date, or the memory node to be gone, is handed over all the same; the scan goes on below it.
-    /// After an error `rest` says where.
+    /// `from`, and hands each record to `take`. What was found before the directory turned out to
+    /// be out of date, or the memory node to be gone, is handed over all the same; the scan goes on
+    /// below it. After an error `rest` says where.
     pub(crate) fn scan_back(
         &self,
         held: &mut Held<K, T>,

@@ -1,10 +1,13 @@
-//! Groups of keys that are read piece by piece: what was found stays found, whatever becomes of the others.
+//! Groups of keys that are read piece by piece: what was found stays found, whatever becomes of the
+//! others.
 
 use std::iter::{Take, repeat};
 
-/// Keys of a piece where memory is mapped: the clock is looked at between two pieces, and a tenth of a millisecond takes so many.
+/// Keys of a piece where memory is mapped: the clock is looked at between two pieces, and a tenth
+/// of a millisecond takes so many.
 const MAPPED: usize = 1 << 10;
-/// Keys of a piece in doorbell batches: few enough for their buffers to stay small, and enough for round trips to be few.
+/// Keys of a piece in doorbell batches: few enough for their buffers to stay small, and enough for
+/// round trips to be few.
 const BATCHED: usize = 1 << 12;
 
 /// Keys of a piece, in memory that is mapped or in doorbell batches.
@@ -20,7 +23,8 @@ pub(super) struct Pieces<'k, Key: ?Sized, I> {
     most: usize,
     /// Keys of pieces before it.
     pub(super) done: usize,
-    /// Those keys of the piece that have no answers, with their places in it, once an attempt has failed.
+    /// Those keys of the piece that have no answers, with their places in it, once an attempt has
+    /// failed.
     pub(super) left: Option<Vec<(usize, &'k Key)>>,
 }
 
@@ -64,8 +68,8 @@ impl<'k, Key: ?Sized, I: Iterator<Item = &'k Key> + Clone> Pieces<'k, Key, I> {
         self.rest.clone().next().is_none()
     }
 
-    /// Leaves those keys that have no answers, as `answered` says of the keys that were tried: the piece's, or those left of it.
-    /// Whether some have.
+    /// Leaves those keys that have no answers, as `answered` says of the keys that were tried: the
+    /// piece's, or those left of it. Whether some have.
     #[cold]
     pub(super) fn leave(&mut self, answered: impl Iterator<Item = bool>) -> bool {
         let tried = match self.left.take() {

@@ -1,5 +1,5 @@
-//! Changes along lanes, each of which has its own connection and identity: a change is posted without
-//! waiting for its reply, and settled later.
+//! Changes along lanes, each of which has its own connection and identity: a change is posted
+//! without waiting for its reply, and settled later.
 
 use std::borrow::Borrow;
 use std::time::Duration;
@@ -57,8 +57,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(Lane { connection, writer, flight: None, replies: Vec::with_capacity(1) })
     }
 
-    /// Keeps a lane for the next one who wants some; not one that has something under way, nor more than a pipeline needs: each is
-    /// a connection.
+    /// Keeps a lane for the next one who wants some; not one that has something under way, nor more
+    /// than a pipeline needs: each is a connection.
     pub(crate) fn leave_lane(&self, lane: Lane<K, T>) {
         let mut lanes = self.lanes();
         if lane.flight.is_none() && lanes.len() < MOST_LANES {

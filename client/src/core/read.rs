@@ -67,8 +67,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         )
     }
 
-    /// Reads until there is an answer, or asks the memory node's processor once the directory has been out of
-    /// date too often; that of a table without parameters is `absent`. All three have `what` they share.
+    /// Reads until there is an answer, or asks the memory node's processor once the directory has
+    /// been out of date too often; that of a table without parameters is `absent`. All three have
+    /// `what` they share.
     #[inline(always)]
     pub(super) fn read_or_ask<W, R>(
         &self,
@@ -93,10 +94,10 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Scans from where `rest` begins up to `end`, and passes each record to `take` in key order: keys alone
-    /// where only their presence is wanted. Records found before the directory turned out to be out of
-    /// date, or the memory node to be down, are passed on, and the scan continues after them. After an
-    /// error `rest` says from where.
+    /// Scans from where `rest` begins up to `end`, and passes each record to `take` in key order:
+    /// keys alone where only their presence is wanted. Records found before the directory turned
+    /// out to be out of date, or the memory node to be down, are passed on, and the scan continues
+    /// after them. After an error `rest` says from where.
     pub(crate) fn scan(
         &self,
         held: &mut Held<K, T>,

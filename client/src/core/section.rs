@@ -1,4 +1,5 @@
-//! Sections of a table: what a caller that takes a scan part by part has read at a time, in either direction.
+//! Sections of a table: what a caller that takes a scan part by part has read at a time, in either
+//! direction.
 
 use std::borrow::Borrow;
 use std::time::Duration;

@@ -18,8 +18,8 @@ use crate::error::ClientError;
 
 /// Bytes of a reply beside the values, per key and in all.
 const REPLY_HEADS: (usize, usize) = (16, 8);
-/// What a reply says of a key: that its value follows, or where that lies, or that there is none, or
-/// that what there is is damaged.
+/// What a reply says of a key: that its value follows, or where that lies, or that there is none,
+/// or that what there is is damaged.
 const FOUND: u8 = 0;
 const EXTERNAL: u8 = 1;
 const ABSENT: u8 = 2;
@@ -69,7 +69,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let _ = connection.call(&request, &mut reply, soon.earlier(retry.deadline(&*self.clock)));
     }
 
-    /// Looks a group of keys up, and passes version and value of each to `take`, in their order, with the READs that it took.
+    /// Looks a group of keys up, and passes version and value of each to `take`, in their order,
+    /// with the READs that it took.
     #[cold]
     pub(super) fn lookup_server_side<'k>(
         &self,

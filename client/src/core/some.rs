@@ -1,4 +1,5 @@
-//! Reads made for many callers at once: a record that cannot be read keeps its own callers waiting, and nobody else.
+//! Reads made for many callers at once: a record that cannot be read keeps its own callers waiting,
+//! and nobody else.
 
 use std::time::Duration;
 
@@ -9,12 +10,13 @@ use super::{Connector, Core, Held};
 use crate::client::Record;
 use crate::error::ClientError;
 
-/// How often a record that is being written is read for many callers, before the others get their answers without it. To write
-/// one takes less than a round trip.
+/// How often a record that is being written is read for many callers, before the others get their
+/// answers without it. To write one takes less than a round trip.
 pub(crate) const FEW_TRIES: u32 = 16;
 
 impl<K: BuildKeys, T: Connector> Core<K, T> {
-    /// As [`lookup`](Self::lookup), but `take` may get answers of some keys alone: see [`LookupScratch::answered`].
+    /// As [`lookup`](Self::lookup), but `take` may get answers of some keys alone: see
+    /// [`LookupScratch::answered`].
     pub(crate) fn lookup_some<'k>(
         &self,
         held: &mut Held<K, T>,
@@ -25,7 +27,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.lookup_trying(held, group, (within, FEW_TRIES), take)
     }
 
-    /// As [`nearest`](Self::nearest), but `take` gets all answers at once, and some keys may have none.
+    /// As [`nearest`](Self::nearest), but `take` gets all answers at once, and some keys may have
+    /// none.
     pub(crate) fn nearest_some<'k>(
         &self,
         held: &mut Held<K, T>,

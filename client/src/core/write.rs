@@ -74,8 +74,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         }
     }
 
-    /// Does what comes before the first of several requests for changes, for callers that have these
-    /// sent one by one: all of them are looked at, and an empty table gets parameters that suit them.
+    /// Does what comes before the first of several requests for changes, for callers that have
+    /// these sent one by one: all of them are looked at, and an empty table gets parameters that
+    /// suit them.
     #[cfg(feature = "tokio")]
     pub(crate) fn prepare<'v>(
         &self,
@@ -141,8 +142,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         Ok(writer)
     }
 
-    /// As [`fill`](Self::fill), but what does not fit a table that was dropped is looked at anew: nothing else may ever show that,
-    /// and another table may have the name.
+    /// As [`fill`](Self::fill), but what does not fit a table that was dropped is looked at anew:
+    /// nothing else may ever show that, and another table may have the name.
     pub(super) fn fill_for<'v>(
         &self,
         writer: &mut Writer,
@@ -368,7 +369,8 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 return Err(if sent { unknown(&error) } else { error.into() });
             }
             if !is_passing(&error) {
-                // Also where the table is gone or closed by now: it was there when the request was sent.
+                // Also where the table is gone or closed by now: it was there when the request was
+                // sent.
                 return Err(if sent { unknown(&error) } else { error.into() });
             }
             self.tally.resent.add(1);
@@ -425,7 +427,8 @@ fn hint<K: BuildKeys>(table: &Table<K>, key: &K::Key) -> Option<u16> {
 /// Takes the reply to the last request, which may have been sent before.
 fn take_replies(writer: &Writer, sent: bool, replies: &mut Vec<WriteReply>) -> Result<(), ClientError> {
     let body = decode_reply(&writer.reply).map_err(|refusal| match refusal.code {
-        // It is this copy that was refused: an earlier one may have been executed, or may yet arrive.
+        // It is this copy that was refused: an earlier one may have been executed, or may yet
+        // arrive.
         _ if sent => ClientError::OutcomeUnknown { why: refusal.to_string() },
         // What was logged may take effect later.
         ErrorCode::NotDurable | ErrorCode::Internal => {

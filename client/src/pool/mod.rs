@@ -83,7 +83,8 @@ pub(crate) struct PoolHeld<K: BuildKeys> {
     held: Vec<Option<Place<K>>>,
     /// Of a group of keys the ranges that they are of.
     assigned: Vec<u16>,
-    /// Of each range the answers for its part of a group, and those of all in the order of the keys.
+    /// Of each range the answers for its part of a group, and those of all in the order of the
+    /// keys.
     parts: Vec<Outcomes>,
     answers: Outcomes,
 }
@@ -238,7 +239,8 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// All ranges in the order of keys: the key that each ends before, the URL of its memory node, and its core.
+    /// All ranges in the order of keys: the key that each ends before, the URL of its memory node,
+    /// and its core.
     #[allow(clippy::type_complexity, reason = "taken apart at once")]
     pub(crate) fn connected(
         &self,

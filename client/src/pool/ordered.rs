@@ -53,8 +53,8 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Finds the records nearest to keys, range by range: each is asked once, for its own keys and for
-    /// those that have found nothing before it. All share the call's time.
+    /// Finds the records nearest to keys, range by range: each is asked once, for its own keys and
+    /// for those that have found nothing before it. All share the call's time.
     pub(crate) fn nearest_to_each<'k>(
         &self,
         held: &mut PoolHeld<K>,

@@ -104,7 +104,8 @@ impl<K: BuildKeys> Ranges<K> {
         if at > 0 && self.ranges[at].start.borrow() == key { at - 1 } else { at }
     }
 
-    /// The range that the keys of a span begin in, those of them that are its own, and the others, if there are any.
+    /// The range that the keys of a span begin in, those of them that are its own, and the others,
+    /// if there are any.
     #[cfg(feature = "tokio")]
     pub(crate) fn first_of(&self, span: &Span<K>) -> (usize, Span<K>, Option<Span<K>>) {
         let index = self.index_of(span.start.borrow());
@@ -132,8 +133,9 @@ impl<K: BuildKeys> Ranges<K> {
         parts
     }
 
-    /// The ranges in the order in which a search that finds nothing goes on, each with the key from which it
-    /// comes there from another: all records of a range are on the side that is asked for by keys beyond it.
+    /// The ranges in the order in which a search that finds nothing goes on, each with the key from
+    /// which it comes there from another: all records of a range are on the side that is asked for
+    /// by keys beyond it.
     pub(crate) fn towards(&self, side: Side) -> impl Iterator<Item = (usize, &'static K::Key)> + use<K> {
         let count = self.ranges.len();
         (0..count).map(move |step| match side {

@@ -141,8 +141,8 @@ impl<K: BuildKeys> Pool<K> {
         self.lookup(held, group, within, |scratch| scratch.swap_outcomes(answers))
     }
 
-    /// Has all memory nodes that are reached over sockets look at their parts of a group at once; which parts
-    /// have to be looked up otherwise.
+    /// Has all memory nodes that are reached over sockets look at their parts of a group at once;
+    /// which parts have to be looked up otherwise.
     fn look_up_over_sockets<'k, I: Iterator<Item = &'k K::Key> + Clone>(
         &self,
         ranges: &Ranges<K>,

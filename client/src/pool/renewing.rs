@@ -53,8 +53,8 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// Reads of one range of a map, which is connected now if it is not. `false` if there is a newer
-    /// map, by which the read has to begin again.
+    /// Reads of one range of a map, which is connected now if it is not. `false` if there is a
+    /// newer map, by which the read has to begin again.
     #[cfg(feature = "tokio")]
     pub(crate) fn at_range(
         &self,

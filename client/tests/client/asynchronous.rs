@@ -1,4 +1,5 @@
-//! Clients of tasks: the answers of clients of threads, whoever else asks and whoever stops waiting.
+//! Clients of tasks: the answers of clients of threads, whoever else asks and whoever stops
+//! waiting.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -320,7 +321,8 @@ fn a_task_that_reads_where_memory_is_mapped_without_a_pause_leaves_others_their_
     });
 }
 
-/// Polls a future so many times, with turns for others between, and drops it. `true` if it ended before.
+/// Polls a future so many times, with turns for others between, and drops it. `true` if it ended
+/// before.
 pub async fn poll_and_drop<R>(future: impl Future<Output = R>, polls: usize) -> Option<R> {
     let mut future = pin!(future);
     for _ in 0..polls {
@@ -427,7 +429,8 @@ fn a_change_that_cannot_be_made_fails_alone() {
     });
 }
 
-/// Futures are copied as they are handed on, and a program may have a hundred thousand tasks that each keep one.
+/// Futures are copied as they are handed on, and a program may have a hundred thousand tasks that
+/// each keep one.
 #[test]
 fn the_future_of_a_read_is_small() {
     let node = ThreadNode::<U64Keys>::start(1 << 20);

@@ -1,4 +1,5 @@
-//! What calls of tasks are told that do not come to their end: what was made, and what they waited for.
+//! What calls of tasks are told that do not come to their end: what was made, and what they waited
+//! for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,4 +1,5 @@
-//! Scans, ranges and counts of tasks: the answers of a map, from either end, in whatever parts they come.
+//! Scans, ranges and counts of tasks: the answers of a map, from either end, in whatever parts they
+//! come.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -134,7 +134,8 @@ fn a_count_goes_on_for_as_long_as_it_gets_on() {
     });
 }
 
-/// Two memory nodes with keys below 1000 and from there, of which the second one can be made to say nothing.
+/// Two memory nodes with keys below 1000 and from there, of which the second one can be made to say
+/// nothing.
 pub struct WithSilent {
     pub client: Client,
     pub address: String,
@@ -207,7 +208,8 @@ fn a_silent_memory_node_keeps_no_read_of_tasks_from_another() {
     });
 }
 
-/// Reads of the silent one had all threads for blocking calls, one to connect it and the others to wait for that.
+/// Reads of the silent one had all threads for blocking calls, one to connect it and the others to
+/// wait for that.
 #[test]
 fn a_memory_node_that_is_silent_from_the_beginning_keeps_no_read_of_tasks_from_another() {
     let WithSilent { client: _, address: _, is_silent, _nodes: nodes } = WithSilent::new();
@@ -343,7 +345,8 @@ fn a_change_that_cannot_be_made_fails_alone_also_over_two_memory_nodes() {
     });
 }
 
-/// Changes that had been made at the other one were told to be of unknown outcome, or were not sent.
+/// Changes that had been made at the other one were told to be of unknown outcome, or were not
+/// sent.
 #[test]
 fn a_memory_node_that_is_away_keeps_no_change_from_another() {
     for away in [0, 1] {
@@ -376,8 +379,8 @@ fn a_memory_node_that_is_away_keeps_no_change_from_another() {
     }
 }
 
-/// As when a machine is started anew and knows nothing of its sockets: a call that may take long finds that in the time that the
-/// memory node has, not in its own.
+/// As when a machine is started anew and knows nothing of its sockets: a call that may take long
+/// finds that in the time that the memory node has, not in its own.
 #[test]
 fn sockets_that_fall_silent_are_left_however_long_a_call_may_take() {
     let node = Node::tcp();

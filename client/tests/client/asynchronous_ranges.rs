@@ -68,7 +68,8 @@ fn counts_that_are_given_up_keep_nobody_from_connecting_another_memory_node() {
     });
 }
 
-/// The looks for them had all threads; and of those who waited for one of these most were not told for whom.
+/// The looks for them had all threads; and of those who waited for one of these most were not told
+/// for whom.
 #[test]
 fn memory_nodes_that_are_silent_are_named_and_keep_nobody_from_connecting_another() {
     const SILENT: u64 = 5;
@@ -99,7 +100,8 @@ fn memory_nodes_that_are_silent_are_named_and_keep_nobody_from_connecting_anothe
     });
 }
 
-/// Where more keys are asked for than a task looks up in place, all were read on a thread, whoever gave the call up.
+/// Where more keys are asked for than a task looks up in place, all were read on a thread, whoever
+/// gave the call up.
 #[test]
 fn large_groups_that_are_given_up_leave_threads_to_others() {
     let WithSilent { client: _, address: _, is_silent, _nodes: nodes } = WithSilent::beside(Node::shm());
@@ -293,7 +295,8 @@ fn tasks_that_can_wait_are_not_told_of_a_memory_node_that_was_silent_for_hurried
     });
 }
 
-/// How the records lie was found out in all of the call's time, and then the record looked up in all of it once more.
+/// How the records lie was found out in all of the call's time, and then the record looked up in
+/// all of it once more.
 #[test]
 fn a_read_with_its_version_holds_its_thread_no_longer_than_it_may_take() {
     const WITHIN: Duration = Duration::from_secs(1);

@@ -1,4 +1,5 @@
-//! What calls of a client over several memory nodes, or of one that is told several, do with their time.
+//! What calls of a client over several memory nodes, or of one that is told several, do with their
+//! time.
 
 use std::net::TcpListener;
 use std::sync::Arc;

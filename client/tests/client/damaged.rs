@@ -70,7 +70,8 @@ fn scans_that_meet_a_record_that_is_not_whole_end_with_their_deadline() {
     assert_eq!(hurried.scan(400, 100).unwrap().len(), 100);
 }
 
-/// All calls of its group waited for it and ended with its error, and the worker read nothing meanwhile.
+/// All calls of its group waited for it and ended with its error, and the worker read nothing
+/// meanwhile.
 #[cfg(feature = "tokio")]
 #[test]
 fn a_record_that_cannot_be_read_fails_no_reads_of_other_tasks() {

@@ -18,7 +18,8 @@ for_both_kinds_of_keys!(
 
 const SMALL: u64 = 20_000;
 
-/// Some of whose segments are replaced under a client that keeps pages, and sees no change before the next checkpoint.
+/// Some of whose segments are replaced under a client that keeps pages, and sees no change before
+/// the next checkpoint.
 fn assert_few_are_asked_for<K: TestKeys>(rich: &TableClient<K>, poor: &TableClient<K>) {
     let parameters = TableParameters { max_slots: 16, epsilon: 2, ..K::parameters() };
     load(rich, parameters, (0..SMALL).map(|i| i * 1_000), 0).unwrap();
@@ -67,7 +68,8 @@ fn it_is_asked_for_no_more_over_sockets_either<K: TestKeys>() {
     assert_few_are_asked_for(&rich, &node.client::<K>(1, "t", small::<K>()));
 }
 
-/// Their segments are replaced all the time. Groups began anew with each that was met, until the deadline.
+/// Their segments are replaced all the time. Groups began anew with each that was met, until the
+/// deadline.
 #[test]
 fn long_groups_end_beside_a_writer() {
     const KEYS: u64 = 200_000;

@@ -84,8 +84,8 @@ pub fn slow_while(url: &str, delay: Duration, is_slow: &Arc<AtomicBool>) -> Stri
 /// Answers, more than any call gets.
 pub const ALL: usize = 1 << 20;
 
-/// The address of a memory node of which so many answers come as are left, of those the last but one
-/// late, and none after them until there are more; and how many are.
+/// The address of a memory node of which so many answers come as are left, of those the last but
+/// one late, and none after them until there are more; and how many are.
 pub fn so_many_answers(url: &str, late: Duration) -> (String, Arc<AtomicUsize>) {
     let left = Arc::new(AtomicUsize::new(ALL));
     let passes = Arc::clone(&left);

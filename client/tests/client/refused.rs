@@ -1,4 +1,5 @@
-//! Batches of changes of which the memory node refuses some: the call fails, and replies tell which.
+//! Batches of changes of which the memory node refuses some: the call fails, and replies tell
+//! which.
 
 use fpcache_client::{
     Changes, Client, ClientError, RecordToken, TableClient, U64Keys, WriteReply, WriteStatus,

@@ -100,7 +100,8 @@ fn a_budget_that_a_table_outgrows_keeps_nobody_from_writing<K: TestKeys>() {
     }
 }
 
-/// Nothing but what goes from key to key, which the memory node does for nobody: it is told that its directory is out of date.
+/// Nothing but what goes from key to key, which the memory node does for nobody: it is told that
+/// its directory is out of date.
 fn scans_alone_get_a_newer_directory_where_models_are_in_pages<K: TestKeys>() {
     let node = ThreadNode::<K>::start(64 << 20);
     let rich = node.client();
@@ -133,7 +134,8 @@ fn scans_alone_get_a_newer_directory_where_models_are_in_pages<K: TestKeys>() {
     assert!(poor.cache_stats().unwrap().unwrap().paged, "the models are too many for the budget");
 }
 
-/// It had the time after which a memory node counts as lost, and cut off everybody else's calls with its own.
+/// It had the time after which a memory node counts as lost, and cut off everybody else's calls
+/// with its own.
 #[test]
 fn the_first_write_to_a_table_that_does_not_fit_ends_with_its_deadline() {
     let node = Node::start();
@@ -158,7 +160,8 @@ fn the_first_write_to_a_table_that_does_not_fit_ends_with_its_deadline() {
     assert_eq!(poor.counters().reconnects, 0);
 }
 
-/// The message told the share of one range, so that who raised the budget to it was told the same again.
+/// The message told the share of one range, so that who raised the budget to it was told the same
+/// again.
 #[test]
 fn a_budget_that_is_too_small_for_a_range_is_told_for_all_of_them() {
     let nodes = [(); 3].map(|()| over_nodes::Node::shm());

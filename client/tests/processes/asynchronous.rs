@@ -37,7 +37,8 @@ fn tasks_get_over_a_memory_node_that_is_killed_and_started_anew() {
         one_thread().block_on(async {
             let client = client_of(url, Duration::from_secs(10)).await;
             load(client.client(), U64Keys::parameters(), 0..KEYS, 1).unwrap();
-            // The edition that calls must answer from if it was there before they began; 0 while none may be there.
+            // The edition that calls must answer from if it was there before they began; 0 while
+            // none may be there.
             let loaded = Arc::new(AtomicU64::new(1));
             let (answers, done) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
             let mut tasks = JoinSet::new();
@@ -72,7 +73,8 @@ fn tasks_get_over_a_memory_node_that_is_killed_and_started_anew() {
             more(2_000).await;
             node.kill();
             sleep(Duration::from_millis(50)).await;
-            // Lets nobody in before it has its data: calls that come meanwhile find a table without parameters.
+            // Lets nobody in before it has its data: calls that come meanwhile find a table without
+            // parameters.
             node = ProcessNode::start::<U64Keys>(&directory, CAPACITY);
             let fresh = client_of(url, Duration::from_secs(10)).await;
             let begun = Instant::now();

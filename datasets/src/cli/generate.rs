@@ -64,7 +64,8 @@ impl Generate {
         let bar = Bar::of_keys();
         let name = content_name(&self.output);
         if by_name(&name).is_some() && !self.force {
-            // Under $FPCACHE_DATASETS it would pass for the published file in every table of results.
+            // Under $FPCACHE_DATASETS it would pass for the published file in every table of
+            // results.
             let path = self.output.display();
             return Err(format!(
                 "{path}: {name} is the name of a published file; to avoid confusion, choose another name \

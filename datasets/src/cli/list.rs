@@ -59,7 +59,8 @@ impl List {
     pub(super) fn run(&self) -> Result<Outcome, Failure> {
         let published: Vec<Published> = PUBLISHED.iter().map(|file| self.published(file)).collect();
         let known = |name, keys, what, source| Known { name, keys, key_kind: "u64", what, source };
-        // What stands for a published set: the first file that is found, a part of it say, or a stand-in.
+        // What stands for a published set: the first file that is found, a part of it say, or a
+        // stand-in.
         let set = |name, what| {
             let mut files = PUBLISHED.iter().zip(&published).filter(|(file, _)| file.spec == Some(name));
             match files.find_map(|(file, row)| Some((file.keys, row.keys_found?))) {

@@ -17,9 +17,9 @@ use clap::{Parser, Subcommand};
 ///
 /// A data set is written NAME or NAME:COUNT, with decimal K, M and G: fb:16M, wiki, osm, books,
 /// ipv4, uniform:1M, normal:1M, lognormal:1M, sequential:1M, sosd:PATH. fb, wiki, osm and books are
-/// the published files where $FPCACHE_DATASETS holds them (plain or .zst), else calibrated stand-ins.
-/// Their keys are numbers; byte strings are in words, domains:1M, paths:1M, ycsb:60M, binary:1M,
-/// prefixes:1M and lines:PATH, a file with one key per line, plain, .gz or .zst.
+/// the published files where $FPCACHE_DATASETS holds them (plain or .zst), else calibrated
+/// stand-ins. Their keys are numbers; byte strings are in words, domains:1M, paths:1M, ycsb:60M,
+/// binary:1M, prefixes:1M and lines:PATH, a file with one key per line, plain, .gz or .zst.
 #[derive(Parser)]
 #[command(name = "fpcache-datasets", version = env!("FPCACHE_VERSION"), after_help = EXAMPLES)]
 pub(crate) struct Cli {

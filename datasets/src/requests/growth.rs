@@ -163,8 +163,9 @@ fn by_stretches(keys: &[u64], random: &mut Random) -> Vec<u64> {
     inserts
 }
 
-/// `count` new keys, ascending, between neighbours drawn at random; where these leave too little room, what is missing is drawn
-/// from all that is free between keys, and fewer only if there are no more.
+/// `count` new keys, ascending, between neighbours drawn at random; where these leave too little
+/// room, what is missing is drawn from all that is free between keys, and fewer only if there are
+/// no more.
 fn fresh_keys(keys: &[u64], count: usize, random: &mut Random) -> Vec<u64> {
     let Some(absent) = Absent::new(keys, &mut Vec::new()) else { return Vec::new() };
     let mut fresh = Vec::with_capacity(count);
@@ -179,9 +180,11 @@ fn fresh_keys(keys: &[u64], count: usize, random: &mut Random) -> Vec<u64> {
     fresh
 }
 
-/// Adds keys that are between others and not in `fresh`, each as likely as any other, until there are `count` or no more.
+/// Adds keys that are between others and not in `fresh`, each as likely as any other, until there
+/// are `count` or no more.
 fn top_up(keys: &[u64], count: usize, fresh: &mut Vec<u64>, random: &mut Random) {
-    // The room before each pair of neighbours, from the first on: of distinct keys it is below 2^64.
+    // The room before each pair of neighbours, from the first on: of distinct keys it is below
+    // 2^64.
     let before: Vec<u64> = (0..).zip(keys).map(|(at, key)| key - keys[0] - at).collect();
     let room = before.last().copied().unwrap_or_default();
     let missing = count.min(usize::try_from(room).unwrap_or(usize::MAX)) - fresh.len();

@@ -133,8 +133,9 @@ pub struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// The same with ranks instead of keys where [`Distribution::Latest`] says which: how many newer keys there are to be.
-    /// For threads that share the stream, whose inserts may be under way still when another one asks.
+    /// The same with ranks instead of keys where [`Distribution::Latest`] says which: how many
+    /// newer keys there are to be. For threads that share the stream, whose inserts may be under
+    /// way still when another one asks.
     #[must_use]
     pub fn by_rank(self) -> Self {
         Self { by_rank: true, ..self }

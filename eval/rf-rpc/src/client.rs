@@ -27,8 +27,8 @@ const SPIN: Duration = Duration::from_micros(50);
 /// How a client calls.
 #[derive(Clone, Copy, Debug)]
 pub struct ClientOptions {
-    /// R: after more failed fetches in two calls in a row results come by server reply. Default 5, the paper's; where memory is mapped
-    /// a fetch is so short that more pay.
+    /// R: after more failed fetches in two calls in a row results come by server reply. Default 5,
+    /// the paper's; where memory is mapped a fetch is so short that more pay.
     pub retries: u32,
     /// F: bytes of the first READ of a result, its head of 24 among them. Default 256.
     pub fetch_bytes: usize,
@@ -85,7 +85,8 @@ struct Slot {
     entries: u16,
 }
 
-/// A client's channel to a server, over one connection that is used for nothing else. One thread's at a time.
+/// A client's channel to a server, over one connection that is used for nothing else. One thread's
+/// at a time.
 pub struct Client<C: Connection> {
     connection: C,
     endpoint: C::Endpoint,
@@ -123,7 +124,8 @@ impl<C: Connection> Client<C> {
     /// Opens a channel, which lasts as long as the connection: a call and a READ.
     ///
     /// # Errors
-    /// [`Full`](RfError::Full), [`NotServed`](RfError::NotServed) and [`NoBuffers`](RfError::NoBuffers), or the fabric's.
+    /// [`Full`](RfError::Full), [`NotServed`](RfError::NotServed) and
+    /// [`NoBuffers`](RfError::NoBuffers), or the fabric's.
     pub fn open(
         connection: C,
         options: ClientOptions,
@@ -200,7 +202,8 @@ impl<C: Connection> Client<C> {
         self.endpoint.meter().snapshot() + self.connection.call_meter()
     }
 
-    /// Calls an RPC with one request and waits for its result, which replaces the contents of `result`.
+    /// Calls an RPC with one request and waits for its result, which replaces the contents of
+    /// `result`.
     ///
     /// # Errors
     /// Those of [`send`](Self::send) and [`recv`](Self::recv).
@@ -218,12 +221,12 @@ impl<C: Connection> Client<C> {
         received
     }
 
-    /// Sends a batch of requests of one RPC: `client_send`. One WRITE, or a request to the service where results come by server reply or
-    /// an entry is longer than [`ENTRY_MAX`].
+    /// Sends a batch of requests of one RPC: `client_send`. One WRITE, or a request to the service
+    /// where results come by server reply or an entry is longer than [`ENTRY_MAX`].
     ///
     /// # Errors
-    /// [`InFlight`](RfError::InFlight) and [`TooLong`](RfError::TooLong): nothing was sent. The fabric's: the batch may
-    /// have been executed or may yet be.
+    /// [`InFlight`](RfError::InFlight) and [`TooLong`](RfError::TooLong): nothing was sent. The
+    /// fabric's: the batch may have been executed or may yet be.
     pub fn send(
         &mut self,
         rpc: u16,
@@ -281,13 +284,14 @@ impl<C: Connection> Client<C> {
         Ok(sent)
     }
 
-    /// Receives the results of a batch, in the order of its requests: `client_recv`. By one READ of F bytes if they are there and fit, and by
-    /// a second one of the rest if they do not.
+    /// Receives the results of a batch, in the order of its requests: `client_recv`. By one READ of
+    /// F bytes if they are there and fit, and by a second one of the rest if they do not.
     ///
     /// # Errors
-    /// [`DeadlinePassed`](FabricError::DeadlinePassed) and other errors of the fabric, [`Lost`](RfError::Lost): the batch may have been
-    /// executed or may yet be. [`Damaged`](RfError::Damaged): it was not. [`ResultsTooLong`](RfError::ResultsTooLong): it was. Its slot is
-    /// free in any case.
+    /// [`DeadlinePassed`](FabricError::DeadlinePassed) and other errors of the fabric,
+    /// [`Lost`](RfError::Lost): the batch may have been executed or may yet be.
+    /// [`Damaged`](RfError::Damaged): it was not. [`ResultsTooLong`](RfError::ResultsTooLong): it
+    /// was. Its slot is free in any case.
     pub fn recv(&mut self, sent: Sent, results: &mut Results, deadline: Deadline) -> Result<(), RfError> {
         let Sent { slot: number, sequence } = sent;
         results.clear();

@@ -23,8 +23,8 @@ struct Flag {
 
 /// The mode flags of one client, one per RPC, and the rule by which they change.
 ///
-/// A single slow call does not change anything: it takes [`IN_A_ROW`](Self::IN_A_ROW) calls in a row that spoke for the other mode (RF-RPC,
-/// section 3.2, discussion).
+/// A single slow call does not change anything: it takes [`IN_A_ROW`](Self::IN_A_ROW) calls in a
+/// row that spoke for the other mode (RF-RPC, section 3.2, discussion).
 #[derive(Debug)]
 pub struct Modes {
     flags: HashMap<u16, Flag>,
@@ -63,7 +63,8 @@ impl Modes {
         failed > self.retries
     }
 
-    /// A call has just had more failed fetches than R; told once per call. Returns the mode in which it goes on.
+    /// A call has just had more failed fetches than R; told once per call. Returns the mode in
+    /// which it goes on.
     pub fn exceeded(&mut self, rpc: u16) -> Mode {
         self.strike(rpc, Mode::Fetch)
     }
@@ -75,7 +76,8 @@ impl Modes {
         }
     }
 
-    /// A result came by server reply after the server took `time` for it, where a fetch takes `fetch`.
+    /// A result came by server reply after the server took `time` for it, where a fetch takes
+    /// `fetch`.
     pub fn replied(&mut self, rpc: u16, time: Duration, fetch: Duration) {
         if time <= fetch * self.retries {
             self.strike(rpc, Mode::Reply);

@@ -20,7 +20,8 @@ use slot::{Slot, kept};
 
 /// How often a request whose checksum does not hold is looked at before it counts as damaged.
 const LOOKS: u32 = 4096;
-/// Replies up to this many bytes are kept until the slot's next request, in case the request comes twice.
+/// Replies up to this many bytes are kept until the slot's next request, in case the request comes
+/// twice.
 const KEEP: usize = 16 << 10;
 /// The unit of response times.
 pub(super) const TIME_UNIT: Duration = Duration::from_nanos(256);
@@ -65,8 +66,9 @@ struct Channel {
     slots: Vec<Slot>,
 }
 
-/// The server's side of RF-RPC, for whoever serves: its [`Service`](fpcache_fabric::Service) hands over the messages of clients
-/// ([`handle`](Self::handle)) and their ends, [receives](Self::recv) what they ask for, and [sends](Self::send) results.
+/// The server's side of RF-RPC, for whoever serves: its [`Service`](fpcache_fabric::Service) hands
+/// over the messages of clients ([`handle`](Self::handle)) and their ends, [receives](Self::recv)
+/// what they ask for, and [sends](Self::send) results.
 ///
 /// A server is one thread's. Several, over different stretches of memory, serve several threads.
 #[derive(Debug)]
@@ -83,7 +85,8 @@ pub struct Server<M> {
 }
 
 impl<M: NodeMemory> Server<M> {
-    /// A server over `memory`, which the memory node offers its clients for writing as the area of the options.
+    /// A server over `memory`, which the memory node offers its clients for writing as the area of
+    /// the options.
     ///
     /// # Errors
     /// If the sizes are impossible or the memory is too short for all clients.
@@ -120,7 +123,8 @@ impl<M: NodeMemory> Server<M> {
         self.called.retain(|received| received.client != client);
     }
 
-    /// A reply to a message that was to be answered later, for [`Service::next_reply`](fpcache_fabric::Service::next_reply).
+    /// A reply to a message that was to be answered later, for
+    /// [`Service::next_reply`](fpcache_fabric::Service::next_reply).
     pub fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
         let (client, bytes) = self.replies.pop_front()?;
         reply.extend_from_slice(&bytes);
@@ -246,8 +250,8 @@ impl<M: NodeMemory> Server<M> {
         self.channels.get_mut(channel)?.as_mut()?.slots.get_mut(usize::from(slot))
     }
 
-    /// A request batch that has come, if there is one: `server_recv`. Looks at each slot once, one load each, beginning after the
-    /// one that it took last.
+    /// A request batch that has come, if there is one: `server_recv`. Looks at each slot once, one
+    /// load each, beginning after the one that it took last.
     pub fn recv(&mut self) -> Option<Received> {
         if let Some(received) = self.called.pop_front() {
             return Some(received);
@@ -307,8 +311,10 @@ impl<M: NodeMemory> Server<M> {
         Some(Received { id, client: *client, rpc: head.number, mode, payload })
     }
 
-    /// The results of a batch, in the order of its requests: `server_send`. They are left for the client to fetch, split over as many result
-    /// batches as they take, or sent, if the client waits for that. Of a client that has gone, and of a batch that was answered, nothing happens.
+    /// The results of a batch, in the order of its requests: `server_send`. They are left for the
+    /// client to fetch, split over as many result batches as they take, or sent, if the client
+    /// waits for that. Of a client that has gone, and of a batch that was answered, nothing
+    /// happens.
     ///
     /// # Errors
     /// If the memory cannot be written.

@@ -11,7 +11,8 @@ use fpcache_index::{Directory, PlacedSegment, SegmentOptions, Segmenter};
 use super::form::FormName;
 use crate::machine::split_mix;
 
-/// What a compute node keeps of a segment beside its first key, in words: as `fpcache::models::Segment` of integers.
+/// What a compute node keeps of a segment beside its first key, in words: as
+/// `fpcache::models::Segment` of integers.
 type Descriptor = [u64; 4];
 /// What is measured.
 #[derive(Clone, Copy, Debug)]
@@ -92,7 +93,8 @@ struct Measured {
 }
 
 impl Measured {
-    /// Looks for the keys of a segment, which are `xs`, and for as many before the key `after` that are absent.
+    /// Looks for the keys of a segment, which are `xs`, and for as many before the key `after` that
+    /// are absent.
     fn add(
         &mut self,
         segment: &PlacedSegment,

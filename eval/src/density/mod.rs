@@ -1,8 +1,9 @@
 //! How few bytes of a compute node's memory let one READ find a key, or tell that it is absent.
 //!
-//! Of what can be built: the segments of a data set are cut and their keys put into groups (`fpcache_index::groups`), without a
-//! memory node; then every key is looked for where its table leads, and keys that are none between them. Of what is built: a memory node
-//! in this process loads the keys, or most of them and has the others inserted, and a client looks keys up.
+//! Of what can be built: the segments of a data set are cut and their keys put into groups
+//! (`fpcache_index::groups`), without a memory node; then every key is looked for where its table
+//! leads, and keys that are none between them. Of what is built: a memory node in this process
+//! loads the keys, or most of them and has the others inserted, and a client looks keys up.
 
 pub mod form;
 pub mod measure;

@@ -1,4 +1,5 @@
-//! Groups as they are built: a memory node in this process, and a client that looks keys up by their tables.
+//! Groups as they are built: a memory node in this process, and a client that looks keys up by
+//! their tables.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,8 +29,9 @@ pub const BESIDE_VALUE: u64 = 16;
 const TOGETHER: usize = 32;
 /// Inserts of a call.
 const INSERTS: usize = 64;
-/// A growing region is this many times as large as the data take when loaded, as rebuilt segments are less full and old ones wait
-/// before their memory is used again. Pages that are never written take no memory.
+/// A growing region is this many times as large as the data take when loaded, as rebuilt segments
+/// are less full and old ones wait before their memory is used again. Pages that are never written
+/// take no memory.
 const ROOM: u64 = 3;
 /// Loads of each kind, of which the fastest counts.
 const LOADS: u32 = 3;
@@ -92,7 +94,8 @@ impl Shares {
     }
 }
 
-/// The parameters of tables with groups of slots of this setting's bytes; `None` if such slots are in no groups.
+/// The parameters of tables with groups of slots of this setting's bytes; `None` if such slots are
+/// in no groups.
 pub fn parameters(setting: &Setting) -> Option<TableParameters> {
     let value_bytes = u32::try_from(setting.slot_bytes.checked_sub(BESIDE_VALUE)?).ok()?;
     let grouping = Grouping::for_slots(setting.form.built()?, usize::try_from(setting.slot_bytes).ok()?)?;
@@ -117,8 +120,9 @@ fn value_of(key: u64, out: &mut Vec<u8>, value_bytes: usize) {
     out.iter_mut().zip(word.into_iter().cycle()).for_each(|(to, from)| *to = from);
 }
 
-/// What the memory node's processor spends on each key more for its lying in a group, when it loads the keys: the fastest of several
-/// loads with groups, less the fastest of as many without, in nanoseconds.
+/// What the memory node's processor spends on each key more for its lying in a group, when it loads
+/// the keys: the fastest of several loads with groups, less the fastest of as many without, in
+/// nanoseconds.
 ///
 /// # Errors
 /// If the memory cannot be had.
@@ -149,15 +153,17 @@ fn load_time(keys: &[u64], parameters: TableParameters) -> anyhow::Result<Durati
     Ok(thread_time().saturating_sub(begun))
 }
 
-/// What this thread has spent of a processor's time: on a machine that others use as well, clocks tell of them.
+/// What this thread has spent of a processor's time: on a machine that others use as well, clocks
+/// tell of them.
 fn thread_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     // Neither is ever negative.
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Has a memory node load the keys but for those that are inserted afterwards, `share` for each that is loaded, and looks up as many of them
-/// as `lookups`, and as many that are absent, after every key has been looked up once.
+/// Has a memory node load the keys but for those that are inserted afterwards, `share` for each
+/// that is loaded, and looks up as many of them as `lookups`, and as many that are absent, after
+/// every key has been looked up once.
 ///
 /// # Errors
 /// If the memory node fails, or refuses a change.
@@ -277,7 +283,8 @@ impl Store {
         Ok(())
     }
 
-    /// Looks up keys, as far from one another as there are, and one that is absent after each, where there is a gap.
+    /// Looks up keys, as far from one another as there are, and one that is absent after each,
+    /// where there is a gap.
     fn count(&mut self, keys: &[u64], lookups: u64, seed: u64) -> anyhow::Result<Figures> {
         let mut reader = self.client.reader();
         let (mut figures, mut state) = (Figures::default(), seed);

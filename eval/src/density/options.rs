@@ -66,7 +66,8 @@ pub struct DensityArgs {
     #[arg(long, default_value = "24", value_parser = positive_count)]
     pub slot_bytes: u64,
 
-    /// Keys that are inserted for each that is loaded, where a memory node is measured: shares, separated by commas
+    /// Keys that are inserted for each that is loaded, where a memory node is measured: shares,
+    /// separated by commas
     #[arg(long, value_name = "SHARE", value_delimiter = ',', default_value = "0,0.1,0.5,1")]
     pub inserted: Vec<f64>,
 

@@ -10,8 +10,8 @@ use crate::plot::sheet::sheet;
 /// Shares that are no nearer to all than this are told apart.
 const FINEST: f64 = 1e-5;
 
-/// A line over ε for each form, and of a memory node for each share of inserts and either kind of keys; and one for each system that
-/// publishes its bytes, whatever share of lookups they serve.
+/// A line over ε for each form, and of a memory node for each share of inserts and either kind of
+/// keys; and one for each system that publishes its bytes, whatever share of lookups they serve.
 ///
 /// # Errors
 /// If the drawing library fails.

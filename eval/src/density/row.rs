@@ -41,7 +41,8 @@ pub struct DensityRow {
     pub present_one_read: f64,
     /// Share of absent keys of which it tells that they are absent.
     pub absent_one_read: f64,
-    /// Bytes of the first READ, on average; of a memory node all bytes that a lookup of a present key reads.
+    /// Bytes of the first READ, on average; of a memory node all bytes that a lookup of a present
+    /// key reads.
     pub bytes_read: f64,
     /// Bytes that a lookup of an absent key reads; null without a memory node.
     pub absent_bytes_read: Option<f64>,
@@ -57,11 +58,13 @@ pub struct DensityRow {
     pub index_bytes_per_key: Option<f64>,
     /// Those of room for tables to come, and of tables of segments that are no more.
     pub room_bytes_per_key: Option<f64>,
-    /// Slots on either side of a prediction that are searched without a table; null of a memory node.
+    /// Slots on either side of a prediction that are searched without a table; null of a memory
+    /// node.
     pub window: Option<f64>,
     /// Segments.
     pub segments: u64,
-    /// Nanoseconds for each key to put them into groups, beyond cutting and placing; what loading takes a memory node more.
+    /// Nanoseconds for each key to put them into groups, beyond cutting and placing; what loading
+    /// takes a memory node more.
     pub build_ns: f64,
     /// Records that rebuilds copied for each insert; null if there were none.
     pub copies_per_insert: Option<f64>,
@@ -166,8 +169,8 @@ const fn published(
     Published { system, bytes_per_key, bytes, reads }
 }
 
-/// What others keep and READ, for keys and values of eight bytes, after their papers; where marked †, as follows from constants in
-/// their public source.
+/// What others keep and READ, for keys and values of eight bytes, after their papers; where marked
+/// †, as follows from constants in their public source.
 pub const PUBLISHED: [Published; 7] = [
     published("SMART (OSDI 2023)", Some(8.4), "8.4", "1 READ of 34 B"),
     published("CHIME (SOSP 2024)", Some(0.43), "0.43 †", "1 READ of 164.5 B †"),

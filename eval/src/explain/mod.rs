@@ -1,8 +1,10 @@
-//! What a compute node's bytes are best spent on: for a data set, lengths of values, a fabric and a budget, every form of tables and ε
-//! with what it takes and what a lookup costs, and which is chosen.
+//! What a compute node's bytes are best spent on: for a data set, lengths of values, a fabric and a
+//! budget, every form of tables and ε with what it takes and what a lookup costs, and which is
+//! chosen.
 //!
-//! Shares and bytes are counted, by cutting and grouping the data set's keys ([`crate::density`]); times follow from them and from
-//! what the fabric charges, by the sums that read plans are chosen by.
+//! Shares and bytes are counted, by cutting and grouping the data set's keys ([`crate::density`]);
+//! times follow from them and from what the fabric charges, by the sums that read plans are chosen
+//! by.
 
 mod options;
 mod row;

@@ -51,11 +51,13 @@ pub struct ExplainArgs {
     #[arg(long, value_name = "NS")]
     pub round_trip: Option<f64>,
 
-    /// Lookups that are under way at a time at the memory node, of all compute nodes; bytes are dear where these are many
+    /// Lookups that are under way at a time at the memory node, of all compute nodes; bytes are
+    /// dear where these are many
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub concurrency: u32,
 
-    /// Bytes of a compute node for all that it keeps of the table, such as 1MiB [default: as many as there is use for]
+    /// Bytes of a compute node for all that it keeps of the table, such as 1MiB [default: as many
+    /// as there is use for]
     #[arg(long, value_name = "BYTES")]
     pub budget: Option<ByteSize>,
 
@@ -67,8 +69,8 @@ pub struct ExplainArgs {
     #[arg(long, default_value_t = 0.0)]
     pub negative: f64,
 
-    /// Forms of tables, as --groups of `fpcache-cli load` names them, separated by commas [default: all
-    /// that suit the slots]
+    /// Forms of tables, as --groups of `fpcache-cli load` names them, separated by commas [default:
+    /// all that suit the slots]
     #[arg(long = "form", value_enum, value_delimiter = ',')]
     pub forms: Vec<Form>,
 

@@ -1,4 +1,5 @@
-//! The same over the same card by [perftest](https://github.com/linux-rdma/perftest), where it is installed.
+//! The same over the same card by [perftest](https://github.com/linux-rdma/perftest), where it is
+//! installed.
 
 use std::io::Read;
 use std::net::TcpListener;
@@ -31,8 +32,9 @@ impl Perftest {
         card.ok().filter(|_| is_installed).map(|card| Self { card })
     }
 
-    /// Requests per second of one queue pair that has a list of `batch` under way, posted with one doorbell and signalled once,
-    /// as an endpoint has; measured over about as many requests. None if no tool does the like.
+    /// Requests per second of one queue pair that has a list of `batch` under way, posted with one
+    /// doorbell and signalled once, as an endpoint has; measured over about as many requests. None
+    /// if no tool does the like.
     pub fn rate(&self, task: Task, requests: u64) -> anyhow::Result<Option<f64>> {
         let (tool, options) = match task.verb {
             Verb::Read => ("ib_read_bw", &[][..]),

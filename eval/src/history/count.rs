@@ -5,8 +5,8 @@ use super::linearize::{Verdict, linearize};
 use super::operation::Operation;
 use super::steps::{Condition, Effect, Step};
 
-/// Whether a key may have been there when a call counted it, and whether it may not, given its value
-/// at first and its steps. A key whose steps have no order may have been either.
+/// Whether a key may have been there when a call counted it, and whether it may not, given its
+/// value at first and its steps. A key whose steps have no order may have been either.
 pub(super) fn may_be<S>(
     (operation, number): (&Operation, u32),
     initial: Option<u64>,

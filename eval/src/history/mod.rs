@@ -19,8 +19,8 @@
 //!
 //! **A process is in order.** Calls of one process that overlap, the changes of one request or the
 //! writes of one pipeline, take effect on each key in the order in which they began, as far as they
-//! have answers; so does a read of a key after the process's writes of it. A write without an answer
-//! may come after later ones, unless [`Recorder::end_unknown_writes`] says that it does not.
+//! have answers; so does a read of a key after the process's writes of it. A write without an
+//! answer may come after later ones, unless [`Recorder::end_unknown_writes`] says that it does not.
 //!
 //! **Floors and ceilings are of one instant**, over all keys between the one that was asked for and
 //! the one that was found. Key by key they are checked like scans; [`check_whole`] looks for an

@@ -111,8 +111,8 @@ pub struct Scanned {
 /// One call with its interval: whatever it did, it did between the two instants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Operation {
-    /// Who called. What a process was told of a key, it was told in the order in which it asked: see
-    /// [`Recorder::invoke`](super::Recorder::invoke).
+    /// Who called. What a process was told of a key, it was told in the order in which it asked:
+    /// see [`Recorder::invoke`](super::Recorder::invoke).
     pub process: u32,
     /// The plan that gave the answer, where the caller knows it.
     pub plan: Option<Plan>,

@@ -64,9 +64,10 @@ impl<C: Fn() -> u64> Recorder<C> {
     /// Notes that a call begins. Until its return is recorded its outcome is unknown, whatever
     /// becomes of the process.
     ///
-    /// Several calls may be open at once: the keys of a group, or writes in flight. Then those that write a key must take
-    /// effect in the order in which they begin, and before a read of the key that begins later, unless they have no
-    /// answer: the check holds the store to that. Callers without such an order need logs, and processes, of their own.
+    /// Several calls may be open at once: the keys of a group, or writes in flight. Then those that
+    /// write a key must take effect in the order in which they begin, and before a read of the key
+    /// that begins later, unless they have no answer: the check holds the store to that. Callers
+    /// without such an order need logs, and processes, of their own.
     pub fn invoke(&mut self, key: u64, call: Call) -> Open {
         let invoked = (self.instants)();
         self.operations.push(Operation {
@@ -93,8 +94,8 @@ impl<C: Fn() -> u64> Recorder<C> {
         }
     }
 
-    /// Notes that writes without an answer came before the next write of the same key that has one, as a
-    /// pipeline promises; a refused one is none, since it may not have been sent.
+    /// Notes that writes without an answer came before the next write of the same key that has one,
+    /// as a pipeline promises; a refused one is none, since it may not have been sent.
     pub fn end_unknown_writes(&mut self) {
         let mut ends = HashMap::new();
         for operation in self.operations.iter_mut().rev().filter(|operation| operation.call.writes()) {

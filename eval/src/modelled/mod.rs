@@ -1,4 +1,5 @@
-//! Experiments in a model of network cards: any of the systems that are compared, each answer checked, requests and bytes counted.
+//! Experiments in a model of network cards: any of the systems that are compared, each answer
+//! checked, requests and bytes counted.
 
 pub mod options;
 pub mod row;
@@ -34,7 +35,8 @@ const BUDGET_PER_KEY: f64 = 100.0 / 60.0;
 /// Runs an experiment of lookups over a modelled card.
 ///
 /// # Errors
-/// If options contradict each other or the model, there is no memory for the keys, or a system has no figures.
+/// If options contradict each other or the model, there is no memory for the keys, or a system has
+/// no figures.
 pub fn run(arguments: &RunArgs, card: &str) -> anyhow::Result<Verdict> {
     let nic = NicSpec::named(card)?;
     Modelled::new(arguments, nic, None)?.check_length("--lookups", arguments.lookups)?;
@@ -86,7 +88,8 @@ impl<'a> Modelled<'a> {
         Ok(Self { arguments, systems, sizes, hosts, fixed })
     }
 
-    /// Refuses so few operations that next to nothing is measured; `option` is the one that says how many.
+    /// Refuses so few operations that next to nothing is measured; `option` is the one that says
+    /// how many.
     ///
     /// # Errors
     /// Names the least that would do.
@@ -178,7 +181,8 @@ impl<'a> Modelled<'a> {
         Ok(())
     }
 
-    /// One system: with the parameters that all are to have, or FPCache as the options say and the others as published.
+    /// One system: with the parameters that all are to have, or FPCache as the options say and the
+    /// others as published.
     fn measure_one(
         &self,
         experiment: &Experiment<'_>,

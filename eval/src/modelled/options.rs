@@ -16,7 +16,8 @@ use crate::run::options::RunArgs;
 use crate::sweep::points::Over;
 use crate::systems::SystemName;
 
-/// Compute nodes that clients are spread over, and clients without `--clients`: those of the FPCache paper.
+/// Compute nodes that clients are spread over, and clients without `--clients`: those of the
+/// FPCache paper.
 const COMPUTE_NODES: u32 = 6;
 const CLIENTS: u32 = 384;
 
@@ -46,8 +47,8 @@ pub fn operations(arguments: &RunArgs) -> u64 {
     warm_up(arguments).saturating_add(arguments.lookups)
 }
 
-/// Refuses options of FPCache's where its parameters are to be those of `--parameters`, as all others' are; what is swept is fixed for
-/// all that have it.
+/// Refuses options of FPCache's where its parameters are to be those of `--parameters`, as all
+/// others' are; what is swept is fixed for all that have it.
 ///
 /// # Errors
 /// Names the option.
@@ -143,10 +144,12 @@ pub fn hosts(arguments: &RunArgs, nic: NicSpec) -> anyhow::Result<Hosts> {
     Ok(Hosts { compute_nodes, threads, memory_nodes, cores, ..Hosts::paper(nic) })
 }
 
-/// Operations that each client does in the mean at least: what all of them have under way in the end is not measured.
+/// Operations that each client does in the mean at least: what all of them have under way in the
+/// end is not measured.
 const LEAST_OF_A_CLIENT: u64 = 10;
 
-/// Refuses so few operations that next to nothing is measured; `option` is the one that says how many.
+/// Refuses so few operations that next to nothing is measured; `option` is the one that says how
+/// many.
 pub fn check_length(option: &str, operations: u64, hosts: &Hosts) -> anyhow::Result<()> {
     let least = LEAST_OF_A_CLIENT * hosts.clients() as u64;
     ensure!(

@@ -53,7 +53,8 @@ pub struct Row {
     over: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     value: Option<String>,
-    /// Of several kinds of operations, what they are called, the share of each, and which keys are inserted.
+    /// Of several kinds of operations, what they are called, the share of each, and which keys are
+    /// inserted.
     #[serde(skip_serializing_if = "Option::is_none")]
     workload: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,7 +82,8 @@ pub struct Row {
     /// Operations that filled caches.
     warm_up: u64,
     seed: u64,
-    /// How many seeds the figures are the median run of, and of them the least and the greatest throughput.
+    /// How many seeds the figures are the median run of, and of them the least and the greatest
+    /// throughput.
     seeds: u32,
     per_second_min: Option<f64>,
     per_second_max: Option<f64>,
@@ -89,7 +91,8 @@ pub struct Row {
     budget: u64,
     /// options, published or best: whose choice the parameters are.
     parameters_are: &'static str,
-    /// Share of FPCache's slots that hold a record when loaded, if the options say so; the others' are in their parameters.
+    /// Share of FPCache's slots that hold a record when loaded, if the options say so; the others'
+    /// are in their parameters.
     fill: Option<f64>,
     round_trips_per_operation: Option<f64>,
     requests_per_operation: Option<f64>,
@@ -173,7 +176,8 @@ impl Row {
         (&self.value, &self.workload, self.system) == (&other.value, &other.workload, other.system)
     }
 
-    /// The median of these by throughput, of an even number the lower one, with the spread; none has figures if one has none.
+    /// The median of these by throughput, of an even number the lower one, with the spread; none
+    /// has figures if one has none.
     pub fn merged(rows: &[Self]) -> Option<Self> {
         let seeds = rows.len() as u32;
         if let Some(failed) = rows.iter().find(|row| row.error.is_some()) {

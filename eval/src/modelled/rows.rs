@@ -1,4 +1,5 @@
-//! Rows as they are made: written after each one, merged over seeds, and kept for a command that is interrupted.
+//! Rows as they are made: written after each one, merged over seeds, and kept for a command that is
+//! interrupted.
 
 use std::fmt::Debug;
 use std::fs;
@@ -38,7 +39,8 @@ pub enum Place<'a> {
 }
 
 impl Rows {
-    /// None so far of a command with these options, which go to the file of `--json`, or to a folder.
+    /// None so far of a command with these options, which go to the file of `--json`, or to a
+    /// folder.
     ///
     /// # Errors
     /// If they could not be written, or others are in their place.

@@ -59,8 +59,8 @@ pub fn ycsb(arguments: &YcsbArgs, card: &str) -> anyhow::Result<Verdict> {
     rows.end()
 }
 
-/// The keys that are loaded, and the operations, of which as large a share is to fill caches if there are fewer. Clients share
-/// them, so that which keys are recent shows when one begins.
+/// The keys that are loaded, and the operations, of which as large a share is to fill caches if
+/// there are fewer. Clients share them, so that which keys are recent shows when one begins.
 fn draw(
     arguments: &YcsbArgs,
     run: &RunArgs,
@@ -136,7 +136,8 @@ mod tests {
             }
         }
         assert_eq!(rows[6]["distribution"], "latest:0.99");
-        // Every other operation of F reads and then updates: of Sherman a READ, and three round trips more, or several for its lock.
+        // Every other operation of F reads and then updates: of Sherman a READ, and three round
+        // trips more, or several for its lock.
         let of_f = &rows[14];
         assert!((&of_f["workload"], &of_f["system"]) == (&"F".into(), &"sherman".into()), "{of_f}");
         assert_eq!(tally(of_f, "operations"), 6_000.0 - 48.0);

@@ -1,6 +1,8 @@
-//! Runs that were finished before an interruption: a file beside that of `--json`, which goes when the figures are there.
+//! Runs that were finished before an interruption: a file beside that of `--json`, which goes when
+//! the figures are there.
 //!
-//! The first line says what the runs are of, each other one is a run. A line that an interruption has cut off is of no account.
+//! The first line says what the runs are of, each other one is a run. A line that an interruption
+//! has cut off is of no account.
 
 use std::collections::HashMap;
 use std::fs::{self, File};
@@ -99,8 +101,8 @@ impl Journal {
     }
 }
 
-/// What tells the running program from every other: a hash of it. What it was built from does not say enough, which may have changes
-/// that are in no commit.
+/// What tells the running program from every other: a hash of it. What it was built from does not
+/// say enough, which may have changes that are in no commit.
 ///
 /// # Errors
 /// If its file cannot be read.

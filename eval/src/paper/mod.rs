@@ -1,4 +1,5 @@
-//! The FPCache paper's figures, beside what a model of network cards gives: `fpcache-workbench` at the command line.
+//! The FPCache paper's figures, beside what a model of network cards gives: `fpcache-workbench` at
+//! the command line.
 
 pub mod journal;
 
@@ -82,7 +83,8 @@ fn nic(text: &str) -> Result<NicSpec, String> {
     NicSpec::named(text).map_err(|unknown| unknown.to_string())
 }
 
-/// What is written as JSON: a statement, a row of Table 2, one of Figure 17's memory, or a series of Figure 10.
+/// What is written as JSON: a statement, a row of Table 2, one of Figure 17's memory, or a series
+/// of Figure 10.
 #[derive(Debug, Serialize)]
 #[serde(untagged)]
 enum Row {

@@ -80,8 +80,8 @@ pub fn measure<'a, 'k>(
     Ok(())
 }
 
-/// Where in a stream of so many lookups those of a pass stand: one after the other, from the beginning again where they end, so that
-/// systems with shorter passes meet other keys in each.
+/// Where in a stream of so many lookups those of a pass stand: one after the other, from the
+/// beginning again where they end, so that systems with shorter passes meet other keys in each.
 fn part_of(round: usize, count: usize, all: usize) -> Range<usize> {
     let count = count.min(all);
     let begin = round.wrapping_mul(count) % (all - count + 1);

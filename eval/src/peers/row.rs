@@ -127,7 +127,8 @@ pub fn table(rows: &[PeerRow], reference: Option<&PeerRow>) -> Table {
 }
 
 impl PeerRow {
-    /// What its figures may say against themselves. Tasks wait side by side, so that the mean of each is this or more.
+    /// What its figures may say against themselves. Tasks wait side by side, so that the mean of
+    /// each is this or more.
     pub fn doubts(&self) -> Option<Doubts> {
         let figures = self.figures.as_ref()?;
         Some(Doubts {

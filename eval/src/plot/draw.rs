@@ -1,5 +1,6 @@
-//! Figures as SVG elements of a page, and what sheets have in common with them. The colours are for a light background; the page's
-//! style sheet replaces them, by attributes, for a dark one. Lines also differ by mark and dashes.
+//! Figures as SVG elements of a page, and what sheets have in common with them. The colours are for
+//! a light background; the page's style sheet replaces them, by attributes, for a dark one. Lines
+//! also differ by mark and dashes.
 
 use anyhow::anyhow;
 use plotters::element::DashedPathElement;

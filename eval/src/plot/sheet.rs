@@ -1,5 +1,5 @@
-//! Sheets: panels of lines as documents of their own, under titles and beside a legend. Thin bars reach from the least figure of a
-//! point to the greatest.
+//! Sheets: panels of lines as documents of their own, under titles and beside a legend. Thin bars
+//! reach from the least figure of a point to the greatest.
 
 use anyhow::anyhow;
 use plotters::prelude::*;
@@ -26,11 +26,12 @@ const TOP: i32 = 118;
 /// From one panel to the next, and below the last one: room for ticks and the axis' name.
 const BELOW: i32 = 62;
 
-/// A panel: what lies along its axes, and its lines. Those of one number look the same in all panels.
+/// A panel: what lies along its axes, and its lines. Those of one number look the same in all
+/// panels.
 pub type Panel<'a> = (Axis, Axis, &'a [Series]);
 
-/// Draws panels below each other, the first of them high enough for a legend of its lines, under what was measured, on what data,
-/// with which settings, where and by which release.
+/// Draws panels below each other, the first of them high enough for a legend of its lines, under
+/// what was measured, on what data, with which settings, where and by which release.
 ///
 /// # Errors
 /// If the drawing library fails.

@@ -10,9 +10,9 @@ const HEADING: &str = "Cache of the compute node";
 /// What this compute node may keep, and how.
 #[derive(Args, Clone, Debug, Default)]
 pub struct CacheArgs {
-    /// Budget for everything kept on the compute node, including models, such as 8MiB, or none for all
-    /// models and no hot cache [default: none; with nic:…, where it must be a size, 100 MB for 60M keys, and
-    /// in proportion]
+    /// Budget for everything kept on the compute node, including models, such as 8MiB, or none for
+    /// all models and no hot cache [default: none; with nic:…, where it must be a size, 100 MB for
+    /// 60M keys, and in proportion]
     #[arg(long = "cache", value_name = "SIZE", value_parser = parse_budget, help_heading = HEADING)]
     pub budget: Option<Budget>,
 

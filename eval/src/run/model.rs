@@ -14,18 +14,18 @@ pub struct ModelArgs {
     #[arg(long, value_name = "OPERATIONS", value_parser = positive_count, help_heading = HEADING)]
     pub warm_up: Option<u64>,
 
-    /// With nic:…: parameters of all systems, fpcache among them [default: fpcache's as the other options
-    /// say, the others' as their authors publish them]
+    /// With nic:…: parameters of all systems, fpcache among them [default: fpcache's as the other
+    /// options say, the others' as their authors publish them]
     #[arg(long, value_enum, value_name = "WHICH", help_heading = HEADING)]
     pub parameters: Option<Chosen>,
 
-    /// With nic:…: measure with this many seeds, from --seed on, and report the median run and the least
-    /// and the greatest throughput [default: 1]
+    /// With nic:…: measure with this many seeds, from --seed on, and report the median run and the
+    /// least and the greatest throughput [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1000), help_heading = HEADING)]
     pub seeds: Option<u32>,
 
-    /// With nic:…: cores of each memory node, which make fpcache's changes, each those of a range of the keys,
-    /// as several memory nodes on one machine do [default: 1]
+    /// With nic:…: cores of each memory node, which make fpcache's changes, each those of a range
+    /// of the keys, as several memory nodes on one machine do [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u16).range(1..=64), help_heading = HEADING)]
     pub cores: Option<u16>,
 }

@@ -99,8 +99,8 @@ pub struct RunArgs {
     #[arg(long, default_value_t = Self::EPSILON, conflicts_with = "url")]
     pub epsilon: u32,
 
-    /// Bits of a fingerprint: 8, 16, 32 or 64, auto for the fewest that suit epsilon and records, or
-    /// none, where slots alone are READ
+    /// Bits of a fingerprint: 8, 16, 32 or 64, auto for the fewest that suit epsilon and records,
+    /// or none, where slots alone are READ
     #[arg(long, value_name = "BITS|auto|none", default_value_t, conflicts_with = "url")]
     pub fingerprint_bits: WidthChoice,
 

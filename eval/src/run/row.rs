@@ -76,7 +76,8 @@ pub struct Row {
     /// started for the run; null where there are no sockets.
     #[serde(default)]
     pub spin_us: Option<f64>,
-    /// The pages of the system's memory: huge or ordinary; null for one with a server of its own, whose pages nobody merges.
+    /// The pages of the system's memory: huge or ordinary; null for one with a server of its own,
+    /// whose pages nobody merges.
     #[serde(default)]
     pub pages: Option<String>,
     /// When writes reached the memory node's disk; null if it kept nothing.

@@ -295,8 +295,8 @@ fn can_replace(path: &Path) -> anyhow::Result<()> {
     })
 }
 
-/// The rows as a table with one column for each field that one of them has, those of inner objects as
-/// `machine.cpu`; lists stand as JSON.
+/// The rows as a table with one column for each field that one of them has, those of inner objects
+/// as `machine.cpu`; lists stand as JSON.
 pub(crate) fn csv<T: Serialize>(rows: &[T]) -> anyhow::Result<String> {
     if rows.is_empty() {
         return Ok(String::new());

@@ -119,8 +119,8 @@ pub fn version_of(program: &str, option: &str) -> Option<String> {
     text.split_whitespace().find_map(version)
 }
 
-/// Processor time that a process has had so far, that of threads that have ended included; `None` if
-/// there is no such process.
+/// Processor time that a process has had so far, that of threads that have ended included; `None`
+/// if there is no such process.
 pub fn cpu_time(process_id: u32) -> Option<Duration> {
     let process = Pid::from_raw(i32::try_from(process_id).ok()?);
     let clock = ClockId::pid_cpu_clock_id(process).ok()?;

@@ -105,8 +105,8 @@ pub struct Done {
     pub ran_out: bool,
     /// Operations that were due before the pass's end and that no thread had come to by then.
     pub not_begun: u64,
-    /// Nanoseconds of each kind's operations, if they were timed. Those that were not begun are among
-    /// them, as if they had ended with the pass.
+    /// Nanoseconds of each kind's operations, if they were timed. Those that were not begun are
+    /// among them, as if they had ended with the pass.
     pub latencies: Vec<Histogram<u64>>,
     /// The threads' last writes, for the ledger.
     pub writes: Vec<Vec<Written>>,

@@ -61,8 +61,8 @@ pub struct YcsbRow {
     pub rate: Option<u64>,
     /// Operations that were due in the pass of the latencies; null where one followed the other.
     pub due: Option<u64>,
-    /// How many of these were begun before its end. Latencies count the others as if they had ended with
-    /// the pass.
+    /// How many of these were begun before its end. Latencies count the others as if they had ended
+    /// with the pass.
     pub begun: Option<u64>,
     /// How the instants were spread.
     pub arrivals: Option<&'static str>,

@@ -65,10 +65,12 @@ impl Schedule {
 }
 
 impl Schedule {
-    /// Records the operations that are due before the end, from the next one on, as if they had ended with it: who waited for
-    /// one of them waited at least until then. Histograms get their shares of them. Returns how many there are.
+    /// Records the operations that are due before the end, from the next one on, as if they had
+    /// ended with it: who waited for one of them waited at least until then. Histograms get their
+    /// shares of them. Returns how many there are.
     ///
-    /// They are spread evenly, whatever the arrivals, so that a second of ten million takes no longer than one of a thousand.
+    /// They are spread evenly, whatever the arrivals, so that a second of ten million takes no
+    /// longer than one of a thousand.
     pub fn record_overdue<'h>(
         &self,
         end: Duration,

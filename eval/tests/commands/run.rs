@@ -247,7 +247,8 @@ fn readers_and_the_handle_that_threads_share_are_measured_side_by_side() {
         }
         for row in &rows {
             assert_eq!(row["mismatches"], 0, "{row}");
-            // Of several threads each may make one of its own, if it is the first time that it meets something rare.
+            // Of several threads each may make one of its own, if it is the first time that it
+            // meets something rare.
             let threads = number(row, "threads");
             let most = if threads > 1.0 { threads / number(row, "lookups") } else { 0.0 };
             assert!(number(row, "allocations_per_op") <= most, "{row}");

@@ -1,6 +1,6 @@
 //! Tables over three memory nodes that are processes of their own, one or another of which is
-//! killed at any instant, or told to end, and started again on its folder: some order of the operations
-//! explains what tasks, and threads, were told.
+//! killed at any instant, or told to end, and started again on its folder: some order of the
+//! operations explains what tasks, and threads, were told.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -101,7 +101,8 @@ impl Drop for Node {
     }
 }
 
-/// Kills one after another, or now and then ends it, and starts it again, until it is over; counts both.
+/// Kills one after another, or now and then ends it, and starts it again, until it is over; counts
+/// both.
 fn end_over_and_over(nodes: &mut [Node], seed: u64, is_over: &AtomicBool, ends: &AtomicUsize) {
     let mut random = Xoshiro256PlusPlus::seed_from_u64(!seed);
     let nap = |most: u64, random: &mut Xoshiro256PlusPlus| {

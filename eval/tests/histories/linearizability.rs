@@ -93,7 +93,8 @@ fn so_they_do_where_keys_are_byte_strings() {
     every_plan::<ByteKeys>();
 }
 
-/// Readers by groups, and others, of a table whose records lie in groups, with and without fingerprints; as many keys as outgrow these.
+/// Readers by groups, and others, of a table whose records lie in groups, with and without
+/// fingerprints; as many keys as outgrow these.
 fn by_groups<K: NumberedKeys>() {
     let keys: Vec<u64> = (0..300).map(|i| i * 7).collect();
     let groups = CONFIG().with_plan(PlanChoice::Fixed(Plan::Groups));
@@ -177,12 +178,14 @@ fn a_few_million_operations_have_an_order() {
     }
 }
 
-/// How long the reuse sequence is leased for by a memory node that listens there: over cards, for longer than a READ in a guest.
+/// How long the reuse sequence is leased for by a memory node that listens there: over cards, for
+/// longer than a READ in a guest.
 pub(super) fn lease_at(address: &str) -> Duration {
     if address.starts_with("rdma://") { Duration::from_millis(20) } else { Duration::ZERO }
 }
 
-/// A memory node in this process that listens there, with a table of these parameters for such keys; and how its clients find it.
+/// A memory node in this process that listens there, with a table of these parameters for such
+/// keys; and how its clients find it.
 pub(super) fn listening<K: NumberedKeys>(
     address: &str,
     parameters: TableParameters,
@@ -218,7 +221,8 @@ fn run_at<K: NumberedKeys>(url: &str, ways: &[(&str, ClientConfig)], options: &S
     assert!(report.rebuilds.is_some_and(|rebuilds| rebuilds > 10), "segments were replaced: {report:#?}");
 }
 
-/// Threads that have the memory node look keys up, beside others that read by themselves, all at this address.
+/// Threads that have the memory node look keys up, beside others that read by themselves, all at
+/// this address.
 fn by_the_memory_node<K: NumberedKeys>(address: &str) {
     let keys: Vec<u64> = (0..200).map(|i| i * 7).collect();
     let (_serving, url, config) = listening::<K>(address, K::small_segments(), &keys);
@@ -276,7 +280,8 @@ fn by_cards<K: NumberedKeys>() {
             ("another, hot cache", by(other).with_cache(Some(CacheConfig::of(64 << 10)))),
         ];
         run_at::<K>(&url, &ways, &options(keys.clone(), 1, 500));
-        // Segments that were replaced have tables of groups, which are asked for with the first lookup.
+        // Segments that were replaced have tables of groups, which are asked for with the first
+        // lookup.
         let mut store = ClientStore::new(TableClient::<K>::connect_with(&url, by(other)).unwrap());
         let asked = keys.iter().cycle().take(4 * keys.len());
         let by_plan = asked.filter(|key| store.get(**key).unwrap().1 == Some(other)).count();

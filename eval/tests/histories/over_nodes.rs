@@ -1,4 +1,5 @@
-//! Tables over three memory nodes: some order of the operations explains what every client was told.
+//! Tables over three memory nodes: some order of the operations explains what every client was
+//! told.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

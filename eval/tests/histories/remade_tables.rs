@@ -1,5 +1,6 @@
-//! A table of few keys that is dropped, made anew and loaded, again and again, while clients of both kinds of keys put and get: some
-//! order of the operations explains what every client was told, in which no put takes effect in two tables.
+//! A table of few keys that is dropped, made anew and loaded, again and again, while clients of
+//! both kinds of keys put and get: some order of the operations explains what every client was
+//! told, in which no put takes effect in two tables.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -28,7 +29,8 @@ fn name() -> TableName {
     "t".parse().unwrap()
 }
 
-/// Whether an error says no more than that the table is not there at present, or not yet, or another.
+/// Whether an error says no more than that the table is not there at present, or not yet, or
+/// another.
 fn is_between_tables(error: &ClientError) -> bool {
     // A reader gives a superblock up that has been changing for ten thousand reads, as one is whose
     // memory node was put to rest in the midst of it, on a machine with more threads than
@@ -37,8 +39,8 @@ fn is_between_tables(error: &ClientError) -> bool {
         || error.kind() == ErrorKind::Retry
 }
 
-/// Whether a table is not empty any more, or has the usual parameters: a writer's first record may be faster than a load, and
-/// gives the table those before it is there.
+/// Whether a table is not empty any more, or has the usual parameters: a writer's first record may
+/// be faster than a load, and gives the table those before it is there.
 fn writer_was_faster(error: &ClientError) -> bool {
     match error {
         ClientError::Refused(refusal) => matches!(refusal.code, RefusalCode::NotEmpty | RefusalCode::Busy),
@@ -218,8 +220,8 @@ impl Remade {
         log
     }
 
-    /// Drops the table, makes it anew and loads it, again and again. To a key, drop and creation together are a delete, since the new
-    /// table can be read at once, and the load is a put.
+    /// Drops the table, makes it anew and loads it, again and again. To a key, drop and creation
+    /// together are a delete, since the new table can be read at once, and the load is a put.
     fn make_anew<K: NumberedKeys<Owned: AsKey<K>>, C: Fn() -> u64>(
         &self,
         mut log: Recorder<C>,

@@ -65,7 +65,8 @@ fn extend(state: &BTreeMap<u64, u64>, candidates: &[Candidate], done: &mut Vec<b
             .iter()
             .zip(&*done)
             .any(|(other, done)| *done && next.returned != NEVER && next.returned < other.operation.invoked);
-        // What one process did to a key, it did in the order in which it began, if it has an answer.
+        // What one process did to a key, it did in the order in which it began, if it has an
+        // answer.
         let precedes = |one: usize, other: usize| {
             let (one, other) = (&candidates[one].operation, &candidates[other].operation);
             let are_bound = one.call.writes() && one.returned != NEVER && other.returned != NEVER;

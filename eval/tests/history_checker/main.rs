@@ -14,7 +14,8 @@ use fpcache_eval::history::{Call, Checked, History, Outcome, Recorder, check};
 /// Processes of single calls count from here.
 const OWN: u32 = 1_000;
 
-/// Calls with the instants before and after them, each by a process of its own unless it says whose it is.
+/// Calls with the instants before and after them, each by a process of its own unless it says whose
+/// it is.
 #[derive(Debug, Default)]
 pub struct Script {
     initial: Vec<(u64, u64)>,

@@ -46,7 +46,8 @@ impl Place {
         Self { folder, region, sync, keys: K::NAME, reached: Reached::SharedMemory }
     }
 
-    /// How many times as long a round takes: over cards in a guest a connection alone takes as long as a round elsewhere.
+    /// How many times as long a round takes: over cards in a guest a connection alone takes as long
+    /// as a round elsewhere.
     pub(super) fn patience(&self) -> u64 {
         match self.reached {
             Reached::SharedMemory | Reached::Sockets => 1,

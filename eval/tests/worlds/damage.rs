@@ -1,8 +1,9 @@
-//! Bits flip in the region: of records' words, lengths, bodies and fingerprints, of values outside them, of free slots, of tables
-//! of groups. Every key has one process that writes it, and so knows what the store may answer. All keys are answered as ever, or
-//! by an error, also while they are damaged and when the memory node has begun anew; but those whose fingerprint or key was
-//! damaged may be absent, or as they were at some time. No step panics. At the end what is damaged is written again: then every
-//! byte is right, and there is a snapshot.
+//! Bits flip in the region: of records' words, lengths, bodies and fingerprints, of values outside
+//! them, of free slots, of tables of groups. Every key has one process that writes it, and so knows
+//! what the store may answer. All keys are answered as ever, or by an error, also while they are
+//! damaged and when the memory node has begun anew; but those whose fingerprint or key was damaged
+//! may be absent, or as they were at some time. No step panics. At the end what is damaged is
+//! written again: then every byte is right, and there is a snapshot.
 
 mod mend;
 
@@ -126,7 +127,8 @@ impl<K: NumberedKeys> Writer<K> {
         _ = self.write(key, kind);
     }
 
-    /// Inserts, puts, updates or deletes a key; an error if it is unknown whether that was done, or it was refused.
+    /// Inserts, puts, updates or deletes a key; an error if it is unknown whether that was done, or
+    /// it was refused.
     fn write(&mut self, key: u64, kind: u64) -> Result<bool, ClientError> {
         self.written += 1;
         let (value, flips) = ((self.number + 1) << 40 | self.written, self.shared.stage.flipped(false).count);
@@ -333,7 +335,8 @@ fn bits_flip_over<K: NumberedKeys>(world: &mut World, shape: NodeShape, tally: &
     }
     world.run()?;
     let flipped = shared.stage.flipped(true);
-    // Where a key itself is damaged, writing it may be refused: the remedy is to begin anew from the disk.
+    // Where a key itself is damaged, writing it may be refused: the remedy is to begin anew from
+    // the disk.
     let begins_anew = ends_machine || durability.is_some() && !flipped.unsure.is_empty();
     if begins_anew {
         if !ends_machine {

@@ -1,5 +1,5 @@
-//! Bits that flip in a region: of live records and their fingerprints, of values outside them, of free slots, and of tables of
-//! groups.
+//! Bits that flip in a region: of live records and their fingerprints, of values outside them, of
+//! free slots, and of tables of groups.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,8 @@ pub struct Flips {
     pub keys: Vec<u64>,
     /// How often each of these is chosen, in proportion.
     pub targets: [(Target, u64); 4],
-    /// Whether every record that is damaged still shows whose it is: neither its fingerprint nor its key is damaged.
+    /// Whether every record that is damaged still shows whose it is: neither its fingerprint nor
+    /// its key is damaged.
     pub shows_keys: bool,
 }
 
@@ -41,8 +42,8 @@ pub struct Flipped {
     pub of: BTreeMap<Target, u64>,
     /// The keys of damaged records, each with the number of its last flip.
     pub keys: BTreeMap<u64, u64>,
-    /// Keys of records whose fingerprint it was, which no checksum covers, or the key itself, by which slots
-    /// are searched; and where it became another one, that one.
+    /// Keys of records whose fingerprint it was, which no checksum covers, or the key itself, by
+    /// which slots are searched; and where it became another one, that one.
     pub unsure: BTreeSet<u64>,
     /// Whether no more do.
     pub is_over: bool,
@@ -67,7 +68,8 @@ impl Bit {
 }
 
 impl Flipped {
-    /// Flips a bit of the record or the segment of some key, if there is one that is as it was written.
+    /// Flips a bit of the record or the segment of some key, if there is one that is as it was
+    /// written.
     pub fn one_more<K: NumberedKeys>(&mut self, flips: &Flips, node: &mut Node<K>, random: &mut Random) {
         if self.is_over || self.count >= flips.most {
             return;
@@ -125,7 +127,8 @@ impl Flipped {
         Some(bit)
     }
 
-    /// A write of a key was done that began after so many flips: if it has had none since, its record is whole.
+    /// A write of a key was done that began after so many flips: if it has had none since, its
+    /// record is whole.
     pub fn is_written(&mut self, key: u64, flips: u64) {
         if self.keys.get(&key).is_some_and(|last| *last <= flips) {
             self.keys.remove(&key);
@@ -133,7 +136,8 @@ impl Flipped {
     }
 }
 
-/// The key that a record has once this bit of it has flipped: writes of that one may take it for theirs.
+/// The key that a record has once this bit of it has flipped: writes of that one may take it for
+/// theirs.
 fn would_read_as<K: NumberedKeys>(node: &Node<K>, place: &RecordPlace, bit: Bit) -> Option<u64> {
     let mut slot = vec![0; (place.slot.end - place.slot.start) as usize];
     node.region().read_bytes(place.slot.start, &mut slot).unwrap();
@@ -158,8 +162,8 @@ fn any_of_word(word: u64, random: &mut Random) -> Bit {
     }
 }
 
-/// Which bit of a record: of the slot's state or the rest of its word, of what comes after it, or of
-/// the fingerprint.
+/// Which bit of a record: of the slot's state or the rest of its word, of what comes after it, or
+/// of the fingerprint.
 fn any_bit(place: &RecordPlace, random: &mut Random) -> Bit {
     let (word, end) = (place.slot.start * 8, place.slot.end * 8);
     let fingerprint = place.fingerprint.start * 8..place.fingerprint.end * 8;
@@ -185,7 +189,8 @@ fn of_value<K: NumberedKeys>(node: &Node<K>, place: &RecordPlace, random: &mut R
     })
 }
 
-/// A bit of the word or the fingerprint of some free slot in a key's segment. The record that was in it may be the key's own.
+/// A bit of the word or the fingerprint of some free slot in a key's segment. The record that was
+/// in it may be the key's own.
 fn of_free_slot<K: NumberedKeys>(node: &Node<K>, key: u64, random: &mut Random) -> Option<Bit> {
     let slots = node.segment_of(K::key(key).borrow())?.slots;
     let RecordPlace { slot, fingerprint } = &slots[random.below(slots.len() as u64) as usize];

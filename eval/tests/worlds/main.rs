@@ -1,8 +1,8 @@
 //! The whole store in simulated worlds: real memory nodes and real clients, with whatever memory,
 //! network, processes and machines may do to them, from one seed each. In a third of the worlds
-//! keys are byte strings, in a quarter of them records lie in groups, in a sixth they have no fingerprints, in a third of them threads of
-//! the memory node's own look keys up, and in a quarter of them readers have a lease of what they know
-//! of memory's reuse.
+//! keys are byte strings, in a quarter of them records lie in groups, in a sixth they have no
+//! fingerprints, in a third of them threads of the memory node's own look keys up, and in a quarter
+//! of them readers have a lease of what they know of memory's reuse.
 //!
 //! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of some dozens, `FPCACHE_SIM_SEED=n`
 //! one alone. With the feature `sabotage` the protocol is broken in one place at a time, and each
@@ -45,7 +45,8 @@ fn keys(random: &mut Random) -> Vec<u64> {
     (0..count).map(|i| 10 + i * stride + i / 8 * jump).collect()
 }
 
-/// Groups of a few slots, and slots by pilots, whatever pays for slots of their length: segments have several blocks.
+/// Groups of a few slots, and slots by pilots, whatever pays for slots of their length: segments
+/// have several blocks.
 const GROUPS: [Grouping; 3] = [Grouping::plain(3, 4), Grouping::seeded(2, 3), Grouping::pilots(6, 2)];
 
 /// About what a READ takes, several of them, and as much as a call takes.
@@ -149,7 +150,8 @@ fn draw_without_queues(seed: u64, durability: Option<Durability>) -> Play {
     Play { bytes, node, keys, parts }
 }
 
-/// Whether `count` of `all` is what a chance of `share` each gives: within four standard deviations, however many there are.
+/// Whether `count` of `all` is what a chance of `share` each gives: within four standard
+/// deviations, however many there are.
 fn is_drawn_as(share: f64, count: u64, all: u64) -> bool {
     let mean = share * all as f64;
     (count as f64 - mean).abs() <= 4.0 * (mean * (1.0 - share)).sqrt()

@@ -10,13 +10,14 @@ use crate::caller::{Mix, Part, Queue};
 use crate::play::{DEADLINE, Play, SMALL_BUDGET, Tally, any_way, play};
 use crate::{STORM_OVER_CLIENTS, draw_without_queues};
 
-/// Keys that are there at first: so many that their directory has several pages, of which a small budget holds one.
+/// Keys that are there at first: so many that their directory has several pages, of which a small
+/// budget holds one.
 const LOADED: u64 = 3_000;
 /// Keys that change, beside each other.
 const CHANGING: u64 = 48;
 
-/// Few keys among many come and go. Of those who read, some have models in pages; and of these, some
-/// look no key up.
+/// Few keys among many come and go. Of those who read, some have models in pages; and of these,
+/// some look no key up.
 pub fn in_pages(seed: u64) -> Play {
     let mut drawn = draw_without_queues(seed, None);
     let mut random = Random::new(seed ^ 0x9a6e_5000);

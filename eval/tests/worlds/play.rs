@@ -42,12 +42,13 @@ pub struct Tally {
     /// Deletions of a queue's oldest key, and segments that these emptied.
     pub oldest: u64,
     pub emptied: u64,
-    /// Floors and ceilings, worlds with such whose history was looked at as a whole, and those of these
-    /// in which an order was found.
+    /// Floors and ceilings, worlds with such whose history was looked at as a whole, and those of
+    /// these in which an order was found.
     pub neighbours: u64,
     pub looked_at: u64,
     pub whole: u64,
-    /// Processes that read by a reader of their own, and such whose models lay in pages at their end.
+    /// Processes that read by a reader of their own, and such whose models lay in pages at their
+    /// end.
     pub readers: u64,
     pub paged: u64,
     /// Scans that went down, and counts, each with an answer.

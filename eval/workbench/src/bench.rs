@@ -42,11 +42,12 @@ pub trait System {
     /// Begins an operation of a client, which has none.
     fn begin(&mut self, client: usize, operation: Operation);
 
-    /// Takes what the last batch brought and puts the next one's requests into `requests`, which is empty.
+    /// Takes what the last batch brought and puts the next one's requests into `requests`, which is
+    /// empty.
     fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Progress;
 
-    /// These requests of the client's batch take effect. Returns a core's time that calls among them take besides what they
-    /// say.
+    /// These requests of the client's batch take effect. Returns a core's time that calls among
+    /// them take besides what they say.
     fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos;
 
     /// A client that waits no longer. Asked after every step until there is none.
@@ -54,7 +55,8 @@ pub trait System {
         None
     }
 
-    /// What a memory node's processor begins to do besides calls: the node, and a core's time for it.
+    /// What a memory node's processor begins to do besides calls: the node, and a core's time for
+    /// it.
     fn next_background(&mut self) -> Option<(u16, Picos)> {
         None
     }
@@ -67,7 +69,8 @@ pub trait System {
     /// Bytes it takes now.
     fn footprint(&self) -> Footprint;
 
-    /// Whether clients of a compute node that want one key at a time have one of them look it up for all.
+    /// Whether clients of a compute node that want one key at a time have one of them look it up
+    /// for all.
     fn delegates(&self) -> bool {
         false
     }
@@ -145,7 +148,8 @@ pub struct Bench<'o, S> {
     first_wrong: Option<String>,
 }
 
-/// Latencies are kept in nanoseconds, to three digits, up to ten seconds: longer ones count as that.
+/// Latencies are kept in nanoseconds, to three digits, up to ten seconds: longer ones count as
+/// that.
 const DIGITS: u8 = 3;
 const LONGEST: u64 = 10_000_000_000;
 
@@ -177,16 +181,16 @@ impl<'o, S: System> Bench<'o, S> {
         }
     }
 
-    /// The same with operations whose keys, but those of inserts, say how many newer keys there are when they begin. Loaded ones are
-    /// the older, the lower they are.
+    /// The same with operations whose keys, but those of inserts, say how many newer keys there are
+    /// when they begin. Loaded ones are the older, the lower they are.
     #[must_use]
     pub fn by_recency(self) -> Self {
         let recency = Some(Recency::new(self.oracle.loaded_keys()));
         Self { recency, ..self }
     }
 
-    /// Runs the stream in these machines: `warm` operations that fill caches, then the measured ones. Those that the last
-    /// ones leave under way are dropped.
+    /// Runs the stream in these machines: `warm` operations that fill caches, then the measured
+    /// ones. Those that the last ones leave under way are dropped.
     pub fn run(self, hosts: Hosts, warm: u64) -> Measured {
         self.run_in_windows(hosts, warm, u64::MAX)
     }

@@ -1,5 +1,6 @@
-//! Write combining: of the clients of a compute node that write one key at a time one does it for all that have asked until it WRITEs
-//! the value, which is the last one's. Who asks later waits for the next one.
+//! Write combining: of the clients of a compute node that write one key at a time one does it for
+//! all that have asked until it WRITEs the value, which is the last one's. Who asks later waits for
+//! the next one.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,8 @@ pub struct Combining {
     keys: HashMap<(u16, u64), Wanted>,
 }
 
-/// Whether two writes may be one: what an update says of a key that is not there an insert does not.
+/// Whether two writes may be one: what an update says of a key that is not there an insert does
+/// not.
 fn are_alike(one: Operation, other: Operation) -> bool {
     matches!(
         (one, other),

@@ -1,9 +1,11 @@
-//! Read delegation: of the clients of a compute node that want one key at a time, one looks it up for all.
+//! Read delegation: of the clients of a compute node that want one key at a time, one looks it up
+//! for all.
 
 use hashbrown::HashMap;
 
-/// Bytes of the table for it on a compute node, whatever the number of keys: 4 M entries of 208 bytes in CHIME's source. Those of SMART and
-/// DMTree have such a table, too; that their entries are as long is assumed.
+/// Bytes of the table for it on a compute node, whatever the number of keys: 4 M entries of 208
+/// bytes in CHIME's source. Those of SMART and DMTree have such a table, too; that their entries
+/// are as long is assumed.
 pub const TABLE_BYTES: u64 = (4 << 20) * 208;
 
 /// What a client that wants a key does.
@@ -11,7 +13,8 @@ pub const TABLE_BYTES: u64 = (4 << 20) * 208;
 pub enum Role {
     /// It looks the key up.
     Leads,
-    /// It waits: somebody's lookup has begun already, and may have read what is old by now; the next one is for it.
+    /// It waits: somebody's lookup has begun already, and may have read what is old by now; the
+    /// next one is for it.
     Waits,
 }
 

@@ -62,7 +62,8 @@ pub struct Experiment<'a> {
     pub fixed: Fixed,
     /// Operations of a window, if the throughput of each is wanted.
     pub window: Option<u64>,
-    /// The smaller one by which parameters are compared; without it, it is this one's [first quarter](Self::shortened).
+    /// The smaller one by which parameters are compared; without it, it is this one's [first
+    /// quarter](Self::shortened).
     pub search: Option<&'a Self>,
 }
 
@@ -77,7 +78,8 @@ pub struct Run {
 }
 
 impl Experiment<'_> {
-    /// Measures a system with the parameters that its authors publish, or with the best of those tried.
+    /// Measures a system with the parameters that its authors publish, or with the best of those
+    /// tried.
     ///
     /// # Errors
     /// If it cannot be built in the budget, whatever its parameters.
@@ -91,7 +93,8 @@ impl Experiment<'_> {
         }
     }
 
-    /// Measures a system with both. The published parameters are the best where those that a smaller experiment found are slower here.
+    /// Measures a system with both. The published parameters are the best where those that a
+    /// smaller experiment found are slower here.
     pub fn run_both(&self, name: SystemName) -> [Result<Run, BuildError>; 2] {
         let published = self.with_published(name);
         let found = self.with_best(name, || published.clone());
@@ -117,7 +120,8 @@ impl Experiment<'_> {
         first.run(self)
     }
 
-    /// Of a tree first the levels above the leaves are chosen, with everything else as published, and then the rest with these.
+    /// Of a tree first the levels above the leaves are chosen, with everything else as published,
+    /// and then the rest with these.
     fn with_best(
         &self,
         name: SystemName,
@@ -161,8 +165,8 @@ impl Experiment<'_> {
     }
 }
 
-/// Which of the candidates is the fastest in an experiment, the first if none is; what does not fit the budget, or answers wrongly, is
-/// not. One alone need not be measured.
+/// Which of the candidates is the fastest in an experiment, the first if none is; what does not fit
+/// the budget, or answers wrongly, is not. One alone need not be measured.
 fn fastest(all: &[Candidate], search: &Experiment<'_>) -> usize {
     let mut best = (0, 0.0);
     for (i, candidate) in all.iter().enumerate().filter(|_| all.len() > 1) {

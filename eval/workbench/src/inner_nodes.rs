@@ -1,4 +1,5 @@
-//! Inner levels of B+ trees over words, and compute nodes' copies of them: what trees that differ in their leaves share.
+//! Inner levels of B+ trees over words, and compute nodes' copies of them: what trees that differ
+//! in their leaves share.
 
 mod copies;
 mod growth;
@@ -55,8 +56,8 @@ pub struct InnerNodes {
 }
 
 impl InnerNodes {
-    /// Levels over leaves that begin with these keys, with nodes of which `fill` is used, and compute nodes that keep so many
-    /// bytes of them.
+    /// Levels over leaves that begin with these keys, with nodes of which `fill` is used, and
+    /// compute nodes that keep so many bytes of them.
     pub fn build(
         memory: &mut Memory,
         shape: Shape,
@@ -103,8 +104,8 @@ impl InnerNodes {
         }
     }
 
-    /// Begins one from a copy, or a leaf, where the key is not any more: a copy that led there is old, and forgotten; else the
-    /// leaf to the right has it.
+    /// Begins one from a copy, or a leaf, where the key is not any more: a copy that led there is
+    /// old, and forgotten; else the leaf to the right has it.
     pub fn seek_again(&mut self, key: u64, (at, right): (LeafAt, Address), turn: &mut Turn<'_>) -> Seek {
         match at.is_copied {
             true => {

@@ -1,4 +1,5 @@
-//! What a compute node keeps within a budget, by number: of two entries drawn at random the less used one goes.
+//! What a compute node keeps within a budget, by number: of two entries drawn at random the less
+//! used one goes.
 
 use hashbrown::HashMap;
 

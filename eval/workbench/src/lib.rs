@@ -1,7 +1,7 @@
 //! FPCache beside other indexes over disaggregated memory, in a model of network cards.
 //!
-//! Real index code over real keys; every answer checked; exact counts of round trips, requests and bytes; time from the
-//! model.
+//! Real index code over real keys; every answer checked; exact counts of round trips, requests and
+//! bytes; time from the model.
 //!
 //! | module | holds |
 //! |---|---|
@@ -56,7 +56,8 @@ pub struct Sizes {
 #[error("{0}")]
 pub struct BuildError(pub String);
 
-/// A number whose bits each depend on all of another's (the finaliser of MurmurHash3): what the systems hash keys with.
+/// A number whose bits each depend on all of another's (the finaliser of MurmurHash3): what the
+/// systems hash keys with.
 pub fn scatter(number: u64) -> u64 {
     let mixed = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
     let mixed = (mixed ^ mixed >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);

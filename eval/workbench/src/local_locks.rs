@@ -1,7 +1,9 @@
-//! Locks of a compute node in front of remote ones: of its clients that want a remote lock one tries it, and the others wait for their
-//! turns without asking the card. Who has done may hand the remote lock over to the next of them.
+//! Locks of a compute node in front of remote ones: of its clients that want a remote lock one
+//! tries it, and the others wait for their turns without asking the card. Who has done may hand the
+//! remote lock over to the next of them.
 //!
-//! A place is free again when what ends the lock has been acknowledged, so that the next one's try comes after it.
+//! A place is free again when what ends the lock has been acknowledged, so that the next one's try
+//! comes after it.
 
 use std::collections::VecDeque;
 
@@ -60,7 +62,8 @@ impl LocalLocks {
         Self { handovers, wanted: HashMap::new(), clients, woken: VecDeque::new() }
     }
 
-    /// A client of a compute node wants a remote lock, or wants to know how to go on now that it is woken, or has tried in vain.
+    /// A client of a compute node wants a remote lock, or wants to know how to go on now that it is
+    /// woken, or has tried in vain.
     pub fn claim(&mut self, client: usize, compute: usize, lock: Address) -> Claim {
         let lock = (compute as u16, lock);
         match self.clients[client].turn {
@@ -79,7 +82,8 @@ impl LocalLocks {
         Claim::Try
     }
 
-    /// A client's next trip ends its lock: whether it hands it over, so that nothing tells the memory node.
+    /// A client's next trip ends its lock: whether it hands it over, so that nothing tells the
+    /// memory node.
     pub fn end(&mut self, client: usize) -> bool {
         let Some((lock, _)) = self.clients[client].turn.take() else { return false };
         let wanted = self.wanted.entry(lock).or_default();
@@ -141,7 +145,8 @@ mod tests {
 
     const LOCK: Address = 7;
 
-    /// Clients of one compute node that have claimed a lock one after another; the first has its turn.
+    /// Clients of one compute node that have claimed a lock one after another; the first has its
+    /// turn.
     fn queue(clients: usize, handovers: u32) -> LocalLocks {
         let mut locks = LocalLocks::new(clients, handovers);
         assert_eq!(locks.claim(0, 0, LOCK), Claim::Try);

@@ -28,9 +28,9 @@ struct Written {
 
 /// Knows which keys were loaded, and what was written to them when.
 ///
-/// A read may return any value whose write had begun when the read ended, unless another write came wholly between that
-/// one's end and the read's beginning. That is necessary for linearizability and exact where writes of one key do not
-/// overlap.
+/// A read may return any value whose write had begun when the read ended, unless another write came
+/// wholly between that one's end and the read's beginning. That is necessary for linearizability
+/// and exact where writes of one key do not overlap.
 #[derive(Debug)]
 pub struct Oracle {
     keys: std::sync::Arc<Vec<u64>>,
@@ -98,8 +98,9 @@ impl Oracle {
         all.any(|write| !is_overwritten(writes, write, begun))
     }
 
-    /// Whether a scan that lasted so long, from a key on, of up to so many records, may have had these: each could have been
-    /// read by itself meanwhile, they ascend, and none between them is missing that was there throughout.
+    /// Whether a scan that lasted so long, from a key on, of up to so many records, may have had
+    /// these: each could have been read by itself meanwhile, they ascend, and none between them is
+    /// missing that was there throughout.
     pub fn is_right_scan(
         &self,
         (from, count): (u64, usize),

@@ -1,7 +1,9 @@
-//! Simulated memory for the systems that are compared: nodes as words, requests with the bytes of the published layout.
+//! Simulated memory for the systems that are compared: nodes as words, requests with the bytes of
+//! the published layout.
 //!
-//! A key and a value take a word each here, however long they are; a request says how many bytes its layout would move.
-//! So the index code really runs and 60 M records fit a laptop, while cards see published sizes.
+//! A key and a value take a word each here, however long they are; a request says how many bytes
+//! its layout would move. So the index code really runs and 60 M records fit a laptop, while cards
+//! see published sizes.
 
 mod over_words;
 
@@ -15,7 +17,8 @@ use crate::local_locks::{Claim, LocalLocks};
 use crate::nic::{Picos, Request, Target, Verb};
 pub use over_words::OverWords;
 
-/// Words of all memory nodes, and of those compute nodes that are READ by others, given out from the front.
+/// Words of all memory nodes, and of those compute nodes that are READ by others, given out from
+/// the front.
 #[derive(Debug)]
 pub struct Memory {
     nodes: Vec<Vec<u64>>,
@@ -60,7 +63,8 @@ impl Memory {
         self.allocate_on(least, words, bytes)
     }
 
-    /// The same of the memory node that an address is of: requests of a doorbell to both take effect in one instant.
+    /// The same of the memory node that an address is of: requests of a doorbell to both take
+    /// effect in one instant.
     pub fn allocate_beside(&mut self, at: Address, words: usize, bytes: u64) -> Address {
         self.allocate_on(Self::place(at).0, words, bytes)
     }
@@ -82,7 +86,8 @@ impl Memory {
         (number as u64) << NODE_SHIFT | at as u64
     }
 
-    /// What [`allocate_on_each`](Self::allocate_on_each) gave of the memory node that an address is of.
+    /// What [`allocate_on_each`](Self::allocate_on_each) gave of the memory node that an address is
+    /// of.
     pub fn beside(each: &[Address], at: Address) -> Address {
         each[Self::place(at).0]
     }
@@ -191,8 +196,8 @@ impl Trip {
         &mut self.buffer[first..self.used]
     }
 
-    /// Sends words to a node's processor, which [receives](Index::receive) them when they arrive: a call, or a WRITE into a ring
-    /// that it looks into. What it makes of them lands.
+    /// Sends words to a node's processor, which [receives](Index::receive) them when they arrive: a
+    /// call, or a WRITE into a ring that it looks into. What it makes of them lands.
     pub fn tell(&mut self, to: Target, verb: Verb, words: &[u64], bytes: usize) -> Landed {
         self.requests.push(Request { to, verb, bytes: bytes as u32 });
         let landed = self.part(Effect::Tell(to), 0, words.len());
@@ -243,7 +248,8 @@ impl Trip {
         landed
     }
 
-    /// Stores the bits of `new` under `mask` if the word's bits there are those of `expected`; the old word lands.
+    /// Stores the bits of `new` under `mask` if the word's bits there are those of `expected`; the
+    /// old word lands.
     pub fn compare_swap(&mut self, at: Address, (expected, new): (u64, u64), mask: u64) -> Landed {
         self.request(at, Verb::Atomic, 8);
         let landed = self.part(Effect::CompareSwap, at, 1);
@@ -320,7 +326,8 @@ impl Trip {
 pub enum Next {
     /// The trip.
     Trip,
-    /// The trip, if there is anything in it, and then its turn for the lock that it has [claimed](Turn::claim).
+    /// The trip, if there is anything in it, and then its turn for the lock that it has
+    /// [claimed](Turn::claim).
     Waits,
     /// Nothing: here is the answer.
     Done(Answer),
@@ -362,19 +369,22 @@ pub struct Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// Wants a remote lock: whether to try it, to wait, or to go on as its holder. The same after a try in vain, and after waiting.
+    /// Wants a remote lock: whether to try it, to wait, or to go on as its holder. The same after a
+    /// try in vain, and after waiting.
     pub fn claim(&mut self, lock: Address) -> Claim {
         self.locks.claim(self.client, self.compute, lock)
     }
 
-    /// The lock that it holds ends with this trip, which WRITEs this word into it unless another client has it next.
+    /// The lock that it holds ends with this trip, which WRITEs this word into it unless another
+    /// client has it next.
     pub fn unlock(&mut self, lock: Address, word: u64, bytes: usize) {
         if !self.locks.end(self.client) {
             self.trip.write(lock, &[word], bytes);
         }
     }
 
-    /// The same of a lock that the trip has WRITTEN among other words: of indexes that hand nothing over.
+    /// The same of a lock that the trip has WRITTEN among other words: of indexes that hand nothing
+    /// over.
     pub fn has_unlocked(&mut self) {
         self.locks.end(self.client);
     }
@@ -398,7 +408,8 @@ pub trait Index {
     /// Goes on: takes what has landed and fills the next trip.
     fn step(&mut self, task: &mut Self::Task, turn: &mut Turn<'_>) -> Next;
 
-    /// A node's processor takes words that a client [tells](Trip::tell) it, and leaves its reply in their place.
+    /// A node's processor takes words that a client [tells](Trip::tell) it, and leaves its reply in
+    /// their place.
     fn receive(&mut self, to: Target, words: &mut [u64], memory: &mut Memory) {
         let _ = (to, words, memory);
     }
@@ -413,11 +424,12 @@ pub trait Index {
         let _ = memory;
     }
 
-    /// Bytes on the fullest compute node: what its budget is for, and what is left out of it, but the [table for
-    /// delegation](crate::delegation::TABLE_BYTES), which is added.
+    /// Bytes on the fullest compute node: what its budget is for, and what is left out of it, but
+    /// the [table for delegation](crate::delegation::TABLE_BYTES), which is added.
     fn compute_bytes(&self) -> (u64, u64);
 
-    /// Whether clients of a compute node that want one key at a time have one of them look it up, or write it, for all.
+    /// Whether clients of a compute node that want one key at a time have one of them look it up,
+    /// or write it, for all.
     fn shares_work(&self) -> bool {
         false
     }

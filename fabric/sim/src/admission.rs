@@ -1,4 +1,5 @@
-//! Whether a memory node has room for a request; those that wait do so in the order that the real loops keep, too.
+//! Whether a memory node has room for a request; those that wait do so in the order that the real
+//! loops keep, too.
 
 use std::sync::Arc;
 
@@ -30,7 +31,8 @@ impl Service for Asked<'_> {
 }
 
 impl State {
-    /// Whether the service takes a request now; else it waits, and its client's later ones after it.
+    /// Whether the service takes a request now; else it waits, and its client's later ones after
+    /// it.
     pub(crate) fn admit(
         &mut self,
         node: usize,

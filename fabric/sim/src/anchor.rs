@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use crate::baton::Shared;
 
-/// What a connection and its endpoints hold together: the memory node is told when the last of them has gone.
+/// What a connection and its endpoints hold together: the memory node is told when the last of them
+/// has gone.
 pub(crate) struct Anchor {
     pub(crate) shared: Arc<Shared>,
     pub(crate) connection: usize,
-    /// Whether it is one inside the memory node, of which nobody is told: it ends where a life does, under the world's lock.
+    /// Whether it is one inside the memory node, of which nobody is told: it ends where a life
+    /// does, under the world's lock.
     pub(crate) is_local: bool,
 }
 

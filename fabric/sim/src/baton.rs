@@ -28,8 +28,8 @@ impl Shared {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        // What a service or a start panics with is caught inside; a panic of the scheduler itself has no better reporter
-        // than whoever looks next.
+        // What a service or a start panics with is caught inside; a panic of the scheduler itself
+        // has no better reporter than whoever looks next.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -41,8 +41,8 @@ impl Shared {
         Arc::clone(&self.conductor.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Begins a fabric call: `None` if the caller is dead and only runs its destructors. A caller whose time has come
-    /// does not return: it unwinds.
+    /// Begins a fabric call: `None` if the caller is dead and only runs its destructors. A caller
+    /// whose time has come does not return: it unwinds.
     pub(crate) fn begin(&self) -> Option<MutexGuard<'_, State>> {
         let mut state = self.lock();
         if state.is_dead() {
@@ -102,8 +102,8 @@ impl Shared {
     /// Lets time pass for the caller.
     pub(crate) fn sleep(&self, nanos: u64) {
         if self.time.in_service.load(Ordering::Relaxed) {
-            // A memory node that sleeps keeps everybody waiting: its loop is one thread, and the world stands still while
-            // its code runs.
+            // A memory node that sleeps keeps everybody waiting: its loop is one thread, and the
+            // world stands still while its code runs.
             self.time.pass(nanos);
             return;
         }

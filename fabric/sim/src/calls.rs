@@ -126,13 +126,15 @@ impl Shared {
         }
         drop(state);
         turn.goes_on();
-        // What a ring costs whose both sides spin: the request in one doorbell, and a look whether the memory node sleeps.
+        // What a ring costs whose both sides spin: the request in one doorbell, and a look whether
+        // the memory node sleeps.
         let write = Tally { writes: 3, bytes_to: request.len() as u64 + 16, ..Tally::default() };
         [write, LOOK].iter().for_each(|tally| meter.record(tally));
         Ok(posted(call))
     }
 
-    /// Takes the reply to a request that was posted, which ends its turn; `false` if it is not there and nobody waits for it.
+    /// Takes the reply to a request that was posted, which ends its turn; `false` if it is not
+    /// there and nobody waits for it.
     pub(crate) fn wait_for_reply(
         &self,
         connection: usize,
@@ -192,7 +194,8 @@ impl Shared {
         }
     }
 
-    /// Takes a reply. Without `waits` nobody waits for it; else until the time there, if there is one.
+    /// Takes a reply. Without `waits` nobody waits for it; else until the time there, if there is
+    /// one.
     fn take_reply(
         &self,
         connection: usize,

@@ -10,7 +10,8 @@ use crate::anchor::Anchor;
 use crate::calls::{MAX_MESSAGE, Patience};
 use crate::endpoint::SimEndpoint;
 
-/// A connection to one life of a simulated memory node. Closes when it and all its endpoints have been dropped.
+/// A connection to one life of a simulated memory node. Closes when it and all its endpoints have
+/// been dropped.
 pub struct SimConnection {
     anchor: Arc<Anchor>,
     alive: Arc<AtomicBool>,
@@ -43,7 +44,8 @@ impl Connection for SimConnection {
         SimEndpoint::new(&self.anchor)
     }
 
-    /// Costs on the meter what a request ring costs whose two sides spin. A request without a deadline is never lost.
+    /// Costs on the meter what a request ring costs whose two sides spin. A request without a
+    /// deadline is never lost.
     fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
         let Anchor { shared, connection, .. } = &*self.anchor;
         shared.post(*connection, request, deadline, &self.call_meter)

@@ -94,7 +94,8 @@ impl State {
         stores.die(further);
         let death = NodeDeath { life: life + 1, stores: stores.applied };
         for (options, visible) in node.options.memories.iter().zip(&mut stores.visible) {
-            // Those still connected keep the old memory. If there is no new one the next life's start will say so.
+            // Those still connected keep the old memory. If there is no new one the next life's
+            // start will say so.
             if !options.survives
                 && let Ok(new) = blank(options.bytes)
             {

@@ -41,8 +41,8 @@ pub struct Found {
     pub trace: String,
 }
 
-/// Runs `test` in a world of each seed, and panics at the first that fails with its reason, its last events and how to
-/// run it alone.
+/// Runs `test` in a world of each seed, and panics at the first that fails with its reason, its
+/// last events and how to run it alone.
 ///
 /// [`SEED_VARIABLE`] runs one seed alone, [`SEEDS_VARIABLE`] so many from the range's start on.
 ///
@@ -68,7 +68,8 @@ pub fn explore(seeds: Range<u64>, options: &SimOptions, test: impl Fn(&mut World
     }
 }
 
-/// Runs `test` in a world of each seed until one fails; looks at no variable. For showing that a broken protocol is found.
+/// Runs `test` in a world of each seed until one fails; looks at no variable. For showing that a
+/// broken protocol is found.
 ///
 /// # Errors
 /// The first seed whose test failed.

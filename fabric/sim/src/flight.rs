@@ -31,7 +31,8 @@ impl State {
         ticket
     }
 
-    /// Begins executing the first batch of a queue: cuts it up and draws when each piece is fetched.
+    /// Begins executing the first batch of a queue: cuts it up and draws when each piece is
+    /// fetched.
     fn take_off(&mut self, endpoint: usize) {
         let connection = self.pairs[endpoint].connection;
         let departure = self.way_of(connection) + self.now();

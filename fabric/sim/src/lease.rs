@@ -12,15 +12,17 @@ impl State {
         self.time.base + Duration::from_nanos(self.now())
     }
 
-    /// The lease of an endpoint on a connection, with the word's offset; those inside the memory node have none.
+    /// The lease of an endpoint on a connection, with the word's offset; those inside the memory
+    /// node have none.
     pub(crate) fn lease_of(&self, connection: usize) -> Option<(u64, LeasedWord)> {
         let link = &self.links[connection];
         let (at, length) = self.nodes[link.node].options.lease.filter(|_| !link.is_local)?;
         Some((at, LeasedWord::new(length)))
     }
 
-    /// Has the leased word READ with what is posted now, if what is known of it will soon be too old. It is fetched at this very
-    /// instant: a card may fetch it last of all, but it may fetch it first.
+    /// Has the leased word READ with what is posted now, if what is known of it will soon be too
+    /// old. It is fetched at this very instant: a card may fetch it last of all, but it may fetch
+    /// it first.
     pub(crate) fn renew_lease(&mut self, endpoint: usize) {
         let now = self.instant();
         let pair = &mut self.pairs[endpoint];
@@ -33,7 +35,8 @@ impl State {
         }
     }
 
-    /// The word at `at`, if an endpoint has a lease of it that judges READs which have completed by now.
+    /// The word at `at`, if an endpoint has a lease of it that judges READs which have completed by
+    /// now.
     pub(crate) fn leased_word(&mut self, endpoint: usize, at: RemoteAddr) -> Option<u64> {
         let now = self.instant();
         let (offset, lease) = self.pairs[endpoint].lease.as_ref()?;

@@ -1,9 +1,11 @@
-//! A simulated fabric: memory nodes and clients in one process, under a virtual clock, deterministic from one seed.
+//! A simulated fabric: memory nodes and clients in one process, under a virtual clock,
+//! deterministic from one seed.
 //!
 //! The code under test is the real one: a [`Service`](fpcache_fabric::Service) that stores through
-//! [`NodeMemory`](fpcache_fabric::NodeMemory), and clients over [`Connection`](fpcache_fabric::Connection) and
-//! [`Endpoint`](fpcache_fabric::Endpoint). What is simulated is what lies between: when stores become visible, when a READ fetches
-//! which of its bytes, how messages travel, who dies.
+//! [`NodeMemory`](fpcache_fabric::NodeMemory), and clients over
+//! [`Connection`](fpcache_fabric::Connection) and [`Endpoint`](fpcache_fabric::Endpoint). What is
+//! simulated is what lies between: when stores become visible, when a READ fetches which of its
+//! bytes, how messages travel, who dies.
 //!
 //! | What | How |
 //! |---|---|

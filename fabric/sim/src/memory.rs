@@ -1,8 +1,9 @@
 //! The memory of a simulated memory node: what it has stored, and what of that can be seen.
 //!
-//! A store takes effect at once in the *private* image, which the memory node's own loads see, and joins a queue in program
-//! order. The scheduler moves stores one by one from the queue to the *visible* image, which READs see. So readers
-//! meet every state between two stores although the memory node's code runs in one go.
+//! A store takes effect at once in the *private* image, which the memory node's own loads see, and
+//! joins a queue in program order. The scheduler moves stores one by one from the queue to the *visible*
+//! image, which READs see. So readers meet every state between two stores although the memory
+//! node's code runs in one go.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -92,7 +93,8 @@ impl Stores {
         self.queue.push_back(Queued { number, entry });
     }
 
-    /// Makes one entry take effect: the oldest, or with `reorder` any that nothing orders after an older one.
+    /// Makes one entry take effect: the oldest, or with `reorder` any that nothing orders after an
+    /// older one.
     pub(crate) fn apply_one(&mut self, reorder: Option<&mut Random>) -> Option<Applied> {
         let index = match reorder {
             None => 0,
@@ -157,8 +159,9 @@ impl Stores {
         }
     }
 
-    /// The memory node dies. What is left behind is a beginning of its stores in program order, whatever the order was
-    /// in which they became visible: a processor finishes what a dead process began. `further` more entries belong to it.
+    /// The memory node dies. What is left behind is a beginning of its stores in program order,
+    /// whatever the order was in which they became visible: a processor finishes what a dead
+    /// process began. `further` more entries belong to it.
     pub(crate) fn die(&mut self, further: u64) {
         let end = self.reached.saturating_add(further);
         while self.queue.front().is_some_and(|queued| queued.number < end)
@@ -216,9 +219,9 @@ impl SimMemory {
 
     /// Makes everything this memory node has stored visible at once, in all its memories.
     ///
-    /// For what is outside simulated memory and must not overtake it: a disk calls this before each of its writes, else a
-    /// crash could keep a disk's write and lose a store that came before it. Readers then never meet the
-    /// states in between.
+    /// For what is outside simulated memory and must not overtake it: a disk calls this before each
+    /// of its writes, else a crash could keep a disk's write and lose a store that came before it.
+    /// Readers then never meet the states in between.
     pub fn flush(&self) {
         let mut stores = lock(&self.stores);
         if stores.life == self.life {
@@ -226,7 +229,8 @@ impl SimMemory {
         }
     }
 
-    /// Stores and fences this memory node has issued so far, over all lives: a place in program order.
+    /// Stores and fences this memory node has issued so far, over all lives: a place in program
+    /// order.
     #[must_use]
     pub fn issued(&self) -> u64 {
         lock(&self.stores).issued

@@ -15,7 +15,8 @@ use crate::state::State;
 use crate::trace::What;
 
 impl State {
-    /// A new connection to what is at present the memory node's life; it is of use once it was opened.
+    /// A new connection to what is at present the memory node's life; it is of use once it was
+    /// opened.
     pub(crate) fn add_link(&mut self, node: usize, opener: Waiter) -> usize {
         let connection = self.make_link(node, Some(opener));
         let after = self.way();

@@ -36,7 +36,8 @@ pub(crate) struct Begun {
     pub(crate) answers: Option<Arc<dyn Answers>>,
 }
 
-/// Makes the service of each life. It knows the world that the memory node is in; the memory node does not.
+/// Makes the service of each life. It knows the world that the memory node is in; the memory node
+/// does not.
 pub(crate) type Start = Box<dyn FnMut(Life) -> Result<Begun, String> + Send>;
 /// Is told of each death, after the service was dropped.
 pub(crate) type OnDeath = Box<dyn FnMut(NodeDeath) + Send>;

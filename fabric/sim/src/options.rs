@@ -85,8 +85,8 @@ impl Faults {
         ..Self::WEATHER
     };
 
-    /// These faults with each one left out by chance: worlds with few kinds of faults reach states that worlds with all of
-    /// them do not (Groce et al., "Swarm testing", ISSTA 2012).
+    /// These faults with each one left out by chance: worlds with few kinds of faults reach states
+    /// that worlds with all of them do not (Groce et al., "Swarm testing", ISSTA 2012).
     #[must_use]
     pub fn swarm(self, random: &mut Random) -> Self {
         let mut leave_out = || random.below(4) == 0;
@@ -116,7 +116,8 @@ impl Faults {
     }
 }
 
-/// How a world behaves. Two worlds with equal options and equal processes do the same, event by event.
+/// How a world behaves. Two worlds with equal options and equal processes do the same, event by
+/// event.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
     /// Where every choice comes from.
@@ -129,11 +130,11 @@ pub struct SimOptions {
     pub max_events: u64,
     /// How many of the last events are kept for reports.
     pub trace: usize,
-    /// How long a process may compute, in real time, before the world counts it as blocked on something that is not
-    /// simulated, for example a mutex that another process holds.
+    /// How long a process may compute, in real time, before the world counts it as blocked on
+    /// something that is not simulated, for example a mutex that another process holds.
     pub patience: Duration,
-    /// The instant at which virtual time begins. By default an hour from now, so that a deadline taken from the machine's
-    /// clock by mistake has passed at once instead of making runs differ.
+    /// The instant at which virtual time begins. By default an hour from now, so that a deadline
+    /// taken from the machine's clock by mistake has passed at once instead of making runs differ.
     pub base: Option<Instant>,
 }
 
@@ -170,9 +171,11 @@ impl SimOptions {
 pub struct MemoryOptions {
     /// Length in bytes, rounded up to a multiple of eight.
     pub bytes: usize,
-    /// Whether its contents survive the memory node's death. Otherwise the next life finds zeros in new memory.
+    /// Whether its contents survive the memory node's death. Otherwise the next life finds zeros in
+    /// new memory.
     pub survives: bool,
-    /// What compute nodes may do with it; `None`: it is not registered. Its area is its place among the memories.
+    /// What compute nodes may do with it; `None`: it is not registered. Its area is its place among
+    /// the memories.
     pub offered: Option<Access>,
 }
 
@@ -203,7 +206,8 @@ pub struct NodeOptions {
     pub name: String,
     /// Its memories; the first is the region, [`REGION`](fpcache_fabric::REGION). At most 256.
     pub memories: Vec<MemoryOptions>,
-    /// The word of its region that it leases to those who READ, and for how long ([`Export::with_lease`](fpcache_fabric::Export::with_lease)).
+    /// The word of its region that it leases to those who READ, and for how long
+    /// ([`Export::with_lease`](fpcache_fabric::Export::with_lease)).
     pub lease: Option<(u64, Duration)>,
     /// The longest it stays down after a death.
     pub down_time: Duration,
@@ -232,7 +236,8 @@ pub(crate) struct Pace {
 
 impl Pace {
     pub(crate) fn draw(random: &mut Random) -> Self {
-        // READs of about 2 µs and calls of about 5; stores of a request take from much less to much longer than a READ.
+        // READs of about 2 µs and calls of about 5; stores of a request take from much less to much
+        // longer than a READ.
         let way = (400, 400 + [400, 1_000, 2_000][random.below(3) as usize]);
         let spread = [200, 1_000, 4_000, 12_000][random.below(4) as usize];
         let gap = [20, 200, 1_000, 3_000][random.below(4) as usize];

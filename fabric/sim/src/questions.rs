@@ -1,8 +1,9 @@
 //! Questions about a region, which threads of the memory node's own answer.
 //!
-//! The process that asks does the answering, in the time between its question's arrival and its answer's departure: so there are
-//! as many such threads as processes that ask, and every look that one takes at memory is an event among the others'. It looks over a
-//! connection inside the memory node, which ends where the memory node's life does, whoever notices that how late.
+//! The process that asks does the answering, in the time between its question's arrival and its
+//! answer's departure: so there are as many such threads as processes that ask, and every look that
+//! one takes at memory is an event among the others'. It looks over a connection inside the memory
+//! node, which ends where the memory node's life does, whoever notices that how late.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -16,7 +17,8 @@ use crate::endpoint::SimEndpoint;
 use crate::state::State;
 use crate::trace::What;
 
-/// The region of one life of a simulated memory node, for threads of its own that read it. Clones are the same.
+/// The region of one life of a simulated memory node, for threads of its own that read it. Clones
+/// are the same.
 #[derive(Clone)]
 pub struct SimRegion {
     anchor: Arc<Anchor>,
@@ -35,15 +37,15 @@ impl SimRegion {
         Self { anchor: Arc::new(anchor), offered: Arc::default() }
     }
 
-    /// An endpoint that reads the region, for a process of the world: what the memory node's life begins with, and its service,
-    /// must not use one.
+    /// An endpoint that reads the region, for a process of the world: what the memory node's life
+    /// begins with, and its service, must not use one.
     #[must_use]
     pub fn reader(&self) -> RegionReader<SimEndpoint> {
         SimEndpoint::new(&self.anchor).into()
     }
 
-    /// Has questions about the region answered in this life, from its beginning on. To be called by what begins it; the last
-    /// call counts.
+    /// Has questions about the region answered in this life, from its beginning on. To be called by
+    /// what begins it; the last call counts.
     pub fn answer_by(&self, answers: Arc<dyn Answers>) {
         *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = Some(answers);
     }
@@ -55,7 +57,8 @@ impl SimRegion {
 }
 
 impl State {
-    /// What answers questions that come over a connection; `None` if the memory node's life is over, or nobody does.
+    /// What answers questions that come over a connection; `None` if the memory node's life is
+    /// over, or nobody does.
     fn answers_of(&mut self, connection: usize) -> Option<(Arc<dyn Answers>, ThreadMemory)> {
         if !self.reaches(connection) {
             return None;

@@ -1,7 +1,8 @@
 //! The seeded generator every choice of a world comes from.
 
-/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014, figure 17): eight
-/// bytes of state, about a nanosecond per number, the same numbers on every machine.
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA
+/// 2014, figure 17): eight bytes of state, about a nanosecond per number, the same numbers on every
+/// machine.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
@@ -31,12 +32,14 @@ impl Random {
         low + self.below(high.saturating_sub(low).saturating_add(1))
     }
 
-    /// Whether something happens that happens in `per_million` of a million cases. Draws nothing where it never does.
+    /// Whether something happens that happens in `per_million` of a million cases. Draws nothing
+    /// where it never does.
     pub fn happens(&mut self, per_million: u32) -> bool {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// A generator of its own, for somebody whose choices must not change with how many others make.
+    /// A generator of its own, for somebody whose choices must not change with how many others
+    /// make.
     #[must_use]
     pub fn split(&mut self) -> Self {
         Self(self.bits())

@@ -17,7 +17,8 @@ pub struct RunReport {
     pub seed: u64,
     /// Events since the world began.
     pub events: u64,
-    /// Mixed from every event and every word that was read or became visible: equal runs have equal hashes.
+    /// Mixed from every event and every word that was read or became visible: equal runs have equal
+    /// hashes.
     pub hash: u64,
     /// Virtual time since the world began.
     pub elapsed: Duration,

@@ -13,13 +13,15 @@ use crate::questions::SimRegion;
 /// What a life of a memory node begins with.
 #[derive(Debug)]
 pub struct NodeStart {
-    /// Its memories, in the order of [`NodeOptions::memories`](crate::NodeOptions::memories), holding what survived.
+    /// Its memories, in the order of [`NodeOptions::memories`](crate::NodeOptions::memories),
+    /// holding what survived.
     pub memories: Vec<Arc<SimMemory>>,
     /// Which life it is, from 1: its incarnation.
     pub life: u64,
     /// The world's clock.
     pub clock: SimClock,
-    /// The region, as threads of the memory node's own read it, and where it is said who answers questions about it.
+    /// The region, as threads of the memory node's own read it, and where it is said who answers
+    /// questions about it.
     pub region: SimRegion,
 }
 

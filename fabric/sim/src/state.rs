@@ -95,7 +95,8 @@ impl State {
         if self.random.happens(self.faults.delay) { way * self.random.between(2, 100) } else { way }
     }
 
-    /// The time of one way over a connection: next to none inside a memory node, unless its thread does not run.
+    /// The time of one way over a connection: next to none inside a memory node, unless its thread
+    /// does not run.
     pub(crate) fn way_of(&mut self, connection: usize) -> u64 {
         if self.links[connection].is_local && !self.random.happens(self.faults.delay) {
             self.random.between(1, 60)

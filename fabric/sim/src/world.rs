@@ -31,8 +31,9 @@ const AHEAD: Duration = Duration::from_secs(3600);
 
 /// A handle on a world, for connecting to its memory nodes. Clones are the same world.
 ///
-/// A world is used by its processes while it runs. Before and after, whoever holds a handle may use it, one at a time;
-/// the world then runs within each call, and a world that stops panics with its report.
+/// A world is used by its processes while it runs. Before and after, whoever holds a handle may use
+/// it, one at a time; the world then runs within each call, and a world that stops panics with its
+/// report.
 #[derive(Clone, Debug)]
 pub struct Sim {
     pub(crate) shared: Arc<Shared>,
@@ -53,13 +54,15 @@ impl Sim {
         Ok(SimConnection::new(self.shared.connect(node.0, deadline)?))
     }
 
-    /// A generator of its own, drawn from the world's: for whoever needs numbers that differ from others'.
+    /// A generator of its own, drawn from the world's: for whoever needs numbers that differ from
+    /// others'.
     #[must_use]
     pub fn random(&self) -> Random {
         self.shared.lock().random.split()
     }
 
-    /// The memory node dies now: the stores that are not visible yet are lost, and it starts again by and by.
+    /// The memory node dies now: the stores that are not visible yet are lost, and it starts again
+    /// by and by.
     pub fn kill_node(&self, node: NodeId) {
         self.shared.lock().kill_node(node.0);
     }
@@ -98,13 +101,14 @@ type Body = Box<dyn FnOnce(Process) + Send>;
 
 /// Memory nodes and processes in one virtual time, deterministic from [`SimOptions::seed`].
 ///
-/// Each process is a thread of the operating system, of which one runs at any time: every call of the fabric hands over
-/// to whoever comes next. A process must not wait for another but through the fabric or the world's clock: no mutex may be
-/// held across a fabric call that another process wants (a run that blocks on one is reported as
-/// [`Stuck`](FailureKind::Stuck)), and nothing may depend on real time, addresses or a hash map's order.
+/// Each process is a thread of the operating system, of which one runs at any time: every call of
+/// the fabric hands over to whoever comes next. A process must not wait for another but through the
+/// fabric or the world's clock: no mutex may be held across a fabric call that another process
+/// wants (a run that blocks on one is reported as [`Stuck`](FailureKind::Stuck)), and nothing may
+/// depend on real time, addresses or a hash map's order.
 ///
-/// A process that dies unwinds from the fabric call it is in, or about to begin; its destructors run, the world takes no
-/// notice of what they do except that connections break.
+/// A process that dies unwinds from the fabric call it is in, or about to begin; its destructors
+/// run, the world takes no notice of what they do except that connections break.
 pub struct World {
     sim: Sim,
     options: SimOptions,
@@ -138,9 +142,10 @@ impl World {
         self.options.seed
     }
 
-    /// Adds a memory node and starts it; `start` makes the service of each of its lives, over memory that holds what
-    /// survived the one before. Neither `start` nor the service may use the world's connections or wait for anything;
-    /// the service may look at the clock. Its [`Waker`](fpcache_fabric::Waker) is not listened to.
+    /// Adds a memory node and starts it; `start` makes the service of each of its lives, over
+    /// memory that holds what survived the one before. Neither `start` nor the service may use the
+    /// world's connections or wait for anything; the service may look at the clock. Its
+    /// [`Waker`](fpcache_fabric::Waker) is not listened to.
     ///
     /// # Errors
     /// If there is no memory.
@@ -161,13 +166,14 @@ impl World {
         Ok(NodeId(index))
     }
 
-    /// Has `hook` told of each death of a memory node, when its service has been dropped: to crash its disk.
+    /// Has `hook` told of each death of a memory node, when its service has been dropped: to crash
+    /// its disk.
     pub fn on_death(&mut self, node: NodeId, hook: impl FnMut(NodeDeath) + Send + 'static) {
         self.sim.shared.lock().nodes[node.0].on_death = Some(Box::new(hook));
     }
 
-    /// Has a memory node die when so many of its stores have become visible, over all its lives: exactly there if stores
-    /// are not reordered.
+    /// Has a memory node die when so many of its stores have become visible, over all its lives:
+    /// exactly there if stores are not reordered.
     pub fn kill_node_after(&mut self, node: NodeId, stores: u64) {
         self.sim.shared.lock().nodes[node.0].dies_at = Some(stores);
     }
@@ -220,8 +226,8 @@ impl World {
 
     /// Runs all processes to their ends. Can be called again for processes that were added since.
     ///
-    /// A thread is started per process (about 30 µs); a hand-over between two costs a few microseconds of real time, an
-    /// event less than one.
+    /// A thread is started per process (about 30 µs); a hand-over between two costs a few
+    /// microseconds of real time, an event less than one.
     ///
     /// # Errors
     /// If the world stops before: [`FailureKind`]. All processes have died then, except one that is
@@ -294,7 +300,8 @@ impl World {
                 return true;
             }
             let Some(mut state) = shared.try_lock() else {
-                // Whoever runs holds the lock for longer than patience: a memory node's code that does not return.
+                // Whoever runs holds the lock for longer than patience: a memory node's code that
+                // does not return.
                 if before == Some(None) {
                     return false;
                 }
@@ -342,8 +349,8 @@ impl World {
         self.sim.shared.lock().trace.to_string()
     }
 
-    /// Runs on until every memory node is up, has done what it was asked, and all its stores are visible; at most
-    /// `events` events. Says whether it came to that.
+    /// Runs on until every memory node is up, has done what it was asked, and all its stores are
+    /// visible; at most `events` events. Says whether it came to that.
     pub fn settle(&mut self, events: u64) -> bool {
         let mut state = self.sim.shared.lock();
         for _ in 0..events {

@@ -9,11 +9,14 @@ use crate::memory::{Access, AccessError, SharedMemory};
 use crate::meter::Meter;
 use crate::verbs::{AreaId, Posted, Tally, Verb};
 
-/// How many READs prefetches run ahead of copies: what they fetch must stay in a first-level cache of 32 KiB or more.
+/// How many READs prefetches run ahead of copies: what they fetch must stay in a first-level cache
+/// of 32 KiB or more.
 const READS_AHEAD: usize = 32;
-/// Of one READ at most this much is prefetched; after that the processor's own prefetcher has caught on.
+/// Of one READ at most this much is prefetched; after that the processor's own prefetcher has
+/// caught on.
 pub(super) const PREFETCH_PER_READ: usize = 1024;
-/// How a request ended. The error is boxed because moving a large one costs more than a READ, even when there is none.
+/// How a request ended. The error is boxed because moving a large one costs more than a READ, even
+/// when there is none.
 pub(super) type Outcome = Result<(), Box<FabricError>>;
 
 /// A mapped area and an endpoint's rights to it.
@@ -69,7 +72,8 @@ pub(super) fn read(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outc
     outcome.map_err(|error| fault(request.area, error.into()))
 }
 
-/// Executes requests in order. Prefetches run a fixed number of READs ahead of the copies, so that the waits overlap.
+/// Executes requests in order. Prefetches run a fixed number of READs ahead of the copies, so that
+/// the waits overlap.
 pub(super) fn execute_many(
     areas: &[Area],
     requests: &[Posted],

@@ -30,8 +30,8 @@ pub(crate) struct Parts {
     pub(crate) anchor: Option<Arc<dyn Send + Sync + Anchor>>,
 }
 
-/// A connection to a memory node of this process or of another one on this machine. Closes when it and all its
-/// endpoints have been dropped.
+/// A connection to a memory node of this process or of another one on this machine. Closes when it
+/// and all its endpoints have been dropped.
 #[derive(Debug)]
 pub struct MappedConnection {
     areas: Arc<[Area]>,

@@ -19,8 +19,9 @@ const MAX_IN_FLIGHT: usize = 4096;
 
 /// A queue pair over mapped areas: verbs are loads and stores of this processor.
 ///
-/// `run` executes inline. `post` executes a batch that changes memory at once; a batch of READs it only prefetches,
-/// and copies when it is polled, so that many posted batches wait for memory at the same time.
+/// `run` executes inline. `post` executes a batch that changes memory at once; a batch of READs it
+/// only prefetches, and copies when it is polled, so that many posted batches wait for memory at
+/// the same time.
 #[derive(Debug)]
 pub struct MappedEndpoint {
     reach: Reach,
@@ -48,8 +49,8 @@ impl MappedEndpoint {
         Self { reach, outlives: false, _anchor: anchor, next_ticket: 0, pending, done }
     }
 
-    /// The same, which reads and writes the areas of a memory node that is gone as well: they are mapped here. Not in a process
-    /// that has inherited them.
+    /// The same, which reads and writes the areas of a memory node that is gone as well: they are
+    /// mapped here. Not in a process that has inherited them.
     pub(crate) fn outliving(self) -> Self {
         Self { outlives: true, ..self }
     }
@@ -91,8 +92,8 @@ impl MappedEndpoint {
                 return Err(Box::new(self.reach.link.disconnected()));
             }
         } else {
-            // The next batch's READs must not be older than this batch's WRITEs: a store-load order, which only the
-            // strongest fence gives. Parking handshakes rest on it.
+            // The next batch's READs must not be older than this batch's WRITEs: a store-load
+            // order, which only the strongest fence gives. Parking handshakes rest on it.
             fence(Ordering::SeqCst);
         }
         self.reach.meter.record(tally);

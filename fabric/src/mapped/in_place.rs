@@ -8,8 +8,8 @@ use crate::in_place::{AROUND, InPlace};
 use crate::memory::{OutOfBounds, Words};
 use crate::verbs::AreaId;
 
-/// One mapped area of an endpoint with nothing in flight. Two pointers: what is handed on with every
-/// lookup stays in registers.
+/// One mapped area of an endpoint with nothing in flight. Two pointers: what is handed on with
+/// every lookup stays in registers.
 #[derive(Debug)]
 pub struct MappedInPlace<'a> {
     pub(super) area: &'a Area,

@@ -6,8 +6,8 @@ use std::sync::atomic::{Ordering, fence};
 use crate::error::FabricError;
 use crate::memory::{ForkFlag, MemoryError};
 
-/// Whether the memory node still serves a connection, and what it is called. To a forked child every connection of its parent is
-/// cut: ring and socket are the parent's.
+/// Whether the memory node still serves a connection, and what it is called. To a forked child
+/// every connection of its parent is cut: ring and socket are the parent's.
 #[derive(Debug)]
 pub(crate) struct Link {
     alive: ForkFlag,

@@ -1,4 +1,5 @@
-//! Which of the memory's pages there are: huge ones, none where nothing is stored, and giving them back.
+//! Which of the memory's pages there are: huge ones, none where nothing is stored, and giving them
+//! back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,15 +9,17 @@ use rustix::mm::Advice;
 use super::{Access, AccessError, HUGE_PAGE, Pages, Registrations, SharedMemory};
 
 impl SharedMemory {
-    /// Asks the kernel to merge this mapping's pages into huge ones (`MADV_HUGEPAGE`), as its settings allow.
+    /// Asks the kernel to merge this mapping's pages into huge ones (`MADV_HUGEPAGE`), as its
+    /// settings allow.
     pub fn advise_huge(&mut self) {
         if self.pages == Pages::Ordinary && self.advise(0, self.mapped, Advice::LinuxHugepage) {
             self.pages = Pages::Advised;
         }
     }
 
-    /// Maps the pages of `len` bytes at `offset` now, so that first reads do not fault: about a tenth of a
-    /// microsecond per 4 KiB page against half a microsecond per fault. A hint: failure and bounds are ignored.
+    /// Maps the pages of `len` bytes at `offset` now, so that first reads do not fault: about a
+    /// tenth of a microsecond per 4 KiB page against half a microsecond per fault. A hint: failure
+    /// and bounds are ignored.
     pub fn populate(&self, offset: u64, len: usize) {
         let Ok(start) = usize::try_from(offset) else { return };
         let page = rustix::param::page_size();
@@ -27,10 +30,11 @@ impl SharedMemory {
         }
     }
 
-    /// Says that the bytes from `end` on hold nothing, and need have no memory. Whoever copies out of an
-    /// [`Export`](crate::Export) of this memory for clients takes them for zeros and does not touch them: what touches a hole of a
-    /// file takes memory for it, also by reading, and dies where there is none. To be raised before anything
-    /// is stored there, and lowered before the memory goes back. All bytes, unless said.
+    /// Says that the bytes from `end` on hold nothing, and need have no memory. Whoever copies out
+    /// of an [`Export`](crate::Export) of this memory for clients takes them for zeros and does not
+    /// touch them: what touches a hole of a file takes memory for it, also by reading, and dies
+    /// where there is none. To be raised before anything is stored there, and lowered before the
+    /// memory goes back. All bytes, unless said.
     pub fn set_backed_end(&self, end: u64) {
         self.backed_end.store(end, Ordering::Release);
     }
@@ -63,10 +67,11 @@ impl SharedMemory {
         self.base
     }
 
-    /// Gives the memory from `offset` on, rounded up to whole pages, back to the operating system, for everyone who maps it:
-    /// it reads as zeros from then on, and takes memory again when it is stored to. Where the operating system cannot do that,
-    /// nothing changes and the answer is `false`: some file systems make no holes. Costs about a tenth of a microsecond per
-    /// page in use.
+    /// Gives the memory from `offset` on, rounded up to whole pages, back to the operating system,
+    /// for everyone who maps it: it reads as zeros from then on, and takes memory again when it is
+    /// stored to. Where the operating system cannot do that, nothing changes and the answer is
+    /// `false`: some file systems make no holes. Costs about a tenth of a microsecond per page in
+    /// use.
     ///
     /// # Errors
     /// [`ReadOnly`](AccessError::ReadOnly).
@@ -74,8 +79,8 @@ impl SharedMemory {
         self.discard_between(offset, self.mapped as u64)
     }
 
-    /// As [`discard_from`](Self::discard_from), up to `end`, which is rounded up to whole pages as well: what lies between it and
-    /// the end of its page goes, too.
+    /// As [`discard_from`](Self::discard_from), up to `end`, which is rounded up to whole pages as
+    /// well: what lies between it and the end of its page goes, too.
     ///
     /// # Errors
     /// As for [`discard_from`](Self::discard_from).
@@ -83,7 +88,8 @@ impl SharedMemory {
         if self.access == Access::ReadOnly {
             return Err(AccessError::ReadOnly);
         }
-        // A device goes on with the pages that it was told of, which would not be those of the memory any more.
+        // A device goes on with the pages that it was told of, which would not be those of the
+        // memory any more.
         self.registrations.withdraw(offset);
         let page = if self.pages == Pages::Huge { HUGE_PAGE } else { rustix::param::page_size() };
         let page_of = |offset: u64| usize::try_from(offset).ok()?.checked_next_multiple_of(page);
@@ -94,9 +100,11 @@ impl SharedMemory {
         })
     }
 
-    /// Unmaps the pages from `offset` on, rounded up to whole pages, which stay in their file: they are mapped again when they are
-    /// accessed, and count as this process's memory only then. Nothing happens to memory that lies in no file. A hint: failure
-    /// and bounds are ignored. Costs about a twentieth of a microsecond per mapped page, and a fault per sixteen afterwards.
+    /// Unmaps the pages from `offset` on, rounded up to whole pages, which stay in their file: they
+    /// are mapped again when they are accessed, and count as this process's memory only then.
+    /// Nothing happens to memory that lies in no file. A hint: failure and bounds are ignored.
+    /// Costs about a twentieth of a microsecond per mapped page, and a fault per sixteen
+    /// afterwards.
     pub fn unmap_pages(&self, offset: u64) {
         let start = usize::try_from(offset).ok();
         let start = start.and_then(|offset| offset.checked_next_multiple_of(rustix::param::page_size()));
@@ -105,8 +113,9 @@ impl SharedMemory {
         }
     }
 
-    /// Makes zeros of the words from `offset` to `end` that are none: what others could read there is gone, though it takes the
-    /// memory it took. Words that are zeros are not stored to, so that holes of a file stay holes.
+    /// Makes zeros of the words from `offset` to `end` that are none: what others could read there
+    /// is gone, though it takes the memory it took. Words that are zeros are not stored to, so that
+    /// holes of a file stay holes.
     ///
     /// # Errors
     /// The end lies outside, `offset` is not a multiple of 8, or the mapping is read-only.
@@ -125,9 +134,10 @@ impl SharedMemory {
 
     fn advise(&self, start: usize, len: usize, advice: Advice) -> bool {
         debug_assert!(start <= self.mapped && len <= self.mapped - start);
-        // SAFETY: the range lies in this mapping (all callers clamp to `mapped`), and the advices used either leave its
-        // contents alone (`LinuxDontNeed` is used for files only) or make zeros of them, as any other process that maps the file
-        // might: all accesses are atomic words.
+        // SAFETY: the range lies in this mapping (all callers clamp to `mapped`), and the advices
+        // used either leave its contents alone (`LinuxDontNeed` is used for files only) or make
+        // zeros of them, as any other process that maps the file might: all accesses are atomic
+        // words.
         unsafe { rustix::mm::madvise(self.base.as_ptr().add(start).cast(), len, advice) }.is_ok()
     }
 }

@@ -10,8 +10,8 @@ use super::mapping::{os, round_up};
 use super::{Access, HUGE_PAGE, HUGETLBFS_MAGIC, HugePages, MemoryError, SharedMemory};
 use crate::process::{Wait, lock_holder};
 
-/// Where a file lies: its path, or a folder that is open and the file's name within it. Symbolic links that have the name are
-/// never followed.
+/// Where a file lies: its path, or a folder that is open and the file's name within it. Symbolic
+/// links that have the name are never followed.
 #[derive(Clone, Copy, Debug)]
 pub struct FileAt<'p> {
     folder: BorrowedFd<'p>,
@@ -37,19 +37,22 @@ impl<'p> FileAt<'p> {
 impl SharedMemory {
     /// Zeroed memory in a new file at `path`, of mode 0600, and the file's descriptor.
     ///
-    /// The length is rounded up to whole pages of the file system, and [`len`](Self::len) is the rounded one. The file
-    /// system is asked to set all of it aside now, because a disk that fills up later would kill whoever stores (SIGBUS);
-    /// where it cannot do that, the file is sparse. What is stored is in the file at once as far as other processes and a
-    /// successor of this one are concerned, in program order; on the medium it is after [`sync`](Self::sync).
+    /// The length is rounded up to whole pages of the file system, and [`len`](Self::len) is the
+    /// rounded one. The file system is asked to set all of it aside now, because a disk that fills
+    /// up later would kill whoever stores (SIGBUS); where it cannot do that, the file is sparse.
+    /// What is stored is in the file at once as far as other processes and a successor of this one
+    /// are concerned, in program order; on the medium it is after [`sync`](Self::sync).
     ///
-    /// The file is locked (flock(2), exclusive) until the memory, the descriptor and all duplicates are gone, so that it
-    /// has one memory node at a time. Huge pages come with the file system: reserved ones from a hugetlbfs, merged ones from
-    /// a tmpfs if the kernel's settings allow.
+    /// The file is locked (flock(2), exclusive) until the memory, the descriptor and all duplicates
+    /// are gone, so that it has one memory node at a time. Huge pages come with the file system:
+    /// reserved ones from a hugetlbfs, merged ones from a tmpfs if the kernel's settings allow.
     ///
     /// # Errors
     /// [`FileExists`](MemoryError::FileExists), [`NoSpace`](MemoryError::NoSpace),
-    /// [`NoHugePages`](MemoryError::NoHugePages) and [`NotHugeFileSystem`](MemoryError::NotHugeFileSystem),
-    /// [`BadLength`](MemoryError::BadLength), or what the operating system says; the file is removed again.
+    /// [`NoHugePages`](MemoryError::NoHugePages) and
+    /// [`NotHugeFileSystem`](MemoryError::NotHugeFileSystem),
+    /// [`BadLength`](MemoryError::BadLength), or what the operating system says; the file is
+    /// removed again.
     pub fn create_file(
         path: impl AsRef<Path>,
         len: usize,
@@ -92,9 +95,9 @@ impl SharedMemory {
         outcome
     }
 
-    /// As [`create_file_at`](Self::create_file_at), without setting space aside: [`reserve`](Self::reserve) does that for a
-    /// stretch, which must come before the first store to it. A file in reserved huge pages is set aside whole, as
-    /// mapping it does.
+    /// As [`create_file_at`](Self::create_file_at), without setting space aside:
+    /// [`reserve`](Self::reserve) does that for a stretch, which must come before the first store
+    /// to it. A file in reserved huge pages is set aside whole, as mapping it does.
     ///
     /// # Errors
     /// As for [`create_file`](Self::create_file).
@@ -106,8 +109,8 @@ impl SharedMemory {
         Self::create_file_with(place, len, huge, Space::Later)
     }
 
-    /// Has the file system set space aside for `len` bytes at `offset` of a file; nothing happens for memory without a named
-    /// file, and where the file system cannot do that.
+    /// Has the file system set space aside for `len` bytes at `offset` of a file; nothing happens
+    /// for memory without a named file, and where the file system cannot do that.
     ///
     /// # Errors
     /// [`NoSpace`](MemoryError::NoSpace), or what the operating system says.
@@ -161,7 +164,8 @@ impl SharedMemory {
             // The file system cannot set space aside, or need not yet.
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
                 if space == Space::Later {
-                    // But for the first page: a store to one that a full disk lacks would end the process.
+                    // But for the first page: a store to one that a full disk lacks would end the
+                    // process.
                     let first =
                         retry_on_intr(|| rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, page as u64));
                     first
@@ -182,14 +186,16 @@ impl SharedMemory {
         Ok((memory, fd))
     }
 
-    /// Maps all of the file at `path`, and returns its descriptor too. For writing, the file is locked as by
-    /// [`create_file`](Self::create_file); for reading it is not, and may be written meanwhile.
+    /// Maps all of the file at `path`, and returns its descriptor too. For writing, the file is
+    /// locked as by [`create_file`](Self::create_file); for reading it is not, and may be written
+    /// meanwhile.
     ///
     /// The file must not shrink while it is mapped: touching bytes past its end raises SIGBUS.
     ///
     /// # Errors
-    /// [`FileInUse`](MemoryError::FileInUse) with the process that has it, [`NotMemory`](MemoryError::NotMemory) if it is
-    /// empty or no plain file, or what the operating system says.
+    /// [`FileInUse`](MemoryError::FileInUse) with the process that has it,
+    /// [`NotMemory`](MemoryError::NotMemory) if it is empty or no plain file, or what the operating
+    /// system says.
     pub fn open_file(path: impl AsRef<Path>, access: Access) -> Result<(Self, OwnedFd), MemoryError> {
         Self::open_file_at(FileAt::path(path.as_ref()), access)
     }
@@ -251,8 +257,9 @@ impl SharedMemory {
         Ok(Some(FileIdentity { device: stat.st_dev, inode: stat.st_ino, born }))
     }
 
-    /// Waits until everything stored so far is on the medium of the file. Memory without a named file, and files on tmpfs or
-    /// hugetlbfs, have no medium: nothing happens. Costs a write of everything changed since the last time.
+    /// Waits until everything stored so far is on the medium of the file. Memory without a named
+    /// file, and files on tmpfs or hugetlbfs, have no medium: nothing happens. Costs a write of
+    /// everything changed since the last time.
     ///
     /// # Errors
     /// What the operating system says; what is on the medium is then unknown.

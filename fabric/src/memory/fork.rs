@@ -14,8 +14,9 @@ use super::{MemoryError, SharedMemory};
 
 /// A flag of one process: a child that is forked finds it lowered, and that it was inherited.
 ///
-/// A look at it is one relaxed load. It lies in a page of its own that the kernel wipes in a child (`MADV_WIPEONFORK`); where the
-/// kernel cannot, before Linux 4.14, a look asks for the process's number as well.
+/// A look at it is one relaxed load. It lies in a page of its own that the kernel wipes in a child
+/// (`MADV_WIPEONFORK`); where the kernel cannot, before Linux 4.14, a look asks for the process's
+/// number as well.
 #[derive(Debug)]
 pub struct ForkFlag {
     /// Two words: whether it is raised, and whether this process has made it its own.
@@ -35,8 +36,8 @@ impl ForkFlag {
     /// If the operating system has no page of memory.
     pub fn raised() -> Result<Self, MemoryError> {
         let page = SharedMemory::anonymous(rustix::param::page_size())?;
-        // SAFETY: the page was just mapped, belongs to `page` alone and holds nothing yet. The advice changes nothing but
-        // what a forked child finds in it.
+        // SAFETY: the page was just mapped, belongs to `page` alone and holds nothing yet. The
+        // advice changes nothing but what a forked child finds in it.
         let advised =
             unsafe { rustix::mm::madvise(page.base.as_ptr().cast(), page.mapped, Advice::LinuxWipeOnFork) };
         let owner = match advised {
@@ -81,8 +82,9 @@ impl ForkFlag {
 
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
-        // SAFETY: the page is mapped for reading and writing as long as `self.page` is there, begins on a page boundary and has
-        // room for both words. Nobody else has a pointer to it, and all accesses are atomic.
+        // SAFETY: the page is mapped for reading and writing as long as `self.page` is there,
+        // begins on a page boundary and has room for both words. Nobody else has a pointer to it,
+        // and all accesses are atomic.
         unsafe { self.page.base.cast::<AtomicU64>().add(index).as_ref() }
     }
 }
@@ -91,12 +93,14 @@ fn number_of(process: Pid) -> u64 {
     u64::from(process.as_raw_nonzero().get().unsigned_abs())
 }
 
-/// Lets go of a socket that this process has inherited: its descriptor stays, and stays its owner's, but leads nowhere. The
-/// process that it was inherited from keeps its own, and the peer notices nothing.
+/// Lets go of a socket that this process has inherited: its descriptor stays, and stays its
+/// owner's, but leads nowhere. The process that it was inherited from keeps its own, and the peer
+/// notices nothing.
 pub(crate) fn let_go(socket: BorrowedFd<'_>) {
     // Without a descriptor to put there it stays as it is, until this process ends.
     let Ok(nothing) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else { return };
-    // SAFETY: the descriptor is open, as it is borrowed; it is never closed through this second owner.
+    // SAFETY: the descriptor is open, as it is borrowed; it is never closed through this second
+    // owner.
     let mut place = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(socket.as_raw_fd()) });
     let _ = rustix::io::dup3(&nothing, &mut place, DupFlags::CLOEXEC);
 }

@@ -1,13 +1,15 @@
 //! Copies of records that a guard proves whole.
 //!
-//! A record begins with its *guard*, an aligned word that its writer changes before it changes anything after it, with a
-//! release between, and to another value after, with a release before. A reader loads the guard, copies the rest, and
-//! loads the guard again. If both loads agree, the copy is of one moment:
+//! A record begins with its *guard*, an aligned word that its writer changes before it changes
+//! anything after it, with a release between, and to another value after, with a release before. A
+//! reader loads the guard, copies the rest, and loads the guard again. If both loads agree, the
+//! copy is of one moment:
 //!
-//! - The first load has acquire order. What it saw was stored after the rest of that record, so the copy is not older.
-//! - An acquire fence stands between the copy and the second load. Had the copy seen one word of a later record, the
-//!   release before that word and this fence would synchronise (C11, 7.17.4), and the second load would see the guard that
-//!   was stored before the word, or a later one.
+//! - The first load has acquire order. What it saw was stored after the rest of that record, so the
+//!   copy is not older.
+//! - An acquire fence stands between the copy and the second load. Had the copy seen one word of a
+//!   later record, the release before that word and this fence would synchronise (C11, 7.17.4), and
+//!   the second load would see the guard that was stored before the word, or a later one.
 //!
 //! A guard must not have an earlier value again while a copy is under way.
 
@@ -26,9 +28,10 @@ const ATTEMPTS: usize = 4;
 const TOGETHER: usize = 32;
 
 impl SharedMemory {
-    /// Copies records of `stride` words, each of which begins with its guard; [`CHANGED`] lands in the place of a guard
-    /// whose record was not the same throughout. That is what all of them are whose guards are not aligned, or which are
-    /// cut short. Costs two loads more per record than copying does.
+    /// Copies records of `stride` words, each of which begins with its guard; [`CHANGED`] lands in
+    /// the place of a guard whose record was not the same throughout. That is what all of them are
+    /// whose guards are not aligned, or which are cut short. Costs two loads more per record than
+    /// copying does.
     ///
     /// # Errors
     /// If the words reach past the end.
@@ -36,8 +39,8 @@ impl SharedMemory {
     pub fn read_records(&self, offset: u64, out: &mut [u64], stride: usize) -> Result<(), OutOfBounds> {
         let src: *const u64 = self.at(offset, size_of_val(out))?.cast_const().cast();
         if stride == out.len() && offset.is_multiple_of(8) && stride > 0 {
-            // SAFETY: `src` has as many mapped words as `out`, which are only accessed atomically; it is aligned, because
-            // mappings begin on pages; there is at least one.
+            // SAFETY: `src` has as many mapped words as `out`, which are only accessed atomically;
+            // it is aligned, because mappings begin on pages; there is at least one.
             unsafe { copy_record(src, out) };
             return Ok(());
         }
@@ -49,7 +52,8 @@ impl SharedMemory {
         let mut done = 0;
         while done < out.len() && stride > 0 && offset.is_multiple_of(8) {
             let end = done.saturating_add(stride.saturating_mul(TOGETHER)).min(out.len());
-            // SAFETY: `src` has as many mapped and aligned words as `out`, of which these are a part.
+            // SAFETY: `src` has as many mapped and aligned words as `out`, of which these are a
+            // part.
             if !unsafe { copy_records(src.add(done), &mut out[done..end], stride) } {
                 break;
             }
@@ -73,7 +77,8 @@ unsafe fn guard<'a>(word: *const u64) -> &'a AtomicU64 {
 /// Copies one record.
 ///
 /// # Safety
-/// `src` is 8-aligned with `out.len()` mapped words that are only accessed atomically; `out` is not empty.
+/// `src` is 8-aligned with `out.len()` mapped words that are only accessed atomically; `out` is not
+/// empty.
 #[inline(always)]
 unsafe fn copy_record(src: *const u64, out: &mut [u64]) {
     // SAFETY: the caller vouches for this function's contract.
@@ -124,8 +129,8 @@ unsafe fn try_record(src: *const u64, out: &mut [u64]) -> bool {
     guard.load(Relaxed) == before
 }
 
-/// Copies at most [`TOGETHER`] records: all guards, all records, all guards again. `false` if these are no whole records.
-/// Nothing is divided by the stride, which takes longer than some records do.
+/// Copies at most [`TOGETHER`] records: all guards, all records, all guards again. `false` if these
+/// are no whole records. Nothing is divided by the stride, which takes longer than some records do.
 ///
 /// # Safety
 /// `src` is 8-aligned with `out.len()` mapped words that are only accessed atomically.

@@ -1,4 +1,5 @@
-//! Huge pages of ordinary shared memory: mappings that can have them, merging, and what there is of them.
+//! Huge pages of ordinary shared memory: mappings that can have them, merging, and what there is of
+//! them.
 
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
@@ -8,8 +9,8 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::{Access, HUGE_PAGE, Pages, SharedMemory};
 
-/// Maps a file, shared. Mappings of a huge page or more begin at a multiple of one, without which the kernel can map none: it
-/// sees to that itself only where its settings ask for huge pages.
+/// Maps a file, shared. Mappings of a huge page or more begin at a multiple of one, without which
+/// the kernel can map none: it sees to that itself only where its settings ask for huge pages.
 ///
 /// For files of ordinary pages; the kernel aligns those of reserved huge pages, of whatever length.
 pub(super) fn map_shared(
@@ -20,36 +21,41 @@ pub(super) fn map_shared(
 ) -> Result<NonNull<u8>, Errno> {
     let aligns = mapped >= HUGE_PAGE && pages != Pages::Huge;
     let Some(reserved) = mapped.checked_add(HUGE_PAGE).filter(|_| aligns) else {
-        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and `mapped` is not zero. Others may
-        // change the file's bytes; `SharedMemory` only ever accesses them as atomics.
+        // SAFETY: a new mapping at an address of the kernel's choice replaces nothing, and `mapped`
+        // is not zero. Others may change the file's bytes; `SharedMemory` only ever accesses them
+        // as atomics.
         let base =
             unsafe { rustix::mm::mmap(std::ptr::null_mut(), mapped, protection, MapFlags::SHARED, fd, 0) }?;
         return NonNull::new(base.cast()).ok_or(Errno::NOMEM);
     };
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing. Nobody can access it.
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing. Nobody can
+    // access it.
     let room =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), flags) }?;
     let before = room.align_offset(HUGE_PAGE).min(HUGE_PAGE);
     // SAFETY: `before` is at most a huge page, which the room has beyond `mapped`.
     let place = unsafe { room.cast::<u8>().add(before) };
-    // SAFETY: replaces `mapped` bytes of the room, which was mapped just now and is nobody's yet. As for the file's bytes, as
-    // above.
+    // SAFETY: replaces `mapped` bytes of the room, which was mapped just now and is nobody's yet.
+    // As for the file's bytes, as above.
     let base = unsafe {
         rustix::mm::mmap(place.cast(), mapped, protection, MapFlags::SHARED | MapFlags::FIXED, fd, 0)
     };
-    // What is left of the room. Where the file was not mapped, its place stays: the kernel may have given it to somebody else.
+    // What is left of the room. Where the file was not mapped, its place stays: the kernel may have
+    // given it to somebody else.
     for (from, len) in [(0, before), (before + mapped, HUGE_PAGE - before)] {
         if len > 0 {
-            // SAFETY: within the room, of which this part is nobody's. If it fails, address space is lost and nothing else.
+            // SAFETY: within the room, of which this part is nobody's. If it fails, address space
+            // is lost and nothing else.
             let _ = unsafe { rustix::mm::munmap(room.cast::<u8>().add(from).cast(), len) };
         }
     }
     NonNull::new(base?.cast()).ok_or(Errno::NOMEM)
 }
 
-/// Asks the kernel for huge pages, as its settings allow, where these items take whole ones (`MADV_HUGEPAGE`): a read of random ones
-/// then seldom has to look for its page as well. A hint; what they are does not change.
+/// Asks the kernel for huge pages, as its settings allow, where these items take whole ones
+/// (`MADV_HUGEPAGE`): a read of random ones then seldom has to look for its page as well. A hint;
+/// what they are does not change.
 pub fn advise_huge_pages<T>(items: &[T]) {
     let start: *const u8 = items.as_ptr().cast();
     let skipped = start.align_offset(HUGE_PAGE);
@@ -72,10 +78,11 @@ impl SharedMemory {
     /// Bytes of a huge page.
     pub const HUGE_PAGE_BYTES: u64 = HUGE_PAGE as u64;
 
-    /// Merges the pages of the huge page at `offset`, a multiple of its length, into one for everyone who maps it
-    /// (`MADV_COLLAPSE`), and says whether that is done. Holes in it take memory; where all is a hole nothing is merged. About a millisecond, in which whoever
-    /// accesses it waits; nothing if they are merged already. For memory without a named file, whatever the kernel's settings
-    /// say but `deny`; kernels before 6.1 cannot do it.
+    /// Merges the pages of the huge page at `offset`, a multiple of its length, into one for
+    /// everyone who maps it (`MADV_COLLAPSE`), and says whether that is done. Holes in it take
+    /// memory; where all is a hole nothing is merged. About a millisecond, in which whoever
+    /// accesses it waits; nothing if they are merged already. For memory without a named file,
+    /// whatever the kernel's settings say but `deny`; kernels before 6.1 cannot do it.
     pub fn merge_pages(&self, offset: u64) -> bool {
         let start = usize::try_from(offset).ok().filter(|start| start.is_multiple_of(HUGE_PAGE));
         let Some(start) = start.filter(|start| self.mapped.saturating_sub(*start) >= HUGE_PAGE) else {
@@ -90,8 +97,9 @@ impl SharedMemory {
         merged == 0
     }
 
-    /// Bytes of this mapping that lie in huge pages as this process has mapped them; `None` if the operating system does not
-    /// tell. It goes through all of the process's mappings: milliseconds for each GiB.
+    /// Bytes of this mapping that lie in huge pages as this process has mapped them; `None` if the
+    /// operating system does not tell. It goes through all of the process's mappings: milliseconds
+    /// for each GiB.
     #[must_use]
     pub fn huge_bytes(&self) -> Option<u64> {
         if self.pages == Pages::Huge {

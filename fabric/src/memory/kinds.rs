@@ -14,15 +14,18 @@ pub enum Access {
     ReadWrite,
 }
 
-/// Whether huge pages are wanted. They spare address translation misses, which dominate random reads of large regions.
+/// Whether huge pages are wanted. They spare address translation misses, which dominate random
+/// reads of large regions.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum HugePages {
     /// Ordinary pages.
     #[default]
     No,
-    /// Ordinary pages, which their owner merges into huge ones as they fill, by [`merge_pages`](super::SharedMemory::merge_pages).
+    /// Ordinary pages, which their owner merges into huge ones as they fill, by
+    /// [`merge_pages`](super::SharedMemory::merge_pages).
     Merged,
-    /// Reserved 2 MiB pages if the machine has enough free ones, else ordinary pages that the kernel is asked to merge.
+    /// Reserved 2 MiB pages if the machine has enough free ones, else ordinary pages that the
+    /// kernel is asked to merge.
     IfAvailable,
     /// Reserved 2 MiB pages, or an error that says how to reserve them.
     Required,
@@ -40,7 +43,8 @@ impl HugePages {
 pub enum Pages {
     /// Ordinary pages.
     Ordinary,
-    /// Ordinary pages that are merged into huge ones: by the kernel, as its settings allow, or by their owner.
+    /// Ordinary pages that are merged into huge ones: by the kernel, as its settings allow, or by
+    /// their owner.
     Advised,
     /// Reserved huge pages.
     Huge,

@@ -23,12 +23,14 @@ impl SharedMemory {
     /// Zeroed memory of this process.
     ///
     /// # Errors
-    /// If `len` is zero, the operating system has no such memory, or huge pages are required and none are free.
+    /// If `len` is zero, the operating system has no such memory, or huge pages are required and
+    /// none are free.
     pub fn anonymous_with(len: usize, huge: HugePages) -> Result<Self, MemoryError> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         if huge.wants_reserved() {
             let mapped = round_up(len, HUGE_PAGE)?;
-            // Without NORESERVE: a missing page must fail here, not kill the process at first touch.
+            // Without NORESERVE: a missing page must fail here, not kill the process at first
+            // touch.
             let reserved = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
             match map_anonymous(mapped, reserved) {
                 Ok(base) => {
@@ -50,11 +52,12 @@ impl SharedMemory {
         Ok(memory)
     }
 
-    /// Zeroed memory that can be handed to other processes by its descriptor: a memfd, which needs no `/dev/shm`.
-    /// It is sealed against shrinking, so that nobody can make an access fault.
+    /// Zeroed memory that can be handed to other processes by its descriptor: a memfd, which needs
+    /// no `/dev/shm`. It is sealed against shrinking, so that nobody can make an access fault.
     ///
     /// # Errors
-    /// If `len` is zero, the operating system has no such memory, or huge pages are required and none are free.
+    /// If `len` is zero, the operating system has no such memory, or huge pages are required and
+    /// none are free.
     pub fn create_memfd(name: &str, len: usize, huge: HugePages) -> Result<(Self, OwnedFd), MemoryError> {
         if huge.wants_reserved() {
             let flags = MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB;
@@ -92,7 +95,8 @@ impl SharedMemory {
             .or_else(|_| rustix::fs::memfd_create(name, flags))
             .map_err(os("creating a memory file", len))?;
         rustix::fs::ftruncate(&fd, mapped as u64).map_err(os("sizing a memory file", len))?;
-        // Nor may whoever shares it make it longer: to punch gigabytes out of it takes seconds, for which all who touch it wait.
+        // Nor may whoever shares it make it longer: to punch gigabytes out of it takes seconds, for
+        // which all who touch it wait.
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
             .map_err(os("sealing a memory file", len))?;
         let memory = Self::map(fd.as_fd(), len, Access::ReadWrite)?;
@@ -101,11 +105,13 @@ impl SharedMemory {
 
     /// Maps the first `len` bytes of a file or memfd, shared with everyone else who maps it.
     ///
-    /// The file must not shrink while it is mapped: touching bytes past a file's end raises SIGBUS. Descriptors from
-    /// [`create_memfd`](Self::create_memfd) are sealed against that; for other files it is the owner's promise.
+    /// The file must not shrink while it is mapped: touching bytes past a file's end raises SIGBUS.
+    /// Descriptors from [`create_memfd`](Self::create_memfd) are sealed against that; for other
+    /// files it is the owner's promise.
     ///
     /// # Errors
-    /// If `len` is zero, the file holds fewer than `len` bytes, or the descriptor does not permit `access`.
+    /// If `len` is zero, the file holds fewer than `len` bytes, or the descriptor does not permit
+    /// `access`.
     pub fn map(fd: impl AsFd, len: usize, access: Access) -> Result<Self, MemoryError> {
         let fd = fd.as_fd();
         let stat = rustix::fs::fstat(fd).map_err(os("examining a memory file", len))?;
@@ -136,10 +142,11 @@ impl SharedMemory {
 
 impl Drop for SharedMemory {
     fn drop(&mut self) {
-        // SAFETY: exactly this range was mapped by the constructor, and every access borrows `self`, so none is left. A forked child
-        // has inherited the mapping; where it may lack it, because a network card's pages were kept from it, the memory is never
-        // dropped (`rdma/memory_region.rs`).
-        // Failure would leave the mapping in place, which leaks and harms nothing.
+        // SAFETY: exactly this range was mapped by the constructor, and every access borrows
+        // `self`, so none is left. A forked child has inherited the mapping; where it may lack it,
+        // because a network card's pages were kept from it, the memory is never dropped
+        // (`rdma/memory_region.rs`). Failure would leave the mapping in place, which leaks and
+        // harms nothing.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.mapped) };
     }
 }
@@ -167,16 +174,18 @@ fn no_huge_pages(len: usize, errno: Errno) -> MemoryError {
     MemoryError::NoHugePages { len, pages: len.div_ceil(HUGE_PAGE), source: errno.into() }
 }
 
-/// Whether nobody can make a memory file shorter, which would end whoever touches what it has lost. No seal is ever taken away.
+/// Whether nobody can make a memory file shorter, which would end whoever touches what it has lost.
+/// No seal is ever taken away.
 pub(crate) fn cannot_shrink(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }
 
-/// Another descriptor of a memory file that it can be mapped by for writing, for this process alone; `None` if `fd` cannot be.
-/// It does not hold the lock of a file with a name.
+/// Another descriptor of a memory file that it can be mapped by for writing, for this process
+/// alone; `None` if `fd` cannot be. It does not hold the lock of a file with a name.
 pub(crate) fn reopen_writable(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     use std::os::fd::AsRawFd;
-    // A memory file without a name has no lock, and may have lost its permission to be opened for writing.
+    // A memory file without a name has no lock, and may have lost its permission to be opened for
+    // writing.
     if cannot_shrink(fd) {
         let flags = rustix::fs::fcntl_getfl(fd).ok()?;
         let is_writable = flags & rustix::fs::OFlags::RWMODE == rustix::fs::OFlags::RDWR;
@@ -186,16 +195,17 @@ pub(crate) fn reopen_writable(fd: BorrowedFd<'_>) -> Option<OwnedFd> {
     rustix::fs::open(format!("/proc/self/fd/{}", fd.as_raw_fd()), flags, Mode::empty()).ok()
 }
 
-/// Opens a memory file again for reading only, and takes its write permission away, so that it cannot be opened for
-/// writing by accident. Writing through the new descriptor, or mapping it writable, fails. The file's owner can give
-/// itself the permission back: this protects against mistakes, not against malice.
+/// Opens a memory file again for reading only, and takes its write permission away, so that it
+/// cannot be opened for writing by accident. Writing through the new descriptor, or mapping it
+/// writable, fails. The file's owner can give itself the permission back: this protects against
+/// mistakes, not against malice.
 pub(crate) fn reopen_read_only(fd: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     use std::os::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
     let read_only = rustix::fs::open(path, flags, Mode::empty())?;
-    // Only for files without a name: a data file's permissions are its operator's, and its next memory node must be able to
-    // open it for writing.
+    // Only for files without a name: a data file's permissions are its operator's, and its next
+    // memory node must be able to open it for writing.
     if cannot_shrink(fd) {
         rustix::fs::fchmod(fd, Mode::RUSR)?;
     }

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::HUGE_PAGE;
 
-/// Bytes of a process's own memory: whole huge pages of it, and how much of that is in huge pages now.
+/// Bytes of a process's own memory: whole huge pages of it, and how much of that is in huge pages
+/// now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct OwnPages {
     /// Bytes that could be in huge pages.
@@ -13,17 +14,19 @@ pub struct OwnPages {
     pub huge: u64,
 }
 
-/// Merges the pages of this process's heap and anonymous mappings into huge ones (`MADV_COLLAPSE`), whatever the kernel's
-/// settings: what [`merge_pages`](super::SharedMemory::merge_pages) is for regions, for what is compared with them. About a
-/// millisecond for each huge page, in which whoever accesses it waits. Memory that nobody has touched stays as it is;
-/// kernels before 6.1 cannot do it.
+/// Merges the pages of this process's heap and anonymous mappings into huge ones (`MADV_COLLAPSE`),
+/// whatever the kernel's settings: what [`merge_pages`](super::SharedMemory::merge_pages) is for
+/// regions, for what is compared with them. About a millisecond for each huge page, in which
+/// whoever accesses it waits. Memory that nobody has touched stays as it is; kernels before 6.1
+/// cannot do it.
 #[must_use]
 pub fn merge_own_memory() -> OwnPages {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return OwnPages::default() };
     let mut pages = OwnPages::default();
     for page in maps.lines().filter_map(own_range).flat_map(whole_pages) {
         pages.whole += HUGE_PAGE as u64;
-        // SAFETY: the advice leaves the contents of memory alone, whatever lies there by now; where nothing does, it fails.
+        // SAFETY: the advice leaves the contents of memory alone, whatever lies there by now; where
+        // nothing does, it fails.
         let merged =
             unsafe { libc::madvise(std::ptr::without_provenance_mut(page), HUGE_PAGE, libc::MADV_COLLAPSE) };
         pages.huge += if merged == 0 { HUGE_PAGE as u64 } else { 0 };
@@ -31,7 +34,8 @@ pub fn merge_own_memory() -> OwnPages {
     pages
 }
 
-/// The addresses in a line of `/proc/PID/maps`, if it is of private memory without a file that can be written to.
+/// The addresses in a line of `/proc/PID/maps`, if it is of private memory without a file that can
+/// be written to.
 fn own_range(line: &str) -> Option<Range<usize>> {
     let mut fields = line.split_ascii_whitespace();
     let (start, end) = fields.next()?.split_once('-')?;

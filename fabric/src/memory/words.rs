@@ -81,8 +81,8 @@ impl Iterator for Words<'_> {
     #[inline]
     fn next(&mut self) -> Option<u64> {
         self.len = self.len.checked_sub(1)?;
-        // SAFETY: there was a word left, which is aligned and lies in a slice that is borrowed, or in
-        // a mapping whose words are only accessed atomically: a relaxed load there needs no
+        // SAFETY: there was a word left, which is aligned and lies in a slice that is borrowed, or
+        // in a mapping whose words are only accessed atomically: a relaxed load there needs no
         // permission to write.
         let word = unsafe {
             match self.landed {
@@ -131,9 +131,9 @@ impl Every<'_> {
     /// Loads one of those that were left.
     #[inline(always)]
     fn load(&self, at: *const u64) -> u64 {
-        // SAFETY: one of the stretch, from which no more were taken than it has. It is aligned, and in a
-        // slice that is borrowed, or in a mapping whose words are only accessed atomically: a relaxed load
-        // there needs no permission to write.
+        // SAFETY: one of the stretch, from which no more were taken than it has. It is aligned, and
+        // in a slice that is borrowed, or in a mapping whose words are only accessed atomically: a
+        // relaxed load there needs no permission to write.
         unsafe {
             match self.landed {
                 true => at.read(),

@@ -5,8 +5,9 @@ use std::fmt;
 /// The port of the listener where an address names none.
 pub const DEFAULT_PORT: u16 = 7471;
 
-/// Which card is used, and how: what follows `?` in an address. What is not said is chosen: the first device, its port 1, and the
-/// first of its addresses that is of RoCE v2 and IPv4, or else the first that is routable, or else the first.
+/// Which card is used, and how: what follows `?` in an address. What is not said is chosen: the
+/// first device, its port 1, and the first of its addresses that is of RoCE v2 and IPv4, or else
+/// the first that is routable, or else the first.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CardChoice {
     /// Name of the device, such as `mlx5_0`.
@@ -15,17 +16,19 @@ pub struct CardChoice {
     pub gid: Option<u8>,
     /// Number of the port, from 1.
     pub port: Option<u8>,
-    /// The traffic class of packets, over RoCE v2 that of their IP headers: a DSCP times 4. If this end has none the other's holds,
-    /// which else is 0.
+    /// The traffic class of packets, over RoCE v2 that of their IP headers: a DSCP times 4. If this
+    /// end has none the other's holds, which else is 0.
     pub traffic_class: Option<u8>,
-    /// The service level of packets, 0 to 15; over RoCE the priority of VLAN tags. As the traffic class otherwise.
+    /// The service level of packets, 0 to 15; over RoCE the priority of VLAN tags. As the traffic
+    /// class otherwise.
     pub service_level: Option<u8>,
     /// Index in the port's table of partition keys; else 0.
     pub pkey: Option<u16>,
 }
 
 impl CardChoice {
-    /// What `text` says, as `dev=NAME&gid=INDEX&port=NUMBER&tc=CLASS&sl=LEVEL&pkey=INDEX` in any order; nothing is a choice too.
+    /// What `text` says, as `dev=NAME&gid=INDEX&port=NUMBER&tc=CLASS&sl=LEVEL&pkey=INDEX` in any
+    /// order; nothing is a choice too.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut choice = Self::default();

@@ -49,7 +49,8 @@ impl CompletionQueue {
     /// The next completion, if there is one.
     pub(super) fn poll(&mut self) -> io::Result<Option<Done>> {
         let mut completion = ffi::ibv_wc::default();
-        // SAFETY: the queue lives, its context has the device's functions, and there is room for the one completion asked for.
+        // SAFETY: the queue lives, its context has the device's functions, and there is room for
+        // the one completion asked for.
         let count = unsafe {
             let context = (*self.queue.as_ptr()).context;
             match (*context).ops.poll_cq {
@@ -71,7 +72,8 @@ impl CompletionQueue {
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
         if self.device.is_own() {
-            // SAFETY: it came from ibv_create_cq, and its queue pair, which is dropped before it, is gone.
+            // SAFETY: it came from ibv_create_cq, and its queue pair, which is dropped before it,
+            // is gone.
             unsafe { ffi::ibv_destroy_cq(self.queue.as_ptr()) };
         }
     }

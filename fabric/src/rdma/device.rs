@@ -64,7 +64,8 @@ impl List {
     }
 
     fn name(&self, at: usize) -> String {
-        // SAFETY: a device of the list has a name, which ends with a zero and lives as long as the device.
+        // SAFETY: a device of the list has a name, which ends with a zero and lives as long as the
+        // device.
         let name = unsafe { CStr::from_ptr(ffi::ibv_get_device_name(self.device(at))) };
         name.to_string_lossy().into_owned()
     }
@@ -72,7 +73,8 @@ impl List {
 
 impl Drop for List {
     fn drop(&mut self) {
-        // SAFETY: it came from ibv_get_device_list, and is given back once. Opened devices outlive it.
+        // SAFETY: it came from ibv_get_device_list, and is given back once. Opened devices outlive
+        // it.
         unsafe { ffi::ibv_free_device_list(self.devices.as_ptr()) };
     }
 }
@@ -90,8 +92,9 @@ impl Drop for Opened {
 impl Device {
     /// Opens what was chosen.
     pub(crate) fn open(choice: &CardChoice) -> Result<Self, RdmaError> {
-        // SAFETY: it takes nothing. It has pages that a card writes to kept from children of this process where the kernel does
-        // not copy them at a fork, and must come before memory is registered.
+        // SAFETY: it takes nothing. It has pages that a card writes to kept from children of this
+        // process where the kernel does not copy them at a fork, and must come before memory is
+        // registered.
         unsafe { ffi::ibv_fork_init() };
         let list = List::new()?;
         let names: Vec<String> = (0..list.count).map(|at| list.name(at)).collect();
@@ -165,7 +168,8 @@ impl Device {
         self.events.lose();
     }
 
-    /// Whether events have come that end the use of the device, or of the queue pair of that number.
+    /// Whether events have come that end the use of the device, or of the queue pair of that
+    /// number.
     ///
     /// # Errors
     /// [`Event`](RdmaError::Event), which says what happened.
@@ -204,7 +208,8 @@ impl Device {
 impl Drop for Device {
     fn drop(&mut self) {
         if self.is_own() {
-            // SAFETY: both were made by `open` and are given back once; what was made on them holds the device and is gone.
+            // SAFETY: both were made by `open` and are given back once; what was made on them holds
+            // the device and is gone.
             unsafe {
                 ffi::ibv_dealloc_pd(self.domain.as_ptr());
                 ffi::ibv_close_device(self.context.as_ptr());

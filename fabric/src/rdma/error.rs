@@ -2,7 +2,8 @@
 
 use std::io;
 
-/// What helps against memory that was not registered for this reason, of a process that may lock so many bytes.
+/// What helps against memory that was not registered for this reason, of a process that may lock so
+/// many bytes.
 #[cfg(feature = "rdma")]
 pub(super) fn registration_remedy(source: &io::Error, may_lock: Option<u64>) -> String {
     if source.raw_os_error() == Some(libc::EFAULT) {

@@ -10,7 +10,8 @@ use rustix::io::Errno;
 
 use super::RdmaError;
 
-/// The events of a device, which whoever uses it looks at when something takes long or fails, and before anything new is made.
+/// The events of a device, which whoever uses it looks at when something takes long or fails, and
+/// before anything new is made.
 #[derive(Debug)]
 pub(super) struct Events {
     state: Mutex<State>,
@@ -39,7 +40,8 @@ impl Events {
         Ok(Self { state: Mutex::default() })
     }
 
-    /// Takes what has come since, and says what of it ends the use of a queue pair of that number, or of the whole `port`.
+    /// Takes what has come since, and says what of it ends the use of a queue pair of that number,
+    /// or of the whole `port`.
     pub(super) fn look(
         &self,
         context: NonNull<ffi::ibv_context>,
@@ -55,7 +57,8 @@ impl Events {
         self.noted(context, port).is_gone
     }
 
-    /// Has it so, for tests: Soft-RoCE cannot be taken away under its users, which other drivers allow.
+    /// Has it so, for tests: Soft-RoCE cannot be taken away under its users, which other drivers
+    /// allow.
     #[cfg(test)]
     pub(super) fn lose(&self) {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_gone = true;
@@ -66,7 +69,8 @@ impl Events {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(mut event) = next(context) {
             state.note(&event, port);
-            // SAFETY: it came from ibv_get_async_event and is acknowledged once; until then what it names cannot be destroyed.
+            // SAFETY: it came from ibv_get_async_event and is acknowledged once; until then what it
+            // names cannot be destroyed.
             unsafe { ffi::ibv_ack_async_event(&mut event) };
         }
         state
@@ -104,12 +108,14 @@ impl State {
                 }
             }
             kind::IBV_EVENT_QP_FATAL | kind::IBV_EVENT_QP_REQ_ERR | kind::IBV_EVENT_QP_ACCESS_ERR => {
-                // SAFETY: of an event of a queue pair the union points to it, and it lives until the event is acknowledged.
+                // SAFETY: of an event of a queue pair the union points to it, and it lives until
+                // the event is acknowledged.
                 let number = unsafe { (*event.element.qp).qp_num };
                 self.broken.truncate(MOST_BROKEN - 1);
                 self.broken.insert(0, (number, text_of(event.event_type)));
             }
-            // A completion queue that was overrun says so itself when it is polled; the others end nothing.
+            // A completion queue that was overrun says so itself when it is polled; the others end
+            // nothing.
             _ => {}
         }
     }
@@ -119,7 +125,8 @@ impl State {
 fn next(context: NonNull<ffi::ibv_context>) -> Option<ffi::ibv_async_event> {
     let mut event = std::mem::MaybeUninit::<ffi::ibv_async_event>::zeroed();
     loop {
-        // SAFETY: the context is open, and there is room for an event, whose descriptor does not wait.
+        // SAFETY: the context is open, and there is room for an event, whose descriptor does not
+        // wait.
         match unsafe { ffi::ibv_get_async_event(context.as_ptr(), event.as_mut_ptr()) } {
             // SAFETY: the library has filled it.
             0 => return Some(unsafe { event.assume_init() }),

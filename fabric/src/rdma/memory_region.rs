@@ -40,8 +40,8 @@ impl Rights {
     }
 }
 
-/// Bytes of a memory that are registered with a device until this is dropped. The memory stays mapped for as long; in a forked child
-/// it is never unmapped.
+/// Bytes of a memory that are registered with a device until this is dropped. The memory stays
+/// mapped for as long; in a forked child it is never unmapped.
 #[derive(Debug)]
 pub(super) struct MemoryRegion {
     registered: NonNull<ffi::ibv_mr>,
@@ -51,7 +51,8 @@ pub(super) struct MemoryRegion {
     device: Arc<Device>,
 }
 
-// SAFETY: libibverbs allows any thread to give a registration back, and nothing else is done with it.
+// SAFETY: libibverbs allows any thread to give a registration back, and nothing else is done with
+// it.
 unsafe impl Send for MemoryRegion {}
 // SAFETY: as above; shared, only its keys are looked at, which do not change.
 unsafe impl Sync for MemoryRegion {}
@@ -75,9 +76,10 @@ impl MemoryRegion {
         if end.is_none() {
             return Err(refused(io::ErrorKind::InvalidInput.into()));
         }
-        // SAFETY: the bytes lie inside the mapping, which the value made here keeps mapped until the registration is given back.
-        // What a card of whichever machine does there is what another process does: all of this program's looks at
-        // `SharedMemory` are atomic loads or stand for them, and no reference into it exists.
+        // SAFETY: the bytes lie inside the mapping, which the value made here keeps mapped until
+        // the registration is given back. What a card of whichever machine does there is what
+        // another process does: all of this program's looks at `SharedMemory` are atomic loads or
+        // stand for them, and no reference into it exists.
         let registered = unsafe {
             let first = memory.base_address().as_ptr().add(offset as usize);
             ffi::ibv_reg_mr(device.domain(), first.cast(), len as usize, rights.flags())
@@ -98,7 +100,8 @@ impl MemoryRegion {
 
     /// What this machine's card is shown.
     pub(super) fn lkey(&self) -> u32 {
-        // SAFETY: the registration is the library's until it is given back, and its keys do not change.
+        // SAFETY: the registration is the library's until it is given back, and its keys do not
+        // change.
         unsafe { self.registered.as_ref().lkey }
     }
 
@@ -112,15 +115,18 @@ impl MemoryRegion {
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
         if !self.device.is_own() {
-            // Where the kernel does not copy pinned pages at a fork, this child was given none of these, and something else may
-            // be mapped at their addresses by now: the mapping is no longer this memory's to unmap.
+            // Where the kernel does not copy pinned pages at a fork, this child was given none of
+            // these, and something else may be mapped at their addresses by now: the mapping is no
+            // longer this memory's to unmap.
             std::mem::forget(Arc::clone(&self.memory));
             return;
         }
-        // SAFETY: it came from ibv_reg_mr and is given back once. When this returns no card addresses the memory any more.
+        // SAFETY: it came from ibv_reg_mr and is given back once. When this returns no card
+        // addresses the memory any more.
         let errno = unsafe { ffi::ibv_dereg_mr(self.registered.as_ptr()) };
         if errno != 0 {
-            // A card may still address the memory, which must not become anything else: it stays mapped for ever.
+            // A card may still address the memory, which must not become anything else: it stays
+            // mapped for ever.
             std::mem::forget(Arc::clone(&self.memory));
         }
     }

@@ -1,8 +1,9 @@
 //! By which pieces memory is registered that grows and shrinks at its end.
 //!
-//! Memory is divided into stretches of one length, and no piece reaches over the bounds of one: what fills its stretch stays as it
-//! is while the memory grows, and a shrink costs no more than a stretch. In the last stretch there are smaller ones, each at least
-//! twice as long as the next: what grows is registered with those before it that are shorter than that.
+//! Memory is divided into stretches of one length, and no piece reaches over the bounds of one:
+//! what fills its stretch stays as it is while the memory grows, and a shrink costs no more than a
+//! stretch. In the last stretch there are smaller ones, each at least twice as long as the next:
+//! what grows is registered with those before it that are shorter than that.
 
 use std::ops::Range;
 
@@ -25,7 +26,8 @@ pub(super) struct Step {
     pub(super) keeps: usize,
 }
 
-/// The next step towards having all before `end` registered, where these are already, one after another from the begin.
+/// The next step towards having all before `end` registered, where these are already, one after
+/// another from the begin.
 pub(super) fn next_step(have: &[Range<u64>], end: u64, stretch: u64) -> Option<Step> {
     let Step { range, mut keeps } = next_step_beside(have, end, stretch)?;
     let (mut start, begin) = (range.start, range.start / stretch * stretch);
@@ -93,7 +95,8 @@ mod tests {
                 bytes += grow(&mut have, end);
                 check(&have, end);
             }
-            // A piece that is registered with a longer stretch grows by half at least, and once more when its stretch is full.
+            // A piece that is registered with a longer stretch grows by half at least, and once
+            // more when its stretch is full.
             let least = steps.iter().min().copied().unwrap_or(1) as f64;
             let times = 3.0 + (STRETCH as f64 / least).max(1.0).log(1.5);
             prop_assert!(bytes as f64 <= times * end as f64, "{bytes} bytes for {end}");

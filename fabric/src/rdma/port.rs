@@ -1,4 +1,5 @@
-//! A device's port as it is now: its addresses move when its interface's do, and its number and MTU when its network changes.
+//! A device's port as it is now: its addresses move when its interface's do, and its number and MTU
+//! when its network changes.
 
 use std::ptr::NonNull;
 
@@ -56,8 +57,8 @@ impl Port {
 }
 
 impl Port {
-    /// Whether packets to an address need a global header: over Ethernet, where the port asks for it, and to other subnets, which are
-    /// the first half of an address.
+    /// Whether packets to an address need a global header: over Ethernet, where the port asks for
+    /// it, and to other subnets, which are the first half of an address.
     fn needs_global(&self, other: &[u8; 16]) -> bool {
         self.is_ethernet || self.wants_global || self.gid[..8] != other[..8]
     }
@@ -84,7 +85,8 @@ fn port_attributes(
 ) -> Result<ffi::ibv_port_attr, RdmaError> {
     let refusal = |what| RdmaError::Port { device: device.to_owned(), port, what };
     let mut attributes = ffi::ibv_port_attr::default();
-    // SAFETY: the context is open. The library fills the part of the attributes that its oldest version has, and they begin alike.
+    // SAFETY: the context is open. The library fills the part of the attributes that its oldest
+    // version has, and they begin alike.
     let errno = unsafe { ffi::ibv_query_port(context.as_ptr(), port, (&raw mut attributes).cast()) };
     succeeded(errno).map_err(|_| refusal("is not there"))?;
     match attributes.state {

@@ -17,10 +17,12 @@ use crate::random::random_bits;
 
 /// Work requests of one list, and of the queue.
 pub(super) const DEPTH: usize = 128;
-/// A lost packet is sent again after 4.096 µs · 2^14, 67 ms, which cards may stretch to four times as long, and so often: a path that
-/// loses some is known well before a call's deadline, and a peer that is gone not waited for for ever.
+/// A lost packet is sent again after 4.096 µs · 2^14, 67 ms, which cards may stretch to four times
+/// as long, and so often: a path that loses some is known well before a call's deadline, and a peer
+/// that is gone not waited for for ever.
 const TIMEOUT: u8 = 14;
-/// The same by Soft-RoCE, which was seen to break atomics when it sends again, and whose processor may be elsewhere for as long.
+/// The same by Soft-RoCE, which was seen to break atomics when it sends again, and whose processor
+/// may be elsewhere for as long.
 const SOFT_TIMEOUT: u8 = 18;
 const RETRIES: u8 = 7;
 /// Of receivers that are not ready, of which there are none; 7 would be for ever.
@@ -68,8 +70,8 @@ impl fmt::Debug for QueuePair {
     }
 }
 
-// SAFETY: libibverbs allows any thread to use a queue pair. This one is posted to through `&mut` alone, and the pointers in the lists
-// are used only inside `post`, which writes them.
+// SAFETY: libibverbs allows any thread to use a queue pair. This one is posted to through `&mut`
+// alone, and the pointers in the lists are used only inside `post`, which writes them.
 unsafe impl Send for QueuePair {}
 
 impl QueuePair {
@@ -94,7 +96,8 @@ impl QueuePair {
             sq_sig_all: 0,
             ..Default::default()
         };
-        // SAFETY: protection domain and completion queue live, and outlive the pair; the attributes are of this call.
+        // SAFETY: protection domain and completion queue live, and outlive the pair; the attributes
+        // are of this call.
         let pair = NonNull::new(unsafe { ffi::ibv_create_qp(device.domain(), &mut attributes) });
         let pair = pair.ok_or_else(io::Error::last_os_error).map_err(refused("making a queue pair"))?;
         let bits = random_bits().map_err(|_| refused("drawing a random number")(io::Error::last_os_error()));
@@ -137,7 +140,8 @@ impl QueuePair {
         self.device.look_at_events(Some(unsafe { self.pair.as_ref().qp_num }))
     }
 
-    /// Connects it to the other end, with `outstanding` READs of this side and `answered` of the other.
+    /// Connects it to the other end, with `outstanding` READs of this side and `answered` of the
+    /// other.
     pub(super) fn connect(&mut self, other: &End, outstanding: u16, answered: u16) -> Result<(), RdmaError> {
         use ffi::{ibv_access_flags as access, ibv_qp_attr_mask as mask, ibv_qp_state as state};
         let (port, is_soft) = (self.port, self.device.is_soft);
@@ -205,17 +209,19 @@ impl QueuePair {
         which: ffi::ibv_qp_attr_mask,
         doing: &'static str,
     ) -> Result<(), RdmaError> {
-        // SAFETY: the pair lives; the attributes are of this call, and those that are named have values.
+        // SAFETY: the pair lives; the attributes are of this call, and those that are named have
+        // values.
         let errno = unsafe { ffi::ibv_modify_qp(self.pair.as_ptr(), &mut attributes, which.0 as i32) };
         succeeded(errno).map_err(|source| self.device.refused(doing, source))
     }
 
-    /// Hands a list to the card, with one doorbell. The last one's completion has the number, and says that all are done; those
-    /// before it complete only if they fail. At most [`DEPTH`], and none may be under way.
+    /// Hands a list to the card, with one doorbell. The last one's completion has the number, and
+    /// says that all are done; those before it complete only if they fail. At most [`DEPTH`], and
+    /// none may be under way.
     ///
     /// # Safety
-    /// Until the completion, or until this is dropped, what lies at the local places must be registered with the device by
-    /// `lkey`, stay so, and be nobody's who minds that it changes.
+    /// Until the completion, or until this is dropped, what lies at the local places must be
+    /// registered with the device by `lkey`, stay so, and be nobody's who minds that it changes.
     pub(super) unsafe fn post(&mut self, list: &[WorkRequest], lkey: u32, number: u64) -> io::Result<()> {
         assert!((1..=DEPTH).contains(&list.len()), "a list fits the queue");
         self.requests.clear();
@@ -226,7 +232,8 @@ impl QueuePair {
         }
         let (first, places) = (self.requests.as_mut_ptr(), self.places.as_mut_ptr());
         for at in 0..list.len() {
-            // SAFETY: both lists have `list.len()` entries, which stay where they are until this returns.
+            // SAFETY: both lists have `list.len()` entries, which stay where they are until this
+            // returns.
             unsafe {
                 let request = first.add(at);
                 (*request).sg_list = places.add(at);
@@ -236,8 +243,9 @@ impl QueuePair {
             }
         }
         let mut bad = std::ptr::null_mut();
-        // SAFETY: the pair lives and its context has the device's functions. The list is well formed, and the library copies it
-        // before it returns; the local places are as the caller vouches.
+        // SAFETY: the pair lives and its context has the device's functions. The list is well
+        // formed, and the library copies it before it returns; the local places are as the caller
+        // vouches.
         let errno = unsafe {
             match (*self.pair.as_ref().context).ops.post_send {
                 Some(post) => post(self.pair.as_ptr(), first, &mut bad),
@@ -291,8 +299,8 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         if self.device.is_own() {
-            // SAFETY: it came from ibv_create_qp and is given back once, before its completion queue. When this returns the card
-            // moves nothing for it any more.
+            // SAFETY: it came from ibv_create_qp and is given back once, before its completion
+            // queue. When this returns the card moves nothing for it any more.
             unsafe { ffi::ibv_destroy_qp(self.pair.as_ptr()) };
         }
     }

@@ -22,9 +22,11 @@ use crate::verbs::{Batch, Posted, REGION, Verb};
 const ARENA: usize = 256 << 10;
 /// Looks for a completion before other threads get their turn.
 const LOOKS: u32 = 64;
-/// How long completions may take before the device is asked what happened, and between two such questions.
+/// How long completions may take before the device is asked what happened, and between two such
+/// questions.
 const EVENTS: Duration = Duration::from_millis(5);
-/// How long nothing is asked of the memory node after it had nothing new registered: at first, and in the end.
+/// How long nothing is asked of the memory node after it had nothing new registered: at first, and
+/// in the end.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// What goes where when a list is done.
@@ -39,8 +41,9 @@ struct Land {
 
 /// One end of a queue pair and the memory that READs land in.
 ///
-/// One list is under way at a time, and the batch has what landed once it is done: the card never addresses memory of
-/// a caller. The memory that it does address is given back after the queue pair, in whatever state it is.
+/// One list is under way at a time, and the batch has what landed once it is done: the card never
+/// addresses memory of a caller. The memory that it does address is given back after the queue
+/// pair, in whatever state it is.
 #[derive(Debug)]
 pub(crate) struct Reader {
     // In this order: when the pair is gone nothing lands any more.
@@ -123,8 +126,8 @@ impl Reader {
         self.waited
     }
 
-    /// Executes the first `count` requests of a batch, which keep to their areas. Nothing of a batch has been executed if it reaches
-    /// where nothing is registered.
+    /// Executes the first `count` requests of a batch, which keep to their areas. Nothing of a
+    /// batch has been executed if it reaches where nothing is registered.
     pub(crate) fn run(&mut self, batch: &mut Batch, count: usize, waiting: &Waiting<'_>) -> Result<(), Miss> {
         let is_known = |reader: &Self| batch.requests[..count].iter().all(|posted| reader.has(posted));
         if !is_known(self) {
@@ -148,12 +151,14 @@ impl Reader {
         self.lease.value(Instant::now())
     }
 
-    /// READs of the watched word that went with those that were asked for, since this was asked last.
+    /// READs of the watched word that went with those that were asked for, since this was asked
+    /// last.
     pub(crate) fn take_uncounted(&mut self) -> u32 {
         std::mem::take(&mut self.uncounted)
     }
 
-    /// Has the watched word READ with the list that begins, if what is known of it will soon be too old.
+    /// Has the watched word READ with the list that begins, if what is known of it will soon be too
+    /// old.
     fn renew_lease(&mut self) {
         let now = Instant::now();
         let Some(watched) = self.watched.filter(|_| self.lease.is_due(now)) else { return };
@@ -249,7 +254,8 @@ impl Reader {
             } else {
                 self.lands.push(Land { arena: self.used, request: index, at, len: part });
             }
-            // READs and WRITEs may pass an atomic that is under way; changes take effect in order all the same.
+            // READs and WRITEs may pass an atomic that is under way; changes take effect in order
+            // all the same.
             let is_change = work != Work::Read;
             let is_fenced =
                 is_change && self.list.iter().any(|before| matches!(before.work, Work::CompareSwap { .. }));
@@ -293,9 +299,9 @@ impl Reader {
 
     #[allow(unsafe_code)]
     fn post(&mut self, lkey: u32) -> io::Result<()> {
-        // SAFETY: all local places lie in the arena, which is registered by `lkey` until after the pair is gone. Nobody looks at it
-        // before the completion, or writes to it but for the next list; if the wait for it ends without one the reader is dropped,
-        // and the pair with it.
+        // SAFETY: all local places lie in the arena, which is registered by `lkey` until after the
+        // pair is gone. Nobody looks at it before the completion, or writes to it but for the next
+        // list; if the wait for it ends without one the reader is dropped, and the pair with it.
         unsafe { self.pair.post(&self.list, lkey, self.number) }
     }
 

@@ -1,7 +1,8 @@
 //! What of a region is registered with a memory node's card.
 //!
-//! Registering takes a third of a microsecond per page and more, so it is done without the lock that withdrawing takes, which the
-//! memory's only writer does: it waits for what overlaps, a piece at most.
+//! Registering takes a third of a microsecond per page and more, so it is done without the lock
+//! that withdrawing takes, which the memory's only writer does: it waits for what overlaps, a piece
+//! at most.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -39,7 +40,8 @@ pub(super) struct RegisteredRegion {
 struct Pieces {
     /// One after another from the region's begin.
     current: Vec<Piece>,
-    /// In whose place others are, the oldest first: they stay for those who were told of them and have not asked since.
+    /// In whose place others are, the oldest first: they stay for those who were told of them and
+    /// have not asked since.
     superseded: Vec<Piece>,
     /// What is being registered or given back.
     busy: Vec<Busy>,
@@ -111,7 +113,8 @@ impl Pieces {
         self.current.iter().map(range).collect()
     }
 
-    /// Takes those out of the superseded ones that nobody knows any more, and the oldest while they are more than so many bytes.
+    /// Takes those out of the superseded ones that nobody knows any more, and the oldest while they
+    /// are more than so many bytes.
     fn forgotten(&mut self, most: u64) -> Vec<Piece> {
         let mut gone: Vec<Piece> =
             self.superseded.extract_if(.., |piece| Arc::strong_count(&piece.known) == 1).collect();

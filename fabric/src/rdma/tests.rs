@@ -134,7 +134,8 @@ fn rdma_a_peer_that_died_within_a_batch_is_waited_for_no_longer_than_the_deadlin
     assert!(began.elapsed() < PATIENCE, "leaving took {:?}", began.elapsed());
 }
 
-/// When a queue pair is gone its card writes nothing more to the memory that its READs were to land in, whatever was under way.
+/// When a queue pair is gone its card writes nothing more to the memory that its READs were to land
+/// in, whatever was under way.
 #[test]
 #[ignore = "needs an RDMA device"]
 #[allow(unsafe_code)]
@@ -156,7 +157,8 @@ fn rdma_nothing_lands_after_a_queue_pair_is_gone() {
             is_fenced: false,
         };
         let list: Vec<_> = (0..LEN as u64).step_by(PART as usize).map(read).collect();
-        // SAFETY: the landing memory is registered until after the pair is gone, and nobody minds what lies there until then.
+        // SAFETY: the landing memory is registered until after the pair is gone, and nobody minds
+        // what lies there until then.
         unsafe { asks.post(&list, landing.lkey(), 1) }.unwrap();
         drop(asks);
         memory.write_bytes(0, &vec![0xee; LEN]).unwrap();
@@ -197,7 +199,8 @@ fn rdma_what_a_child_has_inherited_is_never_unmapped() {
     }
 }
 
-/// Two queue pairs of one device that know each other, as the smaller of `mtu` and the device's has it.
+/// Two queue pairs of one device that know each other, as the smaller of `mtu` and the device's has
+/// it.
 fn pairs(device: &Arc<Device>, mtu: u8) -> (QueuePair, QueuePair) {
     let (mut asks, mut answers) =
         (QueuePair::new(device, true).unwrap(), QueuePair::new(device, false).unwrap());
@@ -219,7 +222,8 @@ fn rdma_a_queue_that_is_full_says_so_and_overruns_nothing() {
     let request = WorkRequest { work: Work::Read, local, len: 8, remote: local + 8, rkey, is_fenced: false };
     let list = [request; DEPTH];
     let post = |asks: &mut QueuePair, number| {
-        // SAFETY: the place is registered until after the pair is gone, and nobody minds what lies there.
+        // SAFETY: the place is registered until after the pair is gone, and nobody minds what lies
+        // there.
         unsafe { asks.post(&list, region.lkey(), number) }
     };
     let refused = (0..20).find_map(|number| post(&mut asks, number).err());

@@ -15,8 +15,9 @@
 //! 39 1  0                                     16 8  bytes
 //!                                             24 8  address of its first byte, as a card is told
 //! ```
-//! All integers are little-endian; the GID is in the order of the network. The answer to whom cannot be served has the status 3 and
-//! a text that says why, in UTF-8. Extents of an area are in order and do not overlap.
+//! All integers are little-endian; the GID is in the order of the network. The answer to whom
+//! cannot be served has the status 3 and a text that says why, in UTF-8. Extents of an area are in
+//! order and do not overlap.
 
 use std::time::Duration;
 

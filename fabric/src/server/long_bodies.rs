@@ -1,12 +1,13 @@
-//! Long requests and replies in the rings: which wait for the service to have room, and which pages of rings the process keeps
-//! mapped.
+//! Long requests and replies in the rings: which wait for the service to have room, and which pages
+//! of rings the process keeps mapped.
 
 use crate::memory::{AccessError, SharedMemory};
 use crate::ring::{BODIES, RingLayout};
 use crate::room_queue::{RoomQueue, RoomTicket};
 use crate::service::{ClientId, SHORT_BODY, Service};
 
-/// Bytes of long bodies that stay mapped, of all rings together. Mapping them anew takes a tenth of the time of a copy.
+/// Bytes of long bodies that stay mapped, of all rings together. Mapping them anew takes a tenth of
+/// the time of a copy.
 const MOST_MAPPED: usize = 16 << 20;
 
 /// What is known of the long bodies of all rings.
@@ -45,7 +46,8 @@ impl RingPages {
 }
 
 impl LongBodies {
-    /// Whether a long request is taken now. If not it stays in its ring, and no other long one for the same room overtakes it.
+    /// Whether a long request is taken now. If not it stays in its ring, and no other long one for
+    /// the same room overtakes it.
     pub(super) fn admits<S: Service>(
         &mut self,
         pages: &mut RingPages,
@@ -62,8 +64,8 @@ impl LongBodies {
         self.queue.leave(&mut pages.ticket);
     }
 
-    /// Bodies of these lengths have passed through a ring. Pages of rings count as the process's memory while it has them
-    /// mapped, so those of long bodies are let go of when there are many.
+    /// Bodies of these lengths have passed through a ring. Pages of rings count as the process's
+    /// memory while it has them mapped, so those of long bodies are let go of when there are many.
     #[cold]
     pub(super) fn passed(
         &mut self,

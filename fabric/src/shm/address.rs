@@ -8,14 +8,16 @@ const SCHEME: &str = "shm://";
 /// What `sockaddr_un` takes, without the closing zero.
 const MAX_PATH: usize = 107;
 
-/// `shm://NAME`, a memory node of this user, `shm://NAME@UID`, one of the user with this numeric id, or
-/// `shm:///absolute/path.sock`, one whose socket file lies elsewhere.
+/// `shm://NAME`, a memory node of this user, `shm://NAME@UID`, one of the user with this numeric
+/// id, or `shm:///absolute/path.sock`, one whose socket file lies elsewhere.
 ///
-/// NAME is made of letters, digits, `.`, `_` and `-`. The socket file of a memory node that lets nobody else in is
-/// `$XDG_RUNTIME_DIR/fpcache/NAME.sock`, or `/tmp/fpcache-UID/NAME.sock` where that variable is not set; the directory belongs
-/// to the user, mode 0700. One that lets others in listens at `/tmp/fpcache-shared-UID/NAME.sock`, in a directory that only its
-/// owner may write or list and everybody may pass through, mode 0711. Whoever connects by a name asks the operating system
-/// who listens, and goes away if it is somebody else than the name says. Of an explicit path the permissions are the operator's.
+/// NAME is made of letters, digits, `.`, `_` and `-`. The socket file of a memory node that lets
+/// nobody else in is `$XDG_RUNTIME_DIR/fpcache/NAME.sock`, or `/tmp/fpcache-UID/NAME.sock` where
+/// that variable is not set; the directory belongs to the user, mode 0700. One that lets others in
+/// listens at `/tmp/fpcache-shared-UID/NAME.sock`, in a directory that only its owner may write or
+/// list and everybody may pass through, mode 0711. Whoever connects by a name asks the operating
+/// system who listens, and goes away if it is somebody else than the name says. Of an explicit path
+/// the permissions are the operator's.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShmAddress {
     place: Place,
@@ -105,7 +107,8 @@ impl ShmAddress {
         }
     }
 
-    /// The same, for a client that had it from somebody else: at a path it believes this user and root alone.
+    /// The same, for a client that had it from somebody else: at a path it believes this user and
+    /// root alone.
     #[must_use]
     pub fn of_own_or_root(self) -> Self {
         match self.place {
@@ -123,8 +126,8 @@ impl ShmAddress {
         }
     }
 
-    /// The socket file of a memory node, by the environment of this process: where nobody else is let in, unless the address
-    /// names a user.
+    /// The socket file of a memory node, by the environment of this process: where nobody else is
+    /// let in, unless the address names a user.
     ///
     /// # Errors
     /// If the path is too long for a socket.
@@ -154,8 +157,8 @@ impl ShmAddress {
 
     fn places_in(&self, runtime: Option<&Path>, user: u32) -> Result<Vec<PathBuf>, AddressError> {
         let mut places = vec![self.socket_path_in(runtime, user)?];
-        // A memory node of this user that runs as a service, or this process that does, may lack the variable
-        // that the other has.
+        // A memory node of this user that runs as a service, or this process that does, may lack
+        // the variable that the other has.
         let usual = PathBuf::from(format!("/run/user/{user}"));
         let of_others = [self.socket_path_in(Some(&usual), user), self.socket_path_in(None, user)];
         for place in [self.shared_socket_path()].into_iter().chain(of_others).flatten() {

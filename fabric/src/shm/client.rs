@@ -29,9 +29,11 @@ use crate::watch::Watch;
 pub struct ConnectOptions {
     /// The region to read. Default: the one with the empty name.
     pub region: RegionName,
-    /// By when the memory node must have answered. Default: five seconds after the options were made.
+    /// By when the memory node must have answered. Default: five seconds after the options were
+    /// made.
     pub deadline: Deadline,
-    /// The protocol version to announce; another than [`PROTOCOL_VERSION`] only to test the refusal.
+    /// The protocol version to announce; another than [`PROTOCOL_VERSION`] only to test the
+    /// refusal.
     #[doc(hidden)]
     pub announce_version: u32,
 }
@@ -51,9 +53,9 @@ impl Default for ConnectOptions {
 /// # Errors
 /// [`NoMemoryNode`](FabricError::NoMemoryNode) if nothing listens there,
 /// [`VersionMismatch`](FabricError::VersionMismatch), [`UserRefused`](FabricError::UserRefused),
-/// [`NoSuchRegion`](FabricError::NoSuchRegion),
-/// [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed) or
-/// [`NoWelcome`](FabricError::NoWelcome) if it does not answer in time, [`Memory`](FabricError::Memory) if its memory cannot be mapped.
+/// [`NoSuchRegion`](FabricError::NoSuchRegion), [`TooManyClients`](FabricError::TooManyClients),
+/// [`DeadlinePassed`](FabricError::DeadlinePassed) or [`NoWelcome`](FabricError::NoWelcome) if it
+/// does not answer in time, [`Memory`](FabricError::Memory) if its memory cannot be mapped.
 pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConnection, FabricError> {
     let socket = reach(address, &options)?;
     let peer = rustix::net::sockopt::socket_peercred(&socket)
@@ -202,8 +204,9 @@ fn gone_or(errno: Errno, doing: &'static str, address: &ShmAddress) -> FabricErr
 
 /// A connection to a memory node in another process.
 ///
-/// A thread that sleeps until the socket closes makes [`is_alive`](crate::Connection::is_alive) false when the memory node
-/// ends. The connection closes when it and all its endpoints have been dropped.
+/// A thread that sleeps until the socket closes makes [`is_alive`](crate::Connection::is_alive)
+/// false when the memory node ends. The connection closes when it and all its endpoints have been
+/// dropped.
 pub type ShmConnection = MappedConnection;
 
 /// Maps what the memory node handed over.

@@ -15,10 +15,11 @@
 //!                                     64 8  creation
 //!                                     72 8  length of the scratch memory in bytes, or zero
 //! ```
-//! All integers are little-endian. The first 12 bytes of HELLO, its length without the name, and the first 16 bytes of
-//! WELCOME are the same in all versions, so that two versions can tell each other apart: a memory node looks at the version
-//! as soon as 32 bytes have come. The descriptors are the region's, then the ring's, then, of a length that is
-//! not zero, that of memory that all clients may read and change, their area 2.
+//! All integers are little-endian. The first 12 bytes of HELLO, its length without the name, and
+//! the first 16 bytes of WELCOME are the same in all versions, so that two versions can tell each
+//! other apart: a memory node looks at the version as soon as 32 bytes have come. The descriptors
+//! are the region's, then the ring's, then, of a length that is not zero, that of memory that all
+//! clients may read and change, their area 2.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -113,7 +114,8 @@ pub(super) fn send_with_fds(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'
     if sent == bytes.len() { Ok(()) } else { Err(Errno::MSGSIZE) }
 }
 
-/// Receives what has arrived of a WELCOME with its descriptors; the number of bytes is zero at the end of the stream.
+/// Receives what has arrived of a WELCOME with its descriptors; the number of bytes is zero at the
+/// end of the stream.
 pub(super) fn receive_welcome(socket: impl AsFd) -> Result<(usize, Welcome, Vec<OwnedFd>), Errno> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

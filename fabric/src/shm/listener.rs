@@ -43,12 +43,13 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How a memory node listens.
 #[derive(Clone, Debug)]
 pub struct ListenOptions {
-    /// Numeric ids of users that get in beside the owner of this process. Default: none; root is not implied.
+    /// Numeric ids of users that get in beside the owner of this process. Default: none; root is
+    /// not implied.
     pub allowed_users: Vec<u32>,
     /// Clients served at once. Default 1024.
     pub max_clients: usize,
-    /// Where each client takes the descriptor of its socket; when none is left no more clients are let in. Default: nobody
-    /// counts. [`Listener::GREETING_DESCRIPTORS`] are needed beside it.
+    /// Where each client takes the descriptor of its socket; when none is left no more clients are
+    /// let in. Default: nobody counts. [`Listener::GREETING_DESCRIPTORS`] are needed beside it.
     pub descriptors: Arc<Descriptors>,
     /// Memory that every client may read and change, as area 2. Default: none.
     pub scratch: Option<Scratch>,
@@ -80,7 +81,8 @@ impl Default for ListenOptions {
     }
 }
 
-/// A memory node's socket. Which regions there are is its [`Service`]'s to say. Dropping it removes the socket file.
+/// A memory node's socket. Which regions there are is its [`Service`]'s to say. Dropping it removes
+/// the socket file.
 #[derive(Debug)]
 pub struct Listener {
     address: ShmAddress,
@@ -94,8 +96,8 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Descriptors that clients which have not greeted yet have at most, with one that has just come, and the ring of the one
-    /// that is being let in.
+    /// Descriptors that clients which have not greeted yet have at most, with one that has just
+    /// come, and the ring of the one that is being let in.
     pub const GREETING_DESCRIPTORS: usize = MAX_GREETING + 2;
 
     /// The process that listens at `address` now, if there is one and the kernel says who.
@@ -104,8 +106,8 @@ impl Listener {
         address.places().ok()?.iter().find_map(|place| listener(place))
     }
 
-    /// Listens at `address`. A socket file left by a memory node that has died is replaced; one that is ending is waited for,
-    /// ten seconds at most.
+    /// Listens at `address`. A socket file left by a memory node that has died is replaced; one
+    /// that is ending is waited for, ten seconds at most.
     ///
     /// # Errors
     /// See [`ListenError`]; nothing is left behind.
@@ -134,7 +136,8 @@ impl Listener {
         &self.address
     }
 
-    /// What users that are let in beside the owner call it, where that is not [`address`](Self::address).
+    /// What users that are let in beside the owner call it, where that is not
+    /// [`address`](Self::address).
     #[must_use]
     pub fn address_for_others(&self) -> Option<ShmAddress> {
         self.address.for_others().filter(|_| !self.options.allowed_users.is_empty())
@@ -152,8 +155,9 @@ impl Listener {
         &self.path
     }
 
-    /// Serves clients on this thread until stopped. After a request it spins up to 50 µs, then sleeps: an idle memory
-    /// node costs no processor time. Clients are disconnected when it returns.
+    /// Serves clients on this thread until stopped. After a request it spins up to 50 µs, then
+    /// sleeps: an idle memory node costs no processor time. Clients are disconnected when it
+    /// returns.
     ///
     /// # Errors
     /// If the operating system cannot wait for descriptors.
@@ -161,7 +165,8 @@ impl Listener {
         server::serve(self, None, service, stop)
     }
 
-    /// As [`serve`](Self::serve), and clients over sockets besides, whose requests this thread answers in the same rounds.
+    /// As [`serve`](Self::serve), and clients over sockets besides, whose requests this thread
+    /// answers in the same rounds.
     ///
     /// # Errors
     /// As for [`serve`](Self::serve), or if no threads can be had for the sockets.
@@ -184,7 +189,8 @@ impl Listener {
         Serving::spawn("fpcache-serve", move |stop| self.serve(&mut service, stop))
     }
 
-    /// Takes clients from the queue, a bounded number: whoever connects again and again must not keep the loop from requests.
+    /// Takes clients from the queue, a bounded number: whoever connects again and again must not
+    /// keep the loop from requests.
     fn accept(&mut self, now: Instant, service: &mut dyn Service) {
         for _ in 0..MAX_ACCEPTED {
             let crowding = self.crowding();
@@ -203,7 +209,8 @@ impl Listener {
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
                 Err(Errno::AGAIN) => return,
                 Err(errno) => {
-                    // Out of descriptors, most likely: the queue stays readable, and polling it again would spin.
+                    // Out of descriptors, most likely: the queue stays readable, and polling it
+                    // again would spin.
                     self.paused_until = Some(now + ACCEPT_PAUSE);
                     service.rejected(&FabricError::io("accepting a client")(errno));
                     return;
@@ -220,7 +227,8 @@ impl Listener {
         first_of_most(self.greeting.iter().map(|client| Some(client.user)))
     }
 
-    /// Who it is that has connected. A user that is not admitted is told so before it has said anything, and takes up no room.
+    /// Who it is that has connected. A user that is not admitted is told so before it has said
+    /// anything, and takes up no room.
     fn look_at(&self, socket: OwnedFd, since: Instant) -> Result<Greeting, FabricError> {
         let peer = rustix::net::sockopt::socket_peercred(&socket)
             .map_err(FabricError::io("asking who the client is"))?;
@@ -357,8 +365,9 @@ fn refuse(socket: &OwnedFd, status: u32, detail: u64) {
     let _ = send_with_fds(socket, refusal.as_bytes(), &[]);
 }
 
-/// The socket file to listen at, and the right to it. A name is taken in the private directory also where the socket lies in
-/// the one that others can pass through, so that there is one memory node of the name.
+/// The socket file to listen at, and the right to it. A name is taken in the private directory also
+/// where the socket lies in the one that others can pass through, so that there is one memory node
+/// of the name.
 fn take_place(address: &ShmAddress, lets_others_in: bool) -> Result<(PathBuf, Vec<PathLock>), ListenError> {
     if address.owner().is_none() {
         let path = address.socket_path()?;

@@ -1,4 +1,5 @@
-//! The socket file of a memory node: where it lies, whose it is, and whether somebody still listens at it.
+//! The socket file of a memory node: where it lies, whose it is, and whether somebody still listens
+//! at it.
 
 use std::fmt;
 use std::io;
@@ -176,19 +177,21 @@ pub(super) fn prepare_directory(directory: &Path, passage: Passage) -> Result<()
     Err(ListenError::UnsafeDirectory { path: path(), what })
 }
 
-/// The mode of a socket file. Who may connect is decided by the peer's credentials; this only spares others the attempt.
+/// The mode of a socket file. Who may connect is decided by the peer's credentials; this only
+/// spares others the attempt.
 pub(crate) fn socket_mode(lets_others_in: bool) -> Mode {
     Mode::from_raw_mode(if lets_others_in { 0o666 } else { 0o600 })
 }
 
-/// Has a socket's file begin with this mode when it is bound: Linux gives it what the socket itself has, but for what the
-/// process's mask takes away. So it is open to nobody else for a moment.
+/// Has a socket's file begin with this mode when it is bound: Linux gives it what the socket itself
+/// has, but for what the process's mask takes away. So it is open to nobody else for a moment.
 pub(crate) fn prepare_mode(socket: &OwnedFd, mode: Mode) -> Result<(), Errno> {
     rustix::fs::fchmod(socket, mode)
 }
 
-/// Gives a socket file that was bound the mode, if the process's mask has taken something from it. Nothing follows a link that
-/// somebody has put in its place meanwhile, where others may write to the directory.
+/// Gives a socket file that was bound the mode, if the process's mask has taken something from it.
+/// Nothing follows a link that somebody has put in its place meanwhile, where others may write to
+/// the directory.
 pub(crate) fn give_mode(path: &Path, mode: Mode) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::open(path, flags, Mode::empty())?;
@@ -278,8 +281,9 @@ fn probe(path: &Path) -> Probe {
     }
 }
 
-/// Exclusive right to a socket path: an advisory lock on `PATH.lock`, which the kernel drops with the process. Two
-/// memory nodes that start at the same time could otherwise each take the other's fresh socket for a stale one.
+/// Exclusive right to a socket path: an advisory lock on `PATH.lock`, which the kernel drops with
+/// the process. Two memory nodes that start at the same time could otherwise each take the other's
+/// fresh socket for a stale one.
 #[derive(Debug)]
 pub(crate) struct PathLock {
     path: PathBuf,

@@ -21,10 +21,12 @@ const RDMA: &str = "rdma://";
 const UNIX: &str = "tcp+unix://";
 
 /// `tcp://HOST:PORT`, where HOST is a name, an IPv4 address or an IPv6 address in brackets, or
-/// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket (`tcp+unix://UID@/path.sock` if the memory node is
-/// another user's than the client's own or root's), or `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&…]`,
-/// the same with reading by network cards (see [`rdma`](crate::rdma)), or `tcps://HOST:PORT[?ca=FILE&cert=FILE&key=FILE]`, the
-/// same beneath TLS, where a client may name the authority that it believes, and the certificate that it shows.
+/// `tcp+unix:///absolute/path.sock`, the same protocol over a unix socket
+/// (`tcp+unix://UID@/path.sock` if the memory node is another user's than the client's own or
+/// root's), or `rdma://HOST[:PORT][?dev=NAME&gid=INDEX&port=NUMBER&…]`, the same with reading by
+/// network cards (see [`rdma`](crate::rdma)), or `tcps://HOST:PORT[?ca=FILE&cert=FILE&key=FILE]`,
+/// the same beneath TLS, where a client may name the authority that it believes, and the
+/// certificate that it shows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TcpAddress {
     place: Place,
@@ -44,7 +46,8 @@ enum Way {
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Place {
     Host(String, u16),
-    /// A socket file, and the user whose memory node is meant, if that is another one than the client's.
+    /// A socket file, and the user whose memory node is meant, if that is another one than the
+    /// client's.
     Path(PathBuf, Option<u32>),
 }
 
@@ -160,7 +163,8 @@ impl TcpAddress {
         }
     }
 
-    /// Whom the address means now, in the order to try. A name is asked for on a thread of its own, which may outlive the deadline.
+    /// Whom the address means now, in the order to try. A name is asked for on a thread of its own,
+    /// which may outlive the deadline.
     pub(super) fn targets_within(&self, deadline: Deadline) -> Result<Vec<Target>, FabricError> {
         let is_name = self.host().is_some_and(|host| host.parse::<IpAddr>().is_err());
         let left = deadline.remaining(Instant::now()).filter(|_| is_name);

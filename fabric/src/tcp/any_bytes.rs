@@ -1,4 +1,5 @@
-//! Whatever bytes a peer sends, decoding and serving them ends, touches nothing it has no right to, and holds a bounded amount.
+//! Whatever bytes a peer sends, decoding and serving them ends, touches nothing it has no right to,
+//! and holds a bounded amount.
 //!
 //! `FPCACHE_FUZZ_INPUTS` says how many inputs; a few hundred thousand unless told.
 

@@ -165,8 +165,8 @@ impl Areas {
         Self::copy_from(memory, entry, out)
     }
 
-    /// Copies what lies before the end of what is backed, and makes zeros of the rest; of records, of those
-    /// that do not lie before it whole.
+    /// Copies what lies before the end of what is backed, and makes zeros of the rest; of records,
+    /// of those that do not lie before it whole.
     #[cold]
     fn copy_backed(
         memory: &SharedMemory,
@@ -243,8 +243,8 @@ impl Areas {
         cost
     }
 
-    /// Executes a batch that may change memory, in order, and appends the reply. What came before an entry that cannot
-    /// be executed has been.
+    /// Executes a batch that may change memory, in order, and appends the reply. What came before
+    /// an entry that cannot be executed has been.
     pub(super) fn change(
         &self,
         head: &RequestHead,
@@ -283,7 +283,8 @@ impl Areas {
             match change {
                 Change::Read(entry) => self.copy(&entry, out)?,
                 Change::Write(entry, bytes) => {
-                    // Changes take effect in posting order: whoever sees this one sees those before.
+                    // Changes take effect in posting order: whoever sees this one sees those
+                    // before.
                     fence(Ordering::Release);
                     self.changeable(&entry)?.write_bytes(entry.offset, bytes)?;
                 }
@@ -359,8 +360,8 @@ mod tests {
         assert_eq!(out.bytes()[16..], *b"abc\0\0\0\0\0");
     }
 
-    /// As memory is reused: the word first, then a fence, then what lies there. A client over a socket sees too few moments to
-    /// find the order out.
+    /// As memory is reused: the word first, then a fence, then what lies there. A client over a
+    /// socket sees too few moments to find the order out.
     #[test]
     fn the_watched_word_is_loaded_after_the_reads_of_its_frame() {
         use std::sync::atomic::AtomicBool;

@@ -1,4 +1,5 @@
-//! Reading by a network card, where an endpoint's address asks for that, and by its socket where that cannot be.
+//! Reading by a network card, where an endpoint's address asks for that, and by its socket where
+//! that cannot be.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,12 +13,14 @@ use crate::verbs::{Batch, RemoteAddr};
 
 /// How long no queue pair is made after one broke: at first, and in the end.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(1));
-/// Time that is lost to queue pairs that do not work is no more than such a part of all, as far as pauses are not longer than that.
+/// Time that is lost to queue pairs that do not work is no more than such a part of all, as far as
+/// pauses are not longer than that.
 const PART: u32 = 10;
 /// What took no longer than that was no silence: an rkey that is void, for example.
 const NOT_LONG: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(60);
-/// For how long one must work until what broke before is forgotten: some batches may work where others never do.
+/// For how long one must work until what broke before is forgotten: some batches may work where
+/// others never do.
 const STEADY: Duration = Duration::from_secs(1);
 
 /// What became of a batch.
@@ -104,7 +107,8 @@ impl CardReader {
         }
         let Some(reader) = &mut self.reader else { return ByCard::BySocket };
         let count = fault.as_ref().map_or(batch.len(), |(at, _)| *at);
-        // Half of it, so that there is time for the socket, which also tells whether the memory node lives.
+        // Half of it, so that there is time for the socket, which also tells whether the memory
+        // node lives.
         let patience = patience.min(session.patience) / 2;
         let waiting = Waiting { link: &session.link, patience };
         let ran = reader.run(batch, count, &waiting);
@@ -137,12 +141,14 @@ impl CardReader {
         self.reader.as_ref()?.leased_word()
     }
 
-    /// READs of the watched word that went with those that were asked for, since this was asked last.
+    /// READs of the watched word that went with those that were asked for, since this was asked
+    /// last.
     pub(super) fn take_uncounted(&mut self) -> u32 {
         self.reader.as_mut().map_or(0, |reader| reader.take_uncounted())
     }
 
-    /// Goes without a queue pair for a while. A batch that changes memory may have been executed, and is not sent again.
+    /// Goes without a queue pair for a while. A batch that changes memory may have been executed,
+    /// and is not sent again.
     #[cold]
     fn refuse(&mut self, error: FabricError, changes: bool, took: Duration) -> ByCard {
         self.leave(took);
@@ -166,14 +172,16 @@ impl CardReader {
     }
 }
 
-/// How many bytes are READ to see that packets as long as cards may make them pass: more than one has, if so many are registered.
+/// How many bytes are READ to see that packets as long as cards may make them pass: more than one
+/// has, if so many are registered.
 fn probe_len(mtu: u32, registered: u64) -> usize {
     // An MTU is short.
     (u64::from(mtu) + 1).min(registered) as usize
 }
 
 impl Session {
-    /// Sees at once whether the memory node's card can be reached, and leaves what was made for that.
+    /// Sees at once whether the memory node's card can be reached, and leaves what was made for
+    /// that.
     pub(super) fn try_card(&self, shared: &Arc<SharedCard>) -> Result<(), FabricError> {
         let mut by_card = CardReader::new(Arc::clone(shared));
         by_card.connect(self, self.patience)?;

@@ -29,18 +29,19 @@ const KEEP: usize = 4 << 20;
 
 /// Of its patience, how long a wait lasts before it is noted that nothing has come.
 const NOTED_AFTER: u32 = 4;
-/// How many times as long as its patience a call waits where other sockets hear of the memory node: one whose disk stands still
-/// answers no writes, and READs all the same.
+/// How many times as long as its patience a call waits where other sockets hear of the memory node:
+/// one whose disk stands still answers no writes, and READs all the same.
 const ALONE: u32 = 6;
 
-/// Sends requests, one at a time, and takes their replies. The memory node answers in order: replies to requests that were
-/// given up come first and are dropped.
+/// Sends requests, one at a time, and takes their replies. The memory node answers in order:
+/// replies to requests that were given up come first and are dropped.
 #[derive(Debug)]
 pub(super) struct Caller {
     stream: Stream<Bell>,
     link: Arc<Link>,
     silence: Arc<Silence>,
-    /// How long requests were waited for since something came over this socket, and when that was last looked at.
+    /// How long requests were waited for since something came over this socket, and when that was
+    /// last looked at.
     waited: (Duration, Instant),
     limits: Limits,
     spin: Spin,
@@ -121,8 +122,9 @@ impl Caller {
         Ok(())
     }
 
-    /// Receives what is there, or some of it if it is much, and gives the head of the last request's reply once all of it is. A
-    /// memory node that has hung up may have answered before: what it sent is still there.
+    /// Receives what is there, or some of it if it is much, and gives the head of the last
+    /// request's reply once all of it is. A memory node that has hung up may have answered before:
+    /// what it sent is still there.
     fn advance(&mut self) -> Result<Option<ReplyHead>, FabricError> {
         if self.link.is_inherited() {
             return Err(self.link.disconnected());

@@ -1,4 +1,5 @@
-//! A client's network card, and the socket over which it and the memory node's are introduced to each other.
+//! A client's network card, and the socket over which it and the memory node's are introduced to
+//! each other.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -48,7 +49,8 @@ impl SharedCard {
     }
 }
 
-/// A socket that joined a client, and on which nothing else is asked. While it lives so does the memory node's end of the queue pair.
+/// A socket that joined a client, and on which nothing else is asked. While it lives so does the
+/// memory node's end of the queue pair.
 #[derive(Debug)]
 pub(super) struct CardSocket {
     stream: Stream,

@@ -23,7 +23,8 @@ const DIRECT: usize = 16 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
     pub(super) at: Instant,
-    /// Whether it takes as long as a round trip: it is short and waited for, and nothing was under way before it. Others take no less.
+    /// Whether it takes as long as a round trip: it is short and waited for, and nothing was under
+    /// way before it. Others take no less.
     pub(super) is_trip: bool,
 }
 
@@ -114,7 +115,8 @@ impl Channel {
         self.stream.as_fd()
     }
 
-    /// Puts a batch on its way. `error` says which request cannot be executed, and why: those before it are sent.
+    /// Puts a batch on its way. `error` says which request cannot be executed, and why: those
+    /// before it are sent.
     pub(super) fn submit(
         &mut self,
         ticket: Option<Ticket>,
@@ -196,7 +198,8 @@ impl Channel {
         self.start = 0;
     }
 
-    /// Counts bytes that were received where they land. The last ones, if they are no whole word, go through the input.
+    /// Counts bytes that were received where they land. The last ones, if they are no whole word,
+    /// go through the input.
     fn landed_directly(&mut self, bytes: usize) -> Result<(), Broken> {
         let (words, odd) = (bytes / 8, bytes % 8);
         let flight = self.flights.front_mut().ok_or(Broken)?;
@@ -281,7 +284,8 @@ impl Channel {
     }
 }
 
-/// Where the rest of a reply may go straight; `None` if it is short, or part of it was received otherwise.
+/// Where the rest of a reply may go straight; `None` if it is short, or part of it was received
+/// otherwise.
 fn direct(left: Option<usize>, is_empty: bool, flights: &mut VecDeque<Flight>) -> Option<&mut [u8]> {
     let left = left.filter(|left| is_empty && left * 8 >= DIRECT)?;
     Some(flights.front_mut()?.place(left)?.as_mut_bytes())

@@ -1,10 +1,12 @@
 //! Memory for requests to the service that are on their way to it.
 //!
-//! Requests take memory piece by piece, as they arrive, and hold it until the service has room for them. So those to a region
-//! whose service stands still would have all of it in the end, and many that are half sent could have it without one of them
-//! being whole. Hence the *shares*: three quarters of the memory are given out such that requests to one region have no more
-//! than they leave to others; and whichever of a region has waited longest takes what it needs of the rest. Whoever has waited
-//! longest of all takes it in any case, so that however long requests may be, one gets on.
+//! Requests take memory piece by piece, as they arrive, and hold it until the service has room for
+//! them. So those to a region whose service stands still would have all of it in the end, and many
+//! that are half sent could have it without one of them being whole. Hence the *shares*: three
+//! quarters of the memory are given out such that requests to one region have no more than they
+//! leave to others; and whichever of a region has waited longest takes what it needs of the rest.
+//! Whoever has waited longest of all takes it in any case, so that however long requests may be,
+//! one gets on.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::region::RegionName;
 
-/// Bytes that are held, and who waits for some, by their numbers, in the order in which they began to.
+/// Bytes that are held, and who waits for some, by their numbers, in the order in which they began
+/// to.
 #[derive(Debug, Default)]
 struct Account {
     held: AtomicUsize,
@@ -100,7 +103,8 @@ impl Charge {
         true
     }
 
-    /// Whether nobody has waited longer: of its region, if it fits, and else of all. It waits from here on.
+    /// Whether nobody has waited longer: of its region, if it fits, and else of all. It waits from
+    /// here on.
     #[cold]
     fn may_exceed(&mut self, fits: bool) -> bool {
         let Share { memory, own } = &self.share;

@@ -35,22 +35,28 @@ use session::{Session, begin};
 pub struct ConnectOptions {
     /// The region to read. Default: the one with the empty name.
     pub region: RegionName,
-    /// By when the memory node must have answered. Default: five seconds after the options were made.
+    /// By when the memory node must have answered. Default: five seconds after the options were
+    /// made.
     pub deadline: Deadline,
-    /// How long the memory node may be silent while something is asked of it, in one call or in several, before it counts as gone.
-    /// Six times as long where only calls are not answered. Default five seconds.
+    /// How long the memory node may be silent while something is asked of it, in one call or in
+    /// several, before it counts as gone. Six times as long where only calls are not answered.
+    /// Default five seconds.
     pub patience: Duration,
-    /// How long a thread that waits for a reply goes on looking before it sleeps, while that pays off. Default 50 µs.
+    /// How long a thread that waits for a reply goes on looking before it sleeps, while that pays
+    /// off. Default 50 µs.
     pub spin: Duration,
-    /// Whether connecting fails if the address asks for network cards and they cannot be used. If not, as is right for whoever was
-    /// connected before, sockets are read over until they can be ([`TcpConnection::card_trouble`]). Default: it fails.
+    /// Whether connecting fails if the address asks for network cards and they cannot be used. If
+    /// not, as is right for whoever was connected before, sockets are read over until they can be
+    /// ([`TcpConnection::card_trouble`]). Default: it fails.
     pub needs_card: bool,
-    /// Whether the network cards that the address asks for are used. Whoever reads nothing needs none. Default: yes.
+    /// Whether the network cards that the address asks for are used. Whoever reads nothing needs
+    /// none. Default: yes.
     pub uses_card: bool,
-    /// The token to prove, and to have the memory node prove: over TCP, not over unix sockets, where the operating system tells
-    /// who is there. Default: none.
+    /// The token to prove, and to have the memory node prove: over TCP, not over unix sockets,
+    /// where the operating system tells who is there. Default: none.
     pub token: Option<Token>,
-    /// The protocol version to announce; another than [`PROTOCOL_VERSION`] only to test the refusal.
+    /// The protocol version to announce; another than [`PROTOCOL_VERSION`] only to test the
+    /// refusal.
     #[doc(hidden)]
     pub announce_version: u32,
 }
@@ -75,10 +81,13 @@ impl Default for ConnectOptions {
 /// # Errors
 /// [`TcpAddress`](FabricError::TcpAddress) if nobody knows the host,
 /// [`NoMemoryNode`](FabricError::NoMemoryNode) if nothing listens there or nobody can get there,
-/// [`VersionMismatch`](FabricError::VersionMismatch), [`Protocol`](FabricError::Protocol) if something else listens there,
-/// [`UserRefused`](FabricError::UserRefused), [`NoSuchRegion`](FabricError::NoSuchRegion),
-/// [`TokenRefused`](FabricError::TokenRefused), [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed)
-/// or [`NoWelcome`](FabricError::NoWelcome) if it does not answer in time, and [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there cannot be used.
+/// [`VersionMismatch`](FabricError::VersionMismatch), [`Protocol`](FabricError::Protocol) if
+/// something else listens there, [`UserRefused`](FabricError::UserRefused),
+/// [`NoSuchRegion`](FabricError::NoSuchRegion), [`TokenRefused`](FabricError::TokenRefused),
+/// [`TooManyClients`](FabricError::TooManyClients), [`DeadlinePassed`](FabricError::DeadlinePassed)
+/// or [`NoWelcome`](FabricError::NoWelcome) if it does not answer in time, and
+/// [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there
+/// cannot be used.
 pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
     let card = address.card().filter(|_| options.uses_card).map(|choice| Arc::new(SharedCard::new(choice)));
     if let Some(card) = card.as_ref().filter(|_| options.needs_card) {
@@ -141,9 +150,10 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
     })
 }
 
-/// A connection to a memory node over TCP or a unix socket. Its requests go over the socket that it came with, and each of its
-/// endpoints has one of its own: no lock stands between them, and the memory node's threads share them out. They
-/// live and die together. Closes when it and all its endpoints have been dropped.
+/// A connection to a memory node over TCP or a unix socket. Its requests go over the socket that it
+/// came with, and each of its endpoints has one of its own: no lock stands between them, and the
+/// memory node's threads share them out. They live and die together. Closes when it and all its
+/// endpoints have been dropped.
 #[derive(Debug)]
 pub struct TcpConnection {
     session: Arc<Session>,
@@ -170,7 +180,8 @@ impl TcpConnection {
         self.session.card.as_ref().map(|shared| shared.tallies.counts())
     }
 
-    /// Why it began without the network card that its address asks for, if it did. Its endpoints try again from time to time.
+    /// Why it began without the network card that its address asks for, if it did. Its endpoints
+    /// try again from time to time.
     #[must_use]
     pub fn card_trouble(&self) -> Option<&FabricError> {
         self.session.card.as_ref().and_then(|shared| shared.trouble())

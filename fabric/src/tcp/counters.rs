@@ -21,8 +21,8 @@ pub enum HangUp {
     Idle,
     /// It speaks another protocol or another version of this one, or TLS with it has failed.
     OtherProtocol,
-    /// It has no token, a wrong one, one that was withdrawn, or one that does not let it do what it asked for; or it is another
-    /// user's.
+    /// It has no token, a wrong one, one that was withdrawn, or one that does not let it do what it
+    /// asked for; or it is another user's.
     NoRight,
     /// There were too many connections, or too many that had not greeted.
     TooMany,

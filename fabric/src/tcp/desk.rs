@@ -30,7 +30,8 @@ struct Seat {
     client: Arc<Client>,
     peer: PeerKey,
     is_owed: bool,
-    /// Whether the service takes its requests: not if it may only read and the service does not look at that.
+    /// Whether the service takes its requests: not if it may only read and the service does not
+    /// look at that.
     may_ask: bool,
 }
 
@@ -92,7 +93,8 @@ impl Desk {
         found
     }
 
-    /// Handles requests that have waited, as far as the service has room for them, those for each room in order.
+    /// Handles requests that have waited, as far as the service has room for them, those for each
+    /// room in order.
     fn take_waiting<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) -> bool {
         let (mut found, mut at) = (false, 0);
         while let Some(waiting) = self.waiting.get_mut(at) {
@@ -117,7 +119,8 @@ impl Desk {
         // One that was hung up on meanwhile is none.
         let Some(seat) = self.seats.get_mut(&client) else { return };
         if seat.is_owed {
-            // Its socket is not read from before it has the answer: this cannot be, and the answers could not be told apart.
+            // Its socket is not read from before it has the answer: this cannot be, and the answers
+            // could not be told apart.
             return self.part(client, service, queue);
         }
         if !seat.may_ask {
@@ -195,7 +198,8 @@ impl Desk {
         self.next_client += 1;
         let limits = match entry.rights {
             Rights::Write => LIMITS,
-            // What only reads is short. So no request of a reader takes memory for long ones, nor waits for the service's room.
+            // What only reads is short. So no request of a reader takes memory for long ones, nor
+            // waits for the service's room.
             Rights::Read => Limits { call_request: LIMITS.call_request.min(SHORT_BODY as u32), ..LIMITS },
         };
         let welcome = Welcome {

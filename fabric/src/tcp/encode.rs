@@ -46,7 +46,8 @@ impl Encoder {
         Self { limits, tag: 0 }
     }
 
-    /// Appends the first requests of a batch, which were found good. No records are longer than a reply may be.
+    /// Appends the first requests of a batch, which were found good. No records are longer than a
+    /// reply may be.
     pub(super) fn encode(&mut self, batch: &Batch, requests: usize, out: &mut Vec<u8>) -> Encoded {
         if let Some(question) = batch.question {
             return self.encode_question(batch, batch.bytes(question), out);
@@ -111,8 +112,8 @@ impl Encoder {
         encoded.words += frame.reply / 8;
     }
 
-    /// How much of a request's last `left` bytes the frame takes; `None` if it takes nothing of it, which a new one never
-    /// does, whatever the limits are.
+    /// How much of a request's last `left` bytes the frame takes; `None` if it takes nothing of it,
+    /// which a new one never does, whatever the limits are.
     fn piece(&self, posted: &Posted, left: usize, frame: &Frame<'_>) -> Option<usize> {
         let entry = if frame.kind == Kind::Reads { READ_BYTES } else { CHANGE_BYTES };
         let is_new = frame.entries == 0;
@@ -142,7 +143,8 @@ impl Encoder {
 
 fn append(frame: &mut Frame<'_>, batch: &Batch, posted: &Posted, done: usize, len: usize) {
     let (word, stride) = (posted.word as usize, posted.stride);
-    // Pieces are shorter than the request, whose length fits; areas were found among those there are.
+    // Pieces are shorter than the request, whose length fits; areas were found among those there
+    // are.
     let entry =
         ReadEntry { offset: posted.offset + done as u64, len: len as u32, area: posted.area.0 as u8, stride };
     frame.entries += 1;

@@ -26,11 +26,11 @@ use crate::verbs::{AreaId, Batch, REGION, RemoteAddr, Tally};
 /// Batches one endpoint keeps in flight.
 const MAX_IN_FLIGHT: usize = 4096;
 
-/// A queue pair to a memory node over a socket of its own, which it takes when it is first used and leaves to the next endpoint of
-/// its connection.
+/// A queue pair to a memory node over a socket of its own, which it takes when it is first used and
+/// leaves to the next endpoint of its connection.
 ///
-/// A batch is one frame, or several where it is longer than the memory node takes at once, and is sent at once. What lands does
-/// so while the endpoint is asked for something.
+/// A batch is one frame, or several where it is longer than the memory node takes at once, and is
+/// sent at once. What lands does so while the endpoint is asked for something.
 #[derive(Debug)]
 pub struct TcpEndpoint {
     session: Arc<Session>,
@@ -43,8 +43,8 @@ pub struct TcpEndpoint {
     done: VecDeque<Completion>,
     /// What was waited for.
     ran: Option<(Batch, Result<(), FabricError>)>,
-    /// When whoever waits now has waited long enough: of one call, while `Session::patience` is the connection's. `None` if
-    /// never.
+    /// When whoever waits now has waited long enough: of one call, while `Session::patience` is the
+    /// connection's. `None` if never.
     until: Option<Instant>,
     /// When something last moved while something was under way.
     moved_at: Instant,
@@ -75,8 +75,8 @@ impl TcpEndpoint {
         Arc::clone(&self.meter)
     }
 
-    /// Connects the endpoint's socket, if it has none: what is posted after that waits for nobody. Waits for the memory node's
-    /// answer.
+    /// Connects the endpoint's socket, if it has none: what is posted after that waits for nobody.
+    /// Waits for the memory node's answer.
     ///
     /// # Errors
     /// As for [`run`](Endpoint::run).
@@ -84,9 +84,10 @@ impl TcpEndpoint {
         self.begin()
     }
 
-    /// The socket, for whoever waits for it among others, and whether the endpoint has something to send over it;
-    /// [`poll`](Endpoint::poll) moves what can be moved. `None` before there is one, and after it was left because of an error:
-    /// then the next one is another. `None` also where a network card reads: posting then waits for it.
+    /// The socket, for whoever waits for it among others, and whether the endpoint has something to
+    /// send over it; [`poll`](Endpoint::poll) moves what can be moved. `None` before there is one,
+    /// and after it was left because of an error: then the next one is another. `None` also where a
+    /// network card reads: posting then waits for it.
     #[must_use]
     pub fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
         let by_socket = self.channel.as_ref().filter(|_| self.by_card.is_none());
@@ -94,7 +95,8 @@ impl TcpEndpoint {
     }
 
     /// Gives up what is under way: it comes back from [`poll`](Endpoint::poll) with
-    /// [`DeadlinePassed`](FabricError::DeadlinePassed). The socket is left, because answers may yet come over it.
+    /// [`DeadlinePassed`](FabricError::DeadlinePassed). The socket is left, because answers may yet
+    /// come over it.
     pub fn give_up(&mut self) {
         if self.session.silence.waited(self.moved_at, Instant::now()) {
             self.session.link.cut();
@@ -102,7 +104,8 @@ impl TcpEndpoint {
         self.leave(answers_too_late);
     }
 
-    /// When the memory node counts as lost, if nothing comes of it until then; `None` if it never does.
+    /// When the memory node counts as lost, if nothing comes of it until then; `None` if it never
+    /// does.
     pub fn lost_at(&self) -> Option<Instant> {
         self.moved_at.checked_add(self.session.patience)
     }
@@ -272,7 +275,8 @@ impl Endpoint for TcpEndpoint {
         self.session.answers.load(Ordering::Relaxed)
     }
 
-    /// Of short batches that were waited for while nothing else was under way, and of all others that took less. A network card's are not measured.
+    /// Of short batches that were waited for while nothing else was under way, and of all others
+    /// that took less. A network card's are not measured.
     fn round_trip(&self) -> Option<Duration> {
         self.session.round_trip.known().filter(|_| self.by_card.is_none())
     }
@@ -286,8 +290,9 @@ impl Endpoint for TcpEndpoint {
         self.until = Instant::now().checked_add(patience);
     }
 
-    /// The watched word comes with every batch over the socket: of it the newest reply tells. Where a network card reads, it is
-    /// known by a [lease](crate::Export::with_lease), and costs a round trip where there is none. Any other word costs one.
+    /// The watched word comes with every batch over the socket: of it the newest reply tells. Where
+    /// a network card reads, it is known by a [lease](crate::Export::with_lease), and costs a round
+    /// trip where there is none. Any other word costs one.
     fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
         self.session.check_word(at)?;
         let is_watched = at.area == REGION && self.session.watched == Some(at.offset);

@@ -19,12 +19,14 @@
 //! cards, kind 4: what `rdma/wire.rs` draws, both ways; the head's entries are 0
 //! call, kind 3: 8 bytes XXH3-64 of the request's bytes, then these; the head's entries are 0
 //! ```
-//! All integers are little-endian. Replies come in the order of requests; the tag only proves that both sides count alike.
-//! The reply to a batch has, one after another, what each READ fetched and each atomic's old value, each padded with
-//! zeros to a multiple of 8 bytes. The reply to a call has the answer's bytes, and in the head their XXH3-64; where the
-//! status is 1 the answer was too long, the word is its length and nothing follows; where it is 2 the request was
-//! damaged and not executed. The reply to a question has the answer's words and in the head their XXH3-64; where the status
-//! is 2 the question was damaged, where it is 4 nobody answers questions about this region, and nothing follows.
+//! All integers are little-endian. Replies come in the order of requests; the tag only proves that
+//! both sides count alike. The reply to a batch has, one after another, what each READ fetched and
+//! each atomic's old value, each padded with zeros to a multiple of 8 bytes. The reply to a call
+//! has the answer's bytes, and in the head their XXH3-64; where the status is 1 the answer was too
+//! long, the word is its length and nothing follows; where it is 2 the request was damaged and not
+//! executed. The reply to a question has the answer's words and in the head their XXH3-64; where
+//! the status is 2 the question was damaged, where it is 4 nobody answers questions about this
+//! region, and nothing follows.
 
 use crate::memory::AccessError;
 use crate::rdma::wire::MAX_REQUEST_BYTES;

@@ -20,7 +20,8 @@
 //!                                             96 8  detail of a refusal: the maximum of connections, or the user refused
 //!                                             104 24 zero
 //! ```
-//! All integers are little-endian. The first 12 bytes of HELLO and the first 16 of WELCOME are the same in all versions.
+//! All integers are little-endian. The first 12 bytes of HELLO and the first 16 of WELCOME are the
+//! same in all versions.
 //!
 //! A client with a token has a nonce of 32 bytes for credentials, and two messages come between:
 //!
@@ -31,8 +32,8 @@
 //! 12 4  status 8
 //! 16 32 the memory node's nonce
 //! ```
-//! After a WELCOME that lets such a client in come 32 bytes more: HMAC-SHA256 by the same token of "fpcache server 1",
-//! HELLO with all that comes after it, CHALLENGE, PROOF, WELCOME.
+//! After a WELCOME that lets such a client in come 32 bytes more: HMAC-SHA256 by the same token of
+//! "fpcache server 1", HELLO with all that comes after it, CHALLENGE, PROOF, WELCOME.
 
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -152,7 +153,8 @@ pub fn challenge(version: u32, nonce: &[u8; PROOF_BYTES]) -> [u8; WELCOME_HEAD_B
 }
 
 impl Hello {
-    /// The greeting of a new client, or of another socket of one; with a nonce that of one that knows a token.
+    /// The greeting of a new client, or of another socket of one; with a nonce that of one that
+    /// knows a token.
     #[must_use]
     pub fn encode(
         version: u32,
@@ -176,7 +178,8 @@ impl Hello {
         [hello.as_bytes(), nonce.map_or(&[][..], |nonce| nonce), name].concat()
     }
 
-    /// What these bytes, from the first one on, are. No more than [`MAX_GREETING_BYTES`] are ever looked at.
+    /// What these bytes, from the first one on, are. No more than [`MAX_GREETING_BYTES`] are ever
+    /// looked at.
     #[must_use]
     pub fn read(bytes: &[u8], version: u32) -> Greeting {
         let known = bytes.len().min(MAGIC.len());

@@ -1,8 +1,9 @@
 //! A thread that serves sockets.
 //!
-//! Connections that were used lately are *hot*: the thread looks at them again and again without asking the kernel which of
-//! them has something, and asks for the others now and then. When none is hot it sleeps in epoll_wait(2), level-triggered, so
-//! that nothing that arrives between the last look and the sleep is missed.
+//! Connections that were used lately are *hot*: the thread looks at them again and again without
+//! asking the kernel which of them has something, and asks for the others now and then. When none
+//! is hot it sleeps in epoll_wait(2), level-triggered, so that nothing that arrives between the
+//! last look and the sleep is missed.
 
 mod accepting;
 mod ending;
@@ -30,7 +31,8 @@ use crate::spin::Spin;
 
 /// What one look at a socket brings at most.
 const RECEIVE: usize = 128 << 10;
-/// Looks at hot connections between two at all, and the time between two: a look that finds much takes long.
+/// Looks at hot connections between two at all, and the time between two: a look that finds much
+/// takes long.
 const LOOKS: usize = 64;
 const LOOK_PAUSE: Duration = Duration::from_micros(50);
 /// How soon memory for requests is asked for again.
@@ -250,7 +252,8 @@ impl IoThread {
         self.watch(at, true);
     }
 
-    /// Asks the kernel to tell what the connection waits for. What it does not wait for is only taken back once it was told.
+    /// Asks the kernel to tell what the connection waits for. What it does not wait for is only
+    /// taken back once it was told.
     fn watch(&mut self, at: usize, was_told: bool) {
         let Some(peer) = &mut self.peers[at] else { return };
         let wanted = match (peer.is_unsent(), peer.is_held()) {

@@ -31,8 +31,8 @@ use crate::shm::{ListenError, PathLock, give_mode, os, prepare_mode, remove_stal
 const BACKLOG: i32 = 256;
 /// What the kernel may keep for a connection, each way; it doubles this for what it needs itself.
 const SOCKET_BUFFER: usize = 256 << 10;
-/// The sockets of a memory node that is reached over TCP, or over unix sockets by the same protocol. Which regions there are
-/// is its [`Service`]'s to say. Dropping it closes them.
+/// The sockets of a memory node that is reached over TCP, or over unix sockets by the same
+/// protocol. Which regions there are is its [`Service`]'s to say. Dropping it closes them.
 #[derive(Debug)]
 pub struct Listener {
     addresses: Vec<TcpAddress>,
@@ -56,17 +56,20 @@ impl Drop for SocketFile {
 }
 
 impl Listener {
-    /// Descriptors that it has beside those of connections that were let in and of its listening sockets.
+    /// Descriptors that it has beside those of connections that were let in and of its listening
+    /// sockets.
     #[must_use]
     pub fn own_descriptors(options: &ListenOptions) -> usize {
         // One has been accepted and has no place yet.
         2 * options.io_threads.max(1) + 2 + Newcomers::MAX + 1
     }
 
-    /// Listens at `addresses`. Port 0 means one that is free; [`addresses`](Self::addresses) tells which. Every process of this
-    /// machine, of whatever user, can connect to a loopback address unless tokens are required; at one that other machines reach
-    /// nobody gets in without a token, and there must be some. A unix socket is for the owner of this process, and for users
-    /// that are named. If one of the addresses is read by a network card, it is of the first one's choice.
+    /// Listens at `addresses`. Port 0 means one that is free; [`addresses`](Self::addresses) tells
+    /// which. Every process of this machine, of whatever user, can connect to a loopback address
+    /// unless tokens are required; at one that other machines reach nobody gets in without a token,
+    /// and there must be some. A unix socket is for the owner of this process, and for users that
+    /// are named. If one of the addresses is read by a network card, it is of the first one's
+    /// choice.
     ///
     /// # Errors
     /// See [`ListenError`]; nothing is left behind.
@@ -159,8 +162,8 @@ impl Listener {
         AccessKeeper { shared: Arc::clone(&self.shared) }
     }
 
-    /// Serves clients until stopped: requests on this thread, READs on threads of its own. Clients are disconnected when it
-    /// returns; it does not serve again.
+    /// Serves clients until stopped: requests on this thread, READs on threads of its own. Clients
+    /// are disconnected when it returns; it does not serve again.
     ///
     /// # Errors
     /// If no thread or descriptor can be had, or the operating system cannot wait for descriptors.
@@ -178,8 +181,8 @@ impl Listener {
         Serving::spawn("fpcache-serve", move |stop| self.serve(&mut service, stop))
     }
 
-    /// Starts the threads that serve sockets. One that ends before it was to stops the memory node, which could not be reached
-    /// by all of its clients any more.
+    /// Starts the threads that serve sockets. One that ends before it was to stops the memory node,
+    /// which could not be reached by all of its clients any more.
     pub(crate) fn start(&mut self, stop: &StopHandle) -> Result<Threads, FabricError> {
         let desk = Desk::new(Arc::clone(&self.shared));
         let mut threads = Threads { desk, shared: Arc::clone(&self.shared), handles: Vec::new() };
@@ -284,8 +287,8 @@ impl Drop for Threads {
     }
 }
 
-/// Stops the memory node when a thread that serves sockets ends, also by a panic. The node is stopping already unless that
-/// was too early.
+/// Stops the memory node when a thread that serves sockets ends, also by a panic. The node is
+/// stopping already unless that was too early.
 struct Ended(StopHandle);
 
 impl Drop for Ended {
@@ -301,13 +304,15 @@ pub struct AccessKeeper {
 }
 
 impl AccessKeeper {
-    /// From here on these tokens let somebody in and no others. Clients that came in by one that is not among them, or that has
-    /// other rights now, are hung up on. Without tokens nobody gets in who needs one.
+    /// From here on these tokens let somebody in and no others. Clients that came in by one that is
+    /// not among them, or that has other rights now, are hung up on. Without tokens nobody gets in
+    /// who needs one.
     pub fn replace_tokens(&self, tokens: TokenSet) {
         self.shared.set_tokens(tokens);
     }
 
-    /// From here on this certificate is shown, read from its files anew. Connections that there are stay.
+    /// From here on this certificate is shown, read from its files anew. Connections that there are
+    /// stay.
     ///
     /// # Errors
     /// [`TlsError`] if there is none in the files; that of before stays.

@@ -11,9 +11,9 @@ use crate::error::FabricError;
 
 /// A queue with one taker, who sleeps on a descriptor when there is nothing.
 ///
-/// *No wake-up is lost.* The taker says that it is about to sleep, then looks into the queue under its lock; whoever
-/// posts puts the message there under the lock and looks afterwards whether the taker sleeps. Whichever of the two had the
-/// lock later sees what the other did before.
+/// *No wake-up is lost.* The taker says that it is about to sleep, then looks into the queue under
+/// its lock; whoever posts puts the message there under the lock and looks afterwards whether the
+/// taker sleeps. Whichever of the two had the lock later sees what the other did before.
 #[derive(Debug)]
 pub(super) struct Mailbox<T> {
     queue: Mutex<VecDeque<T>>,
@@ -64,7 +64,8 @@ impl<T> Mailbox<T> {
         self.count.load(Ordering::Acquire)
     }
 
-    /// Says that the taker is about to wait for the descriptor; `false` if there are messages, and it must not.
+    /// Says that the taker is about to wait for the descriptor; `false` if there are messages, and
+    /// it must not.
     pub(super) fn begin_sleep(&self) -> bool {
         self.sleeps.store(true, Ordering::SeqCst);
         self.lock().is_empty()

@@ -1,7 +1,8 @@
 //! Connections that have not said yet who they are, or not proven it.
 //!
-//! Whoever reaches an address can make such connections. So there are a few of them in all, whatever the number of threads;
-//! they count neither among the connections of clients nor among the descriptors that clients and tables share.
+//! Whoever reaches an address can make such connections. So there are a few of them in all,
+//! whatever the number of threads; they count neither among the connections of clients nor among
+//! the descriptors that clients and tables share.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -68,7 +69,8 @@ impl Newcomers {
         state.here.len() >= Self::MAX || state.crowding().is_some_and(is_left_alone)
     }
 
-    /// A place for one that this thread will look after, and who has to go for it. To be asked when it is not full.
+    /// A place for one that this thread will look after, and who has to go for it. To be asked when
+    /// it is not full.
     pub(super) fn enter(
         self: &Arc<Self>,
         origin: &Origin,
@@ -102,7 +104,8 @@ impl State {
 }
 
 impl Place {
-    /// It has named a client and its secret, which strangers cannot: others do not take its place, if few such have one.
+    /// It has named a client and its secret, which strangers cannot: others do not take its place,
+    /// if few such have one.
     pub(super) fn is_of_client(&self) {
         let mut state = self.of.state();
         let known = state.here.iter().filter(|newcomer| newcomer.is_known).count();

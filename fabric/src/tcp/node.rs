@@ -100,8 +100,9 @@ impl Client {
     }
 }
 
-/// A socket whose network card has a queue pair here. Nothing of what cards READ passes by the sockets, so that the client counts
-/// as active until this is dropped; whether it is still there the kernel finds out.
+/// A socket whose network card has a queue pair here. Nothing of what cards READ passes by the
+/// sockets, so that the client counts as active until this is dropped; whether it is still there
+/// the kernel finds out.
 #[derive(Debug)]
 pub(super) struct ReadsByCard {
     client: Arc<Client>,
@@ -237,10 +238,12 @@ impl Shared {
         Arc::clone(&self.tokens.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Has other tokens from here on; clients that came by one that is not among them are hung up on.
+    /// Has other tokens from here on; clients that came by one that is not among them are hung up
+    /// on.
     pub(super) fn set_tokens(&self, tokens: TokenSet) {
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
-        // After that, so that whoever is let in by the old ones afterwards is found out by the desk.
+        // After that, so that whoever is let in by the old ones afterwards is found out by the
+        // desk.
         self.desk.post(ToDesk::TokensChanged);
     }
 
@@ -274,8 +277,8 @@ impl Shared {
         (differs == 0 && client.is_open.load(Ordering::Acquire)).then_some(client)
     }
 
-    /// Lets one connection more in, unless there are as many as there may be: so many, which are fewer where there are no
-    /// descriptors for more.
+    /// Lets one connection more in, unless there are as many as there may be: so many, which are
+    /// fewer where there are no descriptors for more.
     pub(super) fn admit(self: &Arc<Self>) -> Result<Admission, usize> {
         let max = self.options.max_connections;
         let add = |count| (count < max).then_some(count + 1);

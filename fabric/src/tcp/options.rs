@@ -9,7 +9,8 @@ use super::token::TokenSet;
 use crate::descriptors::Descriptors;
 use crate::memory::SharedMemory;
 
-/// What frames are held to: batches of 4096 READs, and as long requests and answers of the service as a ring has.
+/// What frames are held to: batches of 4096 READs, and as long requests and answers of the service
+/// as a ring has.
 pub(super) const LIMITS: Limits =
     Limits { batch_bytes: 64 << 10, reply_bytes: 256 << 10, call_request: 1 << 20, call_reply: 1 << 20 };
 
@@ -18,14 +19,17 @@ pub(super) const LIMITS: Limits =
 pub struct ListenOptions {
     /// Threads that serve READs. Default: the cores but one.
     pub io_threads: usize,
-    /// How long a thread that has nothing to do goes on looking before it sleeps, while that pays off. Default 50 µs; zero
-    /// saves processor time and costs a wake-up for every batch.
+    /// How long a thread that has nothing to do goes on looking before it sleeps, while that pays
+    /// off. Default 50 µs; zero saves processor time and costs a wake-up for every batch.
     pub spin: Duration,
-    /// Connections at once that were let in: a client has one, and one more for each of its reading threads. Default
-    /// 1024. Those that have not greeted or not proven their token do not count; there are a few of them at most.
+    /// Connections at once that were let in: a client has one, and one more for each of its reading
+    /// threads. Default
+    /// 1024. Those that have not greeted or not proven their token do not count; there are a few of
+    ///       them at most.
     pub max_connections: usize,
-    /// Bytes of requests to the service that may be under way, of all clients together, before the service has
-    /// room for them; others wait. Those to one region leave some to others. Default 16 MiB.
+    /// Bytes of requests to the service that may be under way, of all clients together, before the
+    /// service has room for them; others wait. Those to one region leave some to others. Default 16
+    /// MiB.
     pub request_memory: usize,
     /// How long a connection may take to greet. Default 2 s.
     pub greeting_time: Duration,
@@ -33,10 +37,11 @@ pub struct ListenOptions {
     pub frame_time: Duration,
     /// How long replies may wait for their reader. Default 30 s.
     pub read_time: Duration,
-    /// How long a client may do nothing over any of its connections; `None`: for ever. Default one hour. Peers that are gone
-    /// without a word are found out in about a minute whatever this is.
+    /// How long a client may do nothing over any of its connections; `None`: for ever. Default one
+    /// hour. Peers that are gone without a word are found out in about a minute whatever this is.
     pub idle_time: Option<Duration>,
-    /// Over unix sockets: numeric ids of users that get in beside the owner of this process. Default: none.
+    /// Over unix sockets: numeric ids of users that get in beside the owner of this process.
+    /// Default: none.
     pub allowed_users: Vec<u32>,
     /// The tokens that let somebody in, and what with. Default: none.
     pub tokens: TokenSet,
@@ -47,7 +52,8 @@ pub struct ListenOptions {
     /// Memory that every client may read and change, as area 2. Default: none.
     pub scratch: Option<Arc<SharedMemory>>,
     /// Where each connection that is let in takes its descriptor; when none is left no more get in.
-    /// [`Listener::own_descriptors`](super::Listener::own_descriptors) are needed beside it. Default: nobody counts.
+    /// [`Listener::own_descriptors`](super::Listener::own_descriptors) are needed beside it.
+    /// Default: nobody counts.
     pub descriptors: Arc<Descriptors>,
 }
 

@@ -68,7 +68,8 @@ impl Arriving {
         self.len - self.bytes.len()
     }
 
-    /// Whether there is memory for so many bytes more. A request of which nothing has come waits for none: it may never come.
+    /// Whether there is memory for so many bytes more. A request of which nothing has come waits
+    /// for none: it may never come.
     fn has_memory_for(&mut self, more: usize) -> bool {
         let lacks = (self.bytes.len() + more).saturating_sub(self.charge.bytes());
         lacks == 0 || self.len <= SHORT_BODY || self.charge.grow(lacks)
@@ -179,8 +180,8 @@ impl Peer {
         self.stream.is_unsent()
     }
 
-    /// Hears nothing more of its peer, which is to leave. Whether it is to send something before: it is closed when it has, or
-    /// when that takes too long.
+    /// Hears nothing more of its peer, which is to leave. Whether it is to send something before:
+    /// it is closed when it has, or when that takes too long.
     pub(super) fn is_to_send_and_leave(&mut self) -> bool {
         let Stage::Open { client, .. } = &self.stage else { return false };
         client.is_open.store(false, Ordering::Release);
@@ -227,10 +228,12 @@ impl Peer {
             Stage::Waiting(_) | Stage::Held(_) => return Pumped::Idle,
             Stage::Open { client, .. } => {
                 if !client.is_open.load(Ordering::Relaxed) {
-                    // An answer may have been posted just now, before the word that it is hung up on, which will end this, too.
+                    // An answer may have been posted just now, before the word that it is hung up
+                    // on, which will end this, too.
                     return if self.asked.is_some() { Pumped::Idle } else { Pumped::Closed(End::Parted) };
                 }
-                // Taken out for that: a copy of the pointer would change a count that sockets of the client on other threads share.
+                // Taken out for that: a copy of the pointer would change a count that sockets of
+                // the client on other threads share.
                 let stage = std::mem::replace(&mut self.stage, Stage::Greeting);
                 let outcome = match &stage {
                     Stage::Open { client, is_first } => self.serve(client, *is_first, tools),

@@ -1,4 +1,5 @@
-//! Asking whom a name means, which may take any time: one is under way for each name, however many want its answer.
+//! Asking whom a name means, which may take any time: one is under way for each name, however many
+//! want its answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -11,13 +12,15 @@ use crate::error::FabricError;
 
 type Answer = Result<Vec<Target>, TcpAddressError>;
 
-/// A name as one process asks for it: a child that was forked meanwhile has none of its parent's threads.
+/// A name as one process asks for it: a child that was forked meanwhile has none of its parent's
+/// threads.
 type Asked = (u32, String);
 
 /// Those under way in this process.
 static UNDER_WAY: Mutex<BTreeMap<Asked, Arc<Question>>> = Mutex::new(BTreeMap::new());
 
-/// A question to the resolver, which a thread of its own waits for: a resolver cannot be told to stop.
+/// A question to the resolver, which a thread of its own waits for: a resolver cannot be told to
+/// stop.
 #[derive(Debug, Default)]
 struct Question {
     answer: Mutex<Option<Answer>>,
@@ -31,7 +34,8 @@ struct Asking {
     answer: Option<Answer>,
 }
 
-/// What `resolver` says of a name, or what another call's has said that was under way already, for so long.
+/// What `resolver` says of a name, or what another call's has said that was under way already, for
+/// so long.
 pub(super) fn resolve(
     name: String,
     resolver: impl FnOnce() -> Answer + Send + 'static,

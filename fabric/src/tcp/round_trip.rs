@@ -6,9 +6,9 @@ use std::time::Duration;
 /// A new time moves what is known by this part of the difference.
 const PART: u64 = 8;
 
-/// The smoothed time of round trips: a new one counts an eighth. One that took more than twice as long
-/// as is known counts as twice: a thread that was not run for some milliseconds says nothing of the
-/// network, and a network that has become slower says so again and again.
+/// The smoothed time of round trips: a new one counts an eighth. One that took more than twice as
+/// long as is known counts as twice: a thread that was not run for some milliseconds says nothing
+/// of the network, and a network that has become slower says so again and again.
 #[derive(Debug, Default)]
 pub(super) struct RoundTrip {
     /// 0 before the first.
@@ -21,14 +21,16 @@ impl RoundTrip {
         self.smooth(took, |_| true);
     }
 
-    /// Takes a time that one takes at most, such as that of a longer batch. If it is less than is known, that is too much: what
-    /// was once measured to be long would stay so where all batches are longer than those that are measured.
+    /// Takes a time that one takes at most, such as that of a longer batch. If it is less than is
+    /// known, that is too much: what was once measured to be long would stay so where all batches
+    /// are longer than those that are measured.
     pub(super) fn record_at_most(&self, most: Duration) {
         // A clock that stands still has measured nothing.
         self.smooth(most, |known| most > Duration::ZERO && most.as_nanos() < u128::from(known));
     }
 
-    /// Moves what is known towards a time, if that `counts` beside it. Of threads that do so at once each counts.
+    /// Moves what is known towards a time, if that `counts` beside it. Of threads that do so at
+    /// once each counts.
     fn smooth(&self, took: Duration, counts: impl Fn(u64) -> bool) {
         let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).clamp(1, 1 << 40);
         let smoothed = |known| {

@@ -1,7 +1,8 @@
 //! How long a memory node has been silent, over whatever socket of a client it was asked.
 //!
-//! A call ends with its own deadline, and leaves the socket that it waited for: no one wait need be as long as the patience
-//! with which a memory node counts as gone. So waits in vain are added up until anything comes.
+//! A call ends with its own deadline, and leaves the socket that it waited for: no one wait need be
+//! as long as the patience with which a memory node counts as gone. So waits in vain are added up
+//! until anything comes.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -33,7 +34,8 @@ impl Silence {
         self.patience
     }
 
-    /// Something has come of the memory node. Only loads what others write seldom, if it has not been silent.
+    /// Something has come of the memory node. Only loads what others write seldom, if it has not
+    /// been silent.
     #[inline]
     pub(super) fn heard(&self) {
         if self.is_silent.load(Ordering::Relaxed) {
@@ -41,7 +43,8 @@ impl Silence {
         }
     }
 
-    /// Adds a wait in which nothing came over its socket, and says whether the memory node counts as gone.
+    /// Adds a wait in which nothing came over its socket, and says whether the memory node counts
+    /// as gone.
     pub(super) fn waited(&self, from: Instant, to: Instant) -> bool {
         // Held for an addition.
         let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);

@@ -13,7 +13,8 @@ use crate::bell::timespec;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 
-/// When a silent connection is first asked whether its peer is there, how often then, and how many answers may be missing.
+/// When a silent connection is first asked whether its peer is there, how often then, and how many
+/// answers may be missing.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(30), Duration::from_secs(10), 3);
 /// How long sent bytes may stay without an acknowledgement, in milliseconds.
 const UNACKNOWLEDGED: u32 = 30_000;
@@ -115,8 +116,8 @@ pub(super) fn bind(socket: impl AsFd, target: &Target) -> Result<(), Errno> {
     }
 }
 
-/// A socket connected to whoever listens at one of an address's targets, and that target. One that is silent leaves the others
-/// their share of the time.
+/// A socket connected to whoever listens at one of an address's targets, and that target. One that
+/// is silent leaves the others their share of the time.
 pub(super) fn reach(
     address: &TcpAddress,
     targets: &[Target],
@@ -167,8 +168,8 @@ pub(super) fn reach(
         .unwrap_or_else(|| FabricError::NoMemoryNode { address: address.to_string(), path: String::new() }))
 }
 
-/// Refuses whoever listens at a unix socket if that is neither this process's user nor root, nor whom the address names: others
-/// may have put a socket there.
+/// Refuses whoever listens at a unix socket if that is neither this process's user nor root, nor
+/// whom the address names: others may have put a socket there.
 fn look_who_listens(socket: &OwnedFd, address: &TcpAddress, target: &Target) -> Result<(), FabricError> {
     let Target::Unix(_) = target else { return Ok(()) };
     let peer = sockopt::socket_peercred(socket).map_err(FabricError::io("asking who the memory node is"))?;
@@ -259,7 +260,8 @@ pub(super) enum Origin {
     Unknown,
 }
 
-/// Whom a connection counts for where everybody may have some: a user, or what one party has of addresses, of IPv6 64 bits.
+/// Whom a connection counts for where everybody may have some: a user, or what one party has of
+/// addresses, of IPv6 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Party {
     Network(IpAddr),

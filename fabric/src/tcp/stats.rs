@@ -34,8 +34,9 @@ impl SocketStats {
     }
 }
 
-/// Where a memory node's sockets are counted, also while it serves. Those who were hung up on or not let in are told to
-/// [`Service::rejected`](crate::Service::rejected) besides, each with the reason, unless they come faster than that.
+/// Where a memory node's sockets are counted, also while it serves. Those who were hung up on or
+/// not let in are told to [`Service::rejected`](crate::Service::rejected) besides, each with the
+/// reason, unless they come faster than that.
 #[derive(Clone)]
 pub struct SocketCounters {
     pub(super) shared: Arc<Shared>,

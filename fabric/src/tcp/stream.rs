@@ -1,4 +1,5 @@
-//! A connected socket that bytes go over: as they are, or encrypted. What it does not take at once is kept, and sent after.
+//! A connected socket that bytes go over: as they are, or encrypted. What it does not take at once
+//! is kept, and sent after.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -6,8 +7,8 @@ use super::socket::{self, Moved, Ready, wait, wait_to_send};
 use super::tls::{Fault, Session};
 use crate::clock::Deadline;
 
-/// A socket that never blocks, and the session over it if there is one. Whatever receives less than there is room for has
-/// emptied the socket, so that it is announced when more comes.
+/// A socket that never blocks, and the session over it if there is one. Whatever receives less than
+/// there is room for has emptied the socket, so that it is announced when more comes.
 #[derive(Debug)]
 pub(super) struct Stream<S = OwnedFd> {
     socket: S,

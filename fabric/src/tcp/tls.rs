@@ -1,8 +1,8 @@
 //! TLS beneath the protocol: certificates, and sessions over sockets that never block.
 //!
-//! Addresses `tcps://` have it. Only TLS 1.3 is spoken, without tickets: every socket shakes hands anew. What the protocol says
-//! of tokens stays as it is; the certificate tells a client whom it talks to, and the token tells the memory node
-//! what a client may do.
+//! Addresses `tcps://` have it. Only TLS 1.3 is spoken, without tickets: every socket shakes hands
+//! anew. What the protocol says of tokens stays as it is; the certificate tells a client whom it
+//! talks to, and the token tells the memory node what a client may do.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -31,14 +31,16 @@ pub struct TlsIdentity {
 pub struct TlsServing {
     /// What it shows.
     pub identity: TlsIdentity,
-    /// The certificates, in PEM, of the authorities one of which must have signed a client's; `None`: clients need none.
+    /// The certificates, in PEM, of the authorities one of which must have signed a client's;
+    /// `None`: clients need none.
     pub client_authority: Option<PathBuf>,
 }
 
 /// What a client believes, and what it shows.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub struct TlsTrust {
-    /// The certificates, in PEM, of the authorities that are believed; `None`: those that the system believes.
+    /// The certificates, in PEM, of the authorities that are believed; `None`: those that the
+    /// system believes.
     pub authority: Option<PathBuf>,
     /// What it shows if it is asked.
     pub identity: Option<TlsIdentity>,
@@ -51,7 +53,8 @@ impl TlsTrust {
         Self { authority: self.authority.or(other.authority), identity: self.identity.or(other.identity) }
     }
 
-    /// What an address says of it: `ca=FILE&cert=FILE&key=FILE`, each or none. `None` if it is something else.
+    /// What an address says of it: `ca=FILE&cert=FILE&key=FILE`, each or none. `None` if it is
+    /// something else.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (mut authority, mut certificate, mut key) = (None, None, None);
         for part in text.split('&').filter(|part| !part.is_empty()) {

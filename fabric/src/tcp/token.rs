@@ -1,7 +1,8 @@
 //! Tokens: who knows one gets in, with the rights that it has.
 //!
-//! A token is 32 random bytes, written as 64 hexadecimal digits. What is seen of an exchange lets anybody try guesses at
-//! leisure, which is hopeless against random bytes, and against nothing else.
+//! A token is 32 random bytes, written as 64 hexadecimal digits. What is seen of an exchange lets
+//! anybody try guesses at leisure, which is hopeless against random bytes, and against nothing
+//! else.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -17,13 +18,14 @@ use crate::random::random_bits;
 
 /// Bytes of a token, of a nonce and of a proof.
 pub(super) const BYTES: usize = 32;
-/// Different bytes that a token has at least. Of 32 random ones hardly ever fewer than 24 differ; of what somebody typed to try
-/// things out, most are alike.
+/// Different bytes that a token has at least. Of 32 random ones hardly ever fewer than 24 differ;
+/// of what somebody typed to try things out, most are alike.
 const LEAST_DIFFERENT: usize = 8;
 /// Tokens that a memory node knows at most: each is tried where one is proven.
 const MAX_TOKENS: usize = 64;
 
-/// A secret that a compute node and a memory node share. Its [`Debug`](fmt::Debug) does not show it.
+/// A secret that a compute node and a memory node share. Its [`Debug`](fmt::Debug) does not show
+/// it.
 #[derive(Clone, Copy)]
 pub struct Token([u8; BYTES]);
 
@@ -105,7 +107,8 @@ impl Token {
         nonce().map(Self)
     }
 
-    /// The token of a file that has one, for a client: 64 digits, perhaps with `write` or `read` before them.
+    /// The token of a file that has one, for a client: 64 digits, perhaps with `write` or `read`
+    /// before them.
     ///
     /// # Errors
     /// It cannot be read, others could read it, or it does not have one token.
@@ -221,7 +224,8 @@ impl TokenSet {
         Self::parse(&read_private(path)?, &path.display().to_string())
     }
 
-    /// Those of a text such as a file has, where a `;` ends a line too. `place` is what errors call it.
+    /// Those of a text such as a file has, where a `;` ends a line too. `place` is what errors call
+    /// it.
     ///
     /// # Errors
     /// It has something else.

@@ -1,4 +1,5 @@
-//! READs by network cards pass the suite, and what is special about them. `rdma/guest.sh` gives a machine a card.
+//! READs by network cards pass the suite, and what is special about them. `rdma/guest.sh` gives a
+//! machine a card.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,6 +1,7 @@
-//! What a memory node's processor spends on a READ over sockets, and on connections that are idle or stuck. A measurement, of the
-//! threads' processor time, which others on the machine disturb less than time: `cargo test --release -p fpcache-fabric --test
-//! conformance --locked -- --ignored --nocapture --test-threads 1 cost_of`.
+//! What a memory node's processor spends on a READ over sockets, and on connections that are idle
+//! or stuck. A measurement, of the threads' processor time, which others on the machine disturb
+//! less than time:
+//! `cargo test --release -p fpcache-fabric --test conformance --locked -- --ignored --nocapture --test-threads 1 cost_of`.
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
@@ -53,8 +54,8 @@ fn frames(count: usize, reads: u32) -> Vec<u8> {
     bytes
 }
 
-/// Processor time of the threads that serve sockets: of their own, to a hundredth of a second, and with the system calls'; in
-/// nanoseconds.
+/// Processor time of the threads that serve sockets: of their own, to a hundredth of a second, and
+/// with the system calls'; in nanoseconds.
 fn processor_time() -> (f64, f64) {
     let (mut own, mut all) = (0.0, 0.0);
     for task in fs::read_dir("/proc/self/task").unwrap() {
@@ -70,7 +71,8 @@ fn processor_time() -> (f64, f64) {
     (own, all)
 }
 
-/// Nanoseconds of the memory node's processor per READ, its own and all, under one client that has its frames under way.
+/// Nanoseconds of the memory node's processor per READ, its own and all, under one client that has
+/// its frames under way.
 fn per_read(port: u16, reads: u32, during: Duration) -> (f64, f64) {
     let (count, mut socket) = (if reads == 1 { 256 } else { 16 }, admitted(port));
     let (asked, mut landed) = (frames(count, reads), vec![0; count * (REPLY_HEAD + reads as usize * LANDED)]);
@@ -149,7 +151,8 @@ fn cost_of_a_read() {
     }
 }
 
-/// Three memory nodes in turns: one has no other connections, one has idle ones, one has some that ask and read nothing.
+/// Three memory nodes in turns: one has no other connections, one has idle ones, one has some that
+/// ask and read nothing.
 #[test]
 #[ignore = "a measurement of a minute, of a release build"]
 fn cost_of_connections_that_are_idle_or_stuck() {

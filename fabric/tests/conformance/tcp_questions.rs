@@ -1,4 +1,5 @@
-//! Questions about a region over sockets: answered by the threads that serve them, or refused, and nobody's harm.
+//! Questions about a region over sockets: answered by the threads that serve them, or refused, and
+//! nobody's harm.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -194,7 +195,8 @@ fn damaged_questions_are_not_answered_and_those_that_cannot_be_end_the_connectio
     assert_eq!(batch.words(landing), [97]);
 }
 
-/// READs count when they are posted; of a question that nobody waits for any longer nothing was counted.
+/// READs count when they are posted; of a question that nobody waits for any longer nothing was
+/// counted.
 #[test]
 fn a_question_that_is_given_up_has_cost_its_round_trip() {
     let node = Node::start(true);
@@ -252,7 +254,8 @@ fn a_question_that_is_asked_again_shows_nothing_of_the_reply_before() {
         endpoint.run(&mut batch).unwrap();
         assert_eq!(batch.words(landing), expected);
     }
-    // No READs, and the bytes that there were: of four replies, and of one that is fetched by polling.
+    // No READs, and the bytes that there were: of four replies, and of one that is fetched by
+    // polling.
     let run = endpoint.meter().snapshot();
     assert_eq!((run.round_trips, run.reads, run.bytes_to, run.bytes_from), (4, 0, 12, 7 * 8));
 }

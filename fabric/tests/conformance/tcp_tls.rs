@@ -1,4 +1,5 @@
-//! What goes over `tcps://` is encrypted, to whom its certificate says; whoever is wrong about that learns what.
+//! What goes over `tcps://` is encrypted, to whom its certificate says; whoever is wrong about that
+//! learns what.
 
 use std::path::PathBuf;
 

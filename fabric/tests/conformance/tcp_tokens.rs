@@ -129,7 +129,8 @@ fn a_token_lets_in_with_its_rights() {
     assert!(changes(&reader).is_err(), "a reader changes nothing");
     assert_eq!(node.readers.lock().unwrap().len(), 1, "the service is told");
     reads(&reader).unwrap();
-    // What only reads is short; longer requests of a reader take no memory and no room from writers.
+    // What only reads is short; longer requests of a reader take no memory and no room from
+    // writers.
     assert!(reader.max_request() <= 16 << 10 && node.connect(Some(write)).unwrap().max_request() >= 1 << 20);
     let long = vec![TestService::ECHO; 17 << 10];
     let soon = Deadline::after(Duration::from_secs(5));
@@ -206,7 +207,8 @@ fn a_service_that_does_not_look_at_rights_gets_no_request_of_a_reader() {
     assert_eq!(reply, 1u64.to_le_bytes(), "the service has seen the writer's request alone");
 }
 
-/// Anybody may put a socket file somewhere: a path means a memory node of one's own user, or of the one that is named.
+/// Anybody may put a socket file somewhere: a path means a memory node of one's own user, or of the
+/// one that is named.
 #[test]
 fn whoever_listens_at_a_path_is_another_user_than_the_one_that_is_named() {
     let node = Node::start(TokenSet::default(), false);
@@ -345,7 +347,8 @@ fn what_was_seen_of_an_exchange_lets_nobody_in() {
 fn a_socket_joins_only_by_the_right_that_its_client_came_by() {
     let known = token();
     let node = Node::start(TokenSet::default().with(known, Rights::Read), false);
-    // Without a token, which the loopback interface lets in: it may write, and the reader's sockets may not.
+    // Without a token, which the loopback interface lets in: it may write, and the reader's sockets
+    // may not.
     let mut first = socket(&node);
     first.write_all(&hello(None, None)).unwrap();
     let welcome = take::<128>(&mut first);
@@ -364,7 +367,8 @@ fn a_socket_joins_only_by_the_right_that_its_client_came_by() {
     reads(&reader).unwrap();
 }
 
-/// Whoever fails again and again waits for the refusal; whoever knows a token does not, also at the same address.
+/// Whoever fails again and again waits for the refusal; whoever knows a token does not, also at the
+/// same address.
 #[test]
 fn failures_cost_their_address_time_and_others_none() {
     let known = token();

@@ -1,4 +1,5 @@
-//! Memory of exactly the size that was budgeted, or an error. For the buckets of a hot cache and its counters of heat.
+//! Memory of exactly the size that was budgeted, or an error. For the buckets of a hot cache and
+//! its counters of heat.
 
 use std::collections::TryReserveError;
 

@@ -4,9 +4,10 @@ use std::str::FromStr;
 
 /// What decides which entries stay when a bucket is full.
 ///
-/// Requests answered, in per cent, by the `fd` variant in the bytes of `n` entries, everything included, over 20 M keys
-/// in segments of 190; after 45 requests per entry (11 at `n` = 4 M), in the 15 that follow (4). Beside them the best
-/// fixed set of `n` keys, and exact LRU over `n` keys. `fpcache/tests/reads/hot_cache_rates.rs` prints them.
+/// Requests answered, in per cent, by the `fd` variant in the bytes of `n` entries, everything
+/// included, over 20 M keys in segments of 190; after 45 requests per entry (11 at `n` = 4 M), in
+/// the 15 that follow (4). Beside them the best fixed set of `n` keys, and exact LRU over `n` keys.
+/// `fpcache/tests/reads/hot_cache_rates.rs` prints them.
 ///
 /// | requests | n | best set | exact LRU | heat | frequency | lru |
 /// |---|---|---|---|---|---|---|
@@ -19,18 +20,20 @@ use std::str::FromStr;
 /// | uniform | 1 M | 5.0 | 5.0 | 4.9 | 5.0 | 5.0 |
 /// | a loop over 1.5 n keys | 1 M | 66.7 | 0.0 | 54.3 | 55.3 | 5.1 |
 ///
-/// When the zipf 0.99 of 1 M entries is scattered anew after 20 M requests, where `heat` answered 77.5, it answers 68.3
-/// in the next 5 M requests, 72.8 in the 5 M after that and 75.1 in the fourth 5 M; `frequency` the same, `lru` 71.8
-/// and from then on 75.1 again.
+/// When the zipf 0.99 of 1 M entries is scattered anew after 20 M requests, where `heat` answered
+/// 77.5, it answers 68.3 in the next 5 M requests, 72.8 in the 5 M after that and 75.1 in the
+/// fourth 5 M; `frequency` the same, `lru` 71.8 and from then on 75.1 again.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Policy {
-    /// Decayed access count of the entry's segment times the bytes a miss there costs, and the entry's own hits
-    /// (FPCache, §3.3): the former decides who enters, the latter are added, because a segment's
-    /// count cannot tell its hot keys from its cold ones. Its counters take at most a 64th of the bytes.
+    /// Decayed access count of the entry's segment times the bytes a miss there costs, and the
+    /// entry's own hits (FPCache, §3.3): the former decides who enters, the latter are added,
+    /// because a segment's count cannot tell its hot keys from its cold ones. Its counters take at
+    /// most a 64th of the bytes.
     #[default]
     Heat,
-    /// The entry's own decayed count of hits. A sketch of the keys that are not cached (TinyLFU, ACM TOS 13(4), 2017)
-    /// is left out: eight counters of four bits for each entry would take as many bytes as the entry.
+    /// The entry's own decayed count of hits. A sketch of the keys that are not cached (TinyLFU,
+    /// ACM TOS 13(4), 2017) is left out: eight counters of four bits for each entry would take as
+    /// many bytes as the entry.
     Frequency,
     /// Time since the entry's last hit.
     Lru,
@@ -107,8 +110,9 @@ named!(
 /// What a compute node may keep of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
-    /// Bytes for everything that is kept: models, directory, entries and the containers around them. Only what the
-    /// table's keys can fill is taken, so that [`u64::MAX`] is as good as no limit.
+    /// Bytes for everything that is kept: models, directory, entries and the containers around
+    /// them. Only what the table's keys can fill is taken, so that [`u64::MAX`] is as good as no
+    /// limit.
     pub budget: u64,
     /// What decides which entries stay.
     pub policy: Policy,
@@ -130,17 +134,20 @@ impl CacheConfig {
     }
 }
 
-/// What a compute node keeps of a table, and how far it helped. Counts are since the table was opened.
+/// What a compute node keeps of a table, and how far it helped. Counts are since the table was
+/// opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// The budget.
     pub budget: u64,
-    /// Bytes used of it, exactly: models, hot cache, and the table's parameters, which neither of the next two counts.
-    /// Never more than the budget, and less where the table has too few keys for it.
+    /// Bytes used of it, exactly: models, hot cache, and the table's parameters, which neither of
+    /// the next two counts. Never more than the budget, and less where the table has too few keys
+    /// for it.
     pub used: u64,
     /// Bytes of models and directory, or of the part of them that is kept.
     pub model_bytes: u64,
-    /// Bytes of the tables of groups, and of the room for those of segments to come. None without groups, or if not all fit.
+    /// Bytes of the tables of groups, and of the room for those of segments to come. None without
+    /// groups, or if not all fit.
     pub group_bytes: u64,
     /// Bytes of the hot cache: entries, free room for entries, and what decides which stay.
     pub hot_bytes: u64,

@@ -28,8 +28,8 @@ impl Add for Counts {
     }
 }
 
-/// The counters of one handle at a time, on a cache line of their own. Counts stay when the handle leaves, and its
-/// successor goes on from them.
+/// The counters of one handle at a time, on a cache line of their own. Counts stay when the handle
+/// leaves, and its successor goes on from them.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct CounterLine {
@@ -56,7 +56,8 @@ impl CounterLines {
         (bytes / 128 / size_of::<CounterLine>()).clamp(1, Self::MOST)
     }
 
-    /// Bytes [`within`](Self::within) allocates: the lines after the two reference counts, padded to a line's alignment.
+    /// Bytes [`within`](Self::within) allocates: the lines after the two reference counts, padded
+    /// to a line's alignment.
     pub(super) fn size_within(bytes: usize) -> usize {
         (Self::number(bytes) + 1) * size_of::<CounterLine>()
     }
@@ -80,8 +81,8 @@ impl CounterLines {
 
 /// One thread's counters, which it alone writes, and its random bits.
 ///
-/// From [`HotCache::handle`](super::HotCache::handle); the `Default` one counts nowhere. When a handle is dropped its
-/// counts stay in its cache's sum.
+/// From [`HotCache::handle`](super::HotCache::handle); the `Default` one counts nowhere. When a
+/// handle is dropped its counts stay in its cache's sum.
 #[derive(Debug)]
 pub struct CacheHandle {
     lines: Option<CounterLines>,
@@ -102,7 +103,8 @@ impl CacheHandle {
         Self { lines: Some(lines.clone()), line: lines.take(), random: scattered(seed), samples: 0 }
     }
 
-    /// 64 random bits: xorshift64* (Vigna, ACM TOMS 42(4), 2016); the high ones are the better ones.
+    /// 64 random bits: xorshift64* (Vigna, ACM TOMS 42(4), 2016); the high ones are the better
+    /// ones.
     #[inline]
     pub(super) fn bits(&mut self) -> u64 {
         self.random ^= self.random >> 12;
@@ -147,7 +149,8 @@ impl Drop for CacheHandle {
     }
 }
 
-/// A seed with its bits scattered, never 0, which xorshift would not leave (Steele, Lea and Flood, OOPSLA 2014).
+/// A seed with its bits scattered, never 0, which xorshift would not leave (Steele, Lea and Flood,
+/// OOPSLA 2014).
 fn scattered(seed: u64) -> u64 {
     let mut bits = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
     bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -12,8 +12,8 @@ use super::probe::CacheProbe;
 const SAMPLING: u64 = 16;
 /// Samples a handle takes between two ticks of the clock.
 const SAMPLES_PER_TICK: u32 = 256;
-/// Samples per counter in an epoch; counts halve from one epoch to the next, so a segment of average heat has about
-/// twice as many.
+/// Samples per counter in an epoch; counts halve from one epoch to the next, so a segment of
+/// average heat has about twice as many.
 const SAMPLES_PER_EPOCH: u64 = 8;
 /// Bits of a counter below its epoch.
 const COUNT_BITS: u32 = 12;
@@ -30,10 +30,11 @@ const MEAN_BITS: u32 = 8;
 
 /// Decayed access counts per segment: 4 bits of epoch above 12 bits of count.
 ///
-/// A counter found in an earlier epoch has lost half its count for every epoch since, up to 15; one that nobody touched
-/// for longer looks younger than it is, which costs an admission at most. Where there are more segments than counters,
-/// neighbours in the region share one, since what is hot together often lies together. Counts are stored, not added
-/// atomically: where two threads count at once, one sample is lost.
+/// A counter found in an earlier epoch has lost half its count for every epoch since, up to 15; one
+/// that nobody touched for longer looks younger than it is, which costs an admission at most. Where
+/// there are more segments than counters, neighbours in the region share one, since what is hot
+/// together often lies together. Counts are stored, not added atomically: where two threads count
+/// at once, one sample is lost.
 #[derive(Debug)]
 pub(super) struct SegmentHeat {
     counters: Box<[AtomicU16]>,
@@ -102,9 +103,10 @@ impl SegmentHeat {
         }
     }
 
-    /// How a miss's heat compares with that of misses in general, as the logarithm of their quotient: decayed count of
-    /// the segment times `miss_bytes`. The mean is of logarithms, because a few segments are much hotter than
-    /// all others, and of misses, because what is cached already needs no comparison. 0 without counters.
+    /// How a miss's heat compares with that of misses in general, as the logarithm of their
+    /// quotient: decayed count of the segment times `miss_bytes`. The mean is of logarithms,
+    /// because a few segments are much hotter than all others, and of misses, because what is
+    /// cached already needs no comparison. 0 without counters.
     #[inline]
     pub(super) fn warmth(&self, probe: &CacheProbe, miss_bytes: u32, chance: u64) -> i64 {
         let Some(counter) = self.counter(probe) else { return 0 };
@@ -139,8 +141,8 @@ impl SegmentHeat {
     }
 }
 
-/// What is added to a count, with probability 1/step: a 16th to a 32nd of it, so that the counters of hot segments are
-/// seldom written.
+/// What is added to a count, with probability 1/step: a 16th to a 32nd of it, so that the counters
+/// of hot segments are seldom written.
 #[inline]
 fn step(count: u32) -> u32 {
     1 << (count >> 4).max(1).ilog2()

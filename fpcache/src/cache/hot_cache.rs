@@ -15,8 +15,8 @@ use super::shape::{NoCache, Shape};
 use super::variants::{D, Deltas, F, Fd, Full};
 use super::{Policy, Variant};
 
-/// What an entry says of a key: a slot of its window, which may hold another key. Two words, so that it travels in
-/// registers.
+/// What an entry says of a key: a slot of its window, which may hold another key. Two words, so
+/// that it travels in registers.
 #[derive(Clone, Copy, Debug)]
 pub struct CachedSlot {
     /// The slot.
@@ -81,8 +81,9 @@ macro_rules! with_packing {
 }
 
 impl HotCache {
-    /// An empty cache that takes at most `bytes`: itself, buckets, counters of heat and of handles; and fewer where the
-    /// table's keys need fewer. Touches every byte once; nothing is allocated later.
+    /// An empty cache that takes at most `bytes`: itself, buckets, counters of heat and of handles;
+    /// and fewer where the table's keys need fewer. Touches every byte once; nothing is allocated
+    /// later.
     ///
     /// # Errors
     /// [`NoCache`] if not one bucket fits, or the memory cannot be had.
@@ -114,9 +115,9 @@ impl HotCache {
         shape.buckets().saturating_mul(BUCKET_BYTES).saturating_add(others)
     }
 
-    /// Where the key may lie, if an entry says so: always a slot of the key's window. The caller reads the slot, compares
-    /// the full key, and then calls [`confirm`](Self::confirm) or [`forget`](Self::forget). One cache line is read,
-    /// nothing written.
+    /// Where the key may lie, if an entry says so: always a slot of the key's window. The caller
+    /// reads the slot, compares the full key, and then calls [`confirm`](Self::confirm) or
+    /// [`forget`](Self::forget). One cache line is read, nothing written.
     #[inline(always)]
     pub fn probe(&self, probe: &CacheProbe) -> Option<CachedSlot> {
         match self.variant {
@@ -125,7 +126,8 @@ impl HotCache {
         }
     }
 
-    /// [`probe`](Self::probe) in the variants that are there to be compared with: out of the way of the one that is used.
+    /// [`probe`](Self::probe) in the variants that are there to be compared with: out of the way of
+    /// the one that is used.
     #[inline(never)]
     fn probe_larger(&self, probe: &CacheProbe) -> Option<CachedSlot> {
         with_packing!(self, packing => self.find(packing, probe))
@@ -138,8 +140,8 @@ impl HotCache {
         Some(CachedSlot { slot, entry: entry as u8, mark: NonZeroU64::new(mark)? })
     }
 
-    /// The slot was right. Counts a hit; writes to shared memory only where the policy raises the entry's level or
-    /// samples the segment's heat.
+    /// The slot was right. Counts a hit; writes to shared memory only where the policy raises the
+    /// entry's level or samples the segment's heat.
     #[inline]
     pub fn confirm(&self, probe: &CacheProbe, cached: CachedSlot, handle: &mut CacheHandle) {
         handle.count_hit();
@@ -148,15 +150,17 @@ impl HotCache {
         with_packing!(self, packing => self.raise(packing, probe, cached, chance >> 32));
     }
 
-    /// The slot was wrong: its slot holds another key, or none. Counts a conflict and drops the entry, unless another
-    /// has taken its place meanwhile. `probe` is the one that was asked about.
+    /// The slot was wrong: its slot holds another key, or none. Counts a conflict and drops the
+    /// entry, unless another has taken its place meanwhile. `probe` is the one that was asked
+    /// about.
     pub fn forget(&self, probe: &CacheProbe, cached: CachedSlot, handle: &mut CacheHandle) {
         handle.count_conflict();
         self.remove(probe, cached);
     }
 
-    /// The key's record is no longer where the entry says. Drops the entry as [`forget`](Self::forget) does, but counts nothing:
-    /// the one who asks has removed the record himself.
+    /// The key's record is no longer where the entry says. Drops the entry as
+    /// [`forget`](Self::forget) does, but counts nothing: the one who asks has removed the record
+    /// himself.
     pub fn remove(&self, probe: &CacheProbe, cached: CachedSlot) {
         if let Some(bucket) = self.bucket_of(probe) {
             let seen = Seen::by(cached, probe);
@@ -164,9 +168,9 @@ impl HotCache {
         }
     }
 
-    /// The key was found in `slot` without the cache's help, and an entry would have saved `miss_bytes` bytes. Counts a
-    /// miss; the policy decides whether the key gets an entry and whose place it takes. Slots outside the window are
-    /// not learned.
+    /// The key was found in `slot` without the cache's help, and an entry would have saved
+    /// `miss_bytes` bytes. Counts a miss; the policy decides whether the key gets an entry and
+    /// whose place it takes. Slots outside the window are not learned.
     pub fn learn(&self, probe: &CacheProbe, slot: u32, miss_bytes: u32, handle: &mut CacheHandle) {
         handle.count_miss();
         let chance = handle.bits();
@@ -177,7 +181,8 @@ impl HotCache {
         }
     }
 
-    /// Drops all entries and all heat; counts stay. Entries that others learn meanwhile may stay too. O(bytes).
+    /// Drops all entries and all heat; counts stay. Entries that others learn meanwhile may stay
+    /// too. O(bytes).
     pub fn clear(&self) {
         self.overwrite(|| 0);
     }
@@ -194,19 +199,21 @@ impl HotCache {
         })
     }
 
-    /// Bytes this takes: exactly what was allocated, and the value itself. At most what [`new`](Self::new) was given,
-    /// and less than one bucket short of it unless the table has too few keys.
+    /// Bytes this takes: exactly what was allocated, and the value itself. At most what
+    /// [`new`](Self::new) was given, and less than one bucket short of it unless the table has too
+    /// few keys.
     pub fn size_in_bytes(&self) -> usize {
         size_of::<Self>() + self.counter_bytes + self.heat.bytes() + size_of_val(&*self.buckets)
     }
 
-    /// Counters and random bits for one thread. Allocates nothing; threads beyond the 63rd share counters, and with fewer
-    /// than 512 KiB, those beyond one per 8 KiB.
+    /// Counters and random bits for one thread. Allocates nothing; threads beyond the 63rd share
+    /// counters, and with fewer than 512 KiB, those beyond one per 8 KiB.
     pub fn handle(&self, seed: u64) -> CacheHandle {
         CacheHandle::new(&self.lines, seed)
     }
 
-    /// What all handles ever counted. Each count is exact, though they may be of slightly different instants.
+    /// What all handles ever counted. Each count is exact, though they may be of slightly different
+    /// instants.
     pub fn counts(&self) -> Counts {
         self.lines.counts()
     }
@@ -268,7 +275,8 @@ impl HotCache {
             replace(packing, bucket, &mut words, seen, mark);
             return;
         };
-        // The old mark goes before the new key comes, so that two entries mix only where two threads insert at once.
+        // The old mark goes before the new key comes, so that two entries mix only where two
+        // threads insert at once.
         if replace(packing, bucket, &mut words, seen, 0) {
             bucket.0[key_word].store(probe.key, Relaxed);
             words[key_word] = probe.key;
@@ -295,8 +303,9 @@ impl HotCache {
     }
 }
 
-/// Puts `mark` in place of an entry, unless another than the one that was seen stands there by now; its level may have
-/// changed. `words` is what was last seen of the bucket. True if the mark is there.
+/// Puts `mark` in place of an entry, unless another than the one that was seen stands there by now;
+/// its level may have changed. `words` is what was last seen of the bucket. True if the mark is
+/// there.
 pub(super) fn replace<P: Packing>(
     _: P,
     bucket: &Bucket,
@@ -309,7 +318,8 @@ pub(super) fn replace<P: Packing>(
     if P::key_word(entry).is_some_and(|at| words[at] != seen.key) {
         return false;
     }
-    // Every turn but the last means that another thread has changed the word: somebody always gets on.
+    // Every turn but the last means that another thread has changed the word: somebody always gets
+    // on.
     while P::bare(P::get(words, entry)) == P::bare(seen.mark) {
         let to = P::put(words[word], entry, mark);
         match bucket.swap(word, words[word], to) {

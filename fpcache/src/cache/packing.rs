@@ -3,8 +3,8 @@
 use super::bucket::WORDS;
 use super::probe::CacheProbe;
 
-/// Where in a bucket entries lie and what their bits mean: one type per variant. Every function is total: words may
-/// hold anything.
+/// Where in a bucket entries lie and what their bits mean: one type per variant. Every function is
+/// total: words may hold anything.
 pub(super) trait Packing: Copy {
     /// Entries of a bucket.
     const ENTRIES: usize;
@@ -20,8 +20,8 @@ pub(super) trait Packing: Copy {
     /// The word that holds the key of entry `entry`, if entries hold keys.
     fn key_word(entry: usize) -> Option<usize>;
 
-    /// The bits of a mark that tell whether it is the key's, or with [`wanted`](Self::wanted) out of account, whether
-    /// it is live: not all of them are zero.
+    /// The bits of a mark that tell whether it is the key's, or with [`wanted`](Self::wanted) out
+    /// of account, whether it is live: not all of them are zero.
     fn mask(&self) -> u64;
 
     /// What those bits are for this key.

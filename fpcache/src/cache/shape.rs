@@ -9,8 +9,8 @@ use super::{Policy, Variant};
 
 /// Counters of segment heat take at most one byte in so many.
 const HEAT_SHARE: usize = 64;
-/// Entries for each key of the table beyond which room would stay empty. Twice as many, because keys do not spread
-/// evenly over buckets.
+/// Entries for each key of the table beyond which room would stay empty. Twice as many, because
+/// keys do not spread evenly over buckets.
 const ENTRIES_PER_KEY: u64 = 2;
 
 /// What a hot cache is made for.
@@ -20,11 +20,14 @@ pub struct Shape {
     pub variant: Variant,
     /// What decides which entries stay.
     pub policy: Policy,
-    /// Largest distance between a key's slot and its prediction, in slots; above 16,383, farther ones are not cached.
+    /// Largest distance between a key's slot and its prediction, in slots; above 16,383, farther
+    /// ones are not cached.
     pub epsilon: u32,
-    /// Segments of the table: as many counters [`Policy::Heat`] keeps, if a 64th of the bytes has room for them.
+    /// Segments of the table: as many counters [`Policy::Heat`] keeps, if a 64th of the bytes has
+    /// room for them.
     pub segments: u64,
-    /// Keys of the table: there is room for about twice as many entries, and no more, whatever the bytes.
+    /// Keys of the table: there is room for about twice as many entries, and no more, whatever the
+    /// bytes.
     pub keys: u64,
 }
 

@@ -1,6 +1,7 @@
 //! How each variant packs entries into the words of a bucket.
 //!
-//! An entry is a *mark* and, in the variants that hold full keys, a word for the key. A mark lies in one word:
+//! An entry is a *mark* and, in the variants that hold full keys, a word for the key. A mark lies
+//! in one word:
 //!
 //! | variant | entries | mark | high to low | words |
 //! |---|---|---|---|---|
@@ -9,11 +10,11 @@
 //! | `d`    |  6 | 20 bits | level 4 · live 1 · delta 15 | keys in words 0–5, three marks each in words 6 and 7 |
 //! | `full` |  4 | 64 bits | level 4 · live 1 · unused 11 · address 48 | key in the even word, mark in the odd |
 //!
-//! A delta is slot − predicted slot, biased by epsilon so that it is never negative; d is just wide enough for
-//! 2·epsilon + 1 of them. A tag is never 0 and a live bit is set in every entry that means something, so a word of
-//! zeros holds nothing. The bucket comes from a hash's high bits, the tag from its low ones. No variant has room for
-//! one entry more: five `full` ones would take 565 bits of 512, seven `d` ones 525 at epsilon 32, nine `f` ones leave
-//! 8 bits of tag.
+//! A delta is slot − predicted slot, biased by epsilon so that it is never negative; d is just wide
+//! enough for 2·epsilon + 1 of them. A tag is never 0 and a live bit is set in every entry that
+//! means something, so a word of zeros holds nothing. The bucket comes from a hash's high bits, the
+//! tag from its low ones. No variant has room for one entry more: five `full` ones would take 565
+//! bits of 512, seven `d` ones 525 at epsilon 32, nine `f` ones leave 8 bits of tag.
 
 use super::bucket::WORDS;
 use super::packing::Packing;
@@ -27,7 +28,8 @@ pub(super) struct Deltas {
 }
 
 impl Deltas {
-    /// Farther slots are not cached: as many bits as `d` has for a delta, and more than a table's greatest ε needs, groups included.
+    /// Farther slots are not cached: as many bits as `d` has for a delta, and more than a table's
+    /// greatest ε needs, groups included.
     const FARTHEST: u32 = (1 << 14) - 1;
 
     /// For windows of at most 2·`epsilon` + 1 slots.
@@ -38,14 +40,16 @@ impl Deltas {
 
     #[inline]
     fn encode(self, probe: &CacheProbe, slot: u32) -> Option<u64> {
-        // A segment has fewer than 2^16 slots; for callers who say otherwise this is what `decode` takes back.
+        // A segment has fewer than 2^16 slots; for callers who say otherwise this is what `decode`
+        // takes back.
         let delta = slot.wrapping_add(self.bias).wrapping_sub(probe.predicted);
         (delta <= 2 * self.bias).then_some(u64::from(delta))
     }
 
     #[inline]
     fn decode(self, probe: &CacheProbe, delta: u64) -> Option<u32> {
-        // At most 15 bits of delta beside a predicted slot: a segment has fewer than 2^16, and hostile callers wrap.
+        // At most 15 bits of delta beside a predicted slot: a segment has fewer than 2^16, and
+        // hostile callers wrap.
         let slot = probe.predicted.wrapping_add(delta as u32).wrapping_sub(self.bias);
         probe.window.contains(slot).then_some(slot)
     }
@@ -99,7 +103,8 @@ impl Packing for Fd {
         (probe.hash & self.mask()).max(1)
     }
 
-    /// Two marks at a time: where tags agree the difference is 0, and adding all ones below the level does not carry.
+    /// Two marks at a time: where tags agree the difference is 0, and adding all ones below the
+    /// level does not carry.
     #[inline]
     fn matches(&self, words: &[u64; WORDS], probe: &CacheProbe) -> u32 {
         const BOTH: u64 = 1 << 32 | 1;
@@ -282,7 +287,8 @@ mod tests {
         CacheProbe { hash, key, predicted: 4_500, window, slots: 1 << 40, slot_bytes: 264 }
     }
 
-    /// Words among which `probe` finds itself now and then: random ones, and its own mark in random places.
+    /// Words among which `probe` finds itself now and then: random ones, and its own mark in random
+    /// places.
     fn words<P: Packing>(packing: P, probe: &CacheProbe, random: [u64; WORDS], own: u16) -> [u64; WORDS] {
         let mut words = random;
         for entry in (0..P::ENTRIES).filter(|entry| own >> entry & 1 == 1) {

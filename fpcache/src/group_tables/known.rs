@@ -32,7 +32,8 @@ impl SegmentName {
 /// What is known of where a key lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Known {
-    /// In these slots, if it is not one of the few that its segment's table does not lead to: the first, and how many.
+    /// In these slots, if it is not one of the few that its segment's table does not lead to: the
+    /// first, and how many.
     Slots(u32, u32),
     /// Its segment has no table that could tell.
     Nothing,

@@ -7,10 +7,12 @@ use zerocopy::FromZeros;
 
 type Chunk = Box<[AtomicU32]>;
 
-/// A number of words, in chunks of which each is allocated when a word of it is first needed, all at once.
+/// A number of words, in chunks of which each is allocated when a word of it is first needed, all
+/// at once.
 ///
-/// A chunk without memory takes [`BESIDE_CHUNK`](Self::BESIDE_CHUNK) bytes, and one that is begun is half empty, on average:
-/// both together are least where a chunk has about seven times the square root of all bytes.
+/// A chunk without memory takes [`BESIDE_CHUNK`](Self::BESIDE_CHUNK) bytes, and one that is begun
+/// is half empty, on average: both together are least where a chunk has about seven times the
+/// square root of all bytes.
 #[derive(Debug)]
 pub(super) struct Log {
     chunks: Box<[OnceLock<Chunk>]>,
@@ -35,7 +37,8 @@ impl Log {
         bytes.saturating_mul(2).isqrt().next_power_of_two().ilog2().max(Self::LEAST_BITS)
     }
 
-    /// As many words as have room in so many bytes, when all are needed; `None` if that is not one, or what leads to them cannot be had.
+    /// As many words as have room in so many bytes, when all are needed; `None` if that is not one,
+    /// or what leads to them cannot be had.
     pub(super) fn within(bytes: usize) -> Option<Self> {
         // Positions tell as many apart.
         let bytes = bytes.min(1 << 33);
@@ -74,7 +77,8 @@ impl Log {
         self.chunks.get(at >> self.bits)?.get()?.get(at & ((1 << self.bits) - 1))
     }
 
-    /// Sees to it that so many words are there from a place on; whether there is memory. Not by two threads at once.
+    /// Sees to it that so many words are there from a place on; whether there is memory. Not by two
+    /// threads at once.
     pub(super) fn need(&self, at: usize, count: usize) -> bool {
         let end = at.saturating_add(count).min(self.len);
         (at >> self.bits..end.div_ceil(1 << self.bits)).all(|number| {

@@ -1,8 +1,9 @@
 //! The tables of groups that a compute node keeps: which few slots of its segment a key lies in.
 //!
-//! A table belongs to one segment as long as that lives and never changes, so all versions of a [`Table`](crate::table::Table)
-//! share what is kept. Tables lie one after the other in a circular log of words, in which the newest overwrite the oldest, and
-//! an index of eight entries for each bucket says where (as the lossy logs and indexes of MICA; Lim et al., NSDI 2014): whatever is
+//! A table belongs to one segment as long as that lives and never changes, so all versions of a
+//! [`Table`](crate::table::Table) share what is kept. Tables lie one after the other in a circular
+//! log of words, in which the newest overwrite the oldest, and an index of eight entries for each
+//! bucket says where (as the lossy logs and indexes of MICA; Lim et al., NSDI 2014): whatever is
 //! not found is READ again. Nobody who looks takes a lock.
 //!
 //! ```text
@@ -13,8 +14,9 @@
 //!
 //! The log is given memory as words are needed (`log.rs`), up to what tables may take.
 //!
-//! A reader looks at the log's head after it has looked at a table: what was overwritten meanwhile lies too far behind it.
-//! The head is stored before words are overwritten, with a release fence between, and loaded after an acquire fence.
+//! A reader looks at the log's head after it has looked at a table: what was overwritten meanwhile
+//! lies too far behind it. The head is stored before words are overwritten, with a release fence
+//! between, and loaded after an acquire fence.
 
 mod known;
 mod log;
@@ -32,8 +34,8 @@ use crate::layout::{Grouping, decode_groups};
 
 /// Entries of a bucket: a cache line.
 const BUCKET: usize = 8;
-/// Of a position; the others are the log's head's. After so many words an older position would be taken for a newer one, where
-/// another table's name is not this one's.
+/// Of a position; the others are the log's head's. After so many words an older position would be
+/// taken for a newer one, where another table's name is not this one's.
 const POSITION_BITS: u32 = 32;
 /// In their place: the keys of the segment are in no groups.
 const NONE: u8 = BITS as u8;
@@ -57,10 +59,12 @@ pub struct GroupTables {
 }
 
 impl GroupTables {
-    /// Bytes for the tables of so many segments with so many slots together, and for a quarter more of them.
+    /// Bytes for the tables of so many segments with so many slots together, and for a quarter more
+    /// of them.
     #[must_use]
     pub fn bytes_for(grouping: Grouping, segments: u64, slots: u64) -> u64 {
-        /// Of a separator of a stride of nine. Most tables have 10 to 12; those with more leave less room for what will come.
+        /// Of a separator of a stride of nine. Most tables have 10 to 12; those with more leave
+        /// less room for what will come.
         const BITS: u64 = 13;
         let block = grouping.block().max(1);
         let blocks = slots / u64::from(block);
@@ -74,14 +78,15 @@ impl GroupTables {
     }
 
     fn entries_for(segments: u64) -> usize {
-        // Generations are given in order, so that buckets fill evenly; a quarter for those that come later.
+        // Generations are given in order, so that buckets fill evenly; a quarter for those that
+        // come later.
         let most = segments.saturating_add(segments / 4).saturating_add(BUCKET as u64);
         // No memory node has so many: whatever a region claims, the sum stays a number.
         usize::try_from(most).unwrap_or(usize::MAX).min(usize::MAX / 64).next_multiple_of(BUCKET)
     }
 
-    /// No tables yet, and room for those of about so many segments in so many bytes; `None` if these are too few, or their
-    /// memory cannot be had.
+    /// No tables yet, and room for those of about so many segments in so many bytes; `None` if
+    /// these are too few, or their memory cannot be had.
     #[must_use]
     pub fn new(grouping: Grouping, segments: u64, bytes: u64) -> Option<Self> {
         let entries = Self::entries_for(segments);
@@ -103,18 +108,20 @@ impl GroupTables {
         })
     }
 
-    /// No tables yet, and room for a part of those of so many segments, which would take `all` bytes, in so many bytes.
+    /// No tables yet, and room for a part of those of so many segments, which would take `all`
+    /// bytes, in so many bytes.
     ///
-    /// Of the tables that are not here when they are looked for, few are asked for then: each would push another out. So those of
-    /// segments come to be here, and come back, that are looked for more often, and READs of tables are few.
+    /// Of the tables that are not here when they are looked for, few are asked for then: each would
+    /// push another out. So those of segments come to be here, and come back, that are looked for
+    /// more often, and READs of tables are few.
     #[must_use]
     pub fn some_of(grouping: Grouping, segments: u64, all: u64, bytes: u64) -> Option<Self> {
         let tables = Self::new(grouping, Self::part_of(segments, all, bytes), bytes)?;
         Some(Self { one_in: Self::ONE_OF_MISSED, ..tables })
     }
 
-    /// The share of the tables of so many segments that [`some_of`](Self::some_of) keeps, where they take `tables` bytes, each with its
-    /// name.
+    /// The share of the tables of so many segments that [`some_of`](Self::some_of) keeps, where
+    /// they take `tables` bytes, each with its name.
     pub(crate) fn share_within(segments: u64, all: u64, bytes: u64, tables: f64) -> f64 {
         let entries = Self::entries_for(Self::part_of(segments, all, bytes));
         let log = bytes.saturating_sub((size_of::<Self>() + 8 * entries) as u64);
@@ -209,8 +216,8 @@ impl GroupTables {
         self.len() == 0
     }
 
-    /// Where a key of this hash lies in its segment, whose line has this value at the key, in fractions of
-    /// [`finest`](fpcache_index::groups::finest).
+    /// Where a key of this hash lies in its segment, whose line has this value at the key, in
+    /// fractions of [`finest`](fpcache_index::groups::finest).
     #[inline]
     #[must_use]
     pub fn find(&self, segment: &SegmentName, finest: i64, hash: u64) -> Known {
@@ -229,8 +236,8 @@ impl GroupTables {
         run.map_or(Known::Nothing, |(first, len)| Known::Slots(first, len))
     }
 
-    /// Which blocks of its segment a key may belong to, whose line has this value there. Neither the first nor the last decreases as keys
-    /// grow.
+    /// Which blocks of its segment a key may belong to, whose line has this value there. Neither
+    /// the first nor the last decreases as keys grow.
     #[must_use]
     pub fn blocks(&self, segment: &SegmentName, finest: i64) -> KnownBlocks {
         let Some((position, head)) = self.position(segment) else { return KnownBlocks::NotHere };
@@ -249,7 +256,8 @@ impl GroupTables {
         blocks_in_packed(finest, shape, self.words_from(position, self.name_words(shape.2)))
     }
 
-    /// The share of a block's keys that are below one whose line has this value, if they lie evenly in it; `None` if the table is not here.
+    /// The share of a block's keys that are below one whose line has this value, if they lie evenly
+    /// in it; `None` if the table is not here.
     pub(crate) fn share_below(&self, segment: &SegmentName, block: u16, finest: i64) -> Option<f64> {
         let (position, head) = self.position(segment)?;
         let shape = self.shape(segment, head)?;
@@ -261,7 +269,8 @@ impl GroupTables {
         self.is_whole(position).then(|| if share.is_nan() { 1.0 } else { share.clamp(0.0, 1.0) })
     }
 
-    /// Bits, stride and number of the separators of a segment whose table begins with this word; `None` if it has none.
+    /// Bits, stride and number of the separators of a segment whose table begins with this word;
+    /// `None` if it has none.
     #[inline]
     fn shape(&self, segment: &SegmentName, head: u32) -> Option<(u8, u16, u16)> {
         let bits = (head & BITS) as u8;
@@ -281,8 +290,8 @@ impl GroupTables {
         move |word| self.log.word(at + word).map_or(0, |word| word.load(Ordering::Relaxed))
     }
 
-    /// Keeps a table in the place of the oldest ones: its bytes, as they lie in the region, are checked here. One that is not whole
-    /// is kept as none, or it would be READ for every key.
+    /// Keeps a table in the place of the oldest ones: its bytes, as they lie in the region, are
+    /// checked here. One that is not whole is kept as none, or it would be READ for every key.
     pub fn keep(&self, segment: &SegmentName, bytes: &[u8]) {
         if self.position(segment).is_some() {
             return;
@@ -316,8 +325,8 @@ impl GroupTables {
         self.enter(segment.generation, start);
     }
 
-    /// Packs what a table says, seeds or pilots and then separators, and gives the bits of these; those of none, and no words, if it is not whole or
-    /// would not fit.
+    /// Packs what a table says, seeds or pilots and then separators, and gives the bits of these;
+    /// those of none, and no words, if it is not whole or would not fit.
     fn pack(&self, segment: &SegmentName, bytes: &[u8]) -> (u8, Vec<u32>) {
         let Some((bits, rest)) = decode_groups(segment.generation, bytes) else { return (NONE, Vec::new()) };
         // What fills a table up to words of the region means nothing.
@@ -361,7 +370,8 @@ impl GroupTables {
         head.wrapping_sub(position) <= self.log.len() as u64
     }
 
-    /// Notes where a table begins: in the place of its older entry, of none, or of the oldest in its bucket.
+    /// Notes where a table begins: in the place of its older entry, of none, or of the oldest in
+    /// its bucket.
     fn enter(&self, generation: u32, position: u64) {
         let tag = u64::from(generation);
         let head = self.head.load(Ordering::Relaxed);
@@ -374,7 +384,8 @@ impl GroupTables {
             }
         };
         if let Some(entry) = self.bucket(generation).iter().max_by_key(age) {
-            // Zero is no entry; the table whose position comes to that is not found. The table's words come before.
+            // Zero is no entry; the table whose position comes to that is not found. The table's
+            // words come before.
             let position = (position + 1) & mask(POSITION_BITS);
             entry.store(tag << POSITION_BITS | position, Ordering::Release);
         }
@@ -394,7 +405,8 @@ impl GroupTables {
     }
 }
 
-/// The position of which these are the low bits, of the last that there were before the head of the log.
+/// The position of which these are the low bits, of the last that there were before the head of the
+/// log.
 const fn whole_position(low: u64, head: u64) -> u64 {
     head.saturating_sub(head.wrapping_sub(low) & mask(POSITION_BITS))
 }
@@ -403,8 +415,8 @@ const fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// So many words of zero, if there is memory for them. The system gives it as they are used: how many there are is partly the
-/// word of a region.
+/// So many words of zero, if there is memory for them. The system gives it as they are used: how
+/// many there are is partly the word of a region.
 fn words(len: usize) -> Option<Box<[AtomicU64]>> {
     <[AtomicU64]>::new_box_zeroed_with_elems(len).ok()
 }

@@ -36,7 +36,8 @@ pub struct Division<K: KeySpace> {
 pub struct Between<'a, K: KeySpace> {
     /// First coordinate of the second one.
     pub x: u64,
-    /// The last key below, or the beginning of the first one's range if it has none: the boundary must lie above.
+    /// The last key below, or the beginning of the first one's range if it has none: the boundary
+    /// must lie above.
     pub below: &'a K::Key,
     /// The first key after that has their tail, if there is one: the boundary must not lie above.
     pub next: Option<&'a K::Key>,
@@ -94,8 +95,9 @@ pub trait BuildKeys: KeySpace {
     /// Cuts the keys that are left.
     fn finish(cutter: &mut Self::Cutter, cut: &mut Vec<CutSegment<Self>>);
 
-    /// Divides the ascending keys of a range that begins with `lo` into such as can have segments of one tail. There is at
-    /// least one division; the first begins with `lo` and may hold no keys.
+    /// Divides the ascending keys of a range that begins with `lo` into such as can have segments
+    /// of one tail. There is at least one division; the first begins with `lo` and may hold no
+    /// keys.
     fn divide(
         keys: &[&Self::Key],
         lo: &Self::Key,
@@ -103,7 +105,8 @@ pub trait BuildKeys: KeySpace {
         epsilon: u32,
     ) -> Vec<Division<Self>>;
 
-    /// The first and the last coordinate that keys of a range can have which share what segments of this tail skip.
+    /// The first and the last coordinate that keys of a range can have which share what segments of
+    /// this tail skip.
     fn coordinates_of(
         lo: &Self::Key,
         end: Option<&Self::Key>,
@@ -111,16 +114,17 @@ pub trait BuildKeys: KeySpace {
         encoders: &Self::Encoders,
     ) -> (u64, u64);
 
-    /// Where the range of the second of two segments begins. `None` if nothing parts them, which cannot be if a key lies
-    /// on either side.
+    /// Where the range of the second of two segments begins. `None` if nothing parts them, which
+    /// cannot be if a key lies on either side.
     fn boundary(between: &Between<'_, Self>, encoders: &Self::Encoders) -> Option<Self::Owned>;
 
-    /// What suits a table of so many keys, 0 if these are all, of which these are a sample, in order.
+    /// What suits a table of so many keys, 0 if these are all, of which these are a sample, in
+    /// order.
     fn train<'k>(sample: impl IntoIterator<Item = &'k Self::Key>, table_keys: u64) -> Self::Encoders;
 
-    /// The encoders of a table of about so many keys and another one, trained on these runs of neighbouring keys, which must be in
-    /// order; `None` if the newest there is makes hardly more segments of them, or there is no room for more. Some
-    /// milliseconds for ten thousand keys.
+    /// The encoders of a table of about so many keys and another one, trained on these runs of
+    /// neighbouring keys, which must be in order; `None` if the newest there is makes hardly more
+    /// segments of them, or there is no room for more. Some milliseconds for ten thousand keys.
     fn learn(
         encoders: &Self::Encoders,
         runs: &[Vec<Self::Owned>],
@@ -223,8 +227,8 @@ impl BuildKeys for U64Keys {
     }
 }
 
-/// A string after `prefix` whose coordinate is `x` or little less, the prefix skipped; `None` if no string's is so great.
-/// A few microseconds.
+/// A string after `prefix` whose coordinate is `x` or little less, the prefix skipped; `None` if no
+/// string's is so great. A few microseconds.
 fn string_at(x: u64, prefix: &[u8], encoder: &KeyEncoder) -> Option<Vec<u8>> {
     /// Bytes after the prefix: more than coordinates take.
     const MOST: usize = 16;

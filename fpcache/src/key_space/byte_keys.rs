@@ -9,9 +9,10 @@ use super::{FrontCoded, KeySpace};
 
 /// Byte strings in lexicographic order; the encoded form is the string itself.
 ///
-/// The keys of a segment share a prefix, the first `skip` bytes of the separator its range begins with. The coordinate of a key
-/// that has the prefix is what the segment's [`KeyEncoder`] makes of the bytes after it; a key of the range that lacks
-/// it lies above all that have it, and has the greatest coordinate there is.
+/// The keys of a segment share a prefix, the first `skip` bytes of the separator its range begins
+/// with. The coordinate of a key that has the prefix is what the segment's [`KeyEncoder`] makes of
+/// the bytes after it; a key of the range that lacks it lies above all that have it, and has the
+/// greatest coordinate there is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteKeys;
 
@@ -264,7 +265,8 @@ mod tests {
 
     #[test]
     fn hashes_are_cityhash64_of_the_bytes() {
-        // Golden, from Google's CityHash v1.1 through another language's binding: 8 bytes hash as the number does.
+        // Golden, from Google's CityHash v1.1 through another language's binding: 8 bytes hash as
+        // the number does.
         assert_eq!(ByteKeys::hash(&0x0123_4567_89ab_cdef_u64.to_le_bytes()), 0x5756_e430_0150_a3d1);
     }
 

@@ -20,13 +20,14 @@ pub use kind::{KeyKind, UnknownKeyKind};
 pub use separators::{FrontCoded, PageSeparators};
 pub use u64_keys::U64Keys;
 
-/// The kind of keys a table holds: their order, the number a model sees, the bytes that are hashed, and their encoding
-/// in slots, directory and requests.
+/// The kind of keys a table holds: their order, the number a model sees, the bytes that are hashed,
+/// and their encoding in slots, directory and requests.
 ///
-/// Everything else in this crate is written against this trait, so that tables over other kinds of keys share one
-/// implementation of layout, plans and protocol.
+/// Everything else in this crate is written against this trait, so that tables over other kinds of
+/// keys share one implementation of layout, plans and protocol.
 ///
-/// A key's *encoded form* is the bytes that stand for it in slots and requests; they are also what is hashed.
+/// A key's *encoded form* is the bytes that stand for it in slots and requests; they are also what
+/// is hashed.
 pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'static {
     /// A key as callers pass it, by reference.
     type Key: ?Sized
@@ -51,7 +52,8 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// What the segments of a table share to compute coordinates.
     type Encoders: Clone + Debug + Default + Send + Sync + 'static;
 
-    /// Identifies the key space in a table record, so that a client never reads a table with another's rules.
+    /// Identifies the key space in a table record, so that a client never reads a table with
+    /// another's rules.
     const ID: u32;
     /// Name for people, as `stats` prints it.
     const NAME: &'static str;
@@ -63,14 +65,15 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// The key every other key is greater than or equal to.
     fn lowest() -> &'static Self::Key;
 
-    /// A key that no key of a table and no end of a segment's range exceeds: the greatest key of all is searched for from there.
+    /// A key that no key of a table and no end of a segment's range exceeds: the greatest key of
+    /// all is searched for from there.
     fn highest() -> &'static Self::Key;
 
     /// The least key greater than `key`, if there is one; scans resume there.
     fn successor(key: &Self::Key) -> Option<Self::Owned>;
 
-    /// The number a model sees, for a key in the range of a segment whose first key shares its first `shared` bytes. Must
-    /// not decrease as keys of one segment grow.
+    /// The number a model sees, for a key in the range of a segment whose first key shares its
+    /// first `shared` bytes. Must not decrease as keys of one segment grow.
     fn coordinate(key: &Self::Key, shared: usize, tail: Self::Tail, encoders: &Self::Encoders) -> u64;
 
     /// How many leading bytes two keys share, where coordinates depend on that.
@@ -79,11 +82,12 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// CityHash64 of the encoded form, from which fingerprints are cut.
     fn hash(key: &Self::Key) -> u64;
 
-    /// What the hot cache's variants with full keys hold: the key itself if it is a word, else another hash.
+    /// What the hot cache's variants with full keys hold: the key itself if it is a word, else
+    /// another hash.
     fn tag(key: &Self::Key) -> u64;
 
-    /// The encoded form as one little-endian word, if that is what it takes of all keys; words have the order of keys then, and
-    /// coordinates do not depend on what keys share.
+    /// The encoded form as one little-endian word, if that is what it takes of all keys; words have
+    /// the order of keys then, and coordinates do not depend on what keys share.
     fn word(key: &Self::Key) -> Option<u64>;
 
     /// Bytes of the encoded form.
@@ -104,7 +108,8 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// A key that was kept.
     fn kept<'a>(kept: &'a Self::Kept, arena: &'a [u8]) -> &'a Self::Key;
 
-    /// A number that tells the ends of ranges apart, in segments' headers: the key itself if it is a word, else a hash.
+    /// A number that tells the ends of ranges apart, in segments' headers: the key itself if it is
+    /// a word, else a hash.
     fn boundary_id(key: &Self::Key) -> u64;
 
     /// The key for people.
@@ -113,11 +118,12 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// Heap bytes of a key that is held on its own.
     fn heap_bytes(key: &Self::Owned) -> usize;
 
-    /// Appends the low end of a segment's range, and the tail, to a descriptor that comes after one whose range begins
-    /// at `before`.
+    /// Appends the low end of a segment's range, and the tail, to a descriptor that comes after one
+    /// whose range begins at `before`.
     fn put_separator(lo: &Self::Key, tail: Self::Tail, before: Option<&Self::Key>, out: &mut Vec<u8>);
 
-    /// Reads what [`put_separator`](Self::put_separator) wrote, and returns what lies after; `None` if it cannot be.
+    /// Reads what [`put_separator`](Self::put_separator) wrote, and returns what lies after; `None`
+    /// if it cannot be.
     fn take_separator<'b>(
         before: Option<&Self::Key>,
         bytes: &'b [u8],

@@ -14,7 +14,8 @@ pub trait PageSeparators<Key: ?Sized + ToOwned>: Debug + Send + Sync + 'static {
     where
         Key: 'k;
 
-    /// The place of the greatest at or below `key`, or of the first; and how many bytes the key shares with it, where that matters.
+    /// The place of the greatest at or below `key`, or of the first; and how many bytes the key
+    /// shares with it, where that matters.
     fn position(&self, key: &Key) -> (usize, usize);
 
     /// The one in this place.
@@ -52,11 +53,12 @@ impl PageSeparators<u64> for Box<[u64]> {
     }
 }
 
-/// Byte strings of which each is here without what it shares with the one before, as in the page: a page full of keys that share
-/// kibibytes would take a hundred times as much if they were whole.
+/// Byte strings of which each is here without what it shares with the one before, as in the page: a
+/// page full of keys that share kibibytes would take a hundred times as much if they were whole.
 #[derive(Debug)]
 pub struct FrontCoded {
-    /// How many bytes each shares with the one before; apart from the rest, as a search passes most with a look at this.
+    /// How many bytes each shares with the one before; apart from the rest, as a search passes most
+    /// with a look at this.
     shared: Box<[u16]>,
     /// Where in the text what follows these ends.
     ends: Box<[u32]>,
@@ -81,7 +83,8 @@ impl PageSeparators<[u8]> for FrontCoded {
         let (mut shared, mut ends) = (Vec::with_capacity(count), Vec::with_capacity(count));
         let (mut text, mut before): (Vec<u8>, &[u8]) = (Vec::new(), &[]);
         for string in ascending {
-            // Separators have some 4 KiB at most; should one share more than can be told, it is told less.
+            // Separators have some 4 KiB at most; should one share more than can be told, it is
+            // told less.
             let with_before = common_prefix(before, string).min(usize::from(u16::MAX));
             text.extend_from_slice(&string[with_before..]);
             shared.push(with_before as u16);
@@ -92,8 +95,9 @@ impl PageSeparators<[u8]> for FrontCoded {
         Self { shared: shared.into(), ends: ends.into(), text: text.into() }
     }
 
-    /// From the first on, as each is told by the one before: but where it shares more with that than the key does, it lies on the
-    /// same side of the key, and where it shares less, above it. So hardly any string is looked at.
+    /// From the first on, as each is told by the one before: but where it shares more with that
+    /// than the key does, it lies on the same side of the key, and where it shares less, above it.
+    /// So hardly any string is looked at.
     fn position(&self, key: &[u8]) -> (usize, usize) {
         let (mut found, mut matched) = (0, 0);
         for (at, shared) in self.shared.iter().map(|shared| usize::from(*shared)).enumerate() {

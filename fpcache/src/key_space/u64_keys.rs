@@ -43,7 +43,8 @@ impl KeySpace for U64Keys {
         0
     }
 
-    /// CityHash64 (Pike and Alakuijala, CityHash v1.1, `HashLen0to16`) of eight bytes, for the one length lookups hash.
+    /// CityHash64 (Pike and Alakuijala, CityHash v1.1, `HashLen0to16`) of eight bytes, for the one
+    /// length lookups hash.
     #[inline(always)]
     fn hash(key: &u64) -> u64 {
         const K2: u64 = 0x9ae1_6a3b_2f90_404f;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-/// Address of a segment or an extent: 16 bits of memory node, 48 bits of offset in that node's region.
+/// Address of a segment or an extent: 16 bits of memory node, 48 bits of offset in that node's
+/// region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SegmentAddress(u64);
 
@@ -11,7 +12,8 @@ impl SegmentAddress {
     /// Greatest offset an address can hold.
     pub const MAX_OFFSET: u64 = (1 << Self::OFFSET_BITS) - 1;
 
-    /// The address of the segment at `offset` in memory node `node`; `None` above [`Self::MAX_OFFSET`].
+    /// The address of the segment at `offset` in memory node `node`; `None` above
+    /// [`Self::MAX_OFFSET`].
     pub fn new(node: u16, offset: u64) -> Option<Self> {
         (offset <= Self::MAX_OFFSET).then_some(Self(u64::from(node) << Self::OFFSET_BITS | offset))
     }

@@ -1,13 +1,15 @@
-//! The change log: which segments were replaced by which, for readers to keep their directories current.
+//! The change log: which segments were replaced by which, for readers to keep their directories
+//! current.
 //!
 //! ```text
 //! record:  0 sequence u64 · 8 checksum u32 · 12 part u16 · 14 parts u16 · 16 its share of the change, 48 bytes
 //! change:  0 segments u16 · 2 has an end u16 (0 or 1) · 4 zero u32 · 8 descriptors, front to back · the end's separator
 //! ```
 //!
-//! A change says that a range, from the first new segment's `lo` up to its end, exclusive, belongs to new segments. It takes as many
-//! records in a row as it is long, `part` counting from 0. Record `n` lies at `n mod capacity` of a ring. The log head in the
-//! superblock is stored after the last part: that commits the change.
+//! A change says that a range, from the first new segment's `lo` up to its end, exclusive, belongs
+//! to new segments. It takes as many records in a row as it is long, `part` counting from 0. Record
+//! `n` lies at `n mod capacity` of a ring. The log head in the superblock is stored after the last
+//! part: that commits the change.
 
 use std::borrow::Borrow;
 
@@ -51,7 +53,8 @@ impl<K: KeySpace> SegmentReplacement<K> {
         out
     }
 
-    /// Reads a change from the shares of its records, one after another; `None` if that is not what they are.
+    /// Reads a change from the shares of its records, one after another; `None` if that is not what
+    /// they are.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, mut rest) = bytes.split_at_checked(CHANGE_HEADER_BYTES)?;
         let mut with: Vec<Descriptor<K>> = Vec::new();
@@ -72,7 +75,8 @@ impl<K: KeySpace> SegmentReplacement<K> {
     /// The records of the change, the first of which has the number `first`.
     pub fn records(&self, first: u64) -> Vec<ChangeRecord> {
         let bytes = self.encode();
-        // The longest change there can be, of a few segments with separators of 4 KiB, has a few hundred.
+        // The longest change there can be, of a few segments with separators of 4 KiB, has a few
+        // hundred.
         let parts = bytes.len().div_ceil(SHARE_BYTES) as u16;
         let record = |(part, share): (u16, &[u8])| {
             let mut padded = [0; SHARE_BYTES];
@@ -109,8 +113,8 @@ impl ChangeRecord {
         b
     }
 
-    /// Reads the record with the number `sequence`; `None` if that is not what the bytes are: overwritten by a later one, or
-    /// damaged.
+    /// Reads the record with the number `sequence`; `None` if that is not what the bytes are:
+    /// overwritten by a later one, or damaged.
     pub fn decode(b: &[u8], sequence: u64) -> Option<Self> {
         let b: &[u8; CHANGE_RECORD_BYTES] = b.first_chunk()?;
         let (part, parts) = (u16_at(b, 12), u16_at(b, 14));

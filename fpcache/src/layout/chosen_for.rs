@@ -5,7 +5,8 @@ use super::{GroupForm, put, u32_at, u64_at};
 /// In the place of a budget where there was none.
 const NO_BUDGET: u64 = u64::MAX;
 
-/// What parameters were [chosen](crate::tuning::tune) for, and what they were expected to come to then.
+/// What parameters were [chosen](crate::tuning::tune) for, and what they were expected to come to
+/// then.
 ///
 /// ```text
 /// 0 round trip, ns u32 · 4 byte, ps u32 · 8 budget u64 (all ones: none) · 16 inserts a key, millionths u32
@@ -27,7 +28,8 @@ pub struct ChosenFor {
     pub round_trips: u32,
     /// Bytes that it READs.
     pub bytes: u32,
-    /// The best of the other forms, and how many times the time of a lookup it was to take, in thousandths.
+    /// The best of the other forms, and how many times the time of a lookup it was to take, in
+    /// thousandths.
     pub other: Option<(Option<GroupForm>, u32)>,
 }
 

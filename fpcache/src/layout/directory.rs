@@ -1,4 +1,5 @@
-//! The directory: one descriptor per segment, in key order, in pages that can be fetched and replaced one by one.
+//! The directory: one descriptor per segment, in key order, in pages that can be fetched and
+//! replaced one by one.
 //!
 //! ```text
 //! root:        one entry per page, in key order:   separator of its first descriptor · page offset u64
@@ -9,7 +10,8 @@
 //!              bytes:      0 skip u16 · 2 encoder u8 · 3 zero u8 · 4 bytes shared with the separator before, in page or root u16 · 6 more bytes u16 · 8 these
 //! ```
 //!
-//! A page has 4 KiB for u64 keys, 16 KiB for byte strings. The descriptor's `line` is the eight-byte form of [`fpcache_index::Line`].
+//! A page has 4 KiB for u64 keys, 16 KiB for byte strings. The descriptor's `line` is the
+//! eight-byte form of [`fpcache_index::Line`].
 
 use std::borrow::Borrow;
 
@@ -26,7 +28,8 @@ const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"FPdp");
 /// What a compute node needs to know about one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor<K: KeySpace> {
-    /// First key of the segment's range; the first segment's range begins at the lowest key whatever this says.
+    /// First key of the segment's range; the first segment's range begins at the lowest key
+    /// whatever this says.
     pub lo: K::Owned,
     /// What coordinates depend on beside the key.
     pub tail: K::Tail,
@@ -70,8 +73,8 @@ impl<K: KeySpace> Descriptor<K> {
 pub struct DirectoryPage;
 
 impl DirectoryPage {
-    /// The bytes of a page of the first of `descriptors`, as many as fit, in the directory of this checkpoint; and how many
-    /// those are: at least one, unless there is none.
+    /// The bytes of a page of the first of `descriptors`, as many as fit, in the directory of this
+    /// checkpoint; and how many those are: at least one, unless there is none.
     pub fn encode<K: KeySpace>(descriptors: &[Descriptor<K>], checkpoint: u64) -> (Vec<u8>, usize) {
         let mut page = vec![0; PAGE_HEADER_BYTES];
         page.reserve(K::PAGE_BYTES);
@@ -103,8 +106,8 @@ impl DirectoryPage {
         (K::PAGE_BYTES - PAGE_HEADER_BYTES) / (8 + MODEL_BYTES)
     }
 
-    /// Appends the descriptors of the page found at `offset` of the region to `out`. A page of another checkpoint's
-    /// directory does not match its checksum.
+    /// Appends the descriptors of the page found at `offset` of the region to `out`. A page of
+    /// another checkpoint's directory does not match its checksum.
     pub fn decode<K: KeySpace>(
         page: &[u8],
         offset: u64,
@@ -208,7 +211,8 @@ mod tests {
     fn pages_round_trip_at_every_count_and_hold_what_fits() {
         assert_eq!(DirectoryPage::most_descriptors::<U64Keys>(), 102);
         assert_round_trips(&(0..110).map(number).collect::<Vec<_>>(), 102);
-        // The first separator has 20 bytes; of the others, 354 have one byte that the one before lacks, 39 two and 3 three.
+        // The first separator has 20 bytes; of the others, 354 have one byte that the one before
+        // lacks, 39 two and 3 three.
         assert_eq!(397 * 40 + 20 + 354 + 39 * 2 + 3 * 3, 16_341);
         assert_round_trips(&(0..500).map(path).collect::<Vec<_>>(), 397);
     }

@@ -10,12 +10,14 @@ use super::groups::Grouping;
 /// Which form of groups a table is to have, as options spell it.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug)]
 pub enum GroupChoice {
-    /// Plain groups where slots are so short that several of them are a READ, and pilots where they are longer.
+    /// Plain groups where slots are so short that several of them are a READ, and pilots where they
+    /// are longer.
     #[default]
     Auto,
     /// This one.
     Fixed(GroupForm),
-    /// Pilots, in blocks of so many slots: of shorter ones scans READ less, and compute nodes keep more.
+    /// Pilots, in blocks of so many slots: of shorter ones scans READ less, and compute nodes keep
+    /// more.
     Pilots(u8),
 }
 

@@ -5,10 +5,12 @@
 //! 8 a separator i16 for each block · then, for each, its seed u8 or its pilots · zeros up to a multiple of eight
 //! ```
 //!
-//! A block is a plain group, or several seeded ones, one of which a key's hash chooses, or as many slots, each a group of one, of which a
-//! pilot chooses. Group `g` begins at slot `g · stride`; a READ for a key of it is of `reach` slots from there on. What separators
-//! mean is [`fpcache_index::groups::Separators`], what seeds do [`fpcache_index::groups::group_by_seed`], and what pilots do
-//! [`fpcache_index::groups::slot_by_pilot`]. A table is written with its segment and never changes.
+//! A block is a plain group, or several seeded ones, one of which a key's hash chooses, or as many
+//! slots, each a group of one, of which a pilot chooses. Group `g` begins at slot `g · stride`; a
+//! READ for a key of it is of `reach` slots from there on. What separators mean is
+//! [`fpcache_index::groups::Separators`], what seeds do [`fpcache_index::groups::group_by_seed`],
+//! and what pilots do [`fpcache_index::groups::slot_by_pilot`]. A table is written with its segment
+//! and never changes.
 
 use fpcache_index::groups::{Form, GroupTable, bucket_of, group_by_seed, slot_by_pilot};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
@@ -31,16 +33,19 @@ pub struct Grouping {
     pub reach: u8,
     /// Groups of a block, which share a separator.
     pub per_block: u8,
-    /// Bytes by which hashes choose between the groups of a block: 0 where it has one, a seed, or so many pilots.
+    /// Bytes by which hashes choose between the groups of a block: 0 where it has one, a seed, or
+    /// so many pilots.
     pub names: u8,
 }
 
 impl Grouping {
-    /// What a READ of a group's slots brings at most, in bytes: about as much as a network card READs at the price of less.
+    /// What a READ of a group's slots brings at most, in bytes: about as much as a network card
+    /// READs at the price of less.
     const READ_BYTES: usize = 256;
     /// Fewest slots of a READ. Separators of shorter groups take more than they save.
     const LEAST_REACH: usize = 4;
-    /// Groups that share a seed: with more, few of all 256 seeds spread the keys of a block evenly enough.
+    /// Groups that share a seed: with more, few of all 256 seeds spread the keys of a block evenly
+    /// enough.
     const PER_SEED: u8 = 6;
     /// Slots of a block with pilots, unless told otherwise.
     pub(super) const PILOT_SLOTS: u8 = 32;
@@ -63,14 +68,15 @@ impl Grouping {
         Self { stride: 1, reach: 1, per_block: slots, names: pilots }
     }
 
-    /// Blocks of so many slots, of which there are several, with as many pilots as these need: one for 3.7 keys or fewer at the fill of
-    /// groups.
+    /// Blocks of so many slots, of which there are several, with as many pilots as these need: one
+    /// for 3.7 keys or fewer at the fill of groups.
     #[must_use]
     pub const fn by_pilots(slots: u8) -> Self {
         Self::pilots(slots, (slots as u16 * 7).div_ceil(32) as u8)
     }
 
-    /// Groups of this form of slots of so many bytes; `None` if those are too long for several to be READ at once, or too short.
+    /// Groups of this form of slots of so many bytes; `None` if those are too long for several to
+    /// be READ at once, or too short.
     #[must_use]
     pub const fn for_slots(form: GroupForm, slot_bytes: usize) -> Option<Self> {
         if let GroupForm::Pilots = form {
@@ -127,9 +133,10 @@ impl Grouping {
         self.stride as u16 * self.per_block as u16
     }
 
-    /// The greatest ε of a segment whose keys are in groups, in a table of this ε: keys of which each block has as many are 1/fill
-    /// times as far from the line in slots as they are in ranks, fill is rarely below a half, and half a block is what rounding
-    /// takes, and with hashes their order again.
+    /// The greatest ε of a segment whose keys are in groups, in a table of this ε: keys of which
+    /// each block has as many are 1/fill times as far from the line in slots as they are in ranks,
+    /// fill is rarely below a half, and half a block is what rounding takes, and with hashes their
+    /// order again.
     #[must_use]
     pub const fn most_epsilon(self, epsilon: u32) -> u32 {
         let (reach, half) = (self.reach as u32, self.block() as u32 / 2);
@@ -159,7 +166,8 @@ impl Grouping {
         HEADER_BYTES + (self.bytes_per_block() * self.count(cap) as usize).next_multiple_of(8)
     }
 
-    /// The slots that the records of a block lie in, of a segment of `cap` slots, but for strays: the first, and how many.
+    /// The slots that the records of a block lie in, of a segment of `cap` slots, but for strays:
+    /// the first, and how many.
     #[inline]
     #[must_use]
     pub fn slots_of_block(self, block: u16, cap: u16) -> (u32, u32) {
@@ -168,8 +176,9 @@ impl Grouping {
         (first, len.min(u32::from(cap).saturating_sub(first)))
     }
 
-    /// The slots whose marks, both of them, say that a record of a block lies, or lay, outside the block's slots, `len` of which begin with
-    /// `first`. That of a group outside its own is on one of them at most, but for plain groups, which are blocks.
+    /// The slots whose marks, both of them, say that a record of a block lies, or lay, outside the
+    /// block's slots, `len` of which begin with `first`. That of a group outside its own is on one
+    /// of them at most, but for plain groups, which are blocks.
     #[inline]
     #[must_use]
     pub const fn marks_of_block(self, (first, len): (u32, u32)) -> [u32; 2] {
@@ -181,8 +190,9 @@ impl Grouping {
         }
     }
 
-    /// The slots of the group that a key of this hash belongs to, in a block of a segment of `cap` slots: the first, and how many; none,
-    /// and the first of the block, if no pilot tells. `name` tells the byte of so many that choose between the groups of all blocks.
+    /// The slots of the group that a key of this hash belongs to, in a block of a segment of `cap`
+    /// slots: the first, and how many; none, and the first of the block, if no pilot tells. `name`
+    /// tells the byte of so many that choose between the groups of all blocks.
     #[inline]
     #[must_use]
     pub fn run(self, block: u16, hash: u64, cap: u16, name: impl FnOnce(usize) -> u8) -> (u32, u32) {
@@ -226,8 +236,8 @@ fn first_word(generation: u32, bits: u8, rest: &[u8]) -> u64 {
     xxh3_64_with_seed(rest, seed) & !0xff | u64::from(bits)
 }
 
-/// The bits, and the separators and what follows them as bytes, in the table of a segment of this generation; `None` if its keys are in no groups, or
-/// these are not its bytes.
+/// The bits, and the separators and what follows them as bytes, in the table of a segment of this
+/// generation; `None` if its keys are in no groups, or these are not its bytes.
 #[must_use]
 pub fn decode_groups(generation: u32, bytes: &[u8]) -> Option<(u8, &[u8])> {
     let (head, separators) = bytes.split_at_checked(HEADER_BYTES)?;
@@ -236,7 +246,8 @@ pub fn decode_groups(generation: u32, bytes: &[u8]) -> Option<(u8, &[u8])> {
     (is_whole && bits <= MOST_BITS).then_some((bits, separators))
 }
 
-/// Whether these are all the bytes of a table of a segment of this generation, be it one that says that its keys are in no groups.
+/// Whether these are all the bytes of a table of a segment of this generation, be it one that says
+/// that its keys are in no groups.
 #[must_use]
 pub fn is_whole_table(generation: u32, bytes: &[u8]) -> bool {
     bytes.split_at_checked(HEADER_BYTES).is_some_and(|(head, separators)| {
@@ -245,7 +256,8 @@ pub fn is_whole_table(generation: u32, bytes: &[u8]) -> bool {
     })
 }
 
-/// The bits of separators, by the first word of their table; `None` if the keys are in no groups. For who has written the table.
+/// The bits of separators, by the first word of their table; `None` if the keys are in no groups.
+/// For who has written the table.
 #[inline]
 #[must_use]
 pub const fn bits_of_groups(word: u64) -> Option<u8> {
@@ -253,14 +265,16 @@ pub const fn bits_of_groups(word: u64) -> Option<u8> {
     if bits <= MOST_BITS { Some(bits) } else { None }
 }
 
-/// The word of a table that a block's separator lies in, in bytes from its beginning, and how many bits of the word come before.
+/// The word of a table that a block's separator lies in, in bytes from its beginning, and how many
+/// bits of the word come before.
 #[inline]
 #[must_use]
 pub const fn separator_at(block: usize) -> (u64, u32) {
     word_of(HEADER_BYTES + 2 * block)
 }
 
-/// The same of one of the bytes that choose between the groups of blocks, in the table of so many blocks.
+/// The same of one of the bytes that choose between the groups of blocks, in the table of so many
+/// blocks.
 #[inline]
 #[must_use]
 pub const fn name_at(at: usize, blocks: u16) -> (u64, u32) {

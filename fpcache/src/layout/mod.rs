@@ -8,8 +8,8 @@
 //! └────────────┴──────────┴──────────┴─ ─ ─┴───────────┴───────────┴─ ─ ─┴────────┘
 //! ```
 //!
-//! All integers are little-endian; every structure starts on a multiple of eight bytes. [`LAYOUT_VERSION`] names this
-//! arrangement; readers refuse any other.
+//! All integers are little-endian; every structure starts on a multiple of eight bytes.
+//! [`LAYOUT_VERSION`] names this arrangement; readers refuse any other.
 
 mod address;
 mod change;
@@ -68,8 +68,8 @@ impl Corrupt {
     }
 }
 
-/// The little-endian integer of `N` bytes at `at`; zero where `bytes` is too short, which fixed-size structures rule
-/// out before they decode.
+/// The little-endian integer of `N` bytes at `at`; zero where `bytes` is too short, which
+/// fixed-size structures rule out before they decode.
 fn field<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes.get(at..).and_then(|b| b.first_chunk()).copied().unwrap_or([0; N])
 }

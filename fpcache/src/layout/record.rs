@@ -7,8 +7,9 @@
 //!                     0 value bytes u32 · 4 key bytes u16 · 6 place u16: 1 · 8 key · XXH3-64 of the value u64 · its address u64
 //! ```
 //!
-//! Where both lengths are the table's, a record has no field for either. A value that does not fit beside its key lies
-//! elsewhere in the region, in an *extent*: [`ValueExtent`]. Whatever lies after is zero.
+//! Where both lengths are the table's, a record has no field for either. A value that does not fit
+//! beside its key lies elsewhere in the region, in an *extent*: [`ValueExtent`]. Whatever lies
+//! after is zero.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -49,9 +50,10 @@ pub enum Stored<'a> {
 
 /// An external value, and what proves it.
 ///
-/// The checksum is in the slot, whose own checksum vouches for it: bytes that have it are the value, whatever became of the
-/// memory since. So an extent needs no header, is neither moved nor touched when its record's segment is rebuilt, and
-/// its memory can have another use as soon as no slot names it: whoever reads it then reads the slot again.
+/// The checksum is in the slot, whose own checksum vouches for it: bytes that have it are the
+/// value, whatever became of the memory since. So an extent needs no header, is neither moved nor
+/// touched when its record's segment is rebuilt, and its memory can have another use as soon as no
+/// slot names it: whoever reads it then reads the slot again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueExtent {
     /// Where it begins; takes whole words.
@@ -117,7 +119,8 @@ impl RecordShape {
         self.place(key_bytes, value_bytes).is_some()
     }
 
-    /// Where the value of a record of these lengths lies; `None` if the table can have no such record.
+    /// Where the value of a record of these lengths lies; `None` if the table can have no such
+    /// record.
     #[inline]
     pub fn place(&self, key_bytes: usize, value_bytes: usize) -> Option<ValuePlace> {
         let fits = self.key_bytes.is_none_or(|bytes| usize::from(bytes) == key_bytes)
@@ -135,8 +138,9 @@ impl RecordShape {
         }
     }
 
-    /// Whether the first word of a record's body says that its value lies in its slot, and has lengths that can lie there: by one
-    /// bit that flips, it does not come to say so of an external value, which is too long for that.
+    /// Whether the first word of a record's body says that its value lies in its slot, and has
+    /// lengths that can lie there: by one bit that flips, it does not come to say so of an external
+    /// value, which is too long for that.
     #[inline]
     pub fn names_value_here(&self, head: u64) -> bool {
         let [value_bytes, key_bytes] = [head & u64::from(u32::MAX), u64::from((head >> 32) as u16)];
@@ -155,7 +159,8 @@ impl RecordShape {
         Some(RecordParts { key, value })
     }
 
-    /// The encoded key of the record in `body`, whatever is said there of its value; `None` if no key can lie there so.
+    /// The encoded key of the record in `body`, whatever is said there of its value; `None` if no
+    /// key can lie there so.
     #[inline(always)]
     pub fn key<'a, K: KeySpace>(&self, body: &'a [u8]) -> Option<&'a [u8]> {
         self.key_and_rest::<K>(body).map(|(key, _)| key)
@@ -172,8 +177,9 @@ impl RecordShape {
         body.get(head..)?.split_at_checked(key_bytes)
     }
 
-    /// Bytes of the body that [identify](super::RecordToken) a record with such a key and value: all it takes, but for an
-    /// extent's address, which differs when the record is made again from a log.
+    /// Bytes of the body that [identify](super::RecordToken) a record with such a key and value:
+    /// all it takes, but for an extent's address, which differs when the record is made again from
+    /// a log.
     #[inline]
     pub fn used(&self, key_bytes: usize, value: &Stored<'_>) -> usize {
         let value_bytes = match value {
@@ -183,7 +189,8 @@ impl RecordShape {
         self.head_bytes() + key_bytes + value_bytes
     }
 
-    /// Writes a record that fits into a zeroed body; returns how many bytes of it [identify](Self::used) it.
+    /// Writes a record that fits into a zeroed body; returns how many bytes of it
+    /// [identify](Self::used) it.
     #[inline]
     pub fn fill<K: KeySpace>(&self, body: &mut [u8], key: &K::Key, value: &Stored<'_>) -> usize {
         let (head, key_bytes) = (self.head_bytes(), K::encoded_len(key));
@@ -210,8 +217,8 @@ impl RecordShape {
         self.used(key_bytes, value)
     }
 
-    /// What [identifies](super::RecordToken) the record of a key and a value, wherever its value lies; one that lies outside is
-    /// hashed, about 0.1 ns a byte.
+    /// What [identifies](super::RecordToken) the record of a key and a value, wherever its value
+    /// lies; one that lies outside is hashed, about 0.1 ns a byte.
     pub fn identity<K: KeySpace>(&self, key: &K::Key, value: &[u8]) -> Vec<u8> {
         let stored = match self.place(K::encoded_len(key), value.len()) {
             Some(ValuePlace::External) => {

@@ -10,10 +10,11 @@
 //!          24 live records u32 · 28 checksum u32 (of the 28 bytes before it)
 //! ```
 //!
-//! Fingerprint `i` belongs to slot `i`; a table can have none, and then slots follow the header. The arrays are packed: at
-//! 8-byte keys and values, 8-bit fingerprints and fill 0.85 a record costs 29.4 bytes, and aligning both arrays of a
-//! 169-record segment to cache lines would add a third of a byte to that. Lookups never read the header; it lets a
-//! segment be understood without its directory.
+//! Fingerprint `i` belongs to slot `i`; a table can have none, and then slots follow the header.
+//! The arrays are packed: at 8-byte keys and values, 8-bit fingerprints and fill 0.85 a record
+//! costs 29.4 bytes, and aligning both arrays of a 169-record segment to cache lines would add a
+//! third of a byte to that. Lookups never read the header; it lets a segment be understood without
+//! its directory.
 
 use fpcache_index::Window;
 use xxhash_rust::xxh3::xxh3_64;
@@ -29,7 +30,8 @@ pub const SEGMENT_HEADER_BYTES: usize = 32;
 pub struct SegmentGeometry {
     /// Width of the fingerprints by which windows are matched.
     pub width: FingerprintWidth,
-    /// Whether segments hold them. If not, compute nodes read slots alone, and the memory node makes those of a window from its slots.
+    /// Whether segments hold them. If not, compute nodes read slots alone, and the memory node
+    /// makes those of a window from its slots.
     pub stores_fingerprints: bool,
     /// Bytes from one slot to the next.
     pub slot_bytes: usize,
@@ -52,7 +54,8 @@ impl SegmentGeometry {
         if self.stores_fingerprints { self.width.bytes_of(count) } else { 0 }
     }
 
-    /// Bytes that a key's record is looked for among in a window of so many slots: fingerprints, or slots where there are none.
+    /// Bytes that a key's record is looked for among in a window of so many slots: fingerprints, or
+    /// slots where there are none.
     pub const fn searched_bytes(&self, slots: usize) -> usize {
         if self.stores_fingerprints { self.width.bytes_of(slots) } else { slots * self.slot_bytes }
     }
@@ -87,8 +90,9 @@ impl SegmentGeometry {
         self.slots_offset(cap) + index as usize * self.slot_bytes
     }
 
-    /// The whole words that hold the fingerprints of `window`: bytes from the segment's start, length in bytes, and
-    /// how many bytes of the first word lie before the window's first fingerprint.
+    /// The whole words that hold the fingerprints of `window`: bytes from the segment's start,
+    /// length in bytes, and how many bytes of the first word lie before the window's first
+    /// fingerprint.
     #[inline]
     pub const fn fingerprint_span(&self, window: Window) -> FingerprintSpan {
         let first = self.fingerprint_bytes(window.first as usize);
@@ -130,7 +134,8 @@ pub struct SegmentHeader {
     pub cap: u16,
     /// Half-width of the windows, in slots.
     pub epsilon: u16,
-    /// Mark of the first key of the segment's range: see [`KeySpace::boundary_id`](crate::key_space::KeySpace::boundary_id).
+    /// Mark of the first key of the segment's range: see
+    /// [`KeySpace::boundary_id`](crate::key_space::KeySpace::boundary_id).
     pub lo: u64,
     /// Mark of the key after the range, all ones if it has no end.
     pub end: u64,

@@ -8,13 +8,15 @@
 //! word:  bits 0–1 state · bits 2–30 version · bit 31 mark · bits 32–63 checksum
 //! ```
 //!
-//! The mark is no part of the record: on the first slot of a group it says that a record of that group lies, or lay, elsewhere, and on
-//! [certain slots](super::Grouping::marks_of_block) of a block that a record of that block does. It stays until the segment's end,
-//! whatever becomes of the slot.
+//! The mark is no part of the record: on the first slot of a group it says that a record of that
+//! group lies, or lay, elsewhere, and on [certain slots](super::Grouping::marks_of_block) of a
+//! block that a record of that block does. It stays until the segment's end, whatever becomes of
+//! the slot.
 //!
-//! The checksum is the low half of XXH3-64 over the record and its padding, seeded with the segment's generation and the
-//! record's version. A reader accepts a slot only if state, checksum and full key agree, so a torn read, a reused piece
-//! of memory, or an older generation's bytes are never taken for a record.
+//! The checksum is the low half of XXH3-64 over the record and its padding, seeded with the
+//! segment's generation and the record's version. A reader accepts a slot only if state, checksum
+//! and full key agree, so a torn read, a reused piece of memory, or an older generation's bytes are
+//! never taken for a record.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -93,8 +95,8 @@ impl SlotWord {
         }
     }
 
-    /// Whether the slot has no record: the word of a free slot has no checksum either. One that has a checksum was a
-    /// record's, and its state is damaged.
+    /// Whether the slot has no record: the word of a free slot has no checksum either. One that has
+    /// a checksum was a record's, and its state is damaged.
     #[inline(always)]
     pub const fn is_free(self) -> bool {
         const STATE_AND_CHECKSUM: u64 = 3 | (u32::MAX as u64) << 32;
@@ -140,8 +142,8 @@ impl SlotWord {
         (self.0 >> 32) as u32
     }
 
-    /// Whether one of the words that `or` is the bitwise or of is not as its segment was loaded with it: of a version
-    /// above 1, busy or frozen.
+    /// Whether one of the words that `or` is the bitwise or of is not as its segment was loaded
+    /// with it: of a version above 1, busy or frozen.
     #[inline(always)]
     pub(crate) const fn is_one_changed(or: u64) -> bool {
         const STATE_BIT: u64 = 1;
@@ -164,9 +166,9 @@ impl SlotWord {
 
 /// Identifies what a record held when it was read, for compare-and-set.
 ///
-/// The record's version and the low half of XXH3-64 of its key and value, seeded with the version. Unlike the slot's word
-/// it stays the same when the record's segment is rebuilt; and where versions have wrapped around, two records of one key
-/// share it only if they hold the same.
+/// The record's version and the low half of XXH3-64 of its key and value, seeded with the version.
+/// Unlike the slot's word it stays the same when the record's segment is rebuilt; and where
+/// versions have wrapped around, two records of one key share it only if they hold the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RecordToken(u64);
 
@@ -200,11 +202,12 @@ pub fn checksum(generation: u32, version: u32, body: &[u8]) -> u32 {
     xxh3_64_with_seed(body, u64::from(generation) << 32 | u64::from(version)) as u32
 }
 
-/// [`checksum`] of a record of two words: XXH3-64 (xxHash specification, "XXH3 algorithm overview", inputs of 9 to 16
-/// bytes) for the one length that lookups of short records compute over and over.
+/// [`checksum`] of a record of two words: XXH3-64 (xxHash specification, "XXH3 algorithm overview",
+/// inputs of 9 to 16 bytes) for the one length that lookups of short records compute over and over.
 #[inline(always)]
 fn checksum_of_pair(generation: u32, version: u32, [first, second]: [u64; 2]) -> u32 {
-    /// Bytes 24 to 56 of the default secret, as little-endian words, combined as the algorithm does.
+    /// Bytes 24 to 56 of the default secret, as little-endian words, combined as the algorithm
+    /// does.
     const FLIP_FIRST: u64 = 0x1f67_b3b7_a4a4_4072 ^ 0x78e5_c0cc_4ee6_79cb;
     const FLIP_SECOND: u64 = 0x2172_ffcc_7dd0_5a82 ^ 0x8e24_43f7_7446_08b8;
     let seed = u64::from(generation) << 32 | u64::from(version);
@@ -230,7 +233,8 @@ mod tests {
         body[..8].copy_from_slice(&7u64.to_le_bytes());
         body[8..].copy_from_slice(&9u64.to_le_bytes());
         let word = SlotWord::live(3, 5, &body);
-        // State 2, version 5, and the low half of XXH3-64 with seed 3 << 32 | 5 as the reference library computes it.
+        // State 2, version 5, and the low half of XXH3-64 with seed 3 << 32 | 5 as the reference
+        // library computes it.
         assert_eq!(word.to_bits(), 0x6ca8_fb34_0000_0016);
     }
 

@@ -6,10 +6,11 @@
 //!  64 table record, 192 bytes · 256–4079 zero · 4080 checksum u64 of bytes 0–31 and 48–4079 · 4088 log head u64
 //! ```
 //!
-//! The memory node makes the sequence odd, rewrites the record and the checksum, and makes it even again; a reader
-//! takes a copy only if the sequence was even and the checksum agrees, and else reads again. The reuse sequence is
-//! stored before memory is given a new use, the log head after the records of every change; both stand outside the checksum
-//! because they change on their own, and on cache lines apart, because all readers look at the one and few at the other.
+//! The memory node makes the sequence odd, rewrites the record and the checksum, and makes it even
+//! again; a reader takes a copy only if the sequence was even and the checksum agrees, and else
+//! reads again. The reuse sequence is stored before memory is given a new use, the log head after
+//! the records of every change; both stand outside the checksum because they change on their own,
+//! and on cache lines apart, because all readers look at the one and few at the other.
 
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -22,8 +23,8 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 pub const INCARNATION_OFFSET: u64 = 16;
 /// Offset of the sequence.
 pub const SEQUENCE_OFFSET: u64 = 32;
-/// Offset of the reuse sequence: memory of segments that were replaced by records of the change log below it may hold
-/// something else by now.
+/// Offset of the reuse sequence: memory of segments that were replaced by records of the change log
+/// below it may hold something else by now.
 pub const REUSE_OFFSET: u64 = 40;
 /// The reuse sequence of a region whose table was dropped: no directory is as new.
 pub const DROPPED: u64 = u64::MAX;

@@ -35,7 +35,8 @@ pub struct TableParameters {
     pub fill: f64,
     /// Most slots of a segment.
     pub max_slots: u16,
-    /// How slots are grouped, so that one READ finds nearly every record whatever ε is; `None`: not at all.
+    /// How slots are grouped, so that one READ finds nearly every record whatever ε is; `None`: not
+    /// at all.
     pub groups: Option<Grouping>,
     /// Why they are these, if they were chosen for the table.
     pub chosen_for: Option<ChosenFor>,
@@ -140,7 +141,8 @@ impl TableParameters {
         Self { width, fill: f64::from(in_millionths(self.fill)) / MILLION, ..self }
     }
 
-    /// The same with fingerprints of the width that is chosen for its windows and slots, or without any.
+    /// The same with fingerprints of the width that is chosen for its windows and slots, or without
+    /// any.
     #[must_use]
     pub const fn with_width(self, choice: WidthChoice) -> Self {
         let width = choice.of(self.epsilon, self.geometry().slot_bytes);
@@ -170,8 +172,8 @@ impl TableParameters {
         }
     }
 
-    /// The same with the groups that are chosen for its slots, at [the fill](Self::FILL_OF_GROUPS) that these need; with none if the slots
-    /// are too long for them.
+    /// The same with the groups that are chosen for its slots, at [the fill](Self::FILL_OF_GROUPS)
+    /// that these need; with none if the slots are too long for them.
     #[must_use]
     pub const fn with_groups(self, choice: GroupChoice) -> Self {
         match choice.grouping(self.geometry().slot_bytes) {
@@ -186,12 +188,13 @@ impl TableParameters {
         self.with_groups(GroupChoice::Fixed(form))
     }
 
-    /// Share of slots that hold a record after a load of records in groups: after 10 % of inserts at random, 99.5 % of the keys of
-    /// fb lie in the groups that they belong to, and 98.8 % with 0.85.
+    /// Share of slots that hold a record after a load of records in groups: after 10 % of inserts
+    /// at random, 99.5 % of the keys of fb lie in the groups that they belong to, and 98.8 % with
+    /// 0.85.
     pub const FILL_OF_GROUPS: f64 = 0.80;
 
-    /// Bytes of region that `keys` records take, to a few per cent: segments at their fill, their headers and
-    /// descriptors at `keys_per_segment`.
+    /// Bytes of region that `keys` records take, to a few per cent: segments at their fill, their
+    /// headers and descriptors at `keys_per_segment`.
     pub fn estimated_bytes(&self, keys: u64, keys_per_segment: f64) -> u64 {
         let of_groups = self.group_bytes_per_segment(keys_per_segment);
         let per_segment = (SEGMENT_HEADER_BYTES + 40 + 16) as f64 + of_groups;
@@ -206,8 +209,9 @@ impl TableParameters {
         (geometry.fingerprint_bytes(1) + geometry.slot_bytes) as f64 + separators
     }
 
-    /// Bytes that a segment with so many keys has more for being in groups, on average: the slots that make its last block a whole one,
-    /// or its last group where it has no more than a block, and the head and the padding of its table.
+    /// Bytes that a segment with so many keys has more for being in groups, on average: the slots
+    /// that make its last block a whole one, or its last group where it has no more than a block,
+    /// and the head and the padding of its table.
     pub fn group_bytes_per_segment(&self, keys_per_segment: f64) -> f64 {
         const HEAD_AND_PADDING: f64 = 12.0;
         let Some(groups) = self.groups else { return 0.0 };

@@ -1,8 +1,9 @@
 //! The map of a table over several memory nodes: which of them has which keys.
 //!
-//! Such a table is divided into *ranges* of keys. Each range is a table like any other, on one memory node, whose name
-//! ([`RangeMap::table`]) holds the map's creation number and the range's number. A pair of these is never used for other keys, so
-//! that whoever reaches a region by that name has the keys it means.
+//! Such a table is divided into *ranges* of keys. Each range is a table like any other, on one
+//! memory node, whose name ([`RangeMap::table`]) holds the map's creation number and the range's
+//! number. A pair of these is never used for other keys, so that whoever reaches a region by that
+//! name has the keys it means.
 //!
 //! ```text
 //! 0 magic "FPRANGES" · 8 format version u32 (1) · 12 bytes in all u32 · 16 creation u64 · 24 version u32 · 28 state u32
@@ -15,8 +16,9 @@
 //! last 8 bytes: XXH3-64 of all before
 //! ```
 //!
-//! Keys are bytes whose order is that of keys: of integers eight, big-endian. The first range starts with no bytes, which is
-//! not above any key; each of the others where the one before ends; the last one has no end. All integers are little-endian.
+//! Keys are bytes whose order is that of keys: of integers eight, big-endian. The first range
+//! starts with no bytes, which is not above any key; each of the others where the one before ends;
+//! the last one has no end. All integers are little-endian.
 
 mod publication;
 
@@ -135,7 +137,8 @@ pub fn key_of_bytes<K: KeySpace>(bytes: &[u8]) -> Option<K::Owned> {
 }
 
 impl RangeMap {
-    /// The map of a table that is being made: one range for each of the memory nodes, in their order, divided at these keys.
+    /// The map of a table that is being made: one range for each of the memory nodes, in their
+    /// order, divided at these keys.
     ///
     /// # Errors
     /// If that makes no map.
@@ -193,7 +196,8 @@ impl RangeMap {
             && self.ranges == other.ranges
     }
 
-    /// Checks that the ranges are those of a table: in order, without gap or overlap, all keys theirs.
+    /// Checks that the ranges are those of a table: in order, without gap or overlap, all keys
+    /// theirs.
     ///
     /// # Errors
     /// What is wrong.

@@ -1,12 +1,14 @@
-//! How a memory node publishes the maps of its tables: in its lobby, after the superblock, where clients READ them.
+//! How a memory node publishes the maps of its tables: in its lobby, after the superblock, where
+//! clients READ them.
 //!
 //! ```text
 //! 0 magic "FPMAPS\0\0" · 8 sequence u64 · 16 bytes of the maps u64 · 24 XXH3-64 of the maps · 32–55 zero
 //! 56 XXH3-64 of bytes 0–55 · 64 the maps, one after another
 //! ```
 //!
-//! The memory node stores the maps first and the head after them. A reader believes a head whose checksum matches, and maps
-//! whose checksum is the head's: READs may tear, and what was torn is READ again.
+//! The memory node stores the maps first and the head after them. A reader believes a head whose
+//! checksum matches, and maps whose checksum is the head's: READs may tear, and what was torn is
+//! READ again.
 
 use xxhash_rust::xxh3::xxh3_64;
 

@@ -1,7 +1,8 @@
 //! Matching 32 bytes a step.
 //!
-//! Memory that others may change is loaded by one instruction of inline assembly a vector, which the
-//! compiler can neither repeat nor leave out: matching and looking for FROZEN see the same bytes.
+//! Memory that others may change is loaded by one instruction of inline assembly a vector, which
+//! the compiler can neither repeat nor leave out: matching and looking for FROZEN see the same
+//! bytes.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -33,7 +34,8 @@ fn broadcast<const W: usize>(wanted: u64) -> __m256i {
     }
 }
 
-/// Which bytes of a vector of fingerprints of `W` bytes belong to some that match, and which to frozen ones: all ones.
+/// Which bytes of a vector of fingerprints of `W` bytes belong to some that match, and which to
+/// frozen ones: all ones.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn compare<const W: usize>(v: __m256i, needle: __m256i) -> (__m256i, __m256i) {
@@ -62,8 +64,9 @@ fn match_vector<const W: usize>(v: __m256i, needle: __m256i) -> (u32, u32) {
 #[target_feature(enable = "avx2")]
 unsafe fn load_whole(at: *const u64) -> __m256i {
     let v;
-    // SAFETY: one load of 32 bytes, for which the caller vouches; nothing else is touched. Racing stores are as sound as for
-    // relaxed loads of the words: processors do not tear an aligned 8-byte part of a move.
+    // SAFETY: one load of 32 bytes, for which the caller vouches; nothing else is touched. Racing
+    // stores are as sound as for relaxed loads of the words: processors do not tear an aligned
+    // 8-byte part of a move.
     unsafe {
         asm!("vmovdqu {v}, ymmword ptr [{at}]", v = out(ymm_reg) v, at = in(reg) at,
             options(nostack, readonly, preserves_flags));
@@ -82,7 +85,8 @@ unsafe fn load(at: *const u64, count: usize) -> __m256i {
         // SAFETY: the caller vouches for four.
         return unsafe { load_whole(at) };
     }
-    // Not by a mask: whether words that are masked off may be nobody's is for each processor to say.
+    // Not by a mask: whether words that are masked off may be nobody's is for each processor to
+    // say.
     let (mut low, mut high) = (_mm_setzero_si128(), _mm_setzero_si128());
     let pairs = count / 2;
     if pairs > 0 {
@@ -103,8 +107,9 @@ unsafe fn load(at: *const u64, count: usize) -> __m256i {
     _mm256_set_m128i(high, low)
 }
 
-/// Hands every vector of a window's fingerprints to `take`, as the bytes that match, those that are frozen, and where the vector
-/// begins, in bytes from the window's start, which may be before it. No branch depends on what the window holds.
+/// Hands every vector of a window's fingerprints to `take`, as the bytes that match, those that are
+/// frozen, and where the vector begins, in bytes from the window's start, which may be before it.
+/// No branch depends on what the window holds.
 #[inline]
 #[target_feature(enable = "avx2,bmi1,bmi2,popcnt")]
 fn for_each_vector<const W: usize>(
@@ -135,7 +140,8 @@ fn for_each_vector<const W: usize>(
 /// Bytes of a vector.
 const STEP_BYTES: usize = 8 * STEP_WORDS;
 
-/// Zeros and then ones, as many as two vectors have bytes: a vector of it from byte `n` on has its first `32 - n` bytes 0.
+/// Zeros and then ones, as many as two vectors have bytes: a vector of it from byte `n` on has its
+/// first `32 - n` bytes 0.
 static EDGE: [u8; 2 * STEP_BYTES] = {
     let mut edge = [0; 2 * STEP_BYTES];
     let mut byte = STEP_BYTES;
@@ -168,7 +174,8 @@ struct Seen {
 }
 
 impl Seen {
-    /// Looks at a vector of fingerprints of `W` bytes, from the word at `at` on, and there at the bytes `inside`.
+    /// Looks at a vector of fingerprints of `W` bytes, from the word at `at` on, and there at the
+    /// bytes `inside`.
     #[inline]
     #[target_feature(enable = "avx2,popcnt")]
     fn look<const W: usize>(&mut self, v: __m256i, needle: __m256i, inside: __m256i, at: usize) {
@@ -197,7 +204,8 @@ fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> Hits {
         return Hits::default();
     }
     let end = skip + used;
-    // The words that the window ends in, and the last vector with them; it has words of the one before it once more.
+    // The words that the window ends in, and the last vector with them; it has words of the one
+    // before it once more.
     let count = end.div_ceil(8);
     let last = count.saturating_sub(STEP_WORDS);
     let mut seen = Seen { bytes: 0, hit: 0, at: 0, frozen: _mm256_setzero_si256() };

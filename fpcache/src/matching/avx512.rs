@@ -1,7 +1,8 @@
 //! Matching 64 bytes a step, the last step masked.
 //!
-//! Memory that others may change is loaded by one instruction of inline assembly a vector, which the
-//! compiler can neither repeat nor leave out: matching and looking for FROZEN see the same bytes.
+//! Memory that others may change is loaded by one instruction of inline assembly a vector, which
+//! the compiler can neither repeat nor leave out: matching and looking for FROZEN see the same
+//! bytes.
 
 use std::arch::asm;
 use std::arch::x86_64::*;
@@ -69,8 +70,9 @@ impl From<Fingerprints<'_>> for Bytes {
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 unsafe fn load(at: *const u8) -> __m512i {
     let v;
-    // SAFETY: one load of 64 bytes, for which the caller vouches; nothing else is touched. Racing stores are as sound as for
-    // relaxed loads of the words: processors do not tear an aligned 8-byte part of a move.
+    // SAFETY: one load of 64 bytes, for which the caller vouches; nothing else is touched. Racing
+    // stores are as sound as for relaxed loads of the words: processors do not tear an aligned
+    // 8-byte part of a move.
     unsafe {
         asm!("vmovdqu64 {v}, zmmword ptr [{at}]", v = out(zmm_reg) v, at = in(reg) at,
             options(nostack, readonly, preserves_flags));
@@ -78,7 +80,8 @@ unsafe fn load(at: *const u8) -> __m512i {
     v
 }
 
-/// Loads the first `len` bytes of 64, of which there is one at least, and zeros for the others, which are not accessed.
+/// Loads the first `len` bytes of 64, of which there is one at least, and zeros for the others,
+/// which are not accessed.
 ///
 /// # Safety
 /// They may be loaded.
@@ -90,7 +93,8 @@ unsafe fn load_first(at: *const u8, len: usize) -> __m512i {
     unsafe { load_over(_mm512_setzero_si512(), at, _bzhi_u64(u64::MAX, len as u32)) }
 }
 
-/// Loads those of 64 bytes that have a bit in `bytes` over those of `v`. The others are not accessed.
+/// Loads those of 64 bytes that have a bit in `bytes` over those of `v`. The others are not
+/// accessed.
 ///
 /// # Safety
 /// They may be loaded.
@@ -108,9 +112,10 @@ unsafe fn load_over(mut v: __m512i, at: *const u8, bytes: u64) -> __m512i {
 /// Bytes of a vector, and of a cache line.
 const LINE: usize = 64;
 
-/// See [`Kernels::hits_in`]. Three cache lines at a time: most windows have no more, so that no jump depends on how long a window
-/// is, or on what it holds, and the processor runs ahead while it is on its way. Each vector is one line's, masked where the window
-/// begins and ends: a load that reaches into the next line waits for that, too, though what it wants of it be masked off.
+/// See [`Kernels::hits_in`]. Three cache lines at a time: most windows have no more, so that no
+/// jump depends on how long a window is, or on what it holds, and the processor runs ahead while it
+/// is on its way. Each vector is one line's, masked where the window begins and ends: a load that
+/// reaches into the next line waits for that, too, though what it wants of it be masked off.
 ///
 /// # Safety
 /// The window's bytes may be loaded.
@@ -177,8 +182,8 @@ unsafe fn scan<const W: usize>(window: Bytes, wanted: u64, base: u32, found: &mu
     is_frozen::<W>(greatest)
 }
 
-/// See [`Kernels::key_hits_in`]. Each vector is loaded once, so that a slot's key and state are of one moment as far as they lie
-/// in one.
+/// See [`Kernels::key_hits_in`]. Each vector is loaded once, so that a slot's key and state are of
+/// one moment as far as they lie in one.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
@@ -206,7 +211,8 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
     hits
 }
 
-/// Matches up to 64 fingerprints: one bit per match. Raises `greatest` to the greatest of each lane.
+/// Matches up to 64 fingerprints: one bit per match. Raises `greatest` to the greatest of each
+/// lane.
 ///
 /// # Safety
 /// The bytes may be loaded.

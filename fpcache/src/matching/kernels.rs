@@ -33,8 +33,8 @@ pub(crate) trait Kernels: Copy {
         copy: &mut Vec<u64>,
     ) -> bool;
 
-    /// How many of the slots in `window`, which is whole ones, show `key` in the word after their first, and where the
-    /// first of them is. Without a branch on what the window holds.
+    /// How many of the slots in `window`, which is whole ones, show `key` in the word after their
+    /// first, and where the first of them is. Without a branch on what the window holds.
     fn key_hits_in(self, window: Words<'_>, stride: &SlotStride, key: u64, copy: &mut Vec<u64>) -> KeyHits;
 }
 
@@ -48,14 +48,15 @@ pub(crate) trait WithKernels {
 }
 
 impl<'a> Fingerprints<'a> {
-    /// So many fingerprints, from the first byte of these words on; those that are there, if they are fewer.
+    /// So many fingerprints, from the first byte of these words on; those that are there, if they
+    /// are fewer.
     pub fn new(width: FingerprintWidth, count: usize, words: &'a [u64]) -> Self {
         Self { words: words.into(), skip: 0, used: width.bytes_of(count).min(size_of_val(words)), width }
     }
 }
 
-/// A module's kernels as a type. The module has functions `count` and `scan`, of what `$of` makes of a window, and
-/// `scan_slots`, compiled for these features.
+/// A module's kernels as a type. The module has functions `count` and `scan`, of what `$of` makes
+/// of a window, and `scan_slots`, compiled for these features.
 #[cfg(target_arch = "x86_64")]
 macro_rules! kernels {
     ($of:path; $($feature:tt),*) => {

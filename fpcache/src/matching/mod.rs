@@ -1,8 +1,8 @@
 //! Finding a fingerprint in a window of fingerprints.
 //!
-//! One pass compares every fingerprint of the window with the wanted one and with FROZEN. The kernel is chosen once, by
-//! what the processor offers: AVX-512 (64 bytes a step), AVX2 (32 bytes), or portable code. All give the same answer;
-//! each is tested against the portable one.
+//! One pass compares every fingerprint of the window with the wanted one and with FROZEN. The
+//! kernel is chosen once, by what the processor offers: AVX-512 (64 bytes a step), AVX2 (32 bytes),
+//! or portable code. All give the same answer; each is tested against the portable one.
 
 #[cfg(target_arch = "x86_64")]
 #[allow(unsafe_code)]
@@ -89,16 +89,17 @@ impl Matcher {
         with_kernels!(self, kernels => kernels.run(work))
     }
 
-    /// How many fingerprints in `window` equal `wanted`, and where the first one is. Nearly always there is one at most,
-    /// and this is the short way to it. A trailing part of `window` shorter than one fingerprint is ignored.
+    /// How many fingerprints in `window` equal `wanted`, and where the first one is. Nearly always
+    /// there is one at most, and this is the short way to it. A trailing part of `window` shorter
+    /// than one fingerprint is ignored.
     #[inline]
     pub fn hits(&self, window: Fingerprints<'_>, wanted: u64) -> Hits {
         self.hits_in(window, wanted, &mut Vec::new())
     }
 
-    /// Appends to `found` the index, counted from `base`, of every fingerprint in `window` that equals `wanted`, in
-    /// ascending order. Returns whether any fingerprint was FROZEN. A trailing part of `window` shorter than one
-    /// fingerprint is ignored.
+    /// Appends to `found` the index, counted from `base`, of every fingerprint in `window` that
+    /// equals `wanted`, in ascending order. Returns whether any fingerprint was FROZEN. A trailing
+    /// part of `window` shorter than one fingerprint is ignored.
     #[inline]
     pub fn find(&self, window: Fingerprints<'_>, wanted: u64, base: u32, found: &mut Vec<u32>) -> bool {
         self.find_in(window, wanted, base, found, &mut Vec::new())
@@ -221,7 +222,8 @@ mod tests {
             for width in FingerprintWidth::ALL {
                 let w = width.bytes();
                 if repeat {
-                    // Whole fingerprints of equal bytes, so that wide ones collide and freeze as often as narrow ones.
+                    // Whole fingerprints of equal bytes, so that wide ones collide and freeze as
+                    // often as narrow ones.
                     for chunk in window.chunks_mut(w) {
                         chunk.fill(chunk[0]);
                     }

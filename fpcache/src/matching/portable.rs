@@ -65,7 +65,8 @@ fn landed<'b>(words: Words<'b>, copy: &'b mut Vec<u64>) -> &'b [u64] {
     })
 }
 
-/// Without a branch on what the window holds, so that the processor runs ahead while the window is on its way.
+/// Without a branch on what the window holds, so that the processor runs ahead while the window is
+/// on its way.
 #[inline(always)]
 fn count<const W: usize, F: Copy + Eq>(
     window: &[u8],

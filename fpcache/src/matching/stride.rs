@@ -10,7 +10,8 @@ pub(super) const VECTOR_WORDS: usize = 8;
 #[derive(Clone, Debug)]
 pub struct SlotStride {
     slot_words: usize,
-    /// For each vector until the pattern repeats: which of its words are slots' first, and which their second.
+    /// For each vector until the pattern repeats: which of its words are slots' first, and which
+    /// their second.
     masks: Box<[(u8, u8)]>,
 }
 

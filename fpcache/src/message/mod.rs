@@ -18,13 +18,16 @@
 //! table create, table list, table drop: see [`tables`]; range create, range map: see [`ranges`]
 //! ```
 //!
-//! *Creation numbers.* A table draws one when it is made, at random, and keeps it until it is dropped. A client learns it with its
-//! connection. A request to a table whose creation number is another was meant for a former table of that name: it is refused
-//! before anything else about it is looked at.
+//! *Creation numbers.* A table draws one when it is made, at random, and keeps it until it is
+//! dropped. A client learns it with its connection. A request to a table whose creation number is
+//! another was meant for a former table of that name: it is refused before anything else about it
+//! is looked at.
 //!
-//! *Lengths.* A request says how long it is or what it counts, and one that is longer is refused as one that is cut short.
+//! *Lengths.* A request says how long it is or what it counts, and one that is longer is refused as
+//! one that is cut short.
 //!
-//! Lookups are one-sided; `get` is their last resort where a compute node's directory is out of date again and again.
+//! Lookups are one-sided; `get` is their last resort where a compute node's directory is out of
+//! date again and again.
 
 mod header;
 pub mod keys;
@@ -60,7 +63,8 @@ pub enum Request<'a> {
     Sockets,
     /// Starts loading a table.
     LoadBegin {
-        /// The load's number, by which its later requests name it: no other load of this client has it.
+        /// The load's number, by which its later requests name it: no other load of this client has
+        /// it.
         load: u64,
         /// What it is built with.
         parameters: TableParameters,
@@ -115,7 +119,8 @@ impl<'a> Request<'a> {
     const VALUE: u16 = 11;
     const SOCKETS: u16 = 14;
 
-    /// Writes the request, to the table with this creation number, into `out`, replacing what it held.
+    /// Writes the request, to the table with this creation number, into `out`, replacing what it
+    /// held.
     pub fn encode<K: KeySpace>(&self, creation: u64, out: &mut Vec<u8>) {
         let operation = match self {
             Self::Stats => Self::STATS,
@@ -159,7 +164,8 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Whether a request of any kind changes nothing, whatever else it says. One that is not known may change something.
+    /// Whether a request of any kind changes nothing, whatever else it says. One that is not known
+    /// may change something.
     pub fn only_reads(request: &[u8]) -> bool {
         operation_of(request)
             .is_some_and(|it| matches!(it, Self::STATS | Self::SOCKETS | Self::GET | TablesRequest::LIST))

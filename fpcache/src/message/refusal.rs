@@ -35,16 +35,20 @@ pub enum ErrorCode {
     BadName,
     /// The memory node has no memory left for a table.
     NoMemory,
-    /// The request was meant for a table that was there before under the same name; nothing of it was done.
+    /// The request was meant for a table that was there before under the same name; nothing of it
+    /// was done.
     OtherTable,
     /// The client may read and change nothing.
     ReadOnly,
-    /// The range of this memory node does not have the request's keys, or it has a later map; nothing of it was done.
+    /// The range of this memory node does not have the request's keys, or it has a later map;
+    /// nothing of it was done.
     WrongRange {
-        /// The version of the map that the memory node goes by: a client needs one that is at least as new.
+        /// The version of the map that the memory node goes by: a client needs one that is at least
+        /// as new.
         version: u32,
     },
-    /// The load is not under way over this connection: it ended with its own, by an error, or in favour of another one.
+    /// The load is not under way over this connection: it ended with its own, by an error, or in
+    /// favour of another one.
     NoSuchLoad,
 }
 
@@ -70,7 +74,8 @@ impl ErrorCode {
         Self::NoSuchLoad,
     ];
 
-    /// What a reply begins with: the number of the reason, and in the upper half the version of a map.
+    /// What a reply begins with: the number of the reason, and in the upper half the version of a
+    /// map.
     fn to_status(self) -> u64 {
         let version = match self {
             Self::WrongRange { version } => version,

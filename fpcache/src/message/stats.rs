@@ -5,8 +5,8 @@ use std::ops::BitXor;
 use super::header::{MessageError, end};
 use crate::cursor::Cursor;
 
-/// Makes the counters and their encoding from one list: a word each, in this order. Those of two memory nodes together are sums,
-/// unless it says otherwise.
+/// Makes the counters and their encoding from one list: a word each, in this order. Those of two
+/// memory nodes together are sums, unless it says otherwise.
 macro_rules! counters {
     (@together) => { u64::wrapping_add };
     (@together $together:expr) => { $together };
@@ -111,7 +111,8 @@ counters! {
     log_errors,
     /// 1 while the write-ahead log takes nothing, so that writes are refused; else 0.
     log_fails by u64::max,
-    /// The memory node's release: the major number in the upper half, and below it minor and patch number in two bytes each.
+    /// The memory node's release: the major number in the upper half, and below it minor and patch
+    /// number in two bytes each.
     release by u64::min,
 }
 
@@ -128,8 +129,8 @@ impl NodeStats {
 }
 
 counters! {
-    /// What a memory node counts of its sockets; all zero without any. Those who were hung up on, or not let in, are counted by the
-    /// reason.
+    /// What a memory node counts of its sockets; all zero without any. Those who were hung up on,
+    /// or not let in, are counted by the reason.
     SocketStats:
     /// Threads that serve sockets.
     io_threads,

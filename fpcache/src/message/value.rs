@@ -5,10 +5,11 @@
 //!         28 bytes of this piece u32 · 32 these                                                reply empty
 //! ```
 //!
-//! A value that does not fit a request beside its key is sent in *pieces*, in order, each a request of its own; then the write
-//! whose operation it belongs to, or for client 0 the load's chunk with the record of that number, says only how long it is.
-//! The first piece of a value begins it anew. The memory node drops what it has of a client's values when a piece or a write
-//! of a later request comes, and when the connection ends over which they came.
+//! A value that does not fit a request beside its key is sent in *pieces*, in order, each a request
+//! of its own; then the write whose operation it belongs to, or for client 0 the load's chunk with
+//! the record of that number, says only how long it is. The first piece of a value begins it anew.
+//! The memory node drops what it has of a client's values when a piece or a write of a later
+//! request comes, and when the connection ends over which they came.
 
 use super::header::{HEADER_BYTES, MessageError, end, length_of};
 use crate::cursor::Cursor;
@@ -96,8 +97,8 @@ pub struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Most bytes of a piece, also where requests may be longer: a memory node's thread takes it in a quarter of a millisecond, for
-    /// which the clients of other tables wait.
+    /// Most bytes of a piece, also where requests may be longer: a memory node's thread takes it in
+    /// a quarter of a millisecond, for which the clients of other tables wait.
     pub const MOST_BYTES: usize = 512 << 10;
 
     /// The pieces of a value, in requests of at most `max_request` bytes.

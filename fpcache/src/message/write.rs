@@ -110,7 +110,8 @@ impl<'a> Write<'a> {
         Ok(Self { client, request, sent_before: flags & 1 == 1, count, operations: body.rest() })
     }
 
-    /// The operations, in order. An item that does not decode is the last one; so is the error for bytes after them.
+    /// The operations, in order. An item that does not decode is the last one; so is the error for
+    /// bytes after them.
     pub fn operations<K: KeySpace>(
         &self,
     ) -> impl Iterator<Item = Result<WriteOperation<'a, K::View<'a>>, MessageError>> + use<'a, K> {
@@ -227,13 +228,13 @@ pub enum WriteStatus {
     Differs,
     /// Not done: the region has no room for the record.
     NoRoom,
-    /// The same, because the file system that the region lies in has none: told as a cause of `NoRoom`, so that who does not
-    /// know it takes it for that.
+    /// The same, because the file system that the region lies in has none: told as a cause of
+    /// `NoRoom`, so that who does not know it takes it for that.
     DiskFull,
     /// Not done: it could not be written to the log.
     NotDurable,
-    /// Not done: the key's record is damaged in memory, or one that may be the key's, or one of the segment that the write needs
-    /// replaced.
+    /// Not done: the key's record is damaged in memory, or one that may be the key's, or one of the
+    /// segment that the write needs replaced.
     Damaged,
 }
 
@@ -252,8 +253,9 @@ impl WriteStatus {
         Self::Damaged,
     ];
 
-    /// Whether the memory node refused a change that it should have made: it lacks something, or has lost something. `false` for
-    /// `Exists`, `Absent` and `Differs`, which say something about the record.
+    /// Whether the memory node refused a change that it should have made: it lacks something, or
+    /// has lost something. `false` for `Exists`, `Absent` and `Differs`, which say something about
+    /// the record.
     pub fn is_refusal(self) -> bool {
         match self {
             Self::NoRoom | Self::DiskFull | Self::NotDurable | Self::Damaged => true,

@@ -1,8 +1,9 @@
 //! The models of a table as a compute node has them: all of them, or those that fit its bytes.
 //!
-//! A model, an address and a first key take 42 bytes per segment of integer keys; of byte strings about as much as that and what
-//! front coding leaves of a separator. Where a compute node has fewer, it keeps the directory's top level, for integers
-//! 16 bytes per page of up to 102 segments, and fetches pages as it needs them.
+//! A model, an address and a first key take 42 bytes per segment of integer keys; of byte strings
+//! about as much as that and what front coding leaves of a separator. Where a compute node has
+//! fewer, it keeps the directory's top level, for integers 16 bytes per page of up to 102 segments,
+//! and fetches pages as it needs them.
 
 mod page;
 mod paged;
@@ -47,7 +48,8 @@ impl<K: KeySpace> Models<K> {
         }
     }
 
-    /// Bytes of the models with everything around them. O(number of pages) for a resident directory.
+    /// Bytes of the models with everything around them. O(number of pages) for a resident
+    /// directory.
     pub fn size_in_bytes(&self) -> usize {
         match self {
             Self::Resident(d) => size_of::<Self>() + (d.size_in_bytes() - size_of_val(d)),
@@ -63,10 +65,11 @@ impl<K: KeySpace> Models<K> {
         }
     }
 
-    /// Bytes that a resident directory of so many segments, in so many pages, does not exceed: a few per cent above what it
-    /// takes, which is known only when it is there.
+    /// Bytes that a resident directory of so many segments, in so many pages, does not exceed: a
+    /// few per cent above what it takes, which is known only when it is there.
     pub(crate) fn resident_bytes_at_most(segments: u64, pages: u64) -> u64 {
-        /// What lies above the pages begins with as much, and the last group of pages may be nearly empty.
+        /// What lies above the pages begins with as much, and the last group of pages may be nearly
+        /// empty.
         const ABOVE_PAGES: u64 = 5 << 10;
         let entries = match K::FIXED_BYTES {
             Some(bytes) => segments.saturating_mul((bytes + size_of::<Segment<K>>()) as u64),

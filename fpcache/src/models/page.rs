@@ -7,7 +7,8 @@ use crate::layout::Descriptor;
 
 use super::Segment;
 
-/// The segments of one directory page, by first key. Never empty, and exactly as large as they need.
+/// The segments of one directory page, by first key. Never empty, and exactly as large as they
+/// need.
 #[derive(Debug)]
 pub struct Page<K: KeySpace> {
     /// Apart from the segments, so that a search touches few cache lines.
@@ -25,8 +26,8 @@ impl<K: KeySpace> Page<K> {
         }
     }
 
-    /// The segment whose range holds `key`, a key of this page: that with the greatest first key at or below it, or the
-    /// first; and how many bytes the key shares with its first key. One search.
+    /// The segment whose range holds `key`, a key of this page: that with the greatest first key at
+    /// or below it, or the first; and how many bytes the key shares with its first key. One search.
     #[inline]
     pub fn find_shared(&self, key: &K::Key) -> (&Segment<K>, usize) {
         // Inside: a page holds a segment, and as many segments as separators.
@@ -79,8 +80,8 @@ impl<K: KeySpace> Page<K> {
         self.separators.text_bytes()
     }
 
-    /// Bytes of a shared page of this many segments: it, its arrays, and the two counts of its references; without what
-    /// separators say.
+    /// Bytes of a shared page of this many segments: it, its arrays, and the two counts of its
+    /// references; without what separators say.
     pub(super) const fn shared_bytes(segments: usize) -> usize {
         const COUNTS: usize = 2 * size_of::<usize>();
         COUNTS + size_of::<Self>() + segments * (K::Separators::EACH + size_of::<Segment<K>>())

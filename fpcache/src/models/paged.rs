@@ -8,14 +8,15 @@ use super::shard::{Shard, Split};
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, TableRecord};
 
-/// The top level of a table's directory, and as many of its pages as there is room for, the least recently used the first
-/// to go.
+/// The top level of a table's directory, and as many of its pages as there is room for, the least
+/// recently used the first to go.
 ///
-/// A page that is not kept takes one more READ, of [`KeySpace::PAGE_BYTES`]. Pages are checked whenever they arrive. A table's pages
-/// stay where they are while it is published, so that a page fetched late belongs to the same directory.
+/// A page that is not kept takes one more READ, of [`KeySpace::PAGE_BYTES`]. Pages are checked
+/// whenever they arrive. A table's pages stay where they are while it is published, so that a page
+/// fetched late belongs to the same directory.
 ///
-/// A reader that holds a page goes on with it after it has given way to others. It then counts as that reader's, like
-/// the buffers in which pages arrive, and no longer as kept.
+/// A reader that holds a page goes on with it after it has given way to others. It then counts as
+/// that reader's, like the buffers in which pages arrive, and no longer as kept.
 #[derive(Debug)]
 pub struct PagedModels<K: KeySpace> {
     root: Root<K>,
@@ -23,7 +24,8 @@ pub struct PagedModels<K: KeySpace> {
 }
 
 impl<K: KeySpace> PagedModels<K> {
-    /// Models that take no more than `bytes` of the heap, of which there must be [`Self::least_heap_bytes`].
+    /// Models that take no more than `bytes` of the heap, of which there must be
+    /// [`Self::least_heap_bytes`].
     pub(super) fn within_heap(root: Root<K>, record: &TableRecord, bytes: usize) -> Self {
         let pages = root.pages();
         let average = record.segments.div_ceil(pages.max(1) as u64);
@@ -50,18 +52,19 @@ impl<K: KeySpace> PagedModels<K> {
         self.root.address(page)
     }
 
-    /// The page, if it is kept; it becomes the most recently used. One lock, which other threads take for pages of the
-    /// same shard, and one search in a hash table.
+    /// The page, if it is kept; it becomes the most recently used. One lock, which other threads
+    /// take for pages of the same shard, and one search in a hash table.
     #[inline]
     pub fn kept(&self, page: u32) -> Option<Arc<Page<K>>> {
         self.shard(page).get(page)
     }
 
-    /// Decodes and checks the bytes of a page that was fetched, and keeps it in the place of the least recently used ones.
-    /// The page is returned even if there is no room to keep it.
+    /// Decodes and checks the bytes of a page that was fetched, and keeps it in the place of the
+    /// least recently used ones. The page is returned even if there is no room to keep it.
     ///
     /// # Errors
-    /// [`Corrupt`] if the page does not fit the directory's root, the region or itself; nothing has changed then.
+    /// [`Corrupt`] if the page does not fit the directory's root, the region or itself; nothing has
+    /// changed then.
     pub fn keep(&self, page: u32, bytes: &[u8]) -> Result<Arc<Page<K>>, Corrupt> {
         let mut descriptors = Vec::new();
         self.root.decode(page, bytes, &mut descriptors)?;

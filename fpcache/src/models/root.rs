@@ -20,12 +20,14 @@ pub(crate) struct Root<K: KeySpace> {
 }
 
 impl<K: KeySpace> Root<K> {
-    /// Heap bytes of the top level of a directory of this many pages, without what separators have there.
+    /// Heap bytes of the top level of a directory of this many pages, without what separators have
+    /// there.
     pub(crate) const fn heap_bytes(pages: usize) -> usize {
         pages.saturating_mul(size_of::<K::Owned>() + size_of::<u64>())
     }
 
-    /// Checks a root against the table's record and the region: pages inside it, first keys ascending.
+    /// Checks a root against the table's record and the region: pages inside it, first keys
+    /// ascending.
     pub(crate) fn new(
         record: &TableRecord,
         entries: Vec<RootEntry<K>>,
@@ -76,7 +78,8 @@ impl<K: KeySpace> Root<K> {
         self.firsts.partition_point(|first| first.borrow() <= key).saturating_sub(1) as u32
     }
 
-    /// Where a page lies; past the region's end, where no READ reaches, if there is none of this number.
+    /// Where a page lies; past the region's end, where no READ reaches, if there is none of this
+    /// number.
     #[inline]
     pub(crate) fn address(&self, page: u32) -> u64 {
         self.offsets.get(page as usize).copied().unwrap_or(u64::MAX)
@@ -88,8 +91,9 @@ impl<K: KeySpace> Root<K> {
         self.firsts.get(page as usize + 1)
     }
 
-    /// Decodes the bytes of a page into `out`, which is emptied before. Segments must lie inside the region, and their
-    /// first keys must ascend from the one the root gives the page to below that of the next page.
+    /// Decodes the bytes of a page into `out`, which is emptied before. Segments must lie inside
+    /// the region, and their first keys must ascend from the one the root gives the page to below
+    /// that of the next page.
     pub(crate) fn decode(
         &self,
         page: u32,

@@ -48,7 +48,8 @@ impl<K: KeySpace> Segment<K> {
         K::coordinate(key, shared, self.tail, encoders)
     }
 
-    /// Whether a segment can be what a descriptor says: with slots, whole, inside the region, over encoders there are.
+    /// Whether a segment can be what a descriptor says: with slots, whole, inside the region, over
+    /// encoders there are.
     pub(crate) fn can_lie(
         d: &Descriptor<K>,
         geometry: &SegmentGeometry,

@@ -10,8 +10,8 @@ use super::Page;
 use crate::key_space::KeySpace;
 use crate::layout::DirectoryPage;
 
-/// A share of the pages that are kept, the least recently used the first to go, behind one lock. On cache lines of its
-/// own, so that threads in different shards do not disturb each other.
+/// A share of the pages that are kept, the least recently used the first to go, behind one lock. On
+/// cache lines of its own, so that threads in different shards do not disturb each other.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Shard<K: KeySpace> {
@@ -43,8 +43,9 @@ pub(super) struct Split {
 }
 
 impl Split {
-    /// Shards that take no more than `bytes`, for a directory of `pages` pages with `segments` segments each on average.
-    /// Room for at least one full page if there are [`Shard::LEAST_BYTES`], else for none.
+    /// Shards that take no more than `bytes`, for a directory of `pages` pages with `segments`
+    /// segments each on average. Room for at least one full page if there are
+    /// [`Shard::LEAST_BYTES`], else for none.
     pub(super) fn new<K: KeySpace>(bytes: usize, pages: usize, segments: usize) -> Self {
         let average = Shard::<K>::entry_bytes(segments.clamp(1, DirectoryPage::most_descriptors::<K>()));
         let full = Shard::<K>::FULL_BYTES;
@@ -66,7 +67,8 @@ impl<K: KeySpace> Shard<K> {
     /// Bytes of one shard with room for one full page.
     pub(super) const LEAST_BYTES: usize = Self::FIXED_BYTES + table_bytes(2) + Self::FULL_BYTES;
 
-    /// Bytes that no page exceeds: byte strings lack what they share with one another, as they do where the page lies.
+    /// Bytes that no page exceeds: byte strings lack what they share with one another, as they do
+    /// where the page lies.
     const FULL_BYTES: usize = {
         let separators = if K::FIXED_BYTES.is_some() { 0 } else { K::PAGE_BYTES };
         Self::entry_bytes(DirectoryPage::most_descriptors::<K>()) + separators
@@ -81,7 +83,8 @@ impl<K: KeySpace> Shard<K> {
     }
 
     pub(super) fn new(split: Split) -> Self {
-        // The table would double once the gaps that removed entries leave fill it, unless it has room for twice as many.
+        // The table would double once the gaps that removed entries leave fill it, unless it has
+        // room for twice as many.
         let capacity = NonZeroUsize::new(2 * split.most).unwrap_or(NonZeroUsize::MIN);
         let pages = LruCache::with_hasher(capacity, BuildHasherDefault::default());
         Self { kept: Mutex::new(Kept { pages, bytes: 0 }), room: split.room, most: split.most }
@@ -93,7 +96,8 @@ impl<K: KeySpace> Shard<K> {
         self.lock().pages.get(&number).map(Arc::clone)
     }
 
-    /// Keeps a page, in the place of the least recently used ones, unless it is kept already: then that one is returned.
+    /// Keeps a page, in the place of the least recently used ones, unless it is kept already: then
+    /// that one is returned.
     pub(super) fn keep(&self, number: u32, page: Page<K>) -> Arc<Page<K>> {
         let needed = Self::bytes_of(&page);
         let mut kept = self.lock();
@@ -133,7 +137,8 @@ impl<K: KeySpace> Shard<K> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Kept<K>> {
-        // Nothing that runs under the lock panics; if it did, pages might be forgotten, not be wrong.
+        // Nothing that runs under the lock panics; if it did, pages might be forgotten, not be
+        // wrong.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -141,8 +146,9 @@ impl<K: KeySpace> Shard<K> {
 /// Bytes of a node of the `lru` crate's list: number, shared page, both neighbours.
 const NODE_BYTES: usize = size_of::<(u32, usize, usize, usize)>();
 
-/// Bytes of the `lru` crate's hash table for at least this many entries: a power of two of buckets, an eighth of them
-/// spare, of two pointers and a control byte each; and one more group of control bytes.
+/// Bytes of the `lru` crate's hash table for at least this many entries: a power of two of buckets,
+/// an eighth of them spare, of two pointers and a control byte each; and one more group of control
+/// bytes.
 const fn table_bytes(capacity: usize) -> usize {
     const GROUP: usize = 16;
     let buckets = match capacity {
@@ -154,8 +160,8 @@ const fn table_bytes(capacity: usize) -> usize {
     buckets.saturating_mul(2 * size_of::<usize>() + 1).saturating_add(GROUP)
 }
 
-/// Spreads page numbers: multiplication by the golden ratio (Knuth, The Art of Computer Programming 3, §6.4), both halves
-/// of which the table uses.
+/// Spreads page numbers: multiplication by the golden ratio (Knuth, The Art of Computer Programming
+/// 3, §6.4), both halves of which the table uses.
 #[derive(Clone, Copy, Debug, Default)]
 struct PageHasher(u64);
 

@@ -12,14 +12,16 @@ impl<K: KeySpace> PagedModels<K> {
         Self::within_heap(root, record, bytes.saturating_sub(size_of::<Models<K>>()))
     }
 
-    /// Bytes of everything: top level, containers with their room for entries, locks, and the pages that are kept with
-    /// their reference counts. Without the allocator's own. At no moment more than the models were given.
+    /// Bytes of everything: top level, containers with their room for entries, locks, and the pages
+    /// that are kept with their reference counts. Without the allocator's own. At no moment more
+    /// than the models were given.
     pub fn size_in_bytes(&self) -> usize {
         size_of::<Models<K>>() + self.heap_bytes()
     }
 
-    /// The fewest bytes with which a directory of so many pages can be used: its top level, the containers, and room for
-    /// one page. Without what separators have on the heap, which is known when the top level is here.
+    /// The fewest bytes with which a directory of so many pages can be used: its top level, the
+    /// containers, and room for one page. Without what separators have on the heap, which is known
+    /// when the top level is here.
     pub const fn least_bytes(pages: u64) -> usize {
         let pages = if pages > u32::MAX as u64 { u32::MAX as usize } else { pages as usize };
         size_of::<Models<K>>().saturating_add(Self::least_heap_bytes(pages))

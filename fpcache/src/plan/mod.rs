@@ -14,23 +14,25 @@ pub const MOST_KEYS: usize = 64;
 /// How a key is read from a memory node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Plan {
-    /// READ the window's fingerprints, then the slots of those that match: two round trips, one if none matches
-    /// (FPCache, §3.2).
+    /// READ the window's fingerprints, then the slots of those that match: two round trips, one if
+    /// none matches (FPCache, §3.2).
     TwoStage,
     /// READ the window's slots: one round trip, more bytes (as ROLEX reads; the paper's fallback).
     Range,
     /// READ the slot the hot cache names: one round trip and one record (FPCache, §3.3).
     Cached,
-    /// READ the predicted slot in the same doorbell as the window's fingerprints: one round trip if the key is there.
+    /// READ the predicted slot in the same doorbell as the window's fingerprints: one round trip if
+    /// the key is there.
     Speculative,
-    /// READ the slots of the key's group, which its segment's table of groups names: one round trip, whether the key is there or
-    /// absent, for nearly all keys whose segment's table is here.
+    /// READ the slots of the key's group, which its segment's table of groups names: one round
+    /// trip, whether the key is there or absent, for nearly all keys whose segment's table is here.
     Groups,
-    /// Have the memory node's threads that serve sockets look it up, which hold the table's models for it: one round trip and
-    /// the value, without the thread that writes. For single keys and small groups; those that are not answered are READ.
+    /// Have the memory node's threads that serve sockets look it up, which hold the table's models
+    /// for it: one round trip and the value, without the thread that writes. For single keys and
+    /// small groups; those that are not answered are READ.
     AtNode,
-    /// Have the memory node's processor look it up: one request. Never chosen; the last resort of a compute node whose
-    /// directory is out of date again and again.
+    /// Have the memory node's processor look it up: one request. Never chosen; the last resort of a
+    /// compute node whose directory is out of date again and again.
     ServerSide,
 }
 

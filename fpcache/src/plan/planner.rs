@@ -41,8 +41,8 @@ pub struct Ways {
 
 /// Chooses between plans by cost = round trips · L + bytes / B + requests / IOPS.
 ///
-/// The costs of the plans differ by terms that grow with the window, so a choice is one comparison of the window's length
-/// with a bound.
+/// The costs of the plans differ by terms that grow with the window, so a choice is one comparison
+/// of the window's length with a bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Planner {
     choice: PlanChoice,
@@ -83,7 +83,8 @@ impl Rule {
         self.otherwise == Plan::TwoStage && !self.uses_groups()
     }
 
-    /// Whether the hot cache is for such windows: reading a single slot saves more than asking for it costs.
+    /// Whether the hot cache is for such windows: reading a single slot saves more than asking for
+    /// it costs.
     #[inline]
     pub fn keeps(&self, slots: u32) -> bool {
         slots >= self.cached_from
@@ -115,7 +116,8 @@ impl Rule {
 }
 
 impl Planner {
-    /// A planner for a table's geometry. `at_home` is the share of records that lie in the slot their prediction names.
+    /// A planner for a table's geometry. `at_home` is the share of records that lie in the slot
+    /// their prediction names.
     pub fn new(choice: PlanChoice, costs: &FabricCosts, geometry: &SegmentGeometry, at_home: f64) -> Self {
         let (single, on_conflict) = (Rule::only(Plan::TwoStage), OnConflict::default());
         let (costs, geometry, window) = (*costs, *geometry, 1);
@@ -179,9 +181,10 @@ impl Planner {
 
     /// What a call for so many keys is expected to take, and by which plan it is made.
     ///
-    /// A question is one round trip, as a READ is that brings all that may matter: it is for keys that would
-    /// take two, or many bytes. It is not chosen where groups bring a key with one READ, nor beside a hot cache:
-    /// what that knows is one round trip, and it learns only from lookups that are made here.
+    /// A question is one round trip, as a READ is that brings all that may matter: it is for keys
+    /// that would take two, or many bytes. It is not chosen where groups bring a key with one READ,
+    /// nor beside a hot cache: what that knows is one round trip, and it learns only from lookups
+    /// that are made here.
     pub fn expect(&self, keys: usize, ways: &Ways) -> Expected {
         let FabricCosts { byte, request, node_lookup, .. } = self.costs;
         let trip = self.share(keys, ways.round_trip);
@@ -238,8 +241,8 @@ impl Planner {
         Sums::of(costs, geometry.slot_bytes as f64, fingerprint, self.at_home)
     }
 
-    /// The choices of a table without fingerprints, whatever plan is asked for: groups, where their slots are fewer than the window's,
-    /// and else its slots.
+    /// The choices of a table without fingerprints, whatever plan is asked for: groups, where their
+    /// slots are fewer than the window's, and else its slots.
     fn without_fingerprints(&self, round_trip: f64) -> Rule {
         let by_groups_above = match (self.choice, self.geometry.groups) {
             (_, None) | (PlanChoice::Fixed(Plan::Range), _) => u32::MAX,
@@ -262,8 +265,9 @@ impl Planner {
         }
     }
 
-    /// Windows of more slots are read by groups. None are, nor are tables of groups kept, where groups do not pay for windows of the
-    /// table's epsilon, which those of keys in groups have at least.
+    /// Windows of more slots are read by groups. None are, nor are tables of groups kept, where
+    /// groups do not pay for windows of the table's epsilon, which those of keys in groups have at
+    /// least.
     fn by_groups_above(&self, round_trip: f64) -> u32 {
         let Some(groups) = self.geometry.groups else { return u32::MAX };
         let above = self.sums(round_trip).by_groups_above(groups.reach.into()).floor() as u32;

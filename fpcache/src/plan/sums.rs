@@ -8,7 +8,8 @@ use super::{FabricCosts, Plan};
 /// - range of n slots: L + n·s·b + r
 /// - two-stage: 2·L + (n·w + s)·b + 2·r
 /// - groups of g slots: L + g·s·b + r, and the table
-/// - speculative: the same as two-stage, without the second trip if the guess is right, which otherwise is spent on top
+/// - speculative: the same as two-stage, without the second trip if the guess is right, which
+///   otherwise is spent on top
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sums {
     /// What the fabric charges; of a round trip the part that a key pays.
@@ -59,7 +60,8 @@ impl Sums {
         self.slot + self.costs.request + (1.0 - self.at_home) * self.one_slot()
     }
 
-    /// The cheaper plan of those that READ fingerprints, and what it pays beside them. Range, if there are none.
+    /// The cheaper plan of those that READ fingerprints, and what it pays beside them. Range, if
+    /// there are none.
     pub(crate) fn by_fingerprints(&self) -> (Plan, f64) {
         let (two_stage, speculative) = (self.one_slot(), self.speculative());
         match self.fingerprint {
@@ -69,7 +71,8 @@ impl Sums {
         }
     }
 
-    /// Windows of fewer slots are cheapest as a range: the first trip is common to all, n·(s − w)·b is what a range READ pays on top.
+    /// Windows of fewer slots are cheapest as a range: the first trip is common to all, n·(s − w)·b
+    /// is what a range READ pays on top.
     pub(crate) fn range_below(&self) -> f64 {
         let fingerprint = self.fingerprint.unwrap_or_default();
         self.by_fingerprints().1 / (self.slot - fingerprint)
@@ -80,8 +83,8 @@ impl Sums {
         if window < self.range_below() { Plan::Range } else { self.by_fingerprints().0 }
     }
 
-    /// A key with such a window is cheaper by a cached slot from so many slots on: over it a range READ pays (n − 1)·s·b, the others
-    /// n·w·b and what they pay beside fingerprints, less s·b.
+    /// A key with such a window is cheaper by a cached slot from so many slots on: over it a range
+    /// READ pays (n − 1)·s·b, the others n·w·b and what they pay beside fingerprints, less s·b.
     pub(crate) fn cached_from(&self) -> f64 {
         let (probe, range_below) = (self.costs.probe, self.range_below());
         let range_from = 1.0 + probe / self.slot;
@@ -93,8 +96,8 @@ impl Sums {
         }
     }
 
-    /// A key is cheaper by a group of `reach` slots where its window has more than so many: more than what a range READ pays, and than
-    /// what the others do.
+    /// A key is cheaper by a group of `reach` slots where its window has more than so many: more
+    /// than what a range READ pays, and than what the others do.
     pub(crate) fn by_groups_above(&self, reach: f64) -> f64 {
         let group = reach * self.slot + self.costs.table;
         let over_range = group / self.slot;

@@ -1,4 +1,5 @@
-//! Whether it is worth asking the memory node, by how questions went. Kept with the buffers of lookups in batches.
+//! Whether it is worth asking the memory node, by how questions went. Kept with the buffers of
+//! lookups in batches.
 
 /// Questions in vain in a row after which some lookups ask no more.
 const PATIENCE: u32 = 4;
@@ -8,11 +9,12 @@ const MOST_PASSED: u32 = 1024;
 /// What one thread knows of how its questions about a table went.
 ///
 /// A memory node may have no view of a table for long, where its models find no room, or where all
-/// values are external: then each question is a round trip for nothing. So after four in a row the next
-/// four lookups ask nothing, and twice as many after every second further question in vain, at most 1024; after the others, four.
-/// For the first question after long finds a view that nobody has had brought up to date: it is the second one that tells whether
-/// there is one at all. A question is in vain if it has an answer for less than half of its keys: the round trip of the others is lost.
-/// One that is not makes all well.
+/// values are external: then each question is a round trip for nothing. So after four in a row the
+/// next four lookups ask nothing, and twice as many after every second further question in vain, at
+/// most 1024; after the others, four. For the first question after long finds a view that nobody
+/// has had brought up to date: it is the second one that tells whether there is one at all. A
+/// question is in vain if it has an answer for less than half of its keys: the round trip of the
+/// others is lost. One that is not makes all well.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Asking {
     /// Questions in a row that were in vain.
@@ -65,7 +67,8 @@ mod tests {
         assert!(asking.may_ask());
     }
 
-    /// Each question was the first one for a thousand lookups, found a view of before these, and was in vain.
+    /// Each question was the first one for a thousand lookups, found a view of before these, and
+    /// was in vain.
     #[test]
     fn a_view_that_a_question_has_brought_up_to_date_is_asked_before_it_is_old() {
         const OLD: u32 = 100;

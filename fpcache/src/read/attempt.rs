@@ -3,9 +3,9 @@
 //! Where a round trip is a cache miss, the fewer instructions a lookup takes, the more of the next
 //! one the processor has begun while this one waits for memory. So the common course of a lookup,
 //! one fingerprint that matches and a slot that is the key's, is gone in one line, without state
-//! that is kept between round trips, and costs are counted when the answer is there. Range and speculative reads go
-//! the same way, with another first step. Whatever else shows is left to the engine, which begins anew. What is matched
-//! and verified, and how, is the same.
+//! that is kept between round trips, and costs are counted when the answer is there. Range and
+//! speculative reads go the same way, with another first step. Whatever else shows is left to the
+//! engine, which begins anew. What is matched and verified, and how, is the same.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -30,8 +30,9 @@ pub(super) const TOGETHER: usize = 32;
 /// Segments whose directory stays in a second-level cache: 42 bytes each.
 pub(super) const CACHED_SEGMENTS: usize = 40_000;
 
-/// How far on either side of the predicted slot others are fetched with it: some lines, which a processor waits for together.
-/// Of keys as uneven as fb's, a sixth lie where they are predicted, and two fifths within ten slots of that. Farther gains nothing.
+/// How far on either side of the predicted slot others are fetched with it: some lines, which a
+/// processor waits for together. Of keys as uneven as fb's, a sixth lie where they are predicted,
+/// and two fifths within ten slots of that. Farther gains nothing.
 const NEAR_BYTES: usize = 256;
 /// What memory is fetched in.
 const LINE_BYTES: usize = 64;
@@ -164,7 +165,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         Some(Place::of::<K>(&SlotWindow::of(view, key)?, key, view.geometry()))
     }
 
-    /// Where each of a group of keys can be. In a directory that outgrows the cache, keys wait for its pages together.
+    /// Where each of a group of keys can be. In a directory that outgrows the cache, keys wait for
+    /// its pages together.
     #[inline(always)]
     pub(super) fn locate_all(&self, keys: &[&K::Key], mut take: impl FnMut(&Self, usize, Place)) {
         let view = self.table.view();
@@ -207,13 +209,14 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         self.look.prefetch(place.slots + u64::from(slot) * slot_bytes as u64, slot_bytes);
     }
 
-    /// Has the slots fetched that lie near the predicted one: where the key is among them, its slot comes with the
-    /// fingerprints that name it.
+    /// Has the slots fetched that lie near the predicted one: where the key is among them, its slot
+    /// comes with the fingerprints that name it.
     #[inline(always)]
     pub(super) fn prefetch_near(&self, place: &Place) {
         let slot_bytes = self.table.view().geometry().slot_bytes;
         let predicted = place.slots + u64::from(place.predicted) * slot_bytes as u64;
-        // As many whole lines for every key, so that no jump depends on it; some may lie beside the window.
+        // As many whole lines for every key, so that no jump depends on it; some may lie beside the
+        // window.
         let first = predicted.saturating_sub(NEAR_BYTES as u64) / LINE_BYTES as u64 * LINE_BYTES as u64;
         self.look.prefetch(first, (2 * NEAR_BYTES + slot_bytes).next_multiple_of(LINE_BYTES));
     }
@@ -266,7 +269,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
             Plan::Speculative => match self.slot(key, place, place.predicted, outcome)? {
                 Seen::Found => Ok(Slot::Predicted),
                 Seen::Rare => Ok(Slot::Rare),
-                // What is in the slot if it is not the key, or not yet, is for the fingerprints to say.
+                // What is in the slot if it is not the key, or not yet, is for the fingerprints to
+                // say.
                 Seen::Other | Seen::Nothing => self.match_window(place),
             },
             _ => self.match_window(place),
@@ -318,12 +322,14 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         Ok(true)
     }
 
-    /// What it cost to see that a key is absent. That it is may be believed of a segment whose memory had no other use yet.
+    /// What it cost to see that a key is absent. That it is may be believed of a segment whose
+    /// memory had no other use yet.
     #[inline(never)]
     fn absence(&mut self, plan: Plan, place: &Place, seen: Seen) -> Result<Option<Cost>, ReadError> {
         match (place.slot, seen) {
             (Slot::Rare, _) | (_, Seen::Rare) => return Ok(None),
-            // The remains of a deleted record, which were the only ones to be looked at: others may be frozen.
+            // The remains of a deleted record, which were the only ones to be looked at: others may
+            // be frozen.
             (Slot::At(_), _) if plan == Plan::Range => return Ok(None),
             _ => {}
         }
@@ -348,7 +354,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         Cost { round_trips: 1 + u32::from(is_second), reads, bytes, false_candidates, ..Cost::default() }
     }
 
-    /// Whether this is the answer: the slot that the hot cache names is the key's and has its value.
+    /// Whether this is the answer: the slot that the hot cache names is the key's and has its
+    /// value.
     #[inline(always)]
     pub(super) fn cached(
         &mut self,
@@ -367,7 +374,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         Ok(true)
     }
 
-    /// Tells the hot cache where a key was found that it did not know, and how many bytes that would have saved.
+    /// Tells the hot cache where a key was found that it did not know, and how many bytes that
+    /// would have saved.
     #[inline]
     pub(super) fn learn(
         &self,

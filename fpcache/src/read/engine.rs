@@ -111,7 +111,8 @@ pub(super) struct Lists<K: KeySpace> {
 }
 
 impl<K: KeySpace> Lists<K> {
-    /// Lists with room for the copy of a window of usual length, so that none grows when a longer one than before is met.
+    /// Lists with room for the copy of a window of usual length, so that none grows when a longer
+    /// one than before is met.
     pub(super) fn new() -> Self {
         const WINDOW_WORDS: usize = 512;
         Self { copy: Vec::with_capacity(WINDOW_WORDS), ..Self::default() }
@@ -143,7 +144,8 @@ struct AwaitedTable {
 
 impl<K: KeySpace> Default for Lists<K> {
     fn default() -> Self {
-        // Room for what few lookups need, so that the first of these allocates no more than the others.
+        // Room for what few lookups need, so that the first of these allocates no more than the
+        // others.
         let (slots, candidates) = (Vec::with_capacity(64), Vec::with_capacity(64));
         let (values, tables, copy) = (Vec::new(), Vec::new(), Vec::new());
         Self { slots, candidates, values, coming: Coming::default(), tables, copy }
@@ -161,7 +163,8 @@ impl<K: KeySpace> Lists<K> {
     }
 }
 
-/// What lookups took from bytes that prove nothing by themselves, since the reuse sequence was last looked at.
+/// What lookups took from bytes that prove nothing by themselves, since the reuse sequence was last
+/// looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
     /// That a key is not where it could have been.
@@ -225,7 +228,8 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     /// Asks for what `plan` reads first.
     #[inline(always)]
     fn ask(&mut self, plan: Plan, probe: &mut Probe, outcome: &mut Outcome) {
-        // The rule of a table without fingerprints names no other plan; none at all would look like an absent key.
+        // The rule of a table without fingerprints names no other plan; none at all would look like
+        // an absent key.
         let plan = if self.geometry().stores_fingerprints { plan } else { Plan::Range };
         outcome.plan = plan;
         match plan {

@@ -1,9 +1,11 @@
 //! External values: one more READ, after the slot's.
 //!
-//! The slot vouches for the value's checksum and the checksum for the value, so that nothing else is asked of the bytes that
-//! arrive. If they are not the value, the record has changed since its slot was read, and is read again as one that was being
-//! written; what keeps failing ends in [`ReadError::Contended`]. Most tables have no such values: all of this is kept apart from
-//! the ways of those. What a lookup does about them is in the engine, what scans do in `scan/values.rs`.
+//! The slot vouches for the value's checksum and the checksum for the value, so that nothing else
+//! is asked of the bytes that arrive. If they are not the value, the record has changed since its
+//! slot was read, and is read again as one that was being written; what keeps failing ends in
+//! [`ReadError::Contended`]. Most tables have no such values: all of this is kept apart from the
+//! ways of those. What a lookup does about them is in the engine, what scans do in
+//! `scan/values.rs`.
 
 use fpcache_fabric::{Batch, Endpoint, REGION, RemoteAddr};
 use zerocopy::IntoBytes;
@@ -15,11 +17,13 @@ use crate::layout::ValueExtent;
 use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
-/// Most bytes that a group's keys ask for with one doorbell, of slots and windows and of values; a value that is longer comes alone.
+/// Most bytes that a group's keys ask for with one doorbell, of slots and windows and of values; a
+/// value that is longer comes alone.
 pub(super) const GROUP_BYTES: u64 = 64 << 20;
 /// Most requests of a doorbell with which another key begins.
 const GROUP_READS: u32 = 1 << 16;
-/// Bytes and requests for which buffers keep room from one long value, or from one long group, to the next.
+/// Bytes and requests for which buffers keep room from one long value, or from one long group, to
+/// the next.
 const KEPT_BYTES: usize = 1 << 20;
 const KEPT_READS: u32 = 1 << 14;
 
@@ -56,7 +60,8 @@ impl Extents {
         }
     }
 
-    /// Where to READ an extent, and how many bytes; `None` if no memory node's slot says so, whatever its checksum.
+    /// Where to READ an extent, and how many bytes; `None` if no memory node's slot says so,
+    /// whatever its checksum.
     pub(super) fn place(self, extent: ValueExtent) -> Option<(RemoteAddr, usize)> {
         let (bytes, offset) = (ValueExtent::memory_bytes(extent.bytes as usize), extent.address.offset());
         let end = offset.checked_add(bytes as u64)?;
@@ -80,8 +85,9 @@ impl Extents {
     }
 }
 
-/// READs a value by what a slot, or the memory node's reply to a lookup, says of it: one round trip. `None` if it is not there,
-/// because its record has changed since. The buffer is one to be kept.
+/// READs a value by what a slot, or the memory node's reply to a lookup, says of it: one round
+/// trip. `None` if it is not there, because its record has changed since. The buffer is one to be
+/// kept.
 ///
 /// # Errors
 /// If the fabric fails.

@@ -1,4 +1,5 @@
-//! Operations whose batches are on their way while others go on: of one thread over several memory nodes.
+//! Operations whose batches are on their way while others go on: of one thread over several memory
+//! nodes.
 
 use fpcache_fabric::Endpoint;
 

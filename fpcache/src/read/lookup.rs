@@ -60,8 +60,8 @@ pub fn look_up_word<K: KeySpace, E: Endpoint>(
     }
 }
 
-/// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does, in round trips and bytes, but for a
-/// external value, which is not READ.
+/// Whether one key is there, as the outcome that `take` gets has it. Costs what [`look_up`] does,
+/// in round trips and bytes, but for a external value, which is not READ.
 ///
 /// # Errors
 /// As for [`look_up`].
@@ -76,11 +76,12 @@ pub fn contains<K: KeySpace, E: Endpoint, R>(
     look_for(endpoint, table, scratch, (key, Wanted::Presence), |outcome, _| take(outcome))
 }
 
-/// Looks up a group of keys, of any number; their answers are [`LookupScratch::outcomes`], in their order.
+/// Looks up a group of keys, of any number; their answers are [`LookupScratch::outcomes`], in their
+/// order.
 ///
-/// In a batch a group costs as many dependent round trips as its slowest key, two with two-stage reads, for up to 65,536 READs and
-/// 64 MiB at a time of what is read of slots and fingerprints, and as much of external values: other keys begin one round trip
-/// later, or several.
+/// In a batch a group costs as many dependent round trips as its slowest key, two with two-stage
+/// reads, for up to 65,536 READs and 64 MiB at a time of what is read of slots and fingerprints,
+/// and as much of external values: other keys begin one round trip later, or several.
 ///
 /// # Errors
 /// As for [`look_up`]; [`LookupScratch::answered`] says which keys have their answers all the same.
@@ -96,7 +97,8 @@ pub fn look_up_all<'k, K: KeySpace, E: Endpoint>(
     look_up_more(endpoint, table, scratch, keys, wanted)
 }
 
-/// As [`look_up_all`], with the answers after those that are there, which may be those of other keys.
+/// As [`look_up_all`], with the answers after those that are there, which may be those of other
+/// keys.
 ///
 /// # Errors
 /// As for [`look_up_all`].

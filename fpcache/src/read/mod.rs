@@ -1,10 +1,11 @@
 //! Reading: the operations that carry plans out.
 //!
-//! A lookup is a state machine without I/O, clock or thread of its own (`engine`): what has come decides what is asked
-//! for next. It runs over memory looked at in place, one key inline and many in turns, or as an [`Operation`], each
-//! [`step`](Operation::step) of which takes the completions of the last doorbell batch and fills the next one. [`drive`]
-//! runs an operation over an endpoint; a fabric with real latency can interleave many. A batch costs one dependent round
-//! trip however many requests it carries, which is how a group of keys is looked up at the price of one.
+//! A lookup is a state machine without I/O, clock or thread of its own (`engine`): what has come
+//! decides what is asked for next. It runs over memory looked at in place, one key inline and many
+//! in turns, or as an [`Operation`], each [`step`](Operation::step) of which takes the completions
+//! of the last doorbell batch and fills the next one. [`drive`] runs an operation over an endpoint;
+//! a fabric with real latency can interleave many. A batch costs one dependent round trip however
+//! many requests it carries, which is how a group of keys is looked up at the price of one.
 
 mod asking;
 mod attempt;
@@ -47,7 +48,8 @@ pub struct Cost {
     pub bytes: u64,
     /// Slots fetched because their fingerprint matched, which held another key.
     pub false_candidates: u32,
-    /// Times the plan was given up for a range read: a record was being written, or too many fingerprints matched.
+    /// Times the plan was given up for a range read: a record was being written, or too many
+    /// fingerprints matched.
     pub fallbacks: u32,
     /// Entries of the hot cache that led to another key's slot.
     pub conflicts: u32,
@@ -108,9 +110,9 @@ pub enum ReadError {
 pub enum Step {
     /// Run the batch, then step again.
     Post,
-    /// Load the reuse sequence after the last READ, and step again unless it exceeds this: then what was read may be what
-    /// other segments hold by now, and the operation is [`ReadError::Stale`]. No round trip; see
-    /// [`Endpoint::load_after_reads`].
+    /// Load the reuse sequence after the last READ, and step again unless it exceeds this: then
+    /// what was read may be what other segments hold by now, and the operation is
+    /// [`ReadError::Stale`]. No round trip; see [`Endpoint::load_after_reads`].
     Check(u64),
     /// Nothing: the result is there.
     Done,
@@ -131,7 +133,8 @@ pub fn drive<E: Endpoint, O: Operation>(endpoint: &mut E, operation: &mut O) -> 
     drive_while(endpoint, operation, |_| true)
 }
 
-/// Runs an operation over one endpoint while `goes_on`, asked before each further round trip, says so of how many there were.
+/// Runs an operation over one endpoint while `goes_on`, asked before each further round trip, says
+/// so of how many there were.
 ///
 /// # Errors
 /// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) if it was not to go on.
@@ -152,8 +155,8 @@ pub fn drive_while<E: Endpoint, O: Operation>(
     Ok(())
 }
 
-/// Steps an operation until it wants its batch run, for `true`, or its result is there. For whoever waits for batches in a way of
-/// its own: what is asked of the endpoint here costs no round trip.
+/// Steps an operation until it wants its batch run, for `true`, or its result is there. For whoever
+/// waits for batches in a way of its own: what is asked of the endpoint here costs no round trip.
 ///
 /// # Errors
 /// [`ReadError`]: the operation has ended.
@@ -168,8 +171,8 @@ pub fn advance<E: Endpoint, O: Operation>(endpoint: &mut E, operation: &mut O) -
     }
 }
 
-/// Whether everything read so far is of segments whose memory had no other use yet, as far as a directory knows that is
-/// valid up to this reuse sequence.
+/// Whether everything read so far is of segments whose memory had no other use yet, as far as a
+/// directory knows that is valid up to this reuse sequence.
 #[inline(always)]
 fn check_reuse<E: Endpoint>(endpoint: &mut E, until: u64) -> Result<(), ReadError> {
     if reuse_sequence(endpoint)? > until {
@@ -178,6 +181,6 @@ fn check_reuse<E: Endpoint>(endpoint: &mut E, until: u64) -> Result<(), ReadErro
     Ok(())
 }
 
-/// Rounds of reads of one record that is being written before the operation gives up: some microseconds, after which it is
-/// for the caller to wait.
+/// Rounds of reads of one record that is being written before the operation gives up: some
+/// microseconds, after which it is for the caller to wait.
 const MAX_ATTEMPTS: u32 = 100;

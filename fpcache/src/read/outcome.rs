@@ -34,8 +34,8 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// The answer of the memory node's processor, which took so many bytes, and READs where it said that the value lies outside its
-    /// slot.
+    /// The answer of the memory node's processor, which took so many bytes, and READs where it said
+    /// that the value lies outside its slot.
     pub fn server_side(version: Option<u32>, bytes: u64, reads: u32) -> Self {
         Self {
             version,
@@ -66,7 +66,8 @@ impl Outcomes {
         self.outcomes.is_empty()
     }
 
-    /// How the `index`-th key's lookup ended, and its value if the key is there; `None` past the last key.
+    /// How the `index`-th key's lookup ended, and its value if the key is there; `None` past the
+    /// last key.
     #[inline]
     pub fn get(&self, index: usize) -> Option<(&Outcome, Option<&[u8]>)> {
         let outcome = self.outcomes.get(index)?;
@@ -80,7 +81,8 @@ impl Outcomes {
         self.outcomes.iter().map(move |o| (o, value(o)))
     }
 
-    /// Adds the answer of the memory node's processor for the next key, whose value took so many READs.
+    /// Adds the answer of the memory node's processor for the next key, whose value took so many
+    /// READs.
     pub fn push_server_side(&mut self, version: Option<u32>, value: &[u8], reads: u32) {
         let outcome = Outcome::server_side(version, value.len() as u64, reads);
         self.outcomes.push(Outcome { value: self.records.push(value), ..outcome });
@@ -92,7 +94,8 @@ impl Outcomes {
         self.outcomes.push(Outcome { value, ..outcome.clone() });
     }
 
-    /// Replaces the answer of the `index`-th key, which must be there, by one that was found otherwise.
+    /// Replaces the answer of the `index`-th key, which must be there, by one that was found
+    /// otherwise.
     pub fn replace(&mut self, index: usize, outcome: &Outcome, value: Option<&[u8]>) {
         if let Some(place) = self.outcomes.get_mut(index) {
             let value = self.records.push(value.unwrap_or_default());

@@ -132,8 +132,9 @@ impl<K: KeySpace, A> Coming<K, A> {
     }
 }
 
-/// The two pages of the directory that were needed last, which neighbours on either side of a page's end may take, held so that
-/// they do not make way before they were used; and the one that was asked for.
+/// The two pages of the directory that were needed last, which neighbours on either side of a
+/// page's end may take, held so that they do not make way before they were used; and the one that
+/// was asked for.
 #[derive(Debug, Default)]
 pub(super) struct Pages<K: KeySpace> {
     held: [Option<(u32, Arc<Page<K>>)>; 2],

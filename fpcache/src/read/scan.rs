@@ -1,24 +1,28 @@
 //! Scans: keys and values in order from a start key.
 //!
-//! A segment's slots are sorted only to within its windows, so a scan reads a stretch of slots, keeps the keys whose
-//! whole window lies inside it, and sorts those. Keys beyond are left for the next stretch, which starts at the window
-//! of the first key not yet covered.
+//! A segment's slots are sorted only to within its windows, so a scan reads a stretch of slots,
+//! keeps the keys whose whole window lies inside it, and sorts those. Keys beyond are left for the
+//! next stretch, which starts at the window of the first key not yet covered.
 //!
-//! Where the directory is not whole on the compute node, a page of it that is needed next is asked for in the same
-//! doorbell as the stretches before it. A scan holds the page it is in, so that it gets on however few are kept.
+//! Where the directory is not whole on the compute node, a page of it that is needed next is asked
+//! for in the same doorbell as the stretches before it. A scan holds the page it is in, so that it
+//! gets on however few are kept.
 //!
-//! While records change, a key that is there throughout is found exactly once, in order: its record does not move while its
-//! segment lives, a stretch whose segment was replaced is [`ReadError::Stale`], and so is one after which the reuse
-//! sequence says that its memory may have been used again. A scan that ends so has kept what it found before, and says
-//! where to go on with a newer directory. A key that is removed and made again during a READ may show in two slots; it is
-//! listed once.
+//! While records change, a key that is there throughout is found exactly once, in order: its record
+//! does not move while its segment lives, a stretch whose segment was replaced is
+//! [`ReadError::Stale`], and so is one after which the reuse sequence says that its memory may have
+//! been used again. A scan that ends so has kept what it found before, and says where to go on with
+//! a newer directory. A key that is removed and made again during a READ may show in two slots; it
+//! is listed once.
 //!
-//! Where a table has groups and the segment's table of these is here, a stretch is of whole [blocks] instead, and covers the
-//! keys of these: what it reads beyond them is what the first and the last block have.
+//! Where a table has groups and the segment's table of these is here, a stretch is of whole
+//! [blocks] instead, and covers the keys of these: what it reads beyond them is what the first and
+//! the last block have.
 //!
 //! A scan stops once it has found 16 MiB, so that whoever scans takes them before there are more.
 //!
-//! External values are read after the stretches, of the records that are kept, in order and several with one doorbell.
+//! External values are read after the stretches, of the records that are kept, in order and several
+//! with one doorbell.
 
 mod blocks;
 mod collected;
@@ -43,10 +47,12 @@ use crate::key_space::KeySpace;
 use crate::models::{Models, PagedModels};
 use crate::table_view::TableView;
 
-/// Times the slots that windows take at both ends of a stretch: as many records are wanted of a long one.
+/// Times the slots that windows take at both ends of a stretch: as many records are wanted of a
+/// long one.
 const LONG: usize = 8;
 
-/// Reads up to `limit` records in key order, starting at the least key not below `start`, of all keys or of those below an end.
+/// Reads up to `limit` records in key order, starting at the least key not below `start`, of all
+/// keys or of those below an end.
 #[derive(Debug)]
 pub struct Scan<'a, K: KeySpace> {
     collected: Collected<'a, K>,
@@ -60,7 +66,8 @@ pub struct Scan<'a, K: KeySpace> {
     groups: Option<&'a GroupTables>,
     /// The table of groups that was asked for.
     awaited: Option<(SegmentName, Landing)>,
-    /// Whether the next stretches are to be of windows all the same: a group is marked, or they are long.
+    /// Whether the next stretches are to be of windows all the same: a group is marked, or they are
+    /// long.
     by_windows: bool,
 }
 
@@ -83,8 +90,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         }
     }
 
-    /// The same scan, of keys below `end` only; none of the slots that only keys after it can have is read, but those of
-    /// their common windows.
+    /// The same scan, of keys below `end` only; none of the slots that only keys after it can have
+    /// is read, but those of their common windows.
     #[must_use]
     pub fn until(mut self, end: &K::Key) -> Self {
         self.from = self.from.filter(|from| from.borrow() < end);
@@ -92,15 +99,16 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         self
     }
 
-    /// The same scan, by tables of groups where they are here, which are asked for where they are not: those of the same table as the view.
+    /// The same scan, by tables of groups where they are here, which are asked for where they are
+    /// not: those of the same table as the view.
     #[must_use]
     pub fn with_groups(self, groups: Option<&'a GroupTables>) -> Self {
         Self { groups, ..self }
     }
 
-    /// The least key the scan has not covered: where another one goes on if this one ended with an error, or because it has
-    /// found 16 MiB. `None` if the records that were wanted, or all there are, have been
-    /// found.
+    /// The least key the scan has not covered: where another one goes on if this one ended with an
+    /// error, or because it has found 16 MiB. `None` if the records that were wanted, or all there
+    /// are, have been found.
     pub fn uncovered(&self) -> Option<&K::Key> {
         let Collected { scratch, progress, .. } = &self.collected;
         scratch.first_missing(progress).or(self.from.as_ref().map(Borrow::borrow))
@@ -145,8 +153,9 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         }
     }
 
-    /// Asks for the slots of these segments, the first one's from the window of `from` on. `true` if they are enough,
-    /// `false` if those after the last one, which begin at `range_end`, are wanted too.
+    /// Asks for the slots of these segments, the first one's from the window of `from` on. `true`
+    /// if they are enough, `false` if those after the last one, which begin at `range_end`, are
+    /// wanted too.
     fn ask_for_segments(
         &mut self,
         segments: impl Iterator<Item = Place<K>>,
@@ -171,7 +180,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         false
     }
 
-    /// The slots whose windows have as many records as are wanted: from the window of the least key on, or all from the first.
+    /// The slots whose windows have as many records as are wanted: from the window of the least key
+    /// on, or all from the first.
     fn windows_to_read(&mut self, place: &Place<K>, from: Option<&K::Key>, wanted: usize) -> Slots {
         let first = from.map_or(0, |from| place.window(from, self.collected.view).first);
         let margin = margin(place.segment.model().epsilon.into()) + self.collected.extra;
@@ -182,7 +192,8 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         Slots { first, end, before: 0, cover: Cover::Windows }
     }
 
-    /// The last slot of the segment that a wanted key can have, where the scan's end lies in its range or is that of it.
+    /// The last slot of the segment that a wanted key can have, where the scan's end lies in its
+    /// range or is that of it.
     fn last_wanted(&self, place: &Place<K>) -> Option<u32> {
         let until = self.until.as_ref()?.borrow();
         match self.range_end.as_ref().map(|range_end| until.cmp(range_end.borrow())) {
@@ -234,7 +245,8 @@ impl<'a, K: KeySpace> Directed<'a, K> for Scan<'a, K> {
                 Next::Ended => self.from = None,
                 Next::Segments => self.from = self.range_end.take(),
                 Next::Key(last) => self.from = K::successor(last),
-                // Blocks without a key that is covered, or a marked group at the first: by windows, for as long as it takes.
+                // Blocks without a key that is covered, or a marked group at the first: by windows,
+                // for as long as it takes.
                 Next::Same => self.by_windows = true,
             }
         }
@@ -250,8 +262,8 @@ impl<'a, K: KeySpace> Directed<'a, K> for Scan<'a, K> {
         self.from = key;
     }
 
-    /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted, and for the directory
-    /// page of those after if that is where the segments end that are known.
+    /// Asks for enough slots, over as many segments as it takes, to hold the records still wanted,
+    /// and for the directory page of those after if that is where the segments end that are known.
     fn read_on(&mut self) -> Step {
         let Some(from) = self.from.clone() else { return Step::Done };
         let (view, from) = (self.collected.view, from.borrow());

@@ -76,7 +76,8 @@ impl<K: KeySpace> LookupScratch<K> {
         Self { handle, ..self }
     }
 
-    /// Bytes of memory that are kept for keys, slots, windows and values, but for those that doorbell batches keep: 2 MiB at most.
+    /// Bytes of memory that are kept for keys, slots, windows and values, but for those that
+    /// doorbell batches keep: 2 MiB at most.
     pub fn kept_bytes(&self) -> usize {
         let Self { lists, record, group, .. } = self;
         let GroupScratch { keys, arena, probes, answers, .. } = group;
@@ -92,28 +93,33 @@ impl<K: KeySpace> LookupScratch<K> {
         self.group.answers.keep_little();
     }
 
-    /// Gives back the buffers if they are more than so many bytes: answers that were found are gone then.
+    /// Gives back the buffers if they are more than so many bytes: answers that were found are gone
+    /// then.
     pub fn keep_at_most(&mut self, bytes: usize) {
         if self.kept_bytes() > bytes {
             let (handle, asking) = (std::mem::take(&mut self.handle), self.group.asking);
             *self = Self::new(self.matcher).with_cache_handle(handle);
-            // Buffers are large where values are external, which is where most questions are in vain.
+            // Buffers are large where values are external, which is where most questions are in
+            // vain.
             self.group.asking = asking;
         }
     }
 
-    /// The answers of the last finished lookup of a group, in the order of its keys, each with its value if the key is there.
+    /// The answers of the last finished lookup of a group, in the order of its keys, each with its
+    /// value if the key is there.
     #[inline]
     pub fn outcomes(&self) -> impl ExactSizeIterator<Item = (&Outcome, Option<&[u8]>)> {
         self.group.answers.iter()
     }
 
-    /// Whether each key of the last group has its answer, in their order, after a lookup that ended in an error too: one in
-    /// [`Contended`](super::ReadError::Contended) has what was not being written, and one in [`Stale`](super::ReadError::Stale)
-    /// what was not in segments that have been replaced. Keys beyond those told of have none.
+    /// Whether each key of the last group has its answer, in their order, after a lookup that ended
+    /// in an error too: one in [`Contended`](super::ReadError::Contended) has what was not being
+    /// written, and one in [`Stale`](super::ReadError::Stale) what was not in segments that have
+    /// been replaced. Keys beyond those told of have none.
     pub fn answered(&self) -> impl Iterator<Item = bool> {
         let GroupScratch { first, probes, answers, doubts_absence, .. } = &self.group;
-        // Where memory is looked at in place, there are probes only of groups in which some have failed.
+        // Where memory is looked at in place, there are probes only of groups in which some have
+        // failed.
         let ended = probes.iter().map(Probe::has_answer).chain(std::iter::repeat(true));
         let outcomes = answers.outcomes.get(*first..).unwrap_or_default();
         let is_told =
@@ -121,7 +127,8 @@ impl<K: KeySpace> LookupScratch<K> {
         outcomes.iter().zip(ended).map(is_told)
     }
 
-    /// Takes these answers for those of the last group, of which the keys in these places, in ascending order, have none.
+    /// Takes these answers for those of the last group, of which the keys in these places, in
+    /// ascending order, have none.
     pub fn put_outcomes(&mut self, answers: &mut Outcomes, unanswered: &[usize]) {
         let group = &mut self.group;
         std::mem::swap(&mut group.answers, answers);
@@ -130,7 +137,8 @@ impl<K: KeySpace> LookupScratch<K> {
         unanswered.iter().for_each(|at| fail(&mut group.probes, *at));
     }
 
-    /// Exchanges the answers of the last finished lookup of a group for `other`'s buffers, so that nothing is copied.
+    /// Exchanges the answers of the last finished lookup of a group for `other`'s buffers, so that
+    /// nothing is copied.
     #[inline]
     pub fn swap_outcomes(&mut self, other: &mut Outcomes) {
         std::mem::swap(&mut self.group.answers, other);
@@ -156,7 +164,8 @@ impl<K: KeySpace> GroupScratch<K> {
         trips.iter_mut().for_each(clear);
     }
 
-    /// Begins a group of keys without probes: none has an answer, or all of those have one that are told of.
+    /// Begins a group of keys without probes: none has an answer, or all of those have one that are
+    /// told of.
     #[inline(always)]
     pub(super) fn begin_in_place(&mut self) {
         self.probes.clear();
@@ -165,7 +174,8 @@ impl<K: KeySpace> GroupScratch<K> {
     }
 }
 
-/// Notes that the key in this place of its group has no answer, where those before it need no probes.
+/// Notes that the key in this place of its group has no answer, where those before it need no
+/// probes.
 #[cold]
 pub(super) fn fail(probes: &mut Vec<Probe>, at: usize) {
     probes.resize(at, Probe::DONE);

@@ -31,8 +31,8 @@ impl SlotWindow {
         Self { segment: 0, generation: 0, cap: 0, predicted: 0, window, finest: 0 }
     };
 
-    /// The only place where `key` can be in the table; `None` if the page of the directory for it is
-    /// not here.
+    /// The only place where `key` can be in the table; `None` if the page of the directory for it
+    /// is not here.
     #[inline(always)]
     pub(super) fn of<K: KeySpace>(view: &TableView<K>, key: &K::Key) -> Option<Self> {
         match view.models() {
@@ -86,7 +86,8 @@ impl SlotWindow {
             Plan::Range => self.window.len() as usize * geometry.slot_bytes,
             _ => geometry.fingerprint_span(self.window).len + geometry.slot_bytes,
         };
-        // A window has fewer than 2^16 slots of at most 68 KiB and a few bytes: beyond 4 GiB all are as dear.
+        // A window has fewer than 2^16 slots of at most 68 KiB and a few bytes: beyond 4 GiB all
+        // are as dear.
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 

@@ -34,7 +34,8 @@ pub(super) trait Source {
     fn slot(&mut self, asked: &Asked, at: usize, out: &mut [u64]) -> Result<(), FabricError>;
 }
 
-/// Memory looked at in place: what is asked for is prefetched, because other bytes are looked at before.
+/// Memory looked at in place: what is asked for is prefetched, because other bytes are looked at
+/// before.
 #[derive(Debug)]
 pub(super) struct Mapped<L> {
     look: L,

@@ -67,7 +67,8 @@ impl Rules {
     }
 }
 
-/// Classifies `slot`, which lies in a segment of this generation. A record is accepted only if state and checksum agree.
+/// Classifies `slot`, which lies in a segment of this generation. A record is accepted only if
+/// state and checksum agree.
 #[inline(always)]
 pub(super) fn classify<K: KeySpace>(slot: &[u8], generation: u32, rules: Rules) -> SlotRead<'_> {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return SlotRead::Torn };
@@ -105,7 +106,8 @@ pub(super) enum Check<'s> {
     Torn,
 }
 
-/// What `slot` says about the key, in a segment of this generation; a frozen one, that the segment was replaced.
+/// What `slot` says about the key, in a segment of this generation; a frozen one, that the segment
+/// was replaced.
 #[inline(always)]
 pub(super) fn check<'s, K: KeySpace>(
     slot: &'s [u64],
@@ -113,7 +115,8 @@ pub(super) fn check<'s, K: KeySpace>(
     wanted: &K::Key,
     rules: Rules,
 ) -> Result<Check<'s>, ReadError> {
-    // The record most tables have, a word each of key and value, in as few instructions as that takes.
+    // The record most tables have, a word each of key and value, in as few instructions as that
+    // takes.
     if let ([word, key, _], Some(wanted_word), Some(value_bytes)) =
         (slot, K::word(wanted), rules.shape.value_bytes)
         && *key == wanted_word
@@ -164,14 +167,14 @@ pub(super) fn match_window<M: Kernels>(
     kernels.hits_in(window, geometry.width.of_hash(hash), copy)
 }
 
-/// Whether a slot read as part of a range needs [`classify`]: it shows the key, or is frozen. A slot that is being written
-/// shows another key only while the wanted key is not yet, or no longer, in it; so the checksum is computed only for
-/// the slot that matters.
+/// Whether a slot read as part of a range needs [`classify`]: it shows the key, or is frozen. A
+/// slot that is being written shows another key only while the wanted key is not yet, or no longer,
+/// in it; so the checksum is computed only for the slot that matters.
 #[inline]
 pub(super) fn shows<K: KeySpace>(slot: &[u8], key: &K::Key, shape: RecordShape) -> bool {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return true };
-    // Where the key's length makes no sense the record is half written, and its key is nobody's yet. A value's length may be what is
-    // damaged.
+    // Where the key's length makes no sense the record is half written, and its key is nobody's
+    // yet. A value's length may be what is damaged.
     shape.key::<K>(body).is_some_and(|shown| is_key::<K>(shown, key))
         || SlotWord::from_bits(u64::from_le_bytes(*word)).state() == SlotState::Frozen
 }

@@ -12,7 +12,8 @@ use crate::table_view::{OpenError, TableView};
 pub(super) const FEW_SEGMENTS: u64 = 64;
 const SLOTS_OF_FEW: u64 = 4096;
 
-/// Bytes before a hot cache that is shared: the two counts of those who share it, and what aligns it after them.
+/// Bytes before a hot cache that is shared: the two counts of those who share it, and what aligns
+/// it after them.
 pub(super) const COUNTS_BYTES: u64 = {
     let (counts, align) = (2 * size_of::<usize>(), align_of::<HotCache>());
     (if counts > align { counts } else { align }) as u64
@@ -24,10 +25,11 @@ pub(super) struct Kept {
     pub share: f64,
 }
 
-/// Room for the tables of all groups, if lookups use them and the budget has it, and for those of tables that grow, a quarter more.
-/// Where it has not, most of what there is: a byte of a table spares second round trips of many more lookups than a byte of an
-/// entry of the hot cache does, which takes as much for one key as a table for a dozen. But the keys that are looked up most
-/// are to have their entries. What a table takes beside its models, `beside_models`, comes first.
+/// Room for the tables of all groups, if lookups use them and the budget has it, and for those of
+/// tables that grow, a quarter more. Where it has not, most of what there is: a byte of a table
+/// spares second round trips of many more lookups than a byte of an entry of the hot cache does,
+/// which takes as much for one key as a table for a dozen. But the keys that are looked up most are
+/// to have their entries. What a table takes beside its models, `beside_models`, comes first.
 pub(super) fn group_tables<K: KeySpace>(
     view: &TableView<K>,
     planner: &Planner,
@@ -68,14 +70,16 @@ pub(super) fn group_tables<K: KeySpace>(
     Some(Kept { tables: tables.of_fill(fill), share: 1.0 })
 }
 
-/// What models that are all here get on top of what they take now, so that it is long before they must be opened anew.
+/// What models that are all here get on top of what they take now, so that it is long before they
+/// must be opened anew.
 fn headroom<K: KeySpace>(view: &TableView<K>) -> u64 {
     if view.models().resident().is_some() { view.most_model_bytes() as u64 / MODELS_GROW } else { 0 }
 }
 
-/// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those that are all here
-/// get an eighth on top of what they take now, so that it is long before they must be opened anew. What a table takes beside its
-/// models comes first, and the tables of groups, which leave fewer keys to learn.
+/// A hot cache in what the budget leaves, if that is enough for one. Models that change grow: those
+/// that are all here get an eighth on top of what they take now, so that it is long before they
+/// must be opened anew. What a table takes beside its models comes first, and the tables of groups,
+/// which leave fewer keys to learn.
 pub(super) fn hot_cache<K: KeySpace>(
     view: &TableView<K>,
     config: &CacheConfig,
@@ -109,8 +113,9 @@ pub(super) fn hot_cache<K: KeySpace>(
 /// Models that are all here get one part in so many on top of what they take.
 pub(crate) const MODELS_GROW: u64 = 8;
 
-/// The share of tables of groups in what is `left` of a budget beside the models, where `all` of them take so many bytes: all, or
-/// three quarters of what is left, unless that is too little to be worth it.
+/// The share of tables of groups in what is `left` of a budget beside the models, where `all` of
+/// them take so many bytes: all, or three quarters of what is left, unless that is too little to be
+/// worth it.
 pub(crate) const fn for_group_tables(left: u64, all: u64) -> u64 {
     /// One table in so many is the fewest to be kept.
     const LEAST_PART: u64 = 16;
@@ -121,20 +126,23 @@ pub(crate) const fn for_group_tables(left: u64, all: u64) -> u64 {
     }
 }
 
-/// The share of tables of groups that have room in `kept` bytes, where `all` of them, and a quarter more, take so many.
+/// The share of tables of groups that have room in `kept` bytes, where `all` of them, and a quarter
+/// more, take so many.
 pub(crate) fn share_of_tables(kept: u64, all: u64) -> f64 {
     (1.25 * kept as f64 / all.max(1) as f64).min(1.0)
 }
 
-/// Keys that a hot cache has room for beside this share of the tables of groups: it learns of those alone that tables do not settle, where
-/// there are some, because once a table has grown some find their group full.
+/// Keys that a hot cache has room for beside this share of the tables of groups: it learns of those
+/// alone that tables do not settle, where there are some, because once a table has grown some find
+/// their group full.
 pub(crate) fn keys_for_entries(keys: u64, tables: f64) -> u64 {
     const LATER: u64 = 16;
     let others = (keys as f64 * (1.0 - tables)).ceil() as u64;
     others.saturating_add(keys / LATER).min(keys)
 }
 
-/// Bytes that a table of slots of so many bytes takes beside its models, tables of groups and hot cache, whatever its keys are.
+/// Bytes that a table of slots of so many bytes takes beside its models, tables of groups and hot
+/// cache, whatever its keys are.
 pub(crate) fn beside_models(slot_bytes: usize) -> u64 {
     let stride = SlotStride::new(slot_bytes / 8).heap_bytes();
     Table::<U64Keys>::beside_models(stride).max(Table::<ByteKeys>::beside_models(stride))

@@ -54,7 +54,8 @@ pub(crate) fn reuse_sequence<E: Endpoint>(endpoint: &mut E) -> Result<u64, Fabri
     endpoint.load_after_reads(RemoteAddr::region(REUSE_OFFSET))
 }
 
-/// Whether the directory of this superblock was replaced since, so that its memory may hold something else.
+/// Whether the directory of this superblock was replaced since, so that its memory may hold
+/// something else.
 pub(super) fn has_moved<E: Endpoint>(
     endpoint: &mut E,
     superblock: &Superblock,
@@ -140,7 +141,8 @@ fn read_pages<K: KeySpace, E: Endpoint>(
     record: &TableRecord,
     root: &Root<K>,
 ) -> Result<Directory<K::Key, Segment<K>>, OpenError> {
-    // Of a page after the other: separators that share kibibytes take a hundred times as much whole.
+    // Of a page after the other: separators that share kibibytes take a hundred times as much
+    // whole.
     let (mut directory, mut descriptors) = (DirectoryBuilder::new(), Vec::new());
     let damaged = |why: String| Corrupt::new("directory", record.root, why);
     let mut pages = root.numbers();

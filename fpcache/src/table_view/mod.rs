@@ -20,10 +20,12 @@ use crate::sabotage::Sabotage;
 
 /// How often a directory that is replaced while it is fetched is fetched again before giving up.
 const OPEN_ATTEMPTS: u32 = 16;
-/// Everything a compute node needs to look keys of one table up: parameters and models, as of one sequence.
+/// Everything a compute node needs to look keys of one table up: parameters and models, as of one
+/// sequence.
 ///
-/// The sequence is a number of records of the change log: the models contain all below it and none from it on. Answers
-/// that rest on a key's absence hold as long as the region's reuse sequence does not exceed it.
+/// The sequence is a number of records of the change log: the models contain all below it and none
+/// from it on. Answers that rest on a key's absence hold as long as the region's reuse sequence
+/// does not exceed it.
 #[derive(Debug)]
 pub struct TableView<K: KeySpace> {
     superblock: Superblock,
@@ -36,7 +38,8 @@ pub struct TableView<K: KeySpace> {
     sabotage: Option<Sabotage>,
 }
 
-/// Why a directory that was being fetched is fetched again, and what to say if it was the last time.
+/// Why a directory that was being fetched is fetched again, and what to say if it was the last
+/// time.
 enum Again {
     /// It was replaced meanwhile.
     Moved,
@@ -62,9 +65,9 @@ impl From<Failed> for Again {
 }
 
 impl<K: KeySpace> TableView<K> {
-    /// Fetches a table with all its models: one round trip for the superblock, one for the directory's root, one per 64
-    /// directory pages, one for the log's head and one per 256 changes since the directory was written. For integer keys 40 bytes cross the
-    /// fabric per segment.
+    /// Fetches a table with all its models: one round trip for the superblock, one for the
+    /// directory's root, one per 64 directory pages, one for the log's head and one per 256 changes
+    /// since the directory was written. For integer keys 40 bytes cross the fabric per segment.
     ///
     /// # Errors
     /// [`OpenError`], but not for want of bytes.
@@ -72,11 +75,13 @@ impl<K: KeySpace> TableView<K> {
         Self::open_within(endpoint, u64::MAX)
     }
 
-    /// Fetches a table, and of its models what fits `bytes`: all of them as [`open`](Self::open) does, or the directory's
-    /// top level, in two round trips, and pages when they are needed. Which of them is decided before pages are fetched,
-    /// from the number of segments; the whole directory is put together page by page, without all of its separators at hand.
+    /// Fetches a table, and of its models what fits `bytes`: all of them as [`open`](Self::open)
+    /// does, or the directory's top level, in two round trips, and pages when they are needed.
+    /// Which of them is decided before pages are fetched, from the number of segments; the whole
+    /// directory is put together page by page, without all of its separators at hand.
     ///
-    /// A directory that is read in pages is that of the memory node's last checkpoint, and has its sequence.
+    /// A directory that is read in pages is that of the memory node's last checkpoint, and has its
+    /// sequence.
     ///
     /// # Errors
     /// [`OpenError`]; [`OpenError::Budget`] if `bytes` are too few for the top level and a page.
@@ -84,8 +89,8 @@ impl<K: KeySpace> TableView<K> {
         Self::open_beside(endpoint, |_| bytes)
     }
 
-    /// As [`open_within`](Self::open_within), with the bytes for models decided when it is known how many a view
-    /// allocates beside them.
+    /// As [`open_within`](Self::open_within), with the bytes for models decided when it is known
+    /// how many a view allocates beside them.
     pub(crate) fn open_beside<E: Endpoint>(
         endpoint: &mut E,
         mut bytes: impl FnMut(usize) -> u64,
@@ -155,11 +160,12 @@ impl<K: KeySpace> TableView<K> {
         Ok(Self { superblock, record, geometry, stride, models, encoders, sequence, sabotage: None })
     }
 
-    /// The table as it is now, if this is not it: one round trip for the log's head, and one per 256 changes. The models of
-    /// both share what has not changed: beside the old ones, the new ones take about a KiB per change.
+    /// The table as it is now, if this is not it: one round trip for the log's head, and one per
+    /// 256 changes. The models of both share what has not changed: beside the old ones, the new
+    /// ones take about a KiB per change.
     ///
-    /// Models that are fetched in pages know nothing of single changes: they are [`Refresh::Lost`] once the memory node has
-    /// written a newer directory, and [`Refresh::Current`] before.
+    /// Models that are fetched in pages know nothing of single changes: they are [`Refresh::Lost`]
+    /// once the memory node has written a newer directory, and [`Refresh::Current`] before.
     ///
     /// # Errors
     /// If the fabric fails, or for pages, if the superblock cannot be taken.
@@ -237,7 +243,8 @@ impl<K: KeySpace> TableView<K> {
         !self.breaks(Sabotage::Unguarded)
     }
 
-    /// Asks for slots: each lands as it was at one moment, or with a busy word, where the fabric can tell.
+    /// Asks for slots: each lands as it was at one moment, or with a busy word, where the fabric
+    /// can tell.
     #[inline]
     pub(crate) fn ask_for_slots(&self, batch: &mut Batch, from: RemoteAddr, len: usize) -> Landing {
         match self.guards_slots() {
@@ -269,8 +276,8 @@ impl<K: KeySpace> TableView<K> {
         self.models.resident().map_or(self.record.segments, |directory| directory.len() as u64)
     }
 
-    /// About how many keys the table has: what it had when its directory was written, grown as its segments have, and no more
-    /// than the region has room for.
+    /// About how many keys the table has: what it had when its directory was written, grown as its
+    /// segments have, and no more than the region has room for.
     pub(crate) fn keys(&self) -> u64 {
         let (keys, before) = (u128::from(self.record.keys), u128::from(self.record.segments.max(1)));
         let grown = keys * u128::from(self.segments()).max(before) / before;
@@ -278,8 +285,8 @@ impl<K: KeySpace> TableView<K> {
         u64::try_from(grown).unwrap_or(u64::MAX).min(room)
     }
 
-    /// Bytes this compute node spends on models: what it keeps of the directory, with everything around it, and what the
-    /// segments share.
+    /// Bytes this compute node spends on models: what it keeps of the directory, with everything
+    /// around it, and what the segments share.
     pub fn model_bytes(&self) -> usize {
         self.models.size_in_bytes() + K::encoders_bytes(&self.encoders)
     }

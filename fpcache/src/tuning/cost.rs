@@ -171,7 +171,8 @@ impl Candidate {
         Sums::of(costs, self.slot_bytes, fingerprint_bytes, self.at_home)
     }
 
-    /// A present and an absent key by their window, as the plan reads it that is the cheapest for it.
+    /// A present and an absent key by their window, as the plan reads it that is the cheapest for
+    /// it.
     pub(super) fn by_window(&self, costs: FabricCosts) -> (Way, Way) {
         let sums = self.sums(costs);
         let wrong = self.window / f64::from(self.fingerprint_bits).exp2();

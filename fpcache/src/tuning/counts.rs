@@ -27,7 +27,8 @@ pub struct Counts {
     pub misplaced: u64,
     /// Slots of all segments.
     pub slots: u64,
-    /// The ε of every key's segment, added up: half of the slots of its window, where no table is at hand.
+    /// The ε of every key's segment, added up: half of the slots of its window, where no table is
+    /// at hand.
     pub half_windows: u64,
     /// Segments.
     pub segments: u64,
@@ -56,7 +57,8 @@ impl Counts {
         self.add_model(model, xs.len());
     }
 
-    /// Counts a segment whose keys, of these coordinates and hashes, lie in groups; absent keys are the caller's to count.
+    /// Counts a segment whose keys, of these coordinates and hashes, lie in groups; absent keys are
+    /// the caller's to count.
     pub fn add_grouped(&mut self, segment: &GroupedSegment, xs: &[u64], hashes: &[u64]) {
         let GroupedSegment { model, slots, table, .. } = segment;
         for ((x, hash), slot) in xs.iter().zip(hashes).zip(slots) {
@@ -137,7 +139,8 @@ impl<'a> Marks<'a> {
         self.groups[usize::from(group)] = true;
     }
 
-    /// Whether the READ that the table leads to settles that a key is absent: there is one, and the group has all keys of its own.
+    /// Whether the READ that the table leads to settles that a key is absent: there is one, and the
+    /// group has all keys of its own.
     #[must_use]
     pub fn tell_absent(&self, x: u64, hash: u64) -> bool {
         let run = self.table().slots_of(&self.segment.model, x, hash);

@@ -1,11 +1,13 @@
-//! Which parameters suit a table: from a sample of its keys, the records' shape, what the fabric charges, and the bytes that a compute
-//! node has for it.
+//! Which parameters suit a table: from a sample of its keys, the records' shape, what the fabric
+//! charges, and the bytes that a compute node has for it.
 //!
-//! Every form of groups that the slots can be in, and none, is compared with every ε that is sensible: the sample is cut, grouped, and
-//! grown by some inserts, as a memory node does ([`KeySample`]); what comes out is counted ([`Counts`]), and a lookup's round trips and
-//! bytes follow, with the budget divided between tables and entries of the hot cache as compute nodes do ([`Split`]). Times are these
-//! at the prices of the fabric, by the sums that read plans are chosen by. Of all whose time is within a twentieth of the least, the one with
-//! the fewest bytes wins, and of several with as many the fastest ([`cheapest`]). What is forced is all that is compared.
+//! Every form of groups that the slots can be in, and none, is compared with every ε that is
+//! sensible: the sample is cut, grouped, and grown by some inserts, as a memory node does
+//! ([`KeySample`]); what comes out is counted ([`Counts`]), and a lookup's round trips and bytes
+//! follow, with the budget divided between tables and entries of the hot cache as compute nodes do
+//! ([`Split`]). Times are these at the prices of the fabric, by the sums that read plans are chosen
+//! by. Of all whose time is within a twentieth of the least, the one with the fewest bytes wins,
+//! and of several with as many the fastest ([`cheapest`]). What is forced is all that is compared.
 
 mod cost;
 mod counts;
@@ -195,8 +197,8 @@ impl Tuned {
     }
 }
 
-/// What is chosen, what a compute node keeps for it, what a lookup takes, and what each [other form](Tuned::others) would take and keep: a
-/// line each.
+/// What is chosen, what a compute node keeps for it, what a lookup takes, and what each [other
+/// form](Tuned::others) would take and keep: a line each.
 impl Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let chosen = self.chosen();
@@ -232,8 +234,9 @@ impl Display for Tuned {
     }
 }
 
-/// Chooses parameters for records of this shape with keys such as these, which are looked up in this way after the table has grown by
-/// `growth` for each key that is loaded, a fifth at most. Some 0.1 s for each ε and form with a full sample.
+/// Chooses parameters for records of this shape with keys such as these, which are looked up in
+/// this way after the table has grown by `growth` for each key that is loaded, a fifth at most.
+/// Some 0.1 s for each ε and form with a full sample.
 ///
 /// # Errors
 /// [`TuneError`].
@@ -289,8 +292,8 @@ fn check(lookups: &Lookups, growth: f64) -> Result<(), TuneError> {
     }
 }
 
-/// Of the options that fit and take at most a twentieth more than the least time, the one with the fewest bytes, and of several with as
-/// many the fastest: of whether it fits, nanoseconds, bytes.
+/// Of the options that fit and take at most a twentieth more than the least time, the one with the
+/// fewest bytes, and of several with as many the fastest: of whether it fits, nanoseconds, bytes.
 #[must_use]
 pub fn cheapest(options: impl Iterator<Item = (bool, f64, f64)> + Clone) -> Option<usize> {
     let fitting = options.enumerate().filter(|(_, (fits, ..))| *fits);

@@ -12,7 +12,8 @@ use crate::models::Models;
 
 /// Runs of neighbouring keys, and how many a table is to have.
 ///
-/// Runs, because what a line and a group cost depends on how neighbours lie; and some from all over the keys, because these differ.
+/// Runs, because what a line and a group cost depends on how neighbours lie; and some from all over
+/// the keys, because these differ.
 #[derive(Clone, Debug)]
 pub struct KeySample<K: BuildKeys> {
     pub(super) runs: Vec<Vec<K::Owned>>,
@@ -25,7 +26,8 @@ impl<K: BuildKeys> KeySample<K> {
     /// Keys of a run: several segments, so that those at its ends count for little.
     const RUN: usize = 1 << 14;
 
-    /// A sample of `count` ascending keys, the `i`-th of which is `key(i)`: all, or 131,072 of them.
+    /// A sample of `count` ascending keys, the `i`-th of which is `key(i)`: all, or 131,072 of
+    /// them.
     pub fn of(count: usize, mut key: impl FnMut(usize) -> K::Owned) -> Self {
         let runs = if count <= Self::RUNS * Self::RUN {
             vec![(0..count).map(key).collect()]
@@ -48,8 +50,9 @@ impl<K: BuildKeys> KeySample<K> {
         K::train(self.runs.iter().flatten().map(Borrow::borrow), self.keys)
     }
 
-    /// What a table with these parameters comes to, all keys of it, of which `growth` for each of the others have been inserted in random
-    /// order after these were loaded. Segments are not rebuilt, so `growth` must be small.
+    /// What a table with these parameters comes to, all keys of it, of which `growth` for each of
+    /// the others have been inserted in random order after these were loaded. Segments are not
+    /// rebuilt, so `growth` must be small.
     ///
     /// # Errors
     /// The keys do not ascend.
@@ -161,8 +164,8 @@ fn add<K: BuildKeys>(
     }
 }
 
-/// How many keys lie in the slot their prediction names, of some that are loaded into these slots, and of others that come later and find
-/// it free or not.
+/// How many keys lie in the slot their prediction names, of some that are loaded into these slots,
+/// and of others that come later and find it free or not.
 fn at_home(model: &SegmentModel, (xs, slots): (&[u64], &[u16]), late: &[u64]) -> u64 {
     let mut free = vec![true; usize::from(model.cap).max(1)];
     let mut count = 0;
@@ -174,8 +177,8 @@ fn at_home(model: &SegmentModel, (xs, slots): (&[u64], &[u16]), late: &[u64]) ->
     count + found.count() as u64
 }
 
-/// Puts keys into a segment, each into its group if that has a free slot, and counts them; and of how many keys the group would tell then
-/// that they are absent.
+/// Puts keys into a segment, each into its group if that has a free slot, and counts them; and of
+/// how many keys the group would tell then that they are absent.
 fn insert(
     counts: &mut Counts,
     segment: &GroupedSegment,

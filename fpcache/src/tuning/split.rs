@@ -15,8 +15,8 @@ pub struct Split {
     pub fits: bool,
     /// The share of tables that are here.
     pub tables: f64,
-    /// Entries of the hot cache: of keys that the tables which are here do not settle, and of those that were the first of their segment
-    /// to be looked up, before its table was here.
+    /// Entries of the hot cache: of keys that the tables which are here do not settle, and of those
+    /// that were the first of their segment to be looked up, before its table was here.
     pub entries: f64,
     /// The share of lookups of present keys that these answer.
     pub by_entry: f64,
@@ -31,9 +31,10 @@ pub struct Split {
 }
 
 impl Split {
-    /// Divides a budget as compute nodes do: models first, without which nothing is found; then all tables, or as many as have room
-    /// in a part of what is left; and a hot cache in the rest, for the keys that these do not settle. Without a budget, all
-    /// tables, if lookups use them, and no hot cache.
+    /// Divides a budget as compute nodes do: models first, without which nothing is found; then all
+    /// tables, or as many as have room in a part of what is left; and a hot cache in the rest, for
+    /// the keys that these do not settle. Without a budget, all tables, if lookups use them, and no
+    /// hot cache.
     #[must_use]
     pub fn of(candidate: &Candidate, asked: &Lookups) -> Self {
         let uses_tables = candidate.uses_tables(asked.costs);
@@ -90,7 +91,8 @@ impl Split {
     }
 }
 
-/// Entries in so many places, of as many keys as want one: their hashes do not spread them evenly over buckets.
+/// Entries in so many places, of as many keys as want one: their hashes do not spread them evenly
+/// over buckets.
 fn held(places: f64, keys: f64) -> f64 {
     if places < 1.0 {
         return 0.0;
@@ -148,8 +150,9 @@ impl Ranks {
         (self.weight(count.min(self.keys)) / self.weight(self.keys)).clamp(0.0, 1.0)
     }
 
-    /// The share of lookups that are of the keys which were the first of their segments to be looked up, of so many segments: each was so
-    /// likely, before all others of its segment, as its share of the segment's lookups.
+    /// The share of lookups that are of the keys which were the first of their segments to be
+    /// looked up, of so many segments: each was so likely, before all others of its segment, as its
+    /// share of the segment's lookups.
     fn first_of(self, segments: f64) -> f64 {
         /// Ranks are taken together that are as far apart.
         const STEP: f64 = 1.05;
@@ -166,8 +169,9 @@ impl Ranks {
 
     /// The share of lookups that a hot cache answers which has entries for this part of the keys.
     ///
-    /// The best set of entries is that of the first ranks, but a cache does not know them. Of what that set answers more than any
-    /// other, `heat` and `frequency` lose about a fifth of the share that it misses: at most two in a hundred lookups from what
+    /// The best set of entries is that of the first ranks, but a cache does not know them. Of what
+    /// that set answers more than any other, `heat` and `frequency` lose about a fifth of the share
+    /// that it misses: at most two in a hundred lookups from what
     /// `fpcache/tests/reads/hot_cache_rates.rs` measures.
     fn hits(self, part: f64) -> f64 {
         const LOST: f64 = 0.2;

@@ -1,5 +1,5 @@
-//! What the whole process has allocated. For tests that are alone in theirs, each of which includes this file: whoever
-//! does gets an allocator that counts.
+//! What the whole process has allocated. For tests that are alone in theirs, each of which includes
+//! this file: whoever does gets an allocator that counts.
 
 use std::alloc::System;
 
@@ -8,8 +8,8 @@ use stats_alloc::{INSTRUMENTED_SYSTEM, StatsAlloc};
 #[global_allocator]
 static ALLOCATOR: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
-/// Bytes that page caches may say above what they take: their hash tables' control bytes come in smaller groups on other
-/// processors.
+/// Bytes that page caches may say above what they take: their hash tables' control bytes come in
+/// smaller groups on other processors.
 pub const SPARE: usize = if cfg!(all(target_arch = "x86_64", target_feature = "sse2")) { 0 } else { 16 * 8 };
 
 /// Bytes allocated and not freed.

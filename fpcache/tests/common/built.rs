@@ -152,8 +152,8 @@ impl<K: Cuts> Built<K> {
         part
     }
 
-    /// Puts a record into a free slot of its window, if there is one. Says whether, and whether its coordinate is the greatest
-    /// there is, as that of a key which lacks what its segment skips.
+    /// Puts a record into a free slot of its window, if there is one. Says whether, and whether its
+    /// coordinate is the greatest there is, as that of a key which lacks what its segment skips.
     pub fn insert(&mut self, key: K::Owned, value: Vec<u8>) -> Option<bool> {
         let after = self.descriptors.partition_point(|d| d.lo <= key);
         let segment = &self.descriptors[after.saturating_sub(1)];
@@ -249,7 +249,8 @@ fn store<'v, K: KeySpace>(
     }
 }
 
-/// Writes a segment, whose header nobody reads, and says how many of its keys lie where they are predicted.
+/// Writes a segment, whose header nobody reads, and says how many of its keys lie where they are
+/// predicted.
 fn write_segment<K: KeySpace>(
     image: &mut Vec<u8>,
     records: &[(&K::Owned, &Vec<u8>)],

@@ -1,5 +1,5 @@
-//! Every decoder of what a peer or a region may hold, over any bytes: for a property test of this crate, and for libFuzzer, whose
-//! targets lie in `fuzz`.
+//! Every decoder of what a peer or a region may hold, over any bytes: for a property test of this
+//! crate, and for libFuzzer, whose targets lie in `fuzz`.
 
 use fpcache::group_tables::{GroupTables, Known, SegmentName};
 use fpcache::key_space::{BuildKeys, ByteKeys, KeySpace, U64Keys};
@@ -53,7 +53,8 @@ pub fn layout(bytes: &[u8]) {
     groups(bytes);
 }
 
-/// A table of groups, as it is and with a first word that is right: what is kept of it leads to slots of its segment.
+/// A table of groups, as it is and with a first word that is right: what is kept of it leads to
+/// slots of its segment.
 fn groups(bytes: &[u8]) {
     let _ = (decode_groups(7, bytes), is_whole_table(7, bytes));
     let hash = xxh3_64(bytes);

@@ -1,4 +1,5 @@
-//! Keys by number, so that what is tested over integers is tested over byte strings in the same words.
+//! Keys by number, so that what is tested over integers is tested over byte strings in the same
+//! words.
 #![allow(dead_code, reason = "each test uses its share")]
 
 use fpcache::key_space::{ByteKeys, ByteTail, KeySpace, U64Keys};
@@ -13,7 +14,8 @@ pub trait Numbered: KeySpace {
     /// The number of a key.
     fn number(key: &Self::Key) -> u64;
 
-    /// Whether the range below the first key has a segment of its own, since the first key's begins with what it skips.
+    /// Whether the range below the first key has a segment of its own, since the first key's begins
+    /// with what it skips.
     const FRONT: bool;
 
     /// What a segment says about coordinates whose keys count from this number.
@@ -55,8 +57,8 @@ impl Numbered for U64Keys {
     }
 }
 
-/// What keys begin with, up to the number from which on they begin with something else; so segments from below that on
-/// hold keys that lack what they skip.
+/// What keys begin with, up to the number from which on they begin with something else; so segments
+/// from below that on hold keys that lack what they skip.
 const PREFIX: &[u8] = b"\0/a/prefix\0/that is/longer than/the encoder codes/";
 const OTHER_PREFIX: &[u8] = b"\0/a/prefix\0/that is/not the/same/";
 pub const OTHERS_FROM: u64 = 47;
@@ -91,7 +93,8 @@ impl Numbered for ByteKeys {
             let key = [prefix, &(number as u16).to_be_bytes()].concat();
             Self::coordinate(&key, prefix.len(), tail, &encoders)
         };
-        // Digits are nearly evenly spaced: a slot per digit, and a quarter of one for what "nearly" says.
+        // Digits are nearly evenly spaced: a slot per digit, and a quarter of one for what "nearly"
+        // says.
         const SHIFT: u64 = 46;
         let mantissa = (1u64 << SHIFT).div_ceil((x(250) - x(0)) / 250);
         let line = Line::from_bits(64 << 40 | SHIFT << 32 | mantissa);

@@ -50,7 +50,8 @@ impl Firsts for U64Keys {
 }
 
 impl Firsts for ByteKeys {
-    /// Paths in folders of a hundred, some of them deep: now short, now with much that the one before has, too.
+    /// Paths in folders of a hundred, some of them deep: now short, now with much that the one
+    /// before has, too.
     fn key(number: u64) -> Vec<u8> {
         let folder = number / 1000;
         let deep = "/deep".repeat((folder % 7 * (folder % 7) % 7) as usize);

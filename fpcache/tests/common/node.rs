@@ -1,4 +1,5 @@
-//! A memory node made by hand: segments of a few records that can be changed, replaced and used again step by step.
+//! A memory node made by hand: segments of a few records that can be changed, replaced and used
+//! again step by step.
 #![allow(dead_code, reason = "each test uses its share")]
 
 use std::borrow::Borrow;
@@ -144,7 +145,8 @@ impl<K: Numbered> Node<K> {
         width.of_hash(K::hash(K::key(key).borrow())).to_le_bytes()[..width.bytes()].to_vec()
     }
 
-    /// Writes a segment with what the range from `lo` up to `end` holds: one slot per key, from the first key on.
+    /// Writes a segment with what the range from `lo` up to `end` holds: one slot per key, from the
+    /// first key on.
     pub fn build(&mut self, lo: u64, end: Option<u64>) -> Descriptor<K> {
         self.generation += 1;
         let offset = self.take(self.geometry().segment_bytes(CAP));
@@ -177,7 +179,8 @@ impl<K: Numbered> Node<K> {
     pub fn checkpoint(&mut self) {
         let all: Vec<Descriptor<K>> = self.front.iter().chain(self.segments.values()).cloned().collect();
         let mut root: Vec<RootEntry<K>> = Vec::new();
-        // Of byte strings one a page: else there are so few that they take no more than their least budget.
+        // Of byte strings one a page: else there are so few that they take no more than their least
+        // budget.
         for page in all.chunks(if K::FIXED_BYTES.is_some() { 2 } else { 1 }) {
             let at = self.take(K::PAGE_BYTES);
             self.put(at, &DirectoryPage::encode(page, self.head).0);
@@ -244,8 +247,8 @@ impl<K: Numbered> Node<K> {
         records.len() as u64
     }
 
-    /// Replaces the segments from the one that begins at `lo` up to the one that ends before `end` by segments that begin
-    /// at these keys, `lo` the first of them. Returns the old ones, frozen.
+    /// Replaces the segments from the one that begins at `lo` up to the one that ends before `end`
+    /// by segments that begin at these keys, `lo` the first of them. Returns the old ones, frozen.
     pub fn replace(&mut self, lo: u64, end: Option<u64>, firsts: &[u64]) -> Vec<Descriptor<K>> {
         let new: Vec<(u64, Descriptor<K>)> = firsts
             .iter()

@@ -112,8 +112,8 @@ fn extent_of(built: &Built<U64Keys>, value: &[u8]) -> ValueExtent {
     ValueExtent { bytes: value.len() as u32, checksum: xxh3_64(value), ..built.extent_of(&KEY) }
 }
 
-/// Reads KEY alone, in a group and by a scan, while `before` is called before each READ with its number, counted anew for
-/// each of them; `check` gets what came of it.
+/// Reads KEY alone, in a group and by a scan, while `before` is called before each READ with its
+/// number, counted anew for each of them; `check` gets what came of it.
 fn in_every_way(
     built: &Built<U64Keys>,
     mut before: impl FnMut(u32),
@@ -212,7 +212,8 @@ fn what_a_record_became_while_its_value_was_fetched_is_the_answer() {
     }
 }
 
-/// Two fingerprints match, and between the looks at their slots the record moves from the one to the other.
+/// Two fingerprints match, and between the looks at their slots the record moves from the one to
+/// the other.
 #[test]
 fn an_external_value_is_never_an_answer_with_the_version_of_another_slot() {
     let built = mixed();

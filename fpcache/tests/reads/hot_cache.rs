@@ -24,8 +24,8 @@ fn cache_probe(key: u64, epsilon: u32) -> CacheProbe {
     }
 }
 
-/// Whether an entry that was learned for `a` may be taken for `b`'s: never more of them than the low 14 bits of the
-/// hashes and the bucket agree, and where entries hold keys, only the same key.
+/// Whether an entry that was learned for `a` may be taken for `b`'s: never more of them than the
+/// low 14 bits of the hashes and the bucket agree, and where entries hold keys, only the same key.
 fn alike(variant: Variant, a: u64, b: u64) -> bool {
     match variant {
         Variant::Fd | Variant::F => {
@@ -91,7 +91,8 @@ proptest! {
                     let probe = cache_probe(key, epsilon);
                     let Some(hint) = cache.probe(&probe) else { continue };
                     prop_assert!(probe.window.contains(hint.slot));
-                    // What an entry keeps of a slot: its distance from the prediction, or its address.
+                    // What an entry keeps of a slot: its distance from the prediction, or its
+                    // address.
                     let same = |(other, slot): &(CacheProbe, u32)| match shape.variant {
                         Variant::Fd | Variant::D => {
                             hint.slot.wrapping_sub(probe.predicted) == slot.wrapping_sub(other.predicted)

@@ -1,7 +1,7 @@
 //! How many lookups the hot cache answers, by policy and kind of requests.
 //!
-//! The tests that run by default are small. Another prints tables: `cargo test -p fpcache --release --test
-//! reads hot_cache_rates -- --ignored --nocapture`.
+//! The tests that run by default are small. Another prints tables:
+//! `cargo test -p fpcache --release --test reads hot_cache_rates -- --ignored --nocapture`.
 
 use fpcache::cache::{CacheHandle, CacheProbe, HotCache, Policy, Shape, Variant};
 use fpcache_index::Window;
@@ -36,7 +36,8 @@ impl Random {
     }
 }
 
-/// Ranks with probability near (rank + 1)^-theta, exact for the first two (Gray et al., SIGMOD 1994, §3.2).
+/// Ranks with probability near (rank + 1)^-theta, exact for the first two (Gray et al., SIGMOD
+/// 1994, §3.2).
 struct Zipf {
     n: f64,
     theta: f64,
@@ -243,7 +244,8 @@ impl Requests {
     }
 }
 
-/// Per cent of requests answered in each part of a run, by the best fixed set, true LRU and the three policies.
+/// Per cent of requests answered in each part of a run, by the best fixed set, true LRU and the
+/// three policies.
 fn rates(load: Load, keys: u64, room: u64, parts: u64, part: u64) -> [Vec<f64>; 5] {
     let mut requests = Requests::new(load, keys, room);
     let mut lru = Lru::new(keys, room);

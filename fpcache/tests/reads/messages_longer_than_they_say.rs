@@ -1,4 +1,5 @@
-//! A message with bytes after its end is refused, whatever it is: they would be of somebody who means something else.
+//! A message with bytes after its end is refused, whatever it is: they would be of somebody who
+//! means something else.
 
 use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};

@@ -1,4 +1,5 @@
-//! Floors and ceilings of a table that changes while they are looked for, by doorbell batches and in place.
+//! Floors and ceilings of a table that changes while they are looked for, by doorbell batches and
+//! in place.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -139,7 +140,8 @@ fn delete<K: Numbered>(node: &Node<K>, number: u64, version: u32) {
     node.put(at, &SlotWord::new(SlotState::Free, version, 0).to_bits().to_le_bytes());
 }
 
-/// What happens to a table before some look, and what is nearest to a key before the first event and after each.
+/// What happens to a table before some look, and what is nearest to a key before the first event
+/// and after each.
 type Script<K> = (Side, u64, [fn(&Node<K>); 2], [Option<u64>; 3]);
 
 fn what_comes_between_two_looks_leaves_answers_of_one_instant<K: Numbered>() {

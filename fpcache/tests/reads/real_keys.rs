@@ -1,4 +1,5 @@
-//! Every way to read finds what the table holds, and only that, whatever its keys and values look like.
+//! Every way to read finds what the table holds, and only that, whatever its keys and values look
+//! like.
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;
@@ -39,7 +40,8 @@ fn questions<K: Cuts>(built: &Built<K>) -> Vec<K::Owned> {
     keys.cloned().chain(near).chain([K::lowest().to_owned()]).collect()
 }
 
-/// Asks for every key on its own and in groups, twice, so that a hot cache knows it the second time.
+/// Asks for every key on its own and in groups, twice, so that a hot cache knows it the second
+/// time.
 fn assert_lookups<K: Cuts>(built: &Built<K>, table: &Table<K>, questions: &[K::Owned], context: &str) {
     let mut endpoint = built.endpoint();
     let handle = table.cache().map(|cache| cache.handle(1)).unwrap_or_default();

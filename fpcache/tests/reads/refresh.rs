@@ -1,4 +1,5 @@
-//! A reader whose directory is out of date notices, and catches up with the change log, whatever the log holds.
+//! A reader whose directory is out of date notices, and catches up with the change log, whatever
+//! the log holds.
 
 mod damaged;
 mod meanwhile;

@@ -1,5 +1,6 @@
-//! Every state a slot and its fingerprint can be in while a record is made, replaced, removed or its segment given up, in the
-//! order in which the memory node stores; by every plan: which answers are allowed.
+//! Every state a slot and its fingerprint can be in while a record is made, replaced, removed or
+//! its segment given up, in the order in which the memory node stores; by every plan: which answers
+//! are allowed.
 
 use std::borrow::Borrow;
 
@@ -41,8 +42,8 @@ struct State {
     word: Word,
     body: (u64, u64),
     fingerprint: Fingerprint,
-    /// For lookups that read the slot because its fingerprint says so, which read all slots if it cannot be judged, and for
-    /// those that read all slots at once.
+    /// For lookups that read the slot because its fingerprint says so, which read all slots if it
+    /// cannot be judged, and for those that read all slots at once.
     by_fingerprint: Answer,
     by_slots: Answer,
 }
@@ -75,7 +76,8 @@ fn states() -> Vec<State> {
         state("insert: body before fingerprint", Busy, (KEY, 1), Empty, Absent, Contended),
         state("insert: all but the word", Busy, (KEY, 1), Of(KEY), Contended, Contended),
         state("insert: done", Live(KEY, 1), (KEY, 1), Of(KEY), Value(1), Value(1)),
-        // The READ of the fingerprint was earlier than that of the slot, and parts of the slot were.
+        // The READ of the fingerprint was earlier than that of the slot, and parts of the slot
+        // were.
         state("insert: seen early, fingerprint", Live(KEY, 1), (KEY, 1), Empty, Absent, Value(1)),
         state("insert: seen early, value", Live(KEY, 1), (KEY, 0), Of(KEY), Contended, Contended),
         state("insert: seen early, key", Live(KEY, 1), (0, 1), Of(KEY), Contended, Absent),
@@ -119,8 +121,8 @@ fn node<K: Numbered>(remains: bool) -> (Node<K>, Descriptor<K>) {
     (node, segment)
 }
 
-/// The bytes of a slot that holds a key and a value. Key 0 stands for a key that is not there yet: its bytes are zero, and
-/// without a value the lengths are zero, too.
+/// The bytes of a slot that holds a key and a value. Key 0 stands for a key that is not there yet:
+/// its bytes are zero, and without a value the lengths are zero, too.
 fn body<K: Numbered>(node: &Node<K>, segment: &Descriptor<K>, (key, value): (u64, u64)) -> Vec<u8> {
     let mut slot = node.slot(segment, 1, if key == 0 { KEY } else { key }, value);
     let head = 8 + node.parameters.shape.head_bytes();
@@ -162,7 +164,8 @@ fn answer(result: Result<Option<u64>, ReadError>) -> Answer {
     }
 }
 
-/// What a lookup by a plan says, on its own and in a group; with a hot cache that names the slot, if one is given.
+/// What a lookup by a plan says, on its own and in a group; with a hot cache that names the slot,
+/// if one is given.
 fn ask<K: Numbered>(node: &Node<K>, plan: Plan, hot: Option<u32>) -> Answer {
     let cache = hot.map(|_| CacheConfig::of(1 << 17));
     let options = TableOptions { cache, ..TableOptions::plan(PlanChoice::Fixed(plan)) };
@@ -217,7 +220,8 @@ fn every_state_of_a_slot_allows_the_answers_the_table_gives<K: Numbered>() {
                 let context = format!("{}, slot {index}, remains beside it: {remains}", state.name);
                 assert_eq!(ask(&node, Plan::TwoStage, None), by_fingerprint, "two-stage: {context}");
                 assert_eq!(ask(&node, Plan::Range, None), state.by_slots, "range: {context}");
-                // A guess finds what is live there; else the fingerprints decide, unless the slot is frozen.
+                // A guess finds what is live there; else the fingerprints decide, unless the slot
+                // is frozen.
                 let guessed = match (&state.by_slots, index) {
                     (Value(value), 4) => Value(*value),
                     (Stale, 4) => Stale,
@@ -227,7 +231,8 @@ fn every_state_of_a_slot_allows_the_answers_the_table_gives<K: Numbered>() {
                 for plan in [Plan::TwoStage, Plan::Range, Plan::Speculative] {
                     let without = ask(&node, plan, None);
                     let cached = ask(&node, plan, Some(index));
-                    // The hot cache's slot is judged first; if it tells nothing, all slots are read.
+                    // The hot cache's slot is judged first; if it tells nothing, all slots are
+                    // read.
                     let allowed = match (&state.word, &state.by_slots) {
                         (Word::Live(..), Value(value)) => vec![Value(*value)],
                         (Word::Frozen, _) => vec![Stale],

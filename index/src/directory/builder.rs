@@ -6,8 +6,9 @@ use super::top::Top;
 use super::{Directory, DirectoryError};
 use std::fmt;
 
-/// Puts a [`Directory`] together from entries in ascending order, without having all of them as they come: separators that share
-/// kibibytes take a hundred times as much then as in the directory.
+/// Puts a [`Directory`] together from entries in ascending order, without having all of them as
+/// they come: separators that share kibibytes take a hundred times as much then as in the
+/// directory.
 pub struct Builder<K: DirectoryKey + ?Sized, T> {
     leaves: Vec<LeafOf<K, T>>,
     /// Entries that are in no leaf yet.
@@ -15,7 +16,8 @@ pub struct Builder<K: DirectoryKey + ?Sized, T> {
     len: usize,
 }
 
-/// Entries from which on leaves are made of most: what stays is enough for the last two to be of one size.
+/// Entries from which on leaves are made of most: what stays is enough for the last two to be of
+/// one size.
 const FEW: usize = 4 * NEW_LEAF;
 
 impl<K: DirectoryKey + ?Sized, T: Clone> Builder<K, T> {

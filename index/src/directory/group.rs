@@ -9,8 +9,8 @@ use std::alloc::Layout;
 use std::mem;
 use std::sync::Arc;
 
-/// Up to [`PAGE`] leaves, found by their first separators: what a change of a clone copies of the leaves' parents. It then
-/// counts a reference to every leaf.
+/// Up to [`PAGE`] leaves, found by their first separators: what a change of a clone copies of the
+/// leaves' parents. It then counts a reference to every leaf.
 #[repr(C, align(64))]
 pub(super) struct Group<K: Kind + ?Sized, T> {
     pub(super) separators: Separators<K::Text>,

@@ -59,8 +59,8 @@ impl<'a, K: DirectoryKey + ?Sized, T> Place<'a, K, T> {
 
 /// Entries of a [`super::Directory`] in separator order.
 ///
-/// As an iterator it yields separators of their own, for byte strings one allocation each; [`RangeIter::advance`] lends
-/// them.
+/// As an iterator it yields separators of their own, for byte strings one allocation each;
+/// [`RangeIter::advance`] lends them.
 pub struct RangeIter<'a, K: DirectoryKey + ?Sized, T> {
     place: Option<Place<'a, K, T>>,
     /// Index of the next entry in the leaf.
@@ -85,8 +85,8 @@ impl<'a, K: DirectoryKey + ?Sized, T> RangeIter<'a, K, T> {
         iter
     }
 
-    /// The next entry and its separator, which is overwritten by the next call. Allocates only where a separator is longer
-    /// than all before it.
+    /// The next entry and its separator, which is overwritten by the next call. Allocates only
+    /// where a separator is longer than all before it.
     pub fn advance(&mut self) -> Option<(&K, &'a T)> {
         loop {
             let place = self.place.as_ref()?;

@@ -6,8 +6,8 @@ use std::fmt::Debug;
 
 /// A kind of key that a [`super::Directory`] can have: `u64`, or `[u8]` in lexicographic order.
 ///
-/// Sealed: pages are laid out for these two. Keys are looked up as `&K`; separators go in and come out as `K::Owned`,
-/// which is `u64` or `Vec<u8>`.
+/// Sealed: pages are laid out for these two. Keys are looked up as `&K`; separators go in and come
+/// out as `K::Owned`, which is `u64` or `Vec<u8>`.
 pub trait DirectoryKey:
     Kind
     + Ord
@@ -21,8 +21,8 @@ pub trait DirectoryKey:
 
 /// How the pages of a directory hold separators of one kind, and how they are searched.
 ///
-/// Both kinds have a number beside every item, its *head*, and every eighth head apart from the others, so that pages of
-/// both are of one shape. What the heads do not say is in the page's text.
+/// Both kinds have a number beside every item, its *head*, and every eighth head apart from the
+/// others, so that pages of both are of one shape. What the heads do not say is in the page's text.
 pub trait Kind: ToOwned {
     /// What a page holds of its separators beside the heads.
     type Text: Clone + Debug + Send + Sync + 'static;
@@ -60,12 +60,13 @@ pub trait Kind: ToOwned {
     /// The separator of leaf `index`, of which there must be one.
     fn separator(separators: &Separators<Self::Text>, index: usize) -> Self::Owned;
 
-    /// Begins a search where `first` is the first separator. `Err` if the key lies below it: with how many bytes the two
-    /// share.
+    /// Begins a search where `first` is the first separator. `Err` if the key lies below it: with
+    /// how many bytes the two share.
     fn enter(first: &Self, key: &Self) -> Result<Self::Trail, usize>;
 
-    /// Index of the greatest separator at or below `key`, which is not below the first. May lie after the last child and
-    /// then means that one. `trail` knows how the key compares with the first separator, and then with the one found.
+    /// Index of the greatest separator at or below `key`, which is not below the first. May lie
+    /// after the last child and then means that one. `trail` knows how the key compares with the
+    /// first separator, and then with the one found.
     fn search_block(block: &Self::Block, key: &Self, trail: &mut Self::Trail) -> usize;
 
     /// As [`Kind::search_block`], in a group.
@@ -74,7 +75,8 @@ pub trait Kind: ToOwned {
     /// As [`Kind::search_block`], in a leaf.
     fn search_leaf<T>(leaf: &Leaf<Self::Text, T>, key: &Self, trail: &mut Self::Trail) -> usize;
 
-    /// Where the block of entries of a leaf begins among which [`Kind::search_leaf`] is going to look, or a neighbour of it.
+    /// Where the block of entries of a leaf begins among which [`Kind::search_leaf`] is going to
+    /// look, or a neighbour of it.
     fn block_of_leaf<T>(leaf: &Leaf<Self::Text, T>, key: &Self, trail: Self::Trail) -> usize;
 
     /// How many bytes the key shares with the separator found last.
@@ -83,8 +85,8 @@ pub trait Kind: ToOwned {
     /// The fewest leaves, of nearly equal size, that hold `entries` with at most `most` each.
     fn leaves<T: Clone>(entries: Vec<(Self::Owned, T)>, most: usize) -> Vec<Leaf<Self::Text, T>>;
 
-    /// Replaces the entries in `[lo, hi)` by `with` and returns their number. The leaf may be left empty or small; leaves
-    /// for what no longer fits are returned, to stand right of it.
+    /// Replaces the entries in `[lo, hi)` by `with` and returns their number. The leaf may be left
+    /// empty or small; leaves for what no longer fits are returned, to stand right of it.
     fn splice<T: Clone>(
         leaf: &mut Leaf<Self::Text, T>,
         lo: Option<&Self>,

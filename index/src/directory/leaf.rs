@@ -8,9 +8,10 @@ pub const LEAF: usize = PAGE;
 
 /// Up to [`LEAF`] entries beside the heads of their separators, as its parent holds them.
 ///
-/// The pivots lie in the parent, so that the search can begin before the entries have arrived. It then reads heads and
-/// entry of one block of eight, which arrive together: one wait for the leaf's memory instead of three. There are exactly
-/// as many entries as needed: a leaf is written anew when it changes, so that spare room would never be used.
+/// The pivots lie in the parent, so that the search can begin before the entries have arrived. It
+/// then reads heads and entry of one block of eight, which arrive together: one wait for the leaf's
+/// memory instead of three. There are exactly as many entries as needed: a leaf is written anew
+/// when it changes, so that spare room would never be used.
 #[derive(Debug)]
 pub struct Leaf<Text, T> {
     /// As in [`super::separators::Separators`].

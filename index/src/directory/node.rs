@@ -1,5 +1,5 @@
-//! Nodes of a directory and how a change of neighbours is made: what leaves and groups have in common. For both, and for
-//! the tree above the groups.
+//! Nodes of a directory and how a change of neighbours is made: what leaves and groups have in
+//! common. For both, and for the tree above the groups.
 
 use std::alloc::Layout;
 
@@ -14,8 +14,9 @@ pub(super) trait Node<K: ToOwned + ?Sized, T>: Clone {
     /// Entries below.
     fn count_entries(&self) -> usize;
 
-    /// Replaces the entries in `[lo, hi)` below (`None`: no end) by `with` and adds their number to `removed`. The node may
-    /// be left empty or small; nodes that no longer fit are returned, to stand right of it.
+    /// Replaces the entries in `[lo, hi)` below (`None`: no end) by `with` and adds their number to
+    /// `removed`. The node may be left empty or small; nodes that no longer fit are returned, to
+    /// stand right of it.
     fn splice(
         &mut self,
         lo: Option<&K>,
@@ -50,8 +51,9 @@ pub(super) fn chunks<I>(items: Vec<I>, most: usize) -> impl Iterator<Item = Vec<
     })
 }
 
-/// [`Node::splice`] on neighbours, of which the first and the last that are concerned are named. What it returns is to stand
-/// right of the first, and those between it and the last are to go; see [`settle`].
+/// [`Node::splice`] on neighbours, of which the first and the last that are concerned are named.
+/// What it returns is to stand right of the first, and those between it and the last are to go; see
+/// [`settle`].
 pub(super) fn change<K: ToOwned + ?Sized, T, N: Node<K, T>>(
     nodes: &mut [N],
     [first, last]: [usize; 2],
@@ -68,7 +70,8 @@ pub(super) fn change<K: ToOwned + ?Sized, T, N: Node<K, T>>(
     nodes[first].splice(lo, None, with, removed)
 }
 
-/// Puts `new` in the place of what lies between `first` and `last`, drops what is empty and joins what is small.
+/// Puts `new` in the place of what lies between `first` and `last`, drops what is empty and joins
+/// what is small.
 pub(super) fn settle<K: ToOwned + ?Sized, T, N: Node<K, T>>(
     mut nodes: Vec<N>,
     [first, last]: [usize; 2],

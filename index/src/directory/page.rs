@@ -9,12 +9,13 @@ use std::slice;
 
 /// A page of a [`super::Directory`], found for a key: [`super::Directory::page_for`].
 ///
-/// Its pivots have been asked for when it is returned, its entries have not. A lookup among others does something else, asks
-/// for the entries with [`PageRef::prefetch`], does something else again, and reads them with [`PageRef::find_shared`].
-/// Without the middle stage the answer is the same.
+/// Its pivots have been asked for when it is returned, its entries have not. A lookup among others
+/// does something else, asks for the entries with [`PageRef::prefetch`], does something else again,
+/// and reads them with [`PageRef::find_shared`]. Without the middle stage the answer is the same.
 pub struct PageRef<'a, K: DirectoryKey + ?Sized, T> {
     leaf: &'a LeafOf<K, T>,
-    /// How the key compares with the page's first separator, or `Err` if it lies below all separators.
+    /// How the key compares with the page's first separator, or `Err` if it lies below all
+    /// separators.
     trail: Result<K::Trail, usize>,
 }
 
@@ -44,8 +45,8 @@ impl<'a, K: DirectoryKey + ?Sized, T> PageRef<'a, K, T> {
         Some(Self { leaf, trail })
     }
 
-    /// Asks for the entries among which `key` is, the key for which the page was found, without waiting for them. Reads the
-    /// page's pivots.
+    /// Asks for the entries among which `key` is, the key for which the page was found, without
+    /// waiting for them. Reads the page's pivots.
     #[inline]
     pub fn prefetch(&self, key: &K) {
         let start = self.trail.map_or(0, |trail| K::block_of_leaf(self.leaf, key, trail));
@@ -53,8 +54,8 @@ impl<'a, K: DirectoryKey + ?Sized, T> PageRef<'a, K, T> {
         prefetch(entries.first_chunk::<BLOCK>().map_or(entries, |block| block));
     }
 
-    /// As [`super::Directory::find_shared`], for the key for which the page was found; for others it is some entry of the
-    /// page.
+    /// As [`super::Directory::find_shared`], for the key for which the page was found; for others
+    /// it is some entry of the page.
     #[inline]
     pub fn find_shared(&self, key: &K) -> Option<(&'a T, usize)> {
         match self.trail {

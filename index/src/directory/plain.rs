@@ -10,8 +10,8 @@ use std::sync::Arc;
 /// Items of one of the two steps in a block.
 const QUARTER: usize = 4;
 
-/// Separators of all children but the first: two cache lines, of which a search reads both at once. Room after the last is
-/// filled with what no key but one is at or above.
+/// Separators of all children but the first: two cache lines, of which a search reads both at once.
+/// Room after the last is filled with what no key but one is at or above.
 #[derive(Clone, Debug)]
 #[repr(align(64))]
 pub struct Block([[u64; QUARTER]; QUARTER]);
@@ -91,7 +91,8 @@ impl Kind for u64 {
 
     #[inline(always)]
     fn block_of_leaf<T>(leaf: &Leaf<(), T>, _: &u64, key: u64) -> usize {
-        // The last block begins earlier, so as to be whole. Pivots that repeat the last separator lead there too.
+        // The last block begins earlier, so as to be whole. Pivots that repeat the last separator
+        // lead there too.
         (BLOCK * step(&leaf.pivots, key)).min(leaf.entries.len().saturating_sub(BLOCK))
     }
 

@@ -1,4 +1,5 @@
-//! Children by their separators: which one a key belongs to, and what a change of one separator takes.
+//! Children by their separators: which one a key belongs to, and what a change of one separator
+//! takes.
 
 use super::key::DirectoryKey;
 use super::separators::Separators;
@@ -18,8 +19,8 @@ pub(super) fn set<K: DirectoryKey + ?Sized>(
     *separators = K::pack(&all);
 }
 
-/// Index of the greatest separator at or below `key`, 0 if there is none. May lie after the last child and then means
-/// that one.
+/// Index of the greatest separator at or below `key`, 0 if there is none. May lie after the last
+/// child and then means that one.
 pub(super) fn position<K: DirectoryKey + ?Sized>(separators: &Separators<K::Text>, key: &K) -> usize {
     K::enter(K::first(separators), key).map_or(0, |mut trail| K::search_group(separators, key, &mut trail))
 }

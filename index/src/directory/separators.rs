@@ -13,10 +13,10 @@ pub const STEP: usize = BLOCK - 1;
 
 /// The first separator of each leaf of a group.
 ///
-/// A search compares with seven pivots, every eighth head, and then with seven heads of one block: two cache lines, and the
-/// same instructions whatever the key and the number of children, so that no jump depends on either. This is one page of a
-/// static B+-tree with blocks of a cache line (the S+ tree of S. Slotin, "Algorithms for Modern Hardware", 2022, "Static
-/// B-Trees").
+/// A search compares with seven pivots, every eighth head, and then with seven heads of one block:
+/// two cache lines, and the same instructions whatever the key and the number of children, so that
+/// no jump depends on either. This is one page of a static B+-tree with blocks of a cache line (the
+/// S+ tree of S. Slotin, "Algorithms for Modern Hardware", 2022, "Static B-Trees").
 #[derive(Clone)]
 #[repr(C)]
 pub struct Separators<Text> {
@@ -34,7 +34,8 @@ impl<Text: fmt::Debug> fmt::Debug for Separators<Text> {
     }
 }
 
-/// How many of `items`, which ascend, have their head at or below `head`. Compares with all of them.
+/// How many of `items`, which ascend, have their head at or below `head`. Compares with all of
+/// them.
 #[inline(always)]
 pub(super) fn count_not_above<I>(items: &[I; STEP], head_of: impl Fn(&I) -> u64, head: u64) -> usize {
     items.iter().map(|item| usize::from(head_of(item) <= head)).sum()

@@ -11,13 +11,14 @@ use std::borrow::Borrow;
 use std::slice;
 use std::sync::Arc;
 
-/// Groups of one chunk. A change of a clone counts a reference to every group of a chunk, and to every chunk.
+/// Groups of one chunk. A change of a clone counts a reference to every group of a chunk, and to
+/// every chunk.
 const CHUNK: usize = 32;
 
 /// All groups, and a static tree by which they are found.
 ///
-/// Clones share the tree as long as no group comes or goes, which happens once in many hundred replacements; then it is
-/// written anew, and the groups are cut into chunks anew.
+/// Clones share the tree as long as no group comes or goes, which happens once in many hundred
+/// replacements; then it is written anew, and the groups are cut into chunks anew.
 pub(super) struct Top<K: DirectoryKey + ?Sized, T> {
     index: Arc<Index<K>>,
     /// By [`CHUNK`] groups, none of which is empty.
@@ -33,9 +34,10 @@ impl<K: DirectoryKey + ?Sized, T> Clone for Top<K, T> {
     }
 }
 
-/// The first separators of all groups, as a static tree without pointers, complete but for its last level: child `i` of
-/// block `b` is block `WIDTH · b + i + 1` (an S+ tree, as in S. Slotin, "Algorithms for Modern Hardware", 2022, "Static
-/// B-Trees", with its blocks in the order of a heap). Nothing in its search depends on the key but addresses.
+/// The first separators of all groups, as a static tree without pointers, complete but for its last
+/// level: child `i` of block `b` is block `WIDTH · b + i + 1` (an S+ tree, as in S. Slotin,
+/// "Algorithms for Modern Hardware", 2022, "Static B-Trees", with its blocks in the order of a
+/// heap). Nothing in its search depends on the key but addresses.
 struct Index<K: DirectoryKey + ?Sized> {
     /// The first separator of all, if there is any.
     first: K::Owned,
@@ -56,7 +58,8 @@ impl<K: DirectoryKey + ?Sized> Index<K> {
         let mut blocks = Vec::new();
         let mut below = leaves;
         for _ in 0..levels {
-            // Each block tells apart what begins with every so many groups. Above the last level none is left out.
+            // Each block tells apart what begins with every so many groups. Above the last level
+            // none is left out.
             let (all, each) = (leaves / below, below / K::WIDTH);
             let ends: Vec<K::Owned> = firsts.iter().step_by(each).cloned().collect();
             let used = ends.chunks(K::WIDTH).map(K::block);
@@ -73,12 +76,14 @@ impl<K: DirectoryKey + ?Sized> Index<K> {
         K::owned_bytes(&self.first) + blocks
     }
 
-    /// The group whose range holds `key`, which is not below the first separator; one that does not exist means the last.
+    /// The group whose range holds `key`, which is not below the first separator; one that does not
+    /// exist means the last.
     #[inline(always)]
     fn search(&self, key: &K, trail: &mut K::Trail) -> usize {
         let mut at = 0;
         for _ in 0..self.levels {
-            // The highest of keys is at or above what fills the last block, and finds a group after the last.
+            // The highest of keys is at or above what fills the last block, and finds a group after
+            // the last.
             let Some(block) = self.blocks.get(at) else { return self.groups };
             at = K::WIDTH * at + K::search_block(block, key, trail) + 1;
         }
@@ -146,15 +151,15 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
         self.index.groups
     }
 
-    /// What is known of a key that is not below all separators. `Err` if it is: with how many bytes it shares with the
-    /// first.
+    /// What is known of a key that is not below all separators. `Err` if it is: with how many bytes
+    /// it shares with the first.
     #[inline(always)]
     pub(super) fn enter(&self, key: &K) -> Result<K::Trail, usize> {
         K::enter(self.index.first.borrow(), key)
     }
 
-    /// The leaf whose range holds `key`; `None` if there is none. `trail` knows how the key compares with the first
-    /// separator, and then with the leaf's first.
+    /// The leaf whose range holds `key`; `None` if there is none. `trail` knows how the key
+    /// compares with the first separator, and then with the leaf's first.
     #[inline(always)]
     pub(super) fn leaf(&self, key: &K, trail: &mut K::Trail) -> Option<&LeafOf<K, T>> {
         let group = self.group_or_last(self.index.search(key, trail))?;
@@ -164,8 +169,8 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
         }
     }
 
-    /// Leaf, and entry there, whose range holds `key`, and how many bytes that shares with the entry's separator; `None` if
-    /// there is none.
+    /// Leaf, and entry there, whose range holds `key`, and how many bytes that shares with the
+    /// entry's separator; `None` if there is none.
     #[inline(always)]
     pub(super) fn find(&self, key: &K) -> Option<(&LeafOf<K, T>, usize, usize)> {
         match self.enter(key) {
@@ -184,7 +189,8 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
         self.group(0)?.leaves.first()
     }
 
-    /// Group, leaf in it and entry in that whose range holds `key`; the first for a key below all separators.
+    /// Group, leaf in it and entry in that whose range holds `key`; the first for a key below all
+    /// separators.
     pub(super) fn position(&self, key: &K) -> [usize; 3] {
         let Ok(mut trail) = self.enter(key) else { return [0; 3] };
         let at = self.index.search(key, &mut trail).min(self.groups().saturating_sub(1));

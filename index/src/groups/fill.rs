@@ -3,8 +3,9 @@
 /// A key without a slot.
 const NONE: u16 = u16::MAX;
 
-/// Where to go on from places that are known to be taken: a forest of places whose roots were free when they were last looked at
-/// (union-find with path halving), so that no stretch of taken places is walked twice.
+/// Where to go on from places that are known to be taken: a forest of places whose roots were free
+/// when they were last looked at (union-find with path halving), so that no stretch of taken places
+/// is walked twice.
 #[derive(Debug)]
 struct Steps(Vec<u32>);
 

@@ -1,8 +1,10 @@
-//! Groups: which few slots of a segment a key lies in, told by a small table beside the segment's line.
+//! Groups: which few slots of a segment a key lies in, told by a small table beside the segment's
+//! line.
 //!
-//! A line predicts a slot within ±ε, and a segment's order within that window is free. Here it is spent on *blocks* of slots
-//! that hold keys in their order, as many in each. A 16-bit *separator* a block, relative to the line, names the
-//! block of a key, so that one READ of few slots finds nearly every key, present or absent, whatever ε is. Three forms:
+//! A line predicts a slot within ±ε, and a segment's order within that window is free. Here it is
+//! spent on *blocks* of slots that hold keys in their order, as many in each. A 16-bit *separator*
+//! a block, relative to the line, names the block of a key, so that one READ of few slots finds
+//! nearly every key, present or absent, whatever ε is. Three forms:
 //!
 //! | form | a block is | names besides | what is READ |
 //! |---|---|---|---|
@@ -10,11 +12,13 @@
 //! | [`Form::Seeded`] | several groups | the group by the key's hash, with a seed for each block | the group's slots |
 //! | [`Form::Pilots`] | many slots | the slot by the key's hash, with a pilot for each bucket of keys | one slot |
 //!
-//! Plain groups are for short slots, seeded ones for small budgets at the cost of order within a block, pilots for long slots. Keys
-//! that the table does not lead to, *strays*, are few and lie near: within the window of the model that comes
-//! with the table, whose ε says how far any key is from its prediction. A wrong table can therefore cost READs, never an answer.
+//! Plain groups are for short slots, seeded ones for small budgets at the cost of order within a
+//! block, pilots for long slots. Keys that the table does not lead to, *strays*, are few and lie
+//! near: within the window of the model that comes with the table, whose ε says how far any key is
+//! from its prediction. A wrong table can therefore cost READs, never an answer.
 //!
-//! Pilots are those of CHD (Belazzougui, Botelho, Dietzfelbinger, ESA 2009) and PTHash (Pibiri and Trani, SIGIR 2021), in small.
+//! Pilots are those of CHD (Belazzougui, Botelho, Dietzfelbinger, ESA 2009) and PTHash (Pibiri and
+//! Trani, SIGIR 2021), in small.
 
 mod fill;
 mod hash;
@@ -38,7 +42,8 @@ pub enum Form {
     Plain {
         /// Slots from one group to the next.
         stride: u16,
-        /// Slots that are READ, not below the stride: what is more belongs to the next group as well.
+        /// Slots that are READ, not below the stride: what is more belongs to the next group as
+        /// well.
         reach: u16,
     },
     /// A block has several groups of `reach` slots each, between which the keys' hashes choose.
@@ -103,8 +108,9 @@ impl Form {
         }
     }
 
-    /// How many blocks a segment of at least `cap` slots has, and how many slots that takes: all blocks are whole, but the one
-    /// of a segment that has no more slots than one, of which seeded groups are. `None` if more than 2^16.
+    /// How many blocks a segment of at least `cap` slots has, and how many slots that takes: all
+    /// blocks are whole, but the one of a segment that has no more slots than one, of which seeded
+    /// groups are. `None` if more than 2^16.
     #[must_use]
     pub fn blocks(self, cap: u16) -> Option<(u16, u16)> {
         let whole = self.block() + self.overhang();
@@ -152,7 +158,8 @@ pub struct GroupTable {
 /// A segment whose keys lie in groups.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupedSegment {
-    /// The line and ε of all keys, wherever the table leads: no window is too narrow for any of them.
+    /// The line and ε of all keys, wherever the table leads: no window is too narrow for any of
+    /// them.
     pub model: SegmentModel,
     /// The slot of each key: distinct, and within the model's window of the key.
     pub slots: Vec<u16>,
@@ -163,8 +170,8 @@ pub struct GroupedSegment {
 }
 
 impl GroupTable {
-    /// A table of these parts, of a segment with `cap` slots; `None` if they do not fit one another. Whatever the values are, it
-    /// leads to slots of the segment.
+    /// A table of these parts, of a segment with `cap` slots; `None` if they do not fit one
+    /// another. Whatever the values are, it leads to slots of the segment.
     #[must_use]
     pub fn from_parts(form: Form, cap: u16, separators: Separators, bytes: Vec<u8>) -> Option<Self> {
         let (blocks, slots) = if form.is_valid() { form.blocks(cap)? } else { return None };
@@ -175,8 +182,8 @@ impl GroupTable {
         fits.then_some(Self { form, cap, separators, bytes })
     }
 
-    /// The slots to READ for a key of this coordinate and hash, by the segment's model. Where no pilot tells, none: a run without
-    /// slots at the first of the key's block.
+    /// The slots to READ for a key of this coordinate and hash, by the segment's model. Where no
+    /// pilot tells, none: a run without slots at the first of the key's block.
     #[inline]
     #[must_use]
     pub fn slots_of(&self, model: &SegmentModel, x: u64, hash: u64) -> SlotRun {
@@ -202,7 +209,8 @@ impl GroupTable {
         separators + self.bytes.len()
     }
 
-    /// The number of the group that a run begins, among all of the segment. With pilots each slot is a group.
+    /// The number of the group that a run begins, among all of the segment. With pilots each slot
+    /// is a group.
     #[must_use]
     pub fn group_of(&self, run: SlotRun) -> u16 {
         match self.form {
@@ -224,7 +232,8 @@ impl GroupTable {
         &self.bytes
     }
 
-    /// How many of so many groups there are in a block: fewer in the only one of a segment with fewer slots.
+    /// How many of so many groups there are in a block: fewer in the only one of a segment with
+    /// fewer slots.
     #[inline]
     fn groups_there(&self, groups: u16, reach: u16) -> u16 {
         groups.min(self.cap / reach)
@@ -254,14 +263,17 @@ impl GroupTable {
 }
 
 impl PlacedSegment {
-    /// Puts the keys of this segment, which are `xs` and have these hashes, into groups; `None` if that takes more than 65,535
-    /// slots or a wider window than a model has, which segments of a few thousand slots never do.
+    /// Puts the keys of this segment, which are `xs` and have these hashes, into groups; `None` if
+    /// that takes more than 65,535 slots or a wider window than a model has, which segments of a
+    /// few thousand slots never do.
     ///
-    /// The segment gets some slots more where the last block was not whole. Its line keeps its slope and is centred; its ε becomes the
-    /// largest distance of a key from its prediction, about ε/fill and half a block.
+    /// The segment gets some slots more where the last block was not whole. Its line keeps its
+    /// slope and is centred; its ε becomes the largest distance of a key from its prediction, about
+    /// ε/fill and half a block.
     ///
     /// # Panics
-    /// If there are not as many coordinates and hashes as the segment has keys, or the form is not valid.
+    /// If there are not as many coordinates and hashes as the segment has keys, or the form is not
+    /// valid.
     #[must_use]
     pub fn grouped(&self, xs: &[u64], hashes: &[u64], form: Form) -> Option<GroupedSegment> {
         assert!(form.is_valid(), "{form:?}");
@@ -294,8 +306,9 @@ impl PlacedSegment {
     }
 }
 
-/// The model's line, moved so that keys which lie evenly over the slots are as far above it as below at most. Where a line has room
-/// to move, a placement in order of slots may have left it up to ε to one side.
+/// The model's line, moved so that keys which lie evenly over the slots are as far above it as
+/// below at most. Where a line has room to move, a placement in order of slots may have left it up
+/// to ε to one side.
 fn centred(model: &SegmentModel, xs: &[u64]) -> Line {
     /// Keys from one that is looked at to the next: fewer than a group has.
     const STEP: usize = 4;
@@ -343,7 +356,8 @@ impl GroupTable {
         let mut of_keys = Vec::with_capacity(xs.len());
         for (block, first) in (0..).zip(firsts) {
             let next = firsts.get(usize::from(block) + 1).copied().unwrap_or(xs.len());
-            // Where hashes choose: between blocks that begin with the same key, and between the first two.
+            // Where hashes choose: between blocks that begin with the same key, and between the
+            // first two.
             let is_shared = block < 2 || firsts[usize::from(block) - 1] == *first;
             let of_key = |rank: usize| match is_shared {
                 true => self.separators.blocks_of(model, xs[rank]).of(hashes[rank]),
@@ -360,7 +374,8 @@ impl GroupTable {
         let bytes = usize::from(block) * self.form.bytes();
         match self.form {
             Form::Plain { stride, reach } => {
-                // Slots of two groups go last, so that those stay free which an insert into either can take.
+                // Slots of two groups go last, so that those stay free which an insert into either
+                // can take.
                 let shared = reach - stride;
                 let own = first + shared..first + stride;
                 let order = own.chain(first..first + shared).chain(first + stride..first + reach);

@@ -1,8 +1,9 @@
 //! Separators in fewer bits, as whoever looks keys up keeps them.
 //!
-//! Separators ascend, so that they can be told as Elias and Fano tell ascending numbers (Elias, JACM 1974; Fano, 1971): the low
-//! digits of each, one after the other, and the high ones in unary. That takes two digits and an eighth each beside those of a block's
-//! quantiles, whatever ε is, where as a distance each takes digits for 2ε slots.
+//! Separators ascend, so that they can be told as Elias and Fano tell ascending numbers (Elias,
+//! JACM 1974; Fano, 1971): the low digits of each, one after the other, and the high ones in unary.
+//! That takes two digits and an eighth each beside those of a block's quantiles, whatever ε is,
+//! where as a distance each takes digits for 2ε slots.
 //!
 //! ```text
 //! bits 0–15            distance of the separator of block 1; block 0 needs none
@@ -63,8 +64,9 @@ impl Shape {
     }
 }
 
-/// Appends the words of separators with so many `bits`, each of a block that begins `stride` slots after the one before, whose
-/// distances these are; `false`, and nothing is appended, if they do not ascend.
+/// Appends the words of separators with so many `bits`, each of a block that begins `stride` slots
+/// after the one before, whose distances these are; `false`, and nothing is appended, if they do
+/// not ascend.
 pub fn pack(bits: u8, stride: u16, distances: &[i16], out: &mut Vec<u32>) -> bool {
     // As many blocks as a u16 counts, or no table.
     let Ok(blocks) = u16::try_from(distances.len()) else { return false };
@@ -95,9 +97,9 @@ pub fn pack(bits: u8, stride: u16, distances: &[i16], out: &mut Vec<u32>) -> boo
     true
 }
 
-/// The blocks of keys whose line has this value, in fractions of [`finest`](super::finest), by packed separators of this many bits,
-/// stride and number: as [`blocks_among`](super::blocks_among) tells them from what was packed. Below the number of blocks, whatever the
-/// words are.
+/// The blocks of keys whose line has this value, in fractions of [`finest`](super::finest), by
+/// packed separators of this many bits, stride and number: as [`blocks_among`](super::blocks_among)
+/// tells them from what was packed. Below the number of blocks, whatever the words are.
 #[inline]
 #[must_use]
 pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> BlockRun {
@@ -138,7 +140,8 @@ pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize)
         (at, ones) = (at + passed, ones + passed - (high - zeros) as usize);
         rest = rest.checked_shr(passed as u32).unwrap_or(0);
     }
-    // Those with the same high digits, one after the other, and how many are the key's quantile itself.
+    // Those with the same high digits, one after the other, and how many are the key's quantile
+    // itself.
     let mut equal = 0;
     while ones < others {
         if at % 32 == 0 {
@@ -161,8 +164,9 @@ pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize)
     BlockRun { first: first as u16, last: last as u16 }
 }
 
-/// The value of the line, in fractions of [`finest`](super::finest), at which the keys of a block begin by packed separators: that of its
-/// first slot for block 0, whose separator nobody keeps, and for one past the last.
+/// The value of the line, in fractions of [`finest`](super::finest), at which the keys of a block
+/// begin by packed separators: that of its first slot for block 0, whose separator nobody keeps,
+/// and for one past the last.
 #[must_use]
 pub fn separator_in_packed(block: u16, shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> i64 {
     let shape = Shape::new(shape);

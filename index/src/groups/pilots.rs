@@ -5,7 +5,8 @@ use std::ops::Range;
 
 use super::hash::choose;
 
-/// In the place of a pilot: there is none with which the keys of the bucket had free slots, and they lie elsewhere.
+/// In the place of a pilot: there is none with which the keys of the bucket had free slots, and
+/// they lie elsewhere.
 const UNKNOWN: u8 = u8::MAX;
 /// Most slots of a block.
 const MOST_SLOTS: usize = 256;
@@ -14,8 +15,8 @@ const MOST_BUCKETS: usize = 256;
 
 /// What a pilot makes of hashes, so that other pilots make others of them.
 ///
-/// A multiplication spreads what an exclusive or has changed over the high bits, by which slots are chosen; keys' hashes are mixed
-/// well already, and building tries some twenty pilots for each key.
+/// A multiplication spreads what an exclusive or has changed over the high bits, by which slots are
+/// chosen; keys' hashes are mixed well already, and building tries some twenty pilots for each key.
 #[derive(Clone, Copy)]
 struct Steering(u64);
 
@@ -39,7 +40,8 @@ pub fn bucket_of(hash: u64, buckets: u16) -> usize {
     usize::from(choose(hash.rotate_left(32), buckets))
 }
 
-/// The slot of a key of this hash among those of its block, by its bucket's pilot; `None` if that is none.
+/// The slot of a key of this hash among those of its block, by its bucket's pilot; `None` if that
+/// is none.
 #[inline]
 #[must_use]
 pub fn slot_by_pilot(hash: u64, pilot: u8, slots: u16) -> Option<u16> {
@@ -106,8 +108,8 @@ impl Buckets {
     }
 }
 
-/// Chooses a pilot for each bucket, large ones first, and puts their keys, as `put(key, slot)`. Buckets for which there is none are
-/// left out.
+/// Chooses a pilot for each bucket, large ones first, and puts their keys, as `put(key, slot)`.
+/// Buckets for which there is none are left out.
 pub(super) fn choose_pilots(hashes: &[u64], slots: u16, pilots: &mut [u8], mut put: impl FnMut(usize, u16)) {
     // At most 256 of them.
     let buckets = Buckets::new(hashes, pilots.len() as u16);
@@ -128,7 +130,8 @@ pub(super) fn choose_pilots(hashes: &[u64], slots: u16, pilots: &mut [u8], mut p
 
 /// The first pilot with which keys of these hashes have free slots, and what is taken then.
 ///
-/// All slots by a pilot are looked at together: which of them is the first that is not free could not be foretold.
+/// All slots by a pilot are looked at together: which of them is the first that is not free could
+/// not be foretold.
 #[inline]
 fn first_pilot(hashes: &[u64], slots: u16, taken: &Taken) -> Option<(u8, Taken)> {
     (0..UNKNOWN).find_map(|pilot| {
@@ -153,7 +156,8 @@ mod tests {
         (1..=count).map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15)).collect()
     }
 
-    /// Regions hold what these lead to: another slot for a hash makes tables that are there unreadable.
+    /// Regions hold what these lead to: another slot for a hash makes tables that are there
+    /// unreadable.
     #[test]
     fn golden_vectors() {
         let hashes = hashes(52);

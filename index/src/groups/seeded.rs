@@ -2,8 +2,9 @@
 
 use super::hash::{choose, mixed};
 
-/// Seeds that are tried for an even spread, of those with which no group has too many keys. What each takes to build, a nanosecond or
-/// two for a key, and what it spares of the keys that inserts put elsewhere: docs/design.md, "Groups".
+/// Seeds that are tried for an even spread, of those with which no group has too many keys. What
+/// each takes to build, a nanosecond or two for a key, and what it spares of the keys that inserts
+/// put elsewhere: docs/design.md, "Groups".
 const TRIED: u8 = 16;
 
 /// Which of so many groups of its block a key of this hash belongs to, by the block's seed.
@@ -13,8 +14,9 @@ pub fn group_by_seed(hash: u64, seed: u8, groups: u16) -> u16 {
     choose(mixed(hash, seed), groups)
 }
 
-/// The seed that spreads keys the most evenly, of the first few if there is one among them with which no group has more than
-/// `reach`; else the first such one; else that with the fewest keys beyond it.
+/// The seed that spreads keys the most evenly, of the first few if there is one among them with
+/// which no group has more than `reach`; else the first such one; else that with the fewest keys
+/// beyond it.
 pub(super) fn choose_seed(hashes: &[u64], groups: u16, reach: u16) -> u8 {
     // Keys beyond the slots of their groups, and unevenness.
     let cost = |seed: u8| {
@@ -39,7 +41,8 @@ pub(super) fn choose_seed(hashes: &[u64], groups: u16, reach: u16) -> u8 {
 mod tests {
     use super::*;
 
-    /// Regions hold what these lead to: another group for a hash makes tables that are there unreadable.
+    /// Regions hold what these lead to: another group for a hash makes tables that are there
+    /// unreadable.
     #[test]
     fn golden_vectors() {
         let hashes = [1u64, 2, 3, 51].map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));

@@ -8,7 +8,8 @@ pub(super) const MOST_BITS: u8 = 14;
 /// How many they are tried with; segments whose separators do not fit the fewest have none.
 const BITS_TRIED: [u8; 11] = [4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14];
 
-/// The blocks between which a key's hash chooses: neighbours whose separators are the key's quantile, and hardly ever more than one.
+/// The blocks between which a key's hash chooses: neighbours whose separators are the key's
+/// quantile, and hardly ever more than one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BlockRun {
     /// The first of them.
@@ -30,9 +31,9 @@ impl BlockRun {
     }
 }
 
-/// Which of `blocks` blocks, each `stride` slots after the one before, keys belong to whose line has this value, in
-/// fractions of [`finest`]; separators have so many `bits`, and `distance` tells each, however they are kept. Below `blocks`,
-/// whatever they are, if there is a block.
+/// Which of `blocks` blocks, each `stride` slots after the one before, keys belong to whose line
+/// has this value, in fractions of [`finest`]; separators have so many `bits`, and `distance` tells
+/// each, however they are kept. Below `blocks`, whatever they are, if there is a block.
 #[inline]
 #[must_use]
 pub fn blocks_among(
@@ -64,20 +65,24 @@ pub fn blocks_among(
     BlockRun { first: first as u16, last: block as u16 }
 }
 
-/// The line's value at a coordinate in the finest fractions of a slot that separators tell apart: 2^14 of them.
+/// The line's value at a coordinate in the finest fractions of a slot that separators tell apart:
+/// 2^14 of them.
 #[inline]
 #[must_use]
 pub fn finest(model: &SegmentModel, x: u64) -> i64 {
     model.line.fraction(x.saturating_sub(model.origin), MOST_BITS)
 }
 
-/// For each block the least prediction of its keys, in fractions of a slot, as the distance from where the block begins.
+/// For each block the least prediction of its keys, in fractions of a slot, as the distance from
+/// where the block begins.
 ///
-/// With `F` [bits](Self::bits) a coordinate's *quantile* is `q(x) = floor(2^F (line's value at x))`, and the separator of block
-/// `b`, which begins at slot `b·s`, is `q(first key of b) - b·s·2^F`, in 16 bits, two's complement. `F` is as large as it takes
-/// for even blocks, as far as all of a segment's separators fit. A key's block is the last whose separator is not above its quantile, or the first.
-/// Where several have the key's quantile itself for a separator, its [hash chooses](BlockRun::of) between these; the first block of all is one of them if
-/// the second is, so that it needs no separator.
+/// With `F` [bits](Self::bits) a coordinate's *quantile* is
+/// `q(x) = floor(2^F (line's value at x))`, and the separator of block `b`, which begins at slot
+/// `b·s`, is `q(first key of b) - b·s·2^F`, in 16 bits, two's complement. `F` is as large as it
+/// takes for even blocks, as far as all of a segment's separators fit. A key's block is the last
+/// whose separator is not above its quantile, or the first. Where several have the key's quantile
+/// itself for a separator, its [hash chooses](BlockRun::of) between these; the first block of all
+/// is one of them if the second is, so that it needs no separator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Separators {
     pub(super) bits: u8,
@@ -87,7 +92,8 @@ pub struct Separators {
 }
 
 impl Separators {
-    /// Separators with these values; `None` if there are none, or a slot has more fractions than 2^14.
+    /// Separators with these values; `None` if there are none, or a slot has more fractions than
+    /// 2^14.
     #[must_use]
     pub fn from_parts(bits: u8, stride: u16, distances: Vec<i16>) -> Option<Self> {
         let is_valid = bits <= MOST_BITS && !distances.is_empty() && u16::try_from(distances.len()).is_ok();
@@ -118,8 +124,8 @@ impl Separators {
         &self.distances
     }
 
-    /// The blocks of a key, by its coordinate: below [`blocks`](Self::blocks), whatever the values are. A few nanoseconds and one
-    /// for each block between the guess and the answer.
+    /// The blocks of a key, by its coordinate: below [`blocks`](Self::blocks), whatever the values
+    /// are. A few nanoseconds and one for each block between the guess and the answer.
     #[inline]
     #[must_use]
     pub fn blocks_of(&self, model: &SegmentModel, x: u64) -> BlockRun {
@@ -128,12 +134,14 @@ impl Separators {
         blocks_among(finest(model, x), form, |block| self.distances[block])
     }
 
-    /// Separators of as many `blocks` with about as many keys in each, and the rank of the first key of each, or of its run of equal
-    /// separators; `None` if some key lies farther from its prediction than separators say. Keys of one quantile belong to one block, or
-    /// to a run of them.
+    /// Separators of as many `blocks` with about as many keys in each, and the rank of the first
+    /// key of each, or of its run of equal separators; `None` if some key lies farther from its
+    /// prediction than separators say. Keys of one quantile belong to one block, or to a run of
+    /// them.
     ///
-    /// They have as few bits as leave no block with more than a key above the even number: each bit more takes one more of every
-    /// block where separators are kept. Where no bits that fit do that, those with the fewest keys too many.
+    /// They have as few bits as leave no block with more than a key above the even number: each bit
+    /// more takes one more of every block where separators are kept. Where no bits that fit do
+    /// that, those with the fewest keys too many.
     pub(super) fn fit(
         model: &SegmentModel,
         xs: &[u64],
@@ -187,16 +195,19 @@ fn quantile(model: &SegmentModel, x: u64, bits: u8) -> i64 {
     finest(model, x) >> (MOST_BITS - bits)
 }
 
-/// The rank of each block's first key: equally many for each block, but for keys of one quantile, which stay together, or have
-/// several blocks, all with the same first, if they are more than a block has.
+/// The rank of each block's first key: equally many for each block, but for keys of one quantile,
+/// which stay together, or have several blocks, all with the same first, if they are more than a
+/// block has.
 fn first_ranks(keys: usize, blocks: u16, quantile_at: impl Fn(usize) -> i64) -> Vec<usize> {
     let parts = |rank: usize| rank == 0 || rank >= keys || quantile_at(rank - 1) < quantile_at(rank);
     let blocks = usize::from(blocks);
     let mut firsts = Vec::with_capacity(blocks);
-    // Blocks are even from this one on, which begins with this rank: the first after those of many keys of one quantile.
+    // Blocks are even from this one on, which begins with this rank: the first after those of many
+    // keys of one quantile.
     let (mut from, mut rank) = ((0, 0), 0);
-    // The nearest ranks on either side of the last even one between which keys part. They stay the nearest until that has
-    // passed the second, so that no key is looked at for more than one block, however many have one quantile.
+    // The nearest ranks on either side of the last even one between which keys part. They stay the
+    // nearest until that has passed the second, so that no key is looked at for more than one
+    // block, however many have one quantile.
     let (mut before, mut after) = (0, 0);
     while firsts.len() < blocks {
         firsts.push(rank);
@@ -251,7 +262,8 @@ mod tests {
         assert_eq!(firsts, [0, 0, 3, 5, 6, 6]);
     }
 
-    /// Regions hold what these lead to: another block for a hash makes tables that are there unreadable.
+    /// Regions hold what these lead to: another block for a hash makes tables that are there
+    /// unreadable.
     #[test]
     fn golden_blocks_of_a_run() {
         let hashes = [1u64, 2, 3, 51].map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15));

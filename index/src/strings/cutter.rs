@@ -47,19 +47,21 @@ pub enum StringsError {
     },
 }
 
-/// Cuts an ascending stream of keys into the fewest segments whose lines predict ranks within ε, and places their keys.
+/// Cuts an ascending stream of keys into the fewest segments whose lines predict ranks within ε,
+/// and places their keys.
 ///
-/// Segments come in key order and cover all strings; the first one's range begins with the empty string. Where the keys
-/// share many bytes the first segment is an empty one, for the range below them: it cannot skip what its separator lacks.
-/// The caller keeps the records: each segment takes [`PlacedSegment::keys`] of them from where the one before ended.
+/// Segments come in key order and cover all strings; the first one's range begins with the empty
+/// string. Where the keys share many bytes the first segment is an empty one, for the range below
+/// them: it cannot skip what its separator lacks. The caller keeps the records: each segment takes
+/// [`PlacedSegment::keys`] of them from where the one before ended.
 ///
-/// Holds at most [`SegmentOptions::max_keys`] keys and as many again, or 1,024. About 100 ns per key, the placement
-/// included, 150 for long keys (`benches/strings.rs`).
+/// Holds at most [`SegmentOptions::max_keys`] keys and as many again, or 1,024. About 100 ns per
+/// key, the placement included, 150 for long keys (`benches/strings.rs`).
 #[derive(Clone, Debug)]
 pub struct Cutter {
     max_keys: usize,
-    /// Keys that are not in a segment yet, one after the other, where each begins, and how many bytes it shares with
-    /// the one before.
+    /// Keys that are not in a segment yet, one after the other, where each begins, and how many
+    /// bytes it shares with the one before.
     bytes: Vec<u8>,
     starts: Vec<usize>,
     shared: Vec<u16>,
@@ -106,8 +108,8 @@ impl Cutter {
     /// Adds the next key.
     ///
     /// # Errors
-    /// A key that is not above the one before, empty, or longer than [`MAX_KEY_BYTES`]; the cutter is as if it had not
-    /// been pushed.
+    /// A key that is not above the one before, empty, or longer than [`MAX_KEY_BYTES`]; the cutter
+    /// is as if it had not been pushed.
     pub fn push(&mut self, key: &[u8]) -> Result<(), StringsError> {
         let position = self.position;
         if key.is_empty() || key.len() > MAX_KEY_BYTES {
@@ -136,7 +138,8 @@ impl Cutter {
         Ok(())
     }
 
-    /// Cuts the keys that are left. The cutter starts afresh: any key may follow, for another table.
+    /// Cuts the keys that are left. The cutter starts afresh: any key may follow, for another
+    /// table.
     pub fn finish(&mut self) {
         self.cut(0);
         self.last = None;
@@ -170,7 +173,8 @@ impl Cutter {
 }
 
 impl Shaper {
-    /// Makes segments of the longest run from the first key on, after the key `last`; returns its keys.
+    /// Makes segments of the longest run from the first key on, after the key `last`; returns its
+    /// keys.
     fn cut_one(&mut self, last: Option<&[u8]>, keys: Keys<'_>) -> usize {
         let (run, front) = match last {
             Some(_) => (self.finder.longest(keys, usize::MAX, &self.encoder, &mut self.fit), false),

@@ -38,8 +38,9 @@ const VERSION: u16 = 1;
 const HEAD: usize = 40;
 
 impl KeyEncoder {
-    /// The encoder in bytes: format version (2), cells of a row (2), cells (4), the bytes that are classes of their own
-    /// (32, a bit each from the lowest of the first), then for each cell share (2) and next row (2); little-endian.
+    /// The encoder in bytes: format version (2), cells of a row (2), cells (4), the bytes that are
+    /// classes of their own (32, a bit each from the lowest of the first), then for each cell share
+    /// (2) and next row (2); little-endian.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD + 4 * self.cells.len());
         bytes.extend(VERSION.to_le_bytes());
@@ -127,7 +128,8 @@ mod tests {
         assert_eq!(trained[..8], [1, 0, 6, 0, 24, 0, 0, 0]);
         assert_eq!(trained[8..40].iter().position(|bits| *bits != 0), Some(12));
         assert_eq!(trained[20], 0b1110);
-        // The row after `a`: the end, other bytes, `a`, `b`, `c`, other bytes, and the rows that follow.
+        // The row after `a`: the end, other bytes, `a`, `b`, `c`, other bytes, and the rows that
+        // follow.
         let row = [
             [15, 0, 0, 0],
             [17, 0, 6, 0],

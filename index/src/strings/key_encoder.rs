@@ -2,27 +2,31 @@
 //!
 //! # How a string becomes a number
 //!
-//! Arithmetic coding (Rissanen, IBM Journal 20(3), 1976; Witten, Neal and Cleary, CACM 30(6), 1987), which keeps order
-//! if shares lie in the order of the symbols. A string is an interval: the empty one is all of `0..2^32`, and each byte
-//! narrows the interval to its share in the context of the bytes before it. The end of the string has the lowest share,
-//! so a string lies below its extensions, and the number is the low end of the last interval. Numbers are spread evenly
-//! if the shares are the bytes' true frequencies, and evenly spread numbers need few lines.
+//! Arithmetic coding (Rissanen, IBM Journal 20(3), 1976; Witten, Neal and Cleary, CACM 30(6),
+//! 1987), which keeps order if shares lie in the order of the symbols. A string is an interval: the
+//! empty one is all of `0..2^32`, and each byte narrows the interval to its share in the context of
+//! the bytes before it. The end of the string has the lowest share, so a string lies below its
+//! extensions, and the number is the low end of the last interval. Numbers are spread evenly if the
+//! shares are the bytes' true frequencies, and evenly spread numbers need few lines.
 //!
-//! Two strings pass through the same intervals up to the byte in which they differ, and there the lower byte's
-//! interval lies below the other's; where an interval has become too narrow to be divided both stop, with the same
-//! number. So numbers never decrease with the strings, whatever the table says, and every string has one.
+//! Two strings pass through the same intervals up to the byte in which they differ, and there the
+//! lower byte's interval lies below the other's; where an interval has become too narrow to be
+//! divided both stop, with the same number. So numbers never decrease with the strings, whatever
+//! the table says, and every string has one.
 //!
 //! # The table
 //!
-//! Contexts are states of an automaton: a row for each, and in it for each class of bytes where its share begins and
-//! which row follows. One row without context gives base-256 numbers ([`KeyEncoder::plain`]), ranks among the bytes seen or
-//! order-0 coding, as its shares are set; see `train` for the contexts chosen. A byte seen in training is a class of its
-//! own, and so is each run of unseen bytes between two of them, divided evenly.
+//! Contexts are states of an automaton: a row for each, and in it for each class of bytes where its
+//! share begins and which row follows. One row without context gives base-256 numbers
+//! ([`KeyEncoder::plain`]), ranks among the bytes seen or order-0 coding, as its shares are set;
+//! see `train` for the contexts chosen. A byte seen in training is a class of its own, and so is
+//! each run of unseen bytes between two of them, divided evenly.
 
 /// Maps byte strings to coordinates that never decrease in lexicographic order.
 ///
-/// A table with a row of shares for each of a few contexts; the same numbers on every processor. Every byte string has a
-/// coordinate below 2^32; those of strings far apart differ, of close ones they may not.
+/// A table with a row of shares for each of a few contexts; the same numbers on every processor.
+/// Every byte string has a coordinate below 2^32; those of strings far apart differ, of close ones
+/// they may not.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KeyEncoder {
     pub(super) classes: Classes,
@@ -80,7 +84,8 @@ impl Classes {
         usize::from(self.classes[usize::from(byte)] & !RUN)
     }
 
-    /// The part of `range`, which is its class's, that a byte has: its beginning and its width. `range` is at most 2^32.
+    /// The part of `range`, which is its class's, that a byte has: its beginning and its width.
+    /// `range` is at most 2^32.
     #[cold]
     fn divide(&self, byte: u8, range: u64) -> (u64, u64) {
         let (index, others) = self.places[usize::from(byte)];
@@ -90,10 +95,11 @@ impl Classes {
     }
 }
 
-/// The interval of the empty string has this many bits. Distances then stay where a line is fitted in fast arithmetic; 56
-/// bits gave fewer segments on no key set, and took longer to use up.
+/// The interval of the empty string has this many bits. Distances then stay where a line is fitted
+/// in fast arithmetic; 56 bits gave fewer segments on no key set, and took longer to use up.
 const BITS: u32 = 32;
-/// An interval that is narrower is divided no further: what differs after it takes another skip to tell.
+/// An interval that is narrower is divided no further: what differs after it takes another skip to
+/// tell.
 const NARROWEST: u64 = 1 << 4;
 /// Bytes after which a string is coded no further, however predictable they were.
 const MAX_CODED: usize = 32;
@@ -114,9 +120,10 @@ impl KeyEncoder {
 
     /// The coordinate of `key[skip..]`, with the bytes before it as context: below 2^32.
     ///
-    /// Of keys that share their first `skip` bytes a greater one never has a lower coordinate. Of two that differ at
-    /// byte `skip`, or of which one ends there, the greater has a greater one. A `skip` beyond the key's end is its end. About 2 ns per byte
-    /// until the 32 bits are used up, after 6 to 12 bytes of most keys and 32 at most.
+    /// Of keys that share their first `skip` bytes a greater one never has a lower coordinate. Of
+    /// two that differ at byte `skip`, or of which one ends there, the greater has a greater one. A
+    /// `skip` beyond the key's end is its end. About 2 ns per byte until the 32 bits are used up,
+    /// after 6 to 12 bytes of most keys and 32 at most.
     #[inline]
     pub fn code(&self, key: &[u8], skip: usize) -> u64 {
         let (before, rest) = key.split_at(skip.min(key.len()));
@@ -145,11 +152,12 @@ impl KeyEncoder {
         low
     }
 
-    /// The coordinate of a key in a segment whose range holds the key, and whose separator shares its first `shared`
-    /// bytes with it: its code, or `u64::MAX` if the key lacks the prefix that the segment skips.
+    /// The coordinate of a key in a segment whose range holds the key, and whose separator shares
+    /// its first `shared` bytes with it: its code, or `u64::MAX` if the key lacks the prefix that
+    /// the segment skips.
     ///
-    /// A key at or above the segment's separator that lacks the prefix lies above every key that has it, so coordinates
-    /// never decrease over the whole range.
+    /// A key at or above the segment's separator that lacks the prefix lies above every key that
+    /// has it, so coordinates never decrease over the whole range.
     #[inline]
     pub fn coordinate(&self, key: &[u8], skip: usize, shared: usize) -> u64 {
         if shared < skip { u64::MAX } else { self.code(key, skip) }
@@ -179,7 +187,8 @@ pub(super) mod tests {
         );
     }
 
-    /// Codes of the same keys by the plain encoder, by one without context and by one with contexts.
+    /// Codes of the same keys by the plain encoder, by one without context and by one with
+    /// contexts.
     const KEYS: [(&[u8], usize); 12] = [
         (b"", 0),
         (b"\0", 0),

@@ -1,9 +1,10 @@
 //! The longest run of keys that one segment can take, over all skips.
 //!
-//! The more bytes a segment skips the finer its coordinates, but the fewer keys share them. Of the runs that begin with
-//! a key, one of given length is served best by skipping all that its keys share: over keys that share more, the code
-//! with a longer skip is the one with a shorter skip, stretched. So a run that can be served can be served so, every
-//! part of it can, and taking the longest each time takes the fewest.
+//! The more bytes a segment skips the finer its coordinates, but the fewer keys share them. Of the
+//! runs that begin with a key, one of given length is served best by skipping all that its keys
+//! share: over keys that share more, the code with a longer skip is the one with a shorter skip,
+//! stretched. So a run that can be served can be served so, every part of it can, and taking the
+//! longest each time takes the fewest.
 
 use super::KeyEncoder;
 
@@ -19,7 +20,8 @@ impl<'a> Keys<'a> {
         Keys { keys: &self.keys[first..], shared: &self.shared[first..] }
     }
 
-    /// Bytes that the first `len` keys share; of one key, those shared with the key before, which its separator has.
+    /// Bytes that the first `len` keys share; of one key, those shared with the key before, which
+    /// its separator has.
     fn prefix(self, len: usize) -> usize {
         usize::from(self.shared[1..len].iter().copied().min().unwrap_or(self.shared[0]))
     }
@@ -59,8 +61,8 @@ enum End {
 
 /// Skips tried for a run. Beyond that it may be shorter than it could be.
 const ROUNDS: usize = 8;
-/// Bytes that all keys share and that a first segment cannot skip, from which on it pays to put an empty one before it:
-/// coding so many takes 30 ns.
+/// Bytes that all keys share and that a first segment cannot skip, from which on it pays to put an
+/// empty one before it: coding so many takes 30 ns.
 const FRONT: usize = 16;
 
 /// Finds runs; keeps what they need between them.
@@ -74,15 +76,17 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// A finder whose first run is expected to have so many keys. Lines serve ε / 2 equal neighbours well.
+    /// A finder whose first run is expected to have so many keys. Lines serve ε / 2 equal
+    /// neighbours well.
     pub(super) fn new(expected: usize, epsilon: u32) -> Self {
         Self { expected, ties: (epsilon as usize / 2).max(1), spare: Vec::new() }
     }
 
     /// The longest run from the first of at least one keys that skips at most `max_skip` bytes.
     ///
-    /// A key is coded once if the run is about as long as the one before, and again each time that more bytes have to be
-    /// skipped to tell keys apart, or fewer because the run reaches beyond the keys that share them.
+    /// A key is coded once if the run is about as long as the one before, and again each time that
+    /// more bytes have to be skipped to tell keys apart, or fewer because the run reaches beyond
+    /// the keys that share them.
     pub(super) fn longest<A: Accept>(
         &mut self,
         keys: Keys<'_>,
@@ -119,8 +123,8 @@ impl Finder {
         best
     }
 
-    /// The longest run where a range begins whose separator shares `max_skip` bytes with the first key, and whether an empty
-    /// segment should be put before it: the run may then skip more.
+    /// The longest run where a range begins whose separator shares `max_skip` bytes with the first
+    /// key, and whether an empty segment should be put before it: the run may then skip more.
     pub(super) fn first<A: Accept>(
         &mut self,
         keys: Keys<'_>,
@@ -140,7 +144,8 @@ impl Finder {
     }
 }
 
-/// Codes keys until one is refused; says why it ended, and how many coordinates equal the one before.
+/// Codes keys until one is refused; says why it ended, and how many coordinates equal the one
+/// before.
 fn code_run(
     keys: Keys<'_>,
     skip: usize,

@@ -17,15 +17,18 @@ pub struct Part {
     pub skip: u16,
 }
 
-/// Divides the ascending `keys` of a range that begins with `lo` into few parts, in each of which no more than ε keys have
-/// the same coordinate (one if ε is 0): of the 2ε + 1 that a window holds, lines then have room for other differences.
+/// Divides the ascending `keys` of a range that begins with `lo` into few parts, in each of which
+/// no more than ε keys have the same coordinate (one if ε is 0): of the 2ε + 1 that a window holds,
+/// lines then have room for other differences.
 ///
-/// Parts are consecutive and hold all keys; there is at least one, and the first one's range begins with `lo`. It is an
-/// empty one if the keys share more bytes than `lo` has, and either many more or without them too few would be told apart.
-/// Segments made of a part have its skip, coordinates `encoder.code(key, skip)`, and, from the second on,
-/// `separator(previous, first, skip)` as the beginning of their ranges.
+/// Parts are consecutive and hold all keys; there is at least one, and the first one's range begins
+/// with `lo`. It is an empty one if the keys share more bytes than `lo` has, and either many more
+/// or without them too few would be told apart. Segments made of a part have its skip, coordinates
+/// `encoder.code(key, skip)`, and, from the second on, `separator(previous, first, skip)` as the
+/// beginning of their ranges.
 ///
-/// Every key is coded once where one part does, and about twice more where not (`benches/strings.rs`).
+/// Every key is coded once where one part does, and about twice more where not
+/// (`benches/strings.rs`).
 pub fn partition(keys: &[&[u8]], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) -> Vec<Part> {
     let Some(first) = keys.first() else {
         return vec![Part { keys: 0..0, lo: lo.into(), skip: 0 }];

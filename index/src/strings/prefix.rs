@@ -24,8 +24,9 @@ pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     at + a[at..].iter().zip(&b[at..]).take_while(|(x, y)| x == y).count()
 }
 
-/// The shortest beginning of `next` that is above `previous`, or its first `at_least` bytes where that is more: what
-/// parts a segment whose last key is `previous` from one whose first key is `next`, and skips at most `at_least` bytes.
+/// The shortest beginning of `next` that is above `previous`, or its first `at_least` bytes where
+/// that is more: what parts a segment whose last key is `previous` from one whose first key is
+/// `next`, and skips at most `at_least` bytes.
 ///
 /// All of `next` if it is shorter than that, or not above `previous`.
 pub fn separator<'a>(previous: &[u8], next: &'a [u8], at_least: usize) -> &'a [u8] {

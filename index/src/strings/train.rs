@@ -2,18 +2,20 @@
 //!
 //! # What is counted
 //!
-//! A line serves some tens to thousands of keys. How the keys of a much larger part of the table divide does not matter
-//! to it, nor how those within ε of each other do. So bytes are counted where they divide groups of about that size: at
-//! the nodes of the keys' trie that stand for 16 to 8,192 keys of the table. English words then take 7 % fewer segments
-//! than if all bytes up to the one that distinguishes them were counted, keys with random digits a third as many.
+//! A line serves some tens to thousands of keys. How the keys of a much larger part of the table
+//! divide does not matter to it, nor how those within ε of each other do. So bytes are counted
+//! where they divide groups of about that size: at the nodes of the keys' trie that stand for 16 to
+//! 8,192 keys of the table. English words then take 7 % fewer segments than if all bytes up to the
+//! one that distinguishes them were counted, keys with random digits a third as many.
 //!
 //! # Which contexts there are
 //!
-//! Contexts are the last one or two bytes. Each is worth the bits it saves over the context one byte shorter, less
-//! [`BITS_PER_SHARE`] for each share it has to state; the best are taken while the table has room. A context is only
-//! taken with the two that are one byte shorter: without its beginning the automaton would not know where it is.
-//! (Rissanen, "A universal data compression system", IEEE Transactions on Information Theory 29(5), 1983, chooses
-//! contexts by what they save, too.)
+//! Contexts are the last one or two bytes. Each is worth the bits it saves over the context one
+//! byte shorter, less [`BITS_PER_SHARE`] for each share it has to state; the best are taken while
+//! the table has room. A context is only taken with the two that are one byte shorter: without its
+//! beginning the automaton would not know where it is. (Rissanen, "A universal data compression
+//! system", IEEE Transactions on Information Theory 29(5), 1983, chooses contexts by what they
+//! save, too.)
 
 use std::collections::BTreeMap;
 
@@ -25,7 +27,8 @@ use super::prefix::common_prefix;
 pub struct Training {
     /// Keys of the table the sample stands for; 0 if the sample is all there is.
     pub table_keys: u64,
-    /// Most bytes of the encoder's table, in 4 to 256 KiB. With 64 KiB English words take 2 % fewer segments than with 16.
+    /// Most bytes of the encoder's table, in 4 to 256 KiB. With 64 KiB English words take 2 % fewer
+    /// segments than with 16.
     pub max_bytes: usize,
     /// Most bytes of a context, at most 2.
     pub order: usize,
@@ -40,7 +43,8 @@ impl Default for Training {
 
 /// Sizes of the groups of keys whose division is counted, in keys of the table.
 const GROUP: (usize, usize) = (16, 8192);
-/// Bytes counted of those that a whole group has in common: they are predictable, and enough of that is enough.
+/// Bytes counted of those that a whole group has in common: they are predictable, and enough of
+/// that is enough.
 const COUNTED_IN_COMMON: usize = 2;
 /// Most keys of a sample; of more, every so many one is used.
 const MAX_SAMPLE: usize = 1 << 17;
@@ -56,21 +60,23 @@ const SMOOTHING: f64 = 4.0;
 const UNSEEN: f64 = 0.05;
 
 impl KeyEncoder {
-    /// The encoder that knows nothing of the keys: base-256 numbers, the end of a string a digit below all others.
+    /// The encoder that knows nothing of the keys: base-256 numbers, the end of a string a digit
+    /// below all others.
     pub fn plain() -> Self {
         uniform(&[true; 256])
     }
 
     /// An encoder for keys like those of the sample.
     ///
-    /// A sample of 50,000 keys drawn evenly does; order does not matter. An empty one gives [`Self::plain`]. 0.3 to
-    /// 1 µs per key of the sample, and a few hundred bytes of memory for the time.
+    /// A sample of 50,000 keys drawn evenly does; order does not matter. An empty one gives
+    /// [`Self::plain`]. 0.3 to 1 µs per key of the sample, and a few hundred bytes of memory for
+    /// the time.
     pub fn train<'a>(sample: impl IntoIterator<Item = &'a [u8]>, training: &Training) -> Self {
         train(sample.into_iter().collect(), training)
     }
 
-    /// The encoder that numbers the bytes seen in the sample by rank, all with equal shares: what [`Self::train`] is to
-    /// be compared with.
+    /// The encoder that numbers the bytes seen in the sample by rank, all with equal shares: what
+    /// [`Self::train`] is to be compared with.
     pub fn ranks<'a>(sample: impl IntoIterator<Item = &'a [u8]>) -> Self {
         uniform(&seen(sample))
     }
@@ -125,8 +131,8 @@ const fn longer(context: Context, byte: u8) -> Context {
     context << 8 | byte as u32
 }
 
-/// A byte that was counted: the byte before in bits 40–48, the one before that in 28–36 (256 where there is none), and
-/// its column in 0–8: 0 for the end of a key, else its class and one.
+/// A byte that was counted: the byte before in bits 40–48, the one before that in 28–36 (256 where
+/// there is none), and its column in 0–8: 0 for the end of a key, else its class and one.
 type Event = u64;
 
 const COLUMN: Event = 0x1ff;
@@ -194,8 +200,8 @@ fn histogram(events: &[Event], width: usize) -> Vec<f64> {
     counts
 }
 
-/// Gives counts that differ by no more than chance would have it their mean. Digits that are equally frequent stay so,
-/// and chance does not bend the line through their keys.
+/// Gives counts that differ by no more than chance would have it their mean. Digits that are
+/// equally frequent stay so, and chance does not bend the line through their keys.
 fn level(counts: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..counts.len()).filter(|i| counts[*i] > 0.0).collect();
     order.sort_by(|a, b| counts[*b].total_cmp(&counts[*a]).then(a.cmp(b)));
@@ -227,7 +233,8 @@ struct Candidate {
     gain: f64,
 }
 
-/// Collects the contexts of `order.0` to `order.1` bytes among the sorted events, which share the bytes of `context`.
+/// Collects the contexts of `order.0` to `order.1` bytes among the sorted events, which share the
+/// bytes of `context`.
 fn weigh(
     events: &[Event],
     order: (usize, usize),
@@ -265,7 +272,8 @@ const fn with_earlier(context: Context, byte: u8, order: usize) -> Context {
     context & ((1 << bits) - 1) | (byte as u32) << bits | 1 << (bits + 8)
 }
 
-/// The binary logarithm of a positive number to within 0.01, the same on every machine: training has to be.
+/// The binary logarithm of a positive number to within 0.01, the same on every machine: training
+/// has to be.
 fn log2(x: f64) -> f64 {
     let bits = x.to_bits();
     let exponent = (bits >> 52 & 0x7ff) as f64 - 1023.0;
@@ -323,8 +331,8 @@ fn build(classes: Classes, seen: &[bool; 256], rows: &BTreeMap<Context, Vec<f64>
     KeyEncoder::from_table(classes, cells)
 }
 
-/// Adds a row with the given shares, none of them empty. The first is that of the end; the cell of a class says what is
-/// below it.
+/// Adds a row with the given shares, none of them empty. The first is that of the end; the cell of
+/// a class says what is below it.
 fn push_row(cells: &mut Vec<Cell>, shares: &[f64]) {
     let total: f64 = shares.iter().sum();
     let spare = f64::from(WHOLE) - shares.len() as f64;

@@ -4,8 +4,9 @@
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 
-/// Keys as hard to fit as the ids of the SOSD data set `fb`: a dyadic cascade over gaps. Every block of `2m` keys shares
-/// its range among its halves as `u` and `1 - u`, `u` from a symmetric beta distribution whose variance falls with `m`.
+/// Keys as hard to fit as the ids of the SOSD data set `fb`: a dyadic cascade over gaps. Every
+/// block of `2m` keys shares its range among its halves as `u` and `1 - u`, `u` from a symmetric
+/// beta distribution whose variance falls with `m`.
 pub fn fb_like(log2_keys: u32, seed: u64) -> Vec<u64> {
     let mut rng = SmallRng::seed_from_u64(seed);
     let mut gaps = vec![1.0f64];
@@ -39,7 +40,8 @@ fn symmetric_beta(rng: &mut SmallRng, a: f64) -> f64 {
     x / (x + y)
 }
 
-/// Gamma(a, 1) for a >= 1: Marsaglia and Tsang, "A simple method for generating gamma variables", ACM TOMS 26(3), 2000.
+/// Gamma(a, 1) for a >= 1: Marsaglia and Tsang, "A simple method for generating gamma variables",
+/// ACM TOMS 26(3), 2000.
 fn gamma(rng: &mut SmallRng, a: f64) -> f64 {
     let d = a - 1.0 / 3.0;
     loop {
@@ -88,7 +90,8 @@ pub fn adversarial() -> Vec<(&'static str, Vec<u64>)> {
     ]
 }
 
-/// A slot is free for every key of `windows`, which ascend: earliest deadline first, in other words than the crate's.
+/// A slot is free for every key of `windows`, which ascend: earliest deadline first, in other words
+/// than the crate's.
 pub fn has_placement(windows: impl IntoIterator<Item = (u32, u32)>) -> bool {
     let mut next = 0;
     windows.into_iter().all(|(first, last)| {

@@ -76,7 +76,8 @@ byte_numbering! {
 }
 
 byte_numbering! {
-    /// Digits without the zeros at their end, so that some are prefixes of others; the lowest is empty.
+    /// Digits without the zeros at their end, so that some are prefixes of others; the lowest is
+    /// empty.
     Decimal, 6_000,
     |number: u32| format!("{number:06}").trim_end_matches('0').into(),
     |separator: &[u8]| {
@@ -85,7 +86,8 @@ byte_numbering! {
     }
 }
 
-/// Shared beginnings of many lengths, with zeros and highest bytes, of which heads of seven bytes tell little.
+/// Shared beginnings of many lengths, with zeros and highest bytes, of which heads of seven bytes
+/// tell little.
 const FOLDERS: [&[u8]; 4] = [b"alpha/a rather long folder/", b"alphabet/", b"zero\0\0", b"\xFF\xFF\xFF\xFE"];
 
 fn path(number: u32) -> Vec<u8> {

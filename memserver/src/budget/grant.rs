@@ -277,7 +277,8 @@ impl Grant {
         };
         let mut reserved = memory.reserve(from, taken);
         if reserved.is_err() && least < taken && memory.reserve(from, least).is_ok() {
-            // A disk that has no room for a whole step may have what is needed, or have given it before.
+            // A disk that has no room for a whole step may have what is needed, or have given it
+            // before.
             budget.give_back(taken - least);
             (taken, reserved) = (least, Ok(()));
         }
@@ -351,8 +352,8 @@ impl Grant {
         while self.shrink_towards(end) {}
     }
 
-    /// From here on nobody uses the region. What it has of the budget goes back with what this returns, and
-    /// not before the memory does: others would be promised memory that there is not.
+    /// From here on nobody uses the region. What it has of the budget goes back with what this
+    /// returns, and not before the memory does: others would be promised memory that there is not.
     pub(crate) fn leave(&self) -> Option<Left> {
         let Shared { budget, .. } = self.shared.as_ref()?;
         self.end_returning();

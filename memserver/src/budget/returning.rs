@@ -12,7 +12,8 @@ pub(super) trait Spare: Send + Sync {
     /// Bytes that the region holds beyond its beginning.
     fn spare(&self) -> u64;
 
-    /// Gives back a little of them; `true` if there is more. No other thread must move the region's end meanwhile.
+    /// Gives back a little of them; `true` if there is more. No other thread must move the region's
+    /// end meanwhile.
     fn shrink_by_a_step(&self) -> bool;
 }
 

@@ -24,7 +24,8 @@ pub(crate) struct ClosedTable {
 }
 
 impl ClosedTable {
-    /// Why it is not served, and what to do; as the last resort that it be dropped, if records are lost anyway.
+    /// Why it is not served, and what to do; as the last resort that it be dropped, if records are
+    /// lost anyway.
     pub(super) fn why_and_remedy(&self, name: &TableName) -> String {
         match self.why.loses_records() {
             true => format!("{}; or remove it with fpcache-cli drop {name} --yes", self.why),

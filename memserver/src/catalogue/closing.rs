@@ -11,11 +11,12 @@ use super::{Catalogue, CatalogueError};
 use crate::wal::Lacking;
 
 impl Catalogue {
-    /// Brings the logs of all tables to the disk for good: to be called when nobody is served any more.
+    /// Brings the logs of all tables to the disk for good: to be called when nobody is served any
+    /// more.
     ///
     /// # Errors
-    /// The disk did not take all of them, so that a copy of the folder lacks writes that were acknowledged; or it has
-    /// not all of a table that is closed.
+    /// The disk did not take all of them, so that a copy of the folder lacks writes that were
+    /// acknowledged; or it has not all of a table that is closed.
     pub fn end_logs(&mut self) -> Result<(), CatalogueError> {
         let served = self.tables.iter_mut().flatten();
         let lacking: Vec<_> = served.filter_map(|table| Some((table.name, table.node.end_log()?))).collect();

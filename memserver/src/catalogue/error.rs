@@ -103,7 +103,8 @@ pub enum TableOpenError {
     Fabric(#[from] FabricError),
 }
 
-/// Why the memory of the previous process cannot be used: perhaps it is none, but that of one which runs.
+/// Why the memory of the previous process cannot be used: perhaps it is none, but that of one which
+/// runs.
 struct MemoryRemedy<'e>(&'e MemoryError);
 
 impl fmt::Display for MemoryRemedy<'_> {
@@ -118,8 +119,8 @@ impl fmt::Display for MemoryRemedy<'_> {
 }
 
 impl TableOpenError {
-    /// Whether records are lost, or may be, that no restart brings back. Else the cause may pass, or is outside of the table's
-    /// records: then nobody is to be told of dropping them.
+    /// Whether records are lost, or may be, that no restart brings back. Else the cause may pass,
+    /// or is outside of the table's records: then nobody is to be told of dropping them.
     pub(super) fn loses_records(&self) -> bool {
         match self {
             Self::NotDropped { .. } => true,
@@ -137,7 +138,8 @@ impl TableOpenError {
     }
 }
 
-/// Why a recovery area cannot be allocated, and what helps: it has one size whatever that of the region is.
+/// Why a recovery area cannot be allocated, and what helps: it has one size whatever that of the
+/// region is.
 struct NotesRemedy<'e>(&'e MemoryError);
 
 impl fmt::Display for NotesRemedy<'_> {

@@ -175,8 +175,8 @@ pub(crate) fn give_up_all(region: &SharedMemory) -> Result<(), AccessError> {
 pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessError> {
     let begin = SUPERBLOCK_BYTES as u64;
     if region.reserve(0, begin).is_err() {
-        // A disk that is full has never given it these pages: a store to them would end the process, and nobody
-        // can have read anything of it.
+        // A disk that is full has never given it these pages: a store to them would end the
+        // process, and nobody can have read anything of it.
         return Ok(());
     }
     region.store_relaxed(REUSE_OFFSET, DROPPED)?;
@@ -191,8 +191,8 @@ pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessErro
     Ok(())
 }
 
-/// Makes zeros of the rest of the page that the superblock lies in, which stays: only whole pages go
-/// back to the operating system, and `page` is how long these are.
+/// Makes zeros of the rest of the page that the superblock lies in, which stays: only whole pages
+/// go back to the operating system, and `page` is how long these are.
 fn erase_beside_superblock(region: &SharedMemory, page: usize) -> Result<(), AccessError> {
     region.erase(SUPERBLOCK_BYTES as u64, region.len().min(page) as u64)
 }

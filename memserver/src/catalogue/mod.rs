@@ -75,8 +75,9 @@ use open::{Opening, new_incarnation};
 use refusals::Refusals;
 use work_queue::WorkQueue;
 
-/// Descriptors of a table in files: its region's own and those of what is handed out of it, one each of
-/// recovery area, log and folder, and three for a snapshot and for what is read of the log meanwhile.
+/// Descriptors of a table in files: its region's own and those of what is handed out of it, one
+/// each of recovery area, log and folder, and three for a snapshot and for what is read of the log
+/// meanwhile.
 pub(crate) const TABLE_DESCRIPTORS: usize = 7 + Export::DESCRIPTORS;
 /// Of a table that ends with the process: its region's, and one while that is made.
 const MEMORY_TABLE_DESCRIPTORS: usize = 1 + Export::DESCRIPTORS;
@@ -94,8 +95,8 @@ pub struct CatalogueConfig {
     /// Where tables lie that are to outlive the process, and when writes reach the disk; `None`:
     /// nowhere.
     pub durable: Option<(Folders, SyncPolicy)>,
-    /// For how long clients that read by network cards may believe what they know of memory's reuse;
-    /// zero where there are none.
+    /// For how long clients that read by network cards may believe what they know of memory's
+    /// reuse; zero where there are none.
     pub lease: Duration,
 }
 
@@ -194,8 +195,9 @@ impl<E: Into<TableOpenError>> From<E> for CatalogueError {
 }
 
 impl Catalogue {
-    /// The tables that are there. No other process may have their folders meanwhile. One that cannot be recovered is
-    /// [closed](Self::closed), also if there is no other: its name stays taken, and clients are told why.
+    /// The tables that are there. No other process may have their folders meanwhile. One that
+    /// cannot be recovered is [closed](Self::closed), also if there is no other: its name stays
+    /// taken, and clients are told why.
     ///
     /// # Errors
     /// A table's files are in another process's use, or memory and descriptors are wanting.

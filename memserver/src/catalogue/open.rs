@@ -175,7 +175,8 @@ impl Opening {
             tell_reading(folders, to_read);
         }
         let (memories, fd) = match self.create_memories(self.span(descriptor), folders, restores) {
-            // Not even for a superblock is there room: what the disk holds can be read all the same.
+            // Not even for a superblock is there room: what the disk holds can be read all the
+            // same.
             Err(
                 TableOpenError::Denied(Denied::Disk(_))
                 | TableOpenError::Region { source: MemoryError::NoSpace { .. }, .. },
@@ -306,9 +307,9 @@ impl Opening {
     }
 }
 
-/// Brings what the recovery area of the previous process has, and the disk may not, to the disk, where its region
-/// cannot be used: from there it is read with the rest. The disk must have all that the recovery area says was there,
-/// for a new one takes its place.
+/// Brings what the recovery area of the previous process has, and the disk may not, to the disk,
+/// where its region cannot be used: from there it is read with the rest. The disk must have all
+/// that the recovery area says was there, for a new one takes its place.
 fn bring_left_to_disk(
     folders: &TableFolder,
     disk: &FileDisk,

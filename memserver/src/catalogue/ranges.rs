@@ -14,8 +14,8 @@ use super::Catalogue;
 use super::hosted::HostedTable;
 use super::jobs::{Job, Mapping};
 
-/// Refuses a map whose URLs say which files of certificates their readers are to use: it has the same
-/// URLs for all clients.
+/// Refuses a map whose URLs say which files of certificates their readers are to use: it has the
+/// same URLs for all clients.
 fn check_names_no_files(map: &RangeMap) -> Result<(), Refusal> {
     let names_some = |node: &str| node.starts_with("tcps://") && node.contains('?');
     match map.ranges.iter().find(|range| names_some(&range.node)) {

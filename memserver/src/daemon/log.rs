@@ -18,7 +18,8 @@ pub fn log_to_stderr(level: LevelFilter) {
     let _ = tracing::subscriber::set_global_default(log.event_format(Line).finish());
 }
 
-/// `fpcache-memserver: `, the level unless it is that of what goes as it should, message and fields.
+/// `fpcache-memserver: `, the level unless it is that of what goes as it should, message and
+/// fields.
 struct Line;
 
 impl<S, N> FormatEvent<S, N> for Line

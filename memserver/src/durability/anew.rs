@@ -1,7 +1,8 @@
 //! The log's last file, written anew by a start that has nothing but the disk.
 //!
-//! What such a file is read as may be in the operating system's memory alone: its sync may have failed in the process
-//! before, and the next one would say that all is well. A copy has never been synced, so that its sync tells the truth.
+//! What such a file is read as may be in the operating system's memory alone: its sync may have
+//! failed in the process before, and the next one would say that all is well. A copy has never been
+//! synced, so that its sync tells the truth.
 
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::names::lsn_in_name;

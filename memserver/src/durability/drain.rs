@@ -245,8 +245,8 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.has_staged() || self.drained_lsn > self.synced_lsn
     }
 
-    /// Syncs what was written before an error of writing: a disk that stays full keeps the records behind in the ring,
-    /// and these need not wait with them.
+    /// Syncs what was written before an error of writing: a disk that stays full keeps the records
+    /// behind in the ring, and these need not wait with them.
     fn give_up(&mut self, error: LogError) -> LogError {
         let error = match error {
             LogError::Write { source, .. } if self.drained_lsn > self.synced_lsn && !self.file.is_empty() => {
@@ -323,8 +323,8 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     fn sync(&mut self) -> Result<(), LogError> {
         self.sync_file()?;
         self.synced_lsn = self.drained_lsn;
-        // Before anybody may acknowledge: a process that goes on where nothing is given back replaces
-        // this file, and until that is synced too the records are on no disk.
+        // Before anybody may acknowledge: a process that goes on where nothing is given back
+        // replaces this file, and until that is synced too the records are on no disk.
         self.free()?;
         self.ring.store(Word::SyncedLsn, self.synced_lsn)?;
         self.unsynced_since = None;
@@ -385,8 +385,9 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     }
 }
 
-/// Syncs the file with the last records that the ring has given back unsynced: the next file relies on it. Notes at
-/// once if that fails, as it may have lost them, and a later sync that succeeds says nothing about it.
+/// Syncs the file with the last records that the ring has given back unsynced: the next file relies
+/// on it. Notes at once if that fails, as it may have lost them, and a later sync that succeeds
+/// says nothing about it.
 fn sync_given_back<M: NodeMemory>(
     ring: &Ring<M>,
     disk: &mut impl Disk,

@@ -37,8 +37,8 @@ pub struct Report {
     pub last: Lsn,
     /// What was cut off the last file, or is to be.
     pub truncated: Option<Truncated>,
-    /// The disk had no room to write the last file anew: a machine crash may take what was read of it, if its
-    /// sync had failed before.
+    /// The disk had no room to write the last file anew: a machine crash may take what was read of
+    /// it, if its sync had failed before.
     pub is_unsure: bool,
     /// A last file without a whole header, as a crash leaves one that is being made. It is left for
     /// who goes on with the log to replace, since damage may have shortened it as well.
@@ -69,7 +69,8 @@ pub(crate) fn begins(disk: &impl Disk) -> Result<Option<Lsn>, DiskError> {
     Ok(list_logs(disk)?.first().map(|(first, _)| *first))
 }
 
-/// Cuts the last file's torn tail off, and writes the rest of it anew, so that what was read of it is on the disk.
+/// Cuts the last file's torn tail off, and writes the rest of it anew, so that what was read of it
+/// is on the disk.
 pub(crate) fn settle(disk: &mut impl Disk, report: &mut Report) -> Result<(), DiskError> {
     if let Some(last) = report.files.last() {
         match write_anew(disk, &last.name, last.bytes) {
@@ -88,8 +89,8 @@ pub(crate) fn settle(disk: &mut impl Disk, report: &mut Report) -> Result<(), Di
 pub(crate) enum Reach {
     /// As far as this record, which the caller has with all behind it, and begins a new file with.
     Below(Lsn),
-    /// To its end, or its torn tail. All records up to `synced` are known to have been on the disk: a tail before
-    /// that is damage.
+    /// To its end, or its torn tail. All records up to `synced` are known to have been on the disk:
+    /// a tail before that is damage.
     End { synced: Lsn },
     /// As far as it is whole, whatever comes then.
     Whole,
@@ -126,7 +127,8 @@ fn check_header(
     Ok(())
 }
 
-/// Reads the last file through, as far as is wanted, and sets the report's last record and torn tail.
+/// Reads the last file through, as far as is wanted, and sets the report's last record and torn
+/// tail.
 fn scan_last<D: Disk>(
     disk: &D,
     file: &LogFile,
@@ -198,9 +200,10 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens the log on `disk` for whoever has nothing but that: the last file's torn tail is cut off, and the rest
-    /// of it written anew, so that what is read of it is on the disk. Costs about two reads and a write of that
-    /// file. The others are read, and checked, by [`records`](Self::records).
+    /// Opens the log on `disk` for whoever has nothing but that: the last file's torn tail is cut
+    /// off, and the rest of it written anew, so that what is read of it is on the disk. Costs about
+    /// two reads and a write of that file. The others are read, and checked, by
+    /// [`records`](Self::records).
     ///
     /// The tail is torn if nothing valid lies after it, or if sectors in it were never written and
     /// no mark says that they had been on the disk. Anything else is damage.
@@ -214,7 +217,8 @@ impl LogReader {
         Ok((reader, report))
     }
 
-    /// Examines the headers of all files, and the records of the last as far as is wanted. Changes nothing.
+    /// Examines the headers of all files, and the records of the last as far as is wanted. Changes
+    /// nothing.
     ///
     /// # Errors
     /// As of [`open`](Self::open).
@@ -235,7 +239,8 @@ impl LogReader {
                 continue;
             }
             match check_header(disk, name, *first, &mut report.lineage) {
-                // Perhaps nobody needs it, nor what comes before it, any more: later files are whole without.
+                // Perhaps nobody needs it, nor what comes before it, any more: later files are
+                // whole without.
                 Err(error @ RecoveryError::BadFile { .. }) if !is_last => {
                     warn!("{error}");
                     report.files.clear();
@@ -264,8 +269,8 @@ impl LogReader {
     /// the next.
     ///
     /// # Errors
-    /// If the files begin after `from`, or end before it, or are missing before one that is named for a later
-    /// record.
+    /// If the files begin after `from`, or end before it, or are missing before one that is named
+    /// for a later record.
     pub fn records<'a, D: Disk>(
         &'a self,
         disk: &'a D,

@@ -97,7 +97,8 @@ pub(crate) struct Whole {
     pub(crate) bytes: u64,
 }
 
-/// The newest snapshot with a good header and footer. Costs two short reads per snapshot that is looked at.
+/// The newest snapshot with a good header and footer. Costs two short reads per snapshot that is
+/// looked at.
 pub(crate) fn newest_whole(disk: &impl Disk) -> Result<Option<Whole>, DiskError> {
     Ok(list_snapshots(disk)?.into_iter().rev().find_map(|(first, name)| whole(disk, &name, first)))
 }
@@ -112,7 +113,8 @@ pub enum SnapshotError {
     /// The table cannot be read.
     #[error("the table cannot be read: {0}")]
     Table(String),
-    /// It would not fit, and was not begun: half of it would have taken the room that the log needs.
+    /// It would not fit, and was not begun: half of it would have taken the room that the log
+    /// needs.
     #[error(
         "it would take about {}, and its disk has room for {}: free space on that disk or raise its quota, for until then \
          the log grows", ByteSize(*.needed).display().iec(), ByteSize(*.room).display().iec()
@@ -142,8 +144,8 @@ impl SnapshotError {
     }
 }
 
-/// Whether a snapshot of so many records is likely to fit: as long for each of them as the newest one, and with
-/// some room for the log meanwhile.
+/// Whether a snapshot of so many records is likely to fit: as long for each of them as the newest
+/// one, and with some room for the log meanwhile.
 ///
 /// # Errors
 /// It is not.
@@ -314,7 +316,8 @@ impl<D: Disk> Drop for SnapshotWriter<D> {
     }
 }
 
-/// Removes what unfinished snapshots, and copies of log files, left. Not to be called while one is written.
+/// Removes what unfinished snapshots, and copies of log files, left. Not to be called while one is
+/// written.
 pub(crate) fn remove_temporary(disk: &mut impl Disk) -> Result<Vec<String>, DiskError> {
     let mut removed = Vec::new();
     for name in disk.list()? {

@@ -200,8 +200,8 @@ impl<M: NodeMemory> Staging<M> {
         Ok(self.ring.load(Word::SyncedLsn)?)
     }
 
-    /// LSN of the last record that need not be brought to the disk before it is read: it is there, or a process before
-    /// found that the disk may have lost it.
+    /// LSN of the last record that need not be brought to the disk before it is read: it is there,
+    /// or a process before found that the disk may have lost it.
     pub(crate) fn readable_lsn(&self) -> Result<Lsn, StagingError> {
         Ok(self.synced_lsn()?.max(self.ring.load(Word::LostLsn)?))
     }
@@ -211,7 +211,8 @@ impl<M: NodeMemory> Staging<M> {
         Ok(self.ring.load(Word::FreedLsn)?)
     }
 
-    /// What the header of the ring in `len` bytes of `memory` from `offset` on says, whatever else the ring holds.
+    /// What the header of the ring in `len` bytes of `memory` from `offset` on says, whatever else
+    /// the ring holds.
     pub(crate) fn noted_in(memory: Arc<M>, offset: u64, len: u64) -> Result<Noted, StagingError> {
         let ring = Ring::open(memory, offset, len)?;
         Ok(Noted {
@@ -222,11 +223,12 @@ impl<M: NodeMemory> Staging<M> {
         })
     }
 
-    /// Notes that the disk may have lost records up to this one, which the ring does not have. To be called before
-    /// there is a drain.
+    /// Notes that the disk may have lost records up to this one, which the ring does not have. To
+    /// be called before there is a drain.
     pub(crate) fn note_lost(&self, last: Lsn) -> Result<(), StagingError> {
         if last > 0 && last == self.last {
-            // Then nothing says that the disk has any of them, until the drain has brought them there.
+            // Then nothing says that the disk has any of them, until the drain has brought them
+            // there.
             self.ring.store(Word::SyncedLsn, 0)?;
         }
         Ok(self.ring.store(Word::LostLsn, last)?)

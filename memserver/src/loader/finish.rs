@@ -116,8 +116,8 @@ impl<K: BuildKeys> Loader<K> {
         })
     }
 
-    /// Whether there is the memory that replacing the table's segments needs to begin with: in a region
-    /// that its load filled to the brim, not even what was deleted could ever be used again.
+    /// Whether there is the memory that replacing the table's segments needs to begin with: in a
+    /// region that its load filled to the brim, not even what was deleted could ever be used again.
     fn leave_room(&self, separators: &Separators) -> Result<(), LoadError> {
         let grant = self.allocator.grant();
         let directory = separators.directory_room::<K>(self.descriptors.len() as u64);

@@ -28,8 +28,9 @@ impl<K: BuildKeys> Loader<K> {
         Ok(upload.add(region, piece)?)
     }
 
-    /// Finds memory for a value whose first piece has come. What came of the same value before makes
-    /// way for it: its memory is the value's if that is as long, and else the table's when the load ends.
+    /// Finds memory for a value whose first piece has come. What came of the same value before
+    /// makes way for it: its memory is the value's if that is as long, and else the table's when
+    /// the load ends.
     fn begin_value(&mut self, piece: &Piece<'_>, transit: &Transit) -> Result<(), LoadError> {
         let bytes = piece.value_bytes;
         let before = self.ahead.remove(&piece.operation).filter(|before| {

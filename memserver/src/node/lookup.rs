@@ -49,7 +49,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
             && is_wish
             && let NodeState::Serving(table) = &mut self.state
         {
-            // A client that asks here has a directory too old for the change log. One that scans asks for no key, and for this alone.
+            // A client that asks here has a directory too old for the change log. One that scans
+            // asks for no key, and for this alone.
             table.want_checkpoint();
         }
         let mut place = match progress {

@@ -1,5 +1,5 @@
-//! Turns in which nothing waits for the disk. Only then are segments replaced in the background, and with `--fsync always`
-//! writes that never cease leave none: after a while they wait for a few.
+//! Turns in which nothing waits for the disk. Only then are segments replaced in the background,
+//! and with `--fsync always` writes that never cease leave none: after a while they wait for a few.
 
 /// Turns in which something waited for the disk until writes wait.
 const MOST_PASSED: u32 = 1024;
@@ -22,7 +22,8 @@ impl Quiet {
         self.passed >= MOST_PASSED
     }
 
-    /// Takes note of a turn: whether nothing waited for the disk, and whether there are segments to replace.
+    /// Takes note of a turn: whether nothing waited for the disk, and whether there are segments to
+    /// replace.
     pub(super) fn note_turn(&mut self, is_quiet: bool, is_due: bool) {
         if !is_quiet {
             self.passed = (self.passed + if is_due { DUE } else { 1 }).min(MOST_PASSED);

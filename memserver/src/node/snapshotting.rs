@@ -30,8 +30,8 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How much longer after one that a damaged record ended.
 const RETRY_DAMAGED_AFTER: Duration = Duration::from_secs(60);
 
-/// How much longer after one for which the disk had no room, and how much where nothing can be written before there
-/// is one. Each takes the room that the log needs.
+/// How much longer after one for which the disk had no room, and how much where nothing can be
+/// written before there is one. Each takes the room that the log needs.
 const RETRY_FULL_AFTER: Duration = Duration::from_secs(120);
 const RETRY_FULL_SOON: Duration = Duration::from_secs(4);
 
@@ -107,8 +107,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
                     // The disk has it whole: a snapshot without it must not take the place of that.
                     return Err(damaged.into());
                 }
-                // Nothing written from now on would be durable without a snapshot; or the last one was
-                // without it too.
+                // Nothing written from now on would be durable without a snapshot; or the last one
+                // was without it too.
                 lacks.add(&damaged);
                 if is_new {
                     let what = damaged.what();

@@ -30,7 +30,8 @@ impl Told {
     }
 }
 
-/// Tells the same of a place no oftener than every ten seconds, and of at most so many places meanwhile.
+/// Tells the same of a place no oftener than every ten seconds, and of at most so many places
+/// meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct NowAndThen(Vec<(u64, Instant)>);
 

@@ -9,7 +9,8 @@ use crate::durability::Lsn;
 use crate::left_out::LeftOut;
 use crate::loader::Loader;
 
-/// Which load it is: a connection may be that of several handles and threads, each with loads of its own.
+/// Which load it is: a connection may be that of several handles and threads, each with loads of
+/// its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct LoadId {
     pub(crate) client: ClientId,

@@ -117,7 +117,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Makes room for a value of this many bytes, as long as the allowance lasts; `false` if there is more to do.
+    /// Makes room for a value of this many bytes, as long as the allowance lasts; `false` if there
+    /// is more to do.
     pub(crate) fn make_room_for_value(&mut self, bytes: usize) -> Result<Result<bool, Unable>, Refusal> {
         let missed = self.state.table().and_then(|table| table.refused_for_value(bytes));
         if let Err(unable) = self.may_search(missed) {

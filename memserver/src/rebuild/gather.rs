@@ -1,5 +1,5 @@
-//! Which records a rebuild gathers: its segment's own, and those of neighbours that are small or have shrunk. For the
-//! rebuilder of a table, and for plans.
+//! Which records a rebuild gathers: its segment's own, and those of neighbours that are small or
+//! have shrunk. For the rebuilder of a table, and for plans.
 
 /// What decides whether a segment is rebuilt together with its neighbour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,5 @@
-//! How segments are rebuilt: the options, and the limits that follow from them. For plans and the reserves in them.
+//! How segments are rebuilt: the options, and the limits that follow from them. For plans and the
+//! reserves in them.
 
 use fpcache_index::SegmentOptions;
 
@@ -18,8 +19,9 @@ use fpcache_index::SegmentOptions;
 /// | uniform, at random from the next 100 | 5.5 | 20.0 | 199 | 1.27 |
 ///
 /// Freshly loaded, windows have 21 slots for uniform keys, 3,053 to a segment, and 54 for fb, 191
-/// to a segment; later, 40 to 64. Runs between two loaded uniform keys cost 1.0 to 1.1 copies, one or
-/// sixteen in turn, with updates among them or not; two uniform inserts to one of a run cost 3.7.
+/// to a segment; later, 40 to 64. Runs between two loaded uniform keys cost 1.0 to 1.1 copies, one
+/// or sixteen in turn, with updates among them or not; two uniform inserts to one of a run cost
+/// 3.7.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct RebuildOptions {
     /// The table's ε, in slots: the ε of every rebuilt segment. Loaded segments may keep their true

@@ -41,8 +41,8 @@ pub(crate) fn fill<K: BuildKeys, M: NodeMemory, D: Disk>(
     let lineage = snapshot.as_ref().map(SnapshotReader::lineage);
     let (log, mut found) = LogReader::look(disk, lineage, Reach::End { synced: 0 })?;
     let Some(mut snapshot) = snapshot else {
-        // A load is in its snapshot alone: a log without entries says nothing of it. And a log begins
-        // later than with its first entry only where a snapshot has what came before.
+        // A load is in its snapshot alone: a log without entries says nothing of it. And a log
+        // begins later than with its first entry only where a snapshot has what came before.
         if let Some(error) = found.unusable.as_ref().filter(|_| found.files.is_empty()) {
             return Err(error.clone().into());
         }

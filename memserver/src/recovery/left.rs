@@ -1,4 +1,5 @@
-//! What the recovery area of a process that has ended has for a start that does not go on with its region.
+//! What the recovery area of a process that has ended has for a start that does not go on with its
+//! region.
 
 use std::sync::Arc;
 
@@ -19,13 +20,14 @@ use crate::store::Startup;
 pub struct Left {
     /// The last entry that the disk lost after the ring had given it back; 0 if it lost none.
     pub(crate) lost: Lsn,
-    /// Whether what is read of them is on the disk: all was synced, or the machine has been started anew since.
+    /// Whether what is read of them is on the disk: all was synced, or the machine has been started
+    /// anew since.
     pub(crate) is_on_disk: bool,
 }
 
 impl Left {
-    /// Notes it in the recovery area of the process that begins, also for the next, should this one end before it
-    /// has read all.
+    /// Notes it in the recovery area of the process that begins, also for the next, should this one
+    /// end before it has read all.
     ///
     /// # Errors
     /// The memory is not there.
@@ -34,13 +36,13 @@ impl Left {
     }
 }
 
-/// Brings to the disk what the recovery area in this file has of the log alone, for a new one takes its place: from
-/// there it is read with the rest. Makes sure before that the disk has what had been brought there. Leaves the disk
-/// alone where it has all.
+/// Brings to the disk what the recovery area in this file has of the log alone, for a new one takes
+/// its place: from there it is read with the rest. Makes sure before that the disk has what had
+/// been brought there. Leaves the disk alone where it has all.
 ///
 /// # Errors
-/// Entries of the log are missing, or cannot be read; or some are in the recovery area alone, and the disk does not
-/// take them.
+/// Entries of the log are missing, or cannot be read; or some are in the recovery area alone, and
+/// the disk does not take them.
 pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
     recovery_area: &Arc<M>,
     file: FileIdentity,
@@ -86,7 +88,8 @@ pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
     Ok(Left { lost: noted.lost, is_on_disk })
 }
 
-/// What the recovery area of this release cannot use has for a start, if the disk has all that its ring has.
+/// What the recovery area of this release cannot use has for a start, if the disk has all that its
+/// ring has.
 fn unreadable<M: NodeMemory, D: Disk + Clone>(
     recovery_area: &RecoveryArea<M>,
     (source, identity): (UnreadableIdentity, Option<Identity>),
@@ -98,10 +101,12 @@ fn unreadable<M: NodeMemory, D: Disk + Clone>(
     let is_copy = identity.is_some_and(|identity| identity.files[1] != file);
     let noted = match Staging::noted_in(Arc::clone(recovery_area.memory()), ring, ring_bytes) {
         Ok(noted) if !is_copy => noted,
-        // A copy may be younger than the log. Of a start that ended before its ring was made nothing is missed.
+        // A copy may be younger than the log. Of a start that ended before its ring was made
+        // nothing is missed.
         _ => return Ok(Left::default()),
     };
-    // After the machine's end parts of it are older than others, and what was not synced may be gone.
+    // After the machine's end parts of it are older than others, and what was not synced may be
+    // gone.
     let boots = identity.map_or([UNKNOWN_BOOT; 2], |identity| [identity.boot, startup.boot]);
     let has_crashed = !boots.contains(&UNKNOWN_BOOT) && boots[0] != boots[1];
     let last = if has_crashed { noted.synced } else { noted.last };
@@ -117,8 +122,9 @@ fn unreadable<M: NodeMemory, D: Disk + Clone>(
     Ok(Left { lost: noted.lost, is_on_disk: false })
 }
 
-/// Says if the log's files lack entries that had been on the disk by what is noted in a recovery area that was copied
-/// with them. Its process may have gone on meanwhile, so that it is younger than the log that was copied before it.
+/// Says if the log's files lack entries that had been on the disk by what is noted in a recovery
+/// area that was copied with them. Its process may have gone on meanwhile, so that it is younger
+/// than the log that was copied before it.
 ///
 /// # Errors
 /// They lack some, and the process had ended before they were copied.
@@ -153,7 +159,8 @@ fn examine_copy<M: NodeMemory, D: Disk + Clone>(
     Ok(())
 }
 
-/// The last entry that the log's files have, or the newest snapshot, which is looked at if they end before `wanted`.
+/// The last entry that the log's files have, or the newest snapshot, which is looked at if they end
+/// before `wanted`.
 fn last_on_disk<D: Disk + Clone>(
     disk: &D,
     lineage: u64,
@@ -168,7 +175,8 @@ fn last_on_disk<D: Disk + Clone>(
     Ok(found.last.max(before))
 }
 
-/// What the log's files have, if that is all up to the entry `synced`, or a snapshot makes up for it.
+/// What the log's files have, if that is all up to the entry `synced`, or a snapshot makes up for
+/// it.
 fn synced<D: Disk + Clone>(disk: &D, identity: &Identity, synced: Lsn) -> Result<Report, RecoverError> {
     let (_, found) = LogReader::look(disk, Some(identity.lineage), Reach::End { synced })?;
     let last = last_on_disk(disk, identity.lineage, &found, synced)?;
@@ -179,7 +187,8 @@ fn synced<D: Disk + Clone>(disk: &D, identity: &Identity, synced: Lsn) -> Result
     }
 }
 
-/// Brings what a ring has and the disk may not to the disk, whose files have entries up to `in_files`.
+/// Brings what a ring has and the disk may not to the disk, whose files have entries up to
+/// `in_files`.
 fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
     staging: &Staging<M>,
     in_files: Lsn,
@@ -207,7 +216,8 @@ fn bring_to_disk<M: NodeMemory, D: Disk + Clone>(
     }
 }
 
-/// Why the log's files say that memory is older than they are, if they do: they have entries after the ring's last.
+/// Why the log's files say that memory is older than they are, if they do: they have entries after
+/// the ring's last.
 pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     recovery_area: &RecoveryArea<M>,
     identity: &Identity,

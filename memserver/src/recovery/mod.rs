@@ -5,8 +5,8 @@
 //! completed; a change that was not committed never happened.
 //!
 //! *Cold*: the memory is lost, or the machine crashed. The newest whole snapshot is loaded, then
-//! the log is applied from the snapshot's first entry on. What only the recovery area has of the log, as where the
-//! region alone is lost, is brought to the disk before.
+//! the log is applied from the snapshot's first entry on. What only the recovery area has of the
+//! log, as where the region alone is lost, is brought to the disk before.
 
 pub(crate) mod cold;
 pub(crate) mod left;
@@ -161,7 +161,8 @@ impl RecoverError {
         }
     }
 
-    /// Whether what is on the disk or in memory is not whole, and not merely out of reach or of another release.
+    /// Whether what is on the disk or in memory is not whole, and not merely out of reach or of
+    /// another release.
     pub(crate) fn loses_records(&self) -> bool {
         use durability::{OpenError, RecoveryError};
         let is_damage = |log: &RecoveryError| {

@@ -55,7 +55,8 @@ pub(crate) fn examine<M: NodeMemory>(
     let identity = recovery_area.identity().map_err(|e| e.to_string())?;
     let identity = identity.ok_or("its recovery area was never finished")?;
     if boot == UNKNOWN_BOOT {
-        // Two that are unknown may differ, and after a power failure files lack what was last stored.
+        // Two that are unknown may differ, and after a power failure files lack what was last
+        // stored.
         return Err(format!(
             "whether the machine has been started anew since cannot be told, as {BOOT_ID_FILE} cannot be read: let \
              this process read it (in a unit of systemd: ProcSubset=all)"
@@ -255,8 +256,8 @@ fn table<K: BuildKeys, M: NodeMemory>(
     Ok(Table::new(node, parts))
 }
 
-/// The generation after those that segments have. These are given in order and come round after 2³²: so
-/// the next one begins the longest run that no segment has.
+/// The generation after those that segments have. These are given in order and come round after
+/// 2³²: so the next one begins the longest run that no segment has.
 fn generation_after(mut taken: Vec<u32>) -> u32 {
     taken.sort_unstable();
     let next = taken.iter().skip(1).chain(taken.first());
@@ -330,8 +331,8 @@ impl<K: BuildKeys, M: NodeMemory> ResumedRegion<K, M> {
             }
             return Ok(());
         }
-        // The ring has given some of them back: they are in the log's files. What it still has is read from there,
-        // for in the last file a disk that fails may have left anything.
+        // The ring has given some of them back: they are in the log's files. What it still has is
+        // read from there, for in the last file a disk that fails may have left anything.
         let reach = Reach::Below(staging.freed_lsn()? + 1);
         let (reader, _) = LogReader::look(disk, Some(staging.lineage()), reach)?;
         let mut records = reader.records(disk, from)?;

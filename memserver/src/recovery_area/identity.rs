@@ -12,8 +12,9 @@ const CHECKSUM: usize = IDENTITY_BYTES - 8;
 /// Whose recovery area this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Which start of the machine they were written in, or [`UNKNOWN_BOOT`](crate::store::UNKNOWN_BOOT),
-    /// with which no other process goes on; memory that is no file does not survive another start.
+    /// Which start of the machine they were written in, or
+    /// [`UNKNOWN_BOOT`](crate::store::UNKNOWN_BOOT), with which no other process goes on; memory
+    /// that is no file does not survive another start.
     pub(crate) boot: [u8; 16],
     /// Of the region, the recovery area, the log and the snapshots that belong together.
     pub(crate) lineage: u64,

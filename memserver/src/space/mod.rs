@@ -54,8 +54,8 @@ pub(crate) struct Space {
 /// The emptiest bytes that [`Space::emptiest`] came across.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Emptiest {
-    /// Where they lie, and how many of them are in use. They begin with free ones, and end after some if
-    /// they end among them.
+    /// Where they lie, and how many of them are in use. They begin with free ones, and end after
+    /// some if they end among them.
     pub(crate) found: Option<(Range<u64>, u64)>,
     /// Where the next search begins to look; `None` if this one saw all to the end.
     pub(crate) go_on_at: Option<u64>,
@@ -173,9 +173,9 @@ impl Space {
         longest.max(last.map_or(0, |(_, len)| *len) + ((grant.reach() & !7) - end))
     }
 
-    /// The `bytes` bytes before `end` that have the fewest in use, of those that begin with one of the
-    /// first `most` free extents from the offset `from` on, and have none of the bytes `without`. O(`most`
-    /// and the free extents of `bytes` bytes).
+    /// The `bytes` bytes before `end` that have the fewest in use, of those that begin with one of
+    /// the first `most` free extents from the offset `from` on, and have none of the bytes
+    /// `without`. O(`most` and the free extents of `bytes` bytes).
     pub(crate) fn emptiest(
         &self,
         bytes: u64,

@@ -30,8 +30,8 @@ use crate::versions::age;
 const PASSES: [f64; 4] = [4.0, 1.0, 0.25, 0.05];
 /// The pass that spares nothing.
 const LAST: usize = PASSES.len() - 1;
-/// Segments whose fingerprints are looked at in one step, and about how many slots they have; and how many where words are
-/// looked at, a cache line each, because there are no fingerprints.
+/// Segments whose fingerprints are looked at in one step, and about how many slots they have; and
+/// how many where words are looked at, a cache line each, because there are no fingerprints.
 const LOOKED_AT: usize = 256;
 const LOOKED_AT_SLOTS: usize = 1 << 16;
 const LOOKED_AT_WORDS: usize = 1 << 12;
@@ -219,8 +219,8 @@ impl<K: BuildKeys> Table<K> {
         !run.segments.is_empty() && self.frees_enough(run.keys, run.slots, pass)
     }
 
-    /// Replaces the segments of a run, up to `next`; only those before one with a damaged record, if
-    /// there is such a one and these free enough: `next` is then what comes after it.
+    /// Replaces the segments of a run, up to `next`; only those before one with a damaged record,
+    /// if there is such a one and these free enough: `next` is then what comes after it.
     fn bring_together<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
@@ -326,8 +326,8 @@ mod tests {
         assert_eq!((run.segments.len(), run.keys, run.slots), (1, 60, 64));
     }
 
-    /// A table of one kind of keys, and the slot of one of them, whose fingerprint is damaged to that of
-    /// a free slot.
+    /// A table of one kind of keys, and the slot of one of them, whose fingerprint is damaged to
+    /// that of a free slot.
     fn with_lost_fingerprint(key: u64) -> MemoryNode<U64Keys> {
         let region = Arc::new(SharedMemory::anonymous(8 << 20).expect("memory"));
         let mut node = MemoryNode::<U64Keys>::new(region, 1, 0, Instant::now()).expect("a region");

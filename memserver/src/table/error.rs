@@ -22,8 +22,8 @@ pub struct DamagedRecord {
     pub(crate) slot: u32,
     /// Where the slot lies, in bytes from the start of the region.
     pub(crate) offset: u64,
-    /// Differs from that of any other damage: its place, and what is there that a write of the record
-    /// changes.
+    /// Differs from that of any other damage: its place, and what is there that a write of the
+    /// record changes.
     pub(crate) identity: (u64, u64),
     pub(crate) why: String,
 }
@@ -64,7 +64,8 @@ pub enum TableError {
 }
 
 impl TableError {
-    /// Whether what failed for some segments may be done for others: there was no room, or a record of these is damaged.
+    /// Whether what failed for some segments may be done for others: there was no room, or a record
+    /// of these is damaged.
     pub(super) fn spares_others(&self) -> bool {
         matches!(self, Self::NoRoom { .. } | Self::Corrupt(_) | Self::Damaged(_))
     }

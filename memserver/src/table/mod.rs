@@ -115,8 +115,8 @@ impl<K: BuildKeys> Table<K> {
         }
     }
 
-    /// Counts records and external values again, and has segments replaced whose tables of groups are
-    /// damaged: until then their keys cost READs.
+    /// Counts records and external values again, and has segments replaced whose tables of groups
+    /// are damaged: until then their keys cost READs.
     pub(crate) fn recount<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
@@ -225,7 +225,8 @@ impl<K: BuildKeys> Table<K> {
         &self.segments.encoders
     }
 
-    /// Counts what is damaged in segments that stay as they are, and keeps it for those who tell it.
+    /// Counts what is damaged in segments that stay as they are, and keeps it for those who tell
+    /// it.
     pub(super) fn pass_by(&mut self, error: TableError) {
         /// As many as one step may meet.
         const MOST: usize = 64;

@@ -55,8 +55,8 @@ impl<K: BuildKeys> Table<K> {
     /// slot holds, without padding and as if the slot were long enough for the value.
     ///
     /// # Errors
-    /// Of a damaged record, what `leaves_out` says: what the disk has of it may be better. It is told
-    /// whether it has not been asked about that record before.
+    /// Of a damaged record, what `leaves_out` says: what the disk has of it may be better. It is
+    /// told whether it has not been asked about that record before.
     pub(crate) fn take_records<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,
@@ -86,7 +86,8 @@ impl<K: BuildKeys> Table<K> {
             }
         }
         live.sort_unstable_by_key(|record| record.key);
-        // Of one whose fingerprint was damaged when its key was written, the disk has had what came before.
+        // Of one whose fingerprint was damaged when its key was written, the disk has had what came
+        // before.
         let age_of = |record: &WholeRecord<'_, K>| age(record.word.version(), self.segments.next_version);
         live.dedup_by(|later, kept| {
             let is_one = later.key == kept.key;
@@ -225,7 +226,8 @@ impl<K: BuildKeys> Table<K> {
         let (slot, hash, predicted) = (u32::from(slot), K::hash(key), segment.model().predict(x));
         let slots = Slots::of(&*superblock.region, self.segments.geometry, &segment);
         let marks = match kind {
-            // Readers may have the table as it was before it was damaged, by which the slot was chosen.
+            // Readers may have the table as it was before it was damaged, by which the slot was
+            // chosen.
             MutationKind::Insert if !slots.has_whole_table(&mut Vec::new())? => {
                 slots.mark_all()?;
                 NO_MARKS

@@ -83,7 +83,8 @@ impl<K: BuildKeys> Table<K> {
         Ok(())
     }
 
-    /// Moves the encoders out of the range that is being emptied, if there is room for them elsewhere.
+    /// Moves the encoders out of the range that is being emptied, if there is room for them
+    /// elsewhere.
     pub(super) fn move_encoders<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,
@@ -121,8 +122,8 @@ impl<K: BuildKeys> Table<K> {
         Ok(())
     }
 
-    /// Gathers the records of segments; which of these has a damaged record and stays as it is, if one
-    /// has.
+    /// Gathers the records of segments; which of these has a damaged record and stays as it is, if
+    /// one has.
     fn gather_outdated<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,

@@ -103,8 +103,8 @@ impl<K: BuildKeys> Values<K> {
         self.recounting = Some(Recounting { next, counted: ExternalValues::default() });
     }
 
-    /// Counts the external values of some more segments, if they are being counted again; `false` if
-    /// they are not.
+    /// Counts the external values of some more segments, if they are being counted again; `false`
+    /// if they are not.
     pub(super) fn step_recounting<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,

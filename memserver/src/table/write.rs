@@ -92,7 +92,8 @@ impl<K: BuildKeys> Table<K> {
         self.segments.geometry.segment_bytes(cap) as u64
     }
 
-    /// How many bytes are missed if it is known that the segment of `key` cannot be replaced for want of room.
+    /// How many bytes are missed if it is known that the segment of `key` cannot be replaced for
+    /// want of room.
     pub(crate) fn refused_for<M: NodeMemory>(
         &self,
         superblock: &SuperblockWriter<K, M>,
@@ -138,8 +139,8 @@ impl<K: BuildKeys> Table<K> {
         made.map(|()| true)
     }
 
-    /// Replaces a segment that was nearly full when its key was noted, or whose table of groups was damaged, if
-    /// that is so still; `false` if it is not.
+    /// Replaces a segment that was nearly full when its key was noted, or whose table of groups was
+    /// damaged, if that is so still; `false` if it is not.
     pub(super) fn relieve<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,

@@ -218,8 +218,8 @@ impl<M: NodeMemory> Wal<M> {
         self.staging.last_lsn()
     }
 
-    /// Brings the log to the disk for good: nothing is appended any more. Notes it if the disk has all then, for whoever
-    /// begins with a copy of the files; else says what it lacks.
+    /// Brings the log to the disk for good: nothing is appended any more. Notes it if the disk has
+    /// all then, for whoever begins with a copy of the files; else says what it lacks.
     pub(crate) fn end(&mut self) -> Option<Lacking> {
         self.draining.end(self.clock.now());
         let entries = self.last().saturating_sub(self.synced());

@@ -260,7 +260,8 @@ fn so_is_one_after_an_error_of_writing() {
     }
 }
 
-/// The disk stays full until the machine ends: by then an interval is over since all but the last record.
+/// The disk stays full until the machine ends: by then an interval is over since all but the last
+/// record.
 #[test]
 fn what_was_written_before_the_disk_was_full_does_not_wait_for_room_to_be_synced() {
     let mut world = World::new(4, SyncPolicy::Interval(Duration::from_secs(1)));

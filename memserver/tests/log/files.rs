@@ -127,7 +127,8 @@ fn missing_files_and_files_of_others_are_refused() {
     assert!(matches!(read_all(&mut renamed), Err(RecoveryError::BadFile { .. })));
 }
 
-/// The name of a file says that there were records before it, also where it was shortened to less than a header.
+/// The name of a file says that there were records before it, also where it was shortened to less
+/// than a header.
 #[test]
 fn a_last_file_without_a_header_proves_the_records_before_it() {
     let disk = written(200, 9, SyncPolicy::Always);
@@ -176,7 +177,8 @@ fn a_file_that_cannot_be_used_hinders_nobody_who_needs_later_ones_alone() {
         }
         let error = reader.records(&bad, report.first - 1).err().unwrap();
         assert!(matches!(&error, RecoveryError::BadFile { file, .. } if file == name), "{error}");
-        // A ring that goes on before the next file needs this one; one that goes on in the last does not.
+        // A ring that goes on before the next file needs this one; one that goes on in the last
+        // does not.
         for (last, is_refused) in [(report.first - 2, true), (200, false)] {
             let staging = Staging::create(memory(), 0, RING_BYTES, LINEAGE, last).unwrap();
             let opened = Drain::open(&staging, changed(&bad, |_, _| {}), options(SyncPolicy::Always));

@@ -87,7 +87,8 @@ impl BeforeChange for Slow {
     }
 }
 
-/// A memory node with a hundred records whose writes wait for a disk that a thread of its own writes to.
+/// A memory node with a hundred records whose writes wait for a disk that a thread of its own
+/// writes to.
 fn durable_node() -> MemoryNode<U64Keys> {
     const RING: u64 = 16 << 20;
     let memory = |bytes| Arc::new(SharedMemory::anonymous(bytes).expect("memory"));

@@ -1,5 +1,5 @@
-//! Damaged records that are in the way of what copies or moves others: snapshots, compaction, and the
-//! emptying of ranges.
+//! Damaged records that are in the way of what copies or moves others: snapshots, compaction, and
+//! the emptying of ranges.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -147,7 +147,8 @@ fn a_table_with_a_damaged_record_gets_over_a_log_that_lost_entries() {
     assert_eq!(snapshots(&world), before, "it would be without the record");
 }
 
-/// Flips a bit wherever the region has these bytes, some of whose places are of no meaning any more.
+/// Flips a bit wherever the region has these bytes, some of whose places are of no meaning any
+/// more.
 fn flip_all(region: &SharedMemory, wanted: &[u8]) {
     let mut all = vec![0; region.len()];
     NodeMemory::read_bytes(region, 0, &mut all).expect("all of it");
@@ -159,8 +160,8 @@ fn flip_all(region: &SharedMemory, wanted: &[u8]) {
     }
 }
 
-/// Bytes of the region are emptied for a long value, those with the fewest in use: the ones with the
-/// damage, if that were not passed over for the next best.
+/// Bytes of the region are emptied for a long value, those with the fewest in use: the ones with
+/// the damage, if that were not passed over for the next best.
 #[test]
 fn what_is_damaged_keeps_no_long_value_from_other_bytes_that_can_be_emptied() {
     const ALONE: u64 = 231;

@@ -48,8 +48,8 @@ fn set_fingerprint(region: &Mortal, at: &Range<u64>, bytes: &[u8]) -> Vec<u8> {
     before
 }
 
-/// A key that is not found for its fingerprint is written anew: what was there before is of no key any
-/// more, in new segments and in snapshots.
+/// A key that is not found for its fingerprint is written anew: what was there before is of no key
+/// any more, in new segments and in snapshots.
 fn of_two_records_of_a_key_the_newer_one_counts<T: TestKeys>() {
     let mut world = World::new(SyncPolicy::Always, 1);
     let (mut node, _) = world.begin::<T>();

@@ -19,7 +19,8 @@ use crate::common::requests::{Writer, value};
 use crate::common::world::{Mortal, World, load_with, loaded, parameters};
 use crate::common::{Fixture, GROUPS, scattered};
 
-/// Readers keep tables as they were: what is inserted by one that has been damaged since would lie where they do not look.
+/// Readers keep tables as they were: what is inserted by one that has been damaged since would lie
+/// where they do not look.
 #[test]
 fn what_is_inserted_beside_a_damaged_table_is_found_by_readers_who_have_it_whole() {
     let mut inserted = 0;

@@ -1,4 +1,5 @@
-//! Notes of a process that ended, whose identity cannot be read: acknowledged writes may be in them alone.
+//! Notes of a process that ended, whose identity cannot be read: acknowledged writes may be in them
+//! alone.
 
 use std::time::Duration;
 
@@ -17,7 +18,8 @@ const HOURLY: SyncPolicy = SyncPolicy::Interval(Duration::from_secs(3600));
 const IDENTITIES: [u64; 2] = [128, 512];
 const CHECKED: usize = 112;
 
-/// A process that was killed, whose last five entries are in its notes alone, or in the log's file too.
+/// A process that was killed, whose last five entries are in its notes alone, or in the log's file
+/// too.
 fn killed(is_written: bool) -> World {
     let mut world = World::new(HOURLY, 1);
     let (mut node, _) = world.begin::<Integers>();

@@ -167,7 +167,8 @@ fn a_free_slot_whose_word_is_damaged_is_free() {
     }
 }
 
-/// A key whose value lies outside, and its slot: word, lengths and place, key, checksum and address.
+/// A key whose value lies outside, and its slot: word, lengths and place, key, checksum and
+/// address.
 fn of_value_outside(region: &Mortal) -> (u64, u64) {
     let mut all = vec![0; REGION];
     region.read_bytes(0, &mut all).expect("all of it");
@@ -178,7 +179,8 @@ fn of_value_outside(region: &Mortal) -> (u64, u64) {
     (0..300).find_map(|i| slot_of(APART * i)).expect("most are too long")
 }
 
-/// A start takes the memory that such a slot names for free; it must not be freed once more, when others have it.
+/// A start takes the memory that such a slot names for free; it must not be freed once more, when
+/// others have it.
 #[test]
 fn memory_that_a_slot_in_a_damaged_state_names_is_not_freed_twice() {
     let mut world = World::new(SyncPolicy::Always, 1);
@@ -231,8 +233,8 @@ fn an_update_by_an_old_hint_does_not_go_to_a_free_slot_whose_state_is_damaged() 
     }
 }
 
-/// Whatever of a slot is damaged that names a value outside: when its key is written or deleted, what
-/// is counted is right, and once memory is taken up anew, so is what is free.
+/// Whatever of a slot is damaged that names a value outside: when its key is written or deleted,
+/// what is counted is right, and once memory is taken up anew, so is what is free.
 #[test]
 fn damaged_records_with_values_outside_are_replaced_and_counted() {
     // Its state, the value's length and place, its checksum and address.

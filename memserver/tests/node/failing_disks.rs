@@ -1,4 +1,5 @@
-//! Starts on disks that are full, fail, or failed before: nothing that was acknowledged may be lost by them.
+//! Starts on disks that are full, fail, or failed before: nothing that was acknowledged may be lost
+//! by them.
 
 use std::time::Duration;
 
@@ -62,8 +63,8 @@ fn crash(world: &mut World) {
     (world.region, world.recovery_area) = lost(&world.left);
 }
 
-/// The region is gone, and what only the recovery area has does not get to the disk: the start made a new recovery area
-/// in its place.
+/// The region is gone, and what only the recovery area has does not get to the disk: the start made
+/// a new recovery area in its place.
 fn a_start_that_cannot_bring_the_rings_entries_to_the_disk_leaves_them_there<T: TestKeys>() {
     for is_full in [true, false] {
         let (mut world, mut node) = loaded::<T>(HOURLY, 1);
@@ -103,8 +104,9 @@ fn a_start_on_a_full_disk_that_has_all_of_the_ring_reads_it<T: TestKeys>() {
     }
 }
 
-/// The machine's starts are not told apart, so that only the disk counts. A write's sync fails, the process ends before
-/// it tries again, and the next one reads the write: the disk would say that it has it, and be wrong.
+/// The machine's starts are not told apart, so that only the disk counts. A write's sync fails, the
+/// process ends before it tries again, and the next one reads the write: the disk would say that it
+/// has it, and be wrong.
 fn a_file_whose_sync_failed_is_not_trusted_by_a_start_without_the_ring<T: TestKeys>() {
     for (seed, is_full) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
         let mut world = World::new(SyncPolicy::Always, seed);
@@ -140,8 +142,8 @@ fn a_file_whose_sync_failed_is_not_trusted_by_a_start_without_the_ring<T: TestKe
     }
 }
 
-/// What a policy lost that promises nothing is a gap in the log. That outlives the recovery area it was noted in, also
-/// where the start that replaces that area fails.
+/// What a policy lost that promises nothing is a gap in the log. That outlives the recovery area it
+/// was noted in, also where the start that replaces that area fails.
 fn a_gap_in_the_log_is_known_to_a_start_without_the_region<T: TestKeys>() {
     for (seed, fails) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
         let (mut world, mut node) = loaded::<T>(SyncPolicy::Never, seed);
@@ -158,7 +160,8 @@ fn a_gap_in_the_log_is_known_to_a_start_without_the_region<T: TestKeys>() {
         lose_region(&mut world);
         world.sync = SyncPolicy::Always;
         if fails {
-            // What only the ring has gets to the disk with two syncs of files, and one of the folder.
+            // What only the ring has gets to the disk with two syncs of files, and one of the
+            // folder.
             world.disk.fail_syncs_after(3, 1);
             assert!(world.try_begin::<T>().is_err(), "seed {seed}");
         }
@@ -174,8 +177,8 @@ fn a_gap_in_the_log_is_known_to_a_start_without_the_region<T: TestKeys>() {
     }
 }
 
-/// A file system that went away and came back in the same start of the machine: files are as they were when it last
-/// wrote them, and nothing in the region tells.
+/// A file system that went away and came back in the same start of the machine: files are as they
+/// were when it last wrote them, and nothing in the region tells.
 fn memory_that_is_older_than_the_log_is_not_gone_on_with<T: TestKeys>() {
     let (mut world, mut node) = loaded::<T>(SyncPolicy::Always, 1);
     put_all::<T>(&mut node, 5, 1..6);

@@ -1,5 +1,6 @@
-//! How soon the first inserts have a loaded table's segments replaced, by how these were cut and placed: a simulation of windows alone.
-//! `docs/nic-model.md` quotes it: `cargo test -p fpcache-memserver --test node first_rebuilds -- --nocapture`.
+//! How soon the first inserts have a loaded table's segments replaced, by how these were cut and
+//! placed: a simulation of windows alone. `docs/nic-model.md` quotes it:
+//! `cargo test -p fpcache-memserver --test node first_rebuilds -- --nocapture`.
 
 use crate::common::{mix, scattered};
 use fpcache_index::{Piece, SegmentModel, SegmentOptions, Segmenter};

@@ -21,7 +21,8 @@ fn bytes(seed: u64, len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (seed.wrapping_add(i).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-/// The length was known to find no room, and only a deletion of more than came since had it tried again.
+/// The length was known to find no room, and only a deletion of more than came since had it tried
+/// again.
 #[test]
 fn a_value_is_not_refused_for_an_earlier_one_when_an_extent_is_free() {
     let region = Arc::new(SharedMemory::anonymous(8 << 20).expect("memory"));
@@ -186,7 +187,8 @@ impl Tables {
     }
 }
 
-/// Less than half of it was free, so that the table kept it, and others were refused as long as it did.
+/// Less than half of it was free, so that the table kept it, and others were refused as long as it
+/// did.
 #[test]
 fn what_a_table_does_not_use_is_others_once_they_are_refused() {
     const CAPACITY: usize = 24 << 20;

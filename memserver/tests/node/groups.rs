@@ -80,7 +80,8 @@ fn nearly_every_string_takes_one_read() {
 
 #[test]
 fn most_strings_that_share_coordinates_take_one_read() {
-    // Seventy of one coordinate: some lie in the blocks beside theirs, and mark groups of keys that are absent.
+    // Seventy of one coordinate: some lie in the blocks beside theirs, and mark groups of keys that
+    // are absent.
     nearly_every_record_takes_one_read::<Folders>(PLAIN, 0.7);
     nearly_every_record_takes_one_read::<Folders>(SEEDED, 0.7);
     nearly_every_record_takes_one_read::<Folders>(Grouping::pilots(16, 4), 0.7);
@@ -352,8 +353,8 @@ fn writes_in_any_order(form: GroupForm) {
     node.load_records(parameters, (), model.iter().map(|(key, value)| (*key, value))).unwrap();
     let mut rest: Vec<u64> = keys.into_iter().skip(1).step_by(2).collect();
     rest.sort_unstable_by_key(|key| key.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    // There is not a pilot for every bucket, and an insert finds the one slot that its pilot gives it
-    // taken as often as the table is full.
+    // There is not a pilot for every bucket, and an insert finds the one slot that its pilot gives
+    // it taken as often as the table is full.
     let [at_load, after_a_tenth, doubled] =
         if form == GroupForm::Pilots { [0.998, 0.92, 0.85] } else { [0.999, 0.97, 0.9] };
     let steps = [(0..0, (at_load, at_load)), (0..400, (after_a_tenth, 0.85)), (400..4000, (doubled, 0.6))];

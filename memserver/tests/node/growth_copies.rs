@@ -1,7 +1,8 @@
 //! What growth costs: slots copied by rebuilds per inserted key, in a memory node as it is.
 //!
-//! The tests hold small stores to the bounds; `the_figures` prints what larger ones come to, which the documentation
-//! quotes: `cargo test --release -p fpcache-memserver --test node -- --ignored --nocapture growth_copies`.
+//! The tests hold small stores to the bounds; `the_figures` prints what larger ones come to, which
+//! the documentation quotes:
+//! `cargo test --release -p fpcache-memserver --test node -- --ignored --nocapture growth_copies`.
 
 use std::borrow::Borrow;
 use std::collections::HashSet;
@@ -153,7 +154,8 @@ fn of<T: TestKeys>(key: &Key<T>) -> &KeyRef<T> {
     key.borrow()
 }
 
-/// In which order keys come that were held back from the load: half of them, unless it says how many to one that was loaded.
+/// In which order keys come that were held back from the load: half of them, unless it says how
+/// many to one that was loaded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Order {
     /// At random.

@@ -1,4 +1,5 @@
-//! Logs and snapshots of which the disk lacks a part: what is acknowledged then, and what stays as it is.
+//! Logs and snapshots of which the disk lacks a part: what is acknowledged then, and what stays as
+//! it is.
 
 use std::time::Duration;
 
@@ -57,9 +58,10 @@ fn is_synced(node: &Node<Integers>) -> bool {
     node.stats().synced >= node.stats().logged
 }
 
-/// A process that ended with entries of which the disk has nothing, and then the disk is full: where the machine's
-/// starts can be told apart, the next start goes on with its memory, and syncs tell that there is no room; else it
-/// reads the disk, and a sync that succeeds after one that failed tells nothing.
+/// A process that ended with entries of which the disk has nothing, and then the disk is full:
+/// where the machine's starts can be told apart, the next start goes on with its memory, and syncs
+/// tell that there is no room; else it reads the disk, and a sync that succeeds after one that
+/// failed tells nothing.
 fn ended_before_a_full_disk(seed: u64, is_boot_known: bool) -> World {
     let sync = if is_boot_known { SyncPolicy::Never } else { HOURLY };
     let (world, mut node) = loaded(sync, seed, is_boot_known);
@@ -85,8 +87,9 @@ fn make_room(world: &World) {
     world.disk.fill_up_after(u64::MAX);
 }
 
-/// What the ring had given back was never synced, and the start that was to make up for that found no room: notes
-/// that say that it is on the disk would close the table after the end of the machine.
+/// What the ring had given back was never synced, and the start that was to make up for that found
+/// no room: notes that say that it is on the disk would close the table after the end of the
+/// machine.
 #[test]
 fn notes_do_not_say_of_entries_that_they_are_on_a_disk_without_room_for_them() {
     for (seed, is_boot_known) in (0..6).flat_map(|seed| [(seed, false), (seed, true)]) {
@@ -120,7 +123,8 @@ fn entries_that_a_full_disk_did_not_take_are_synced_when_it_has_room() {
     }
 }
 
-/// With `always`, what a start has read all the same is read by the next one too, while the disk is full.
+/// With `always`, what a start has read all the same is read by the next one too, while the disk is
+/// full.
 #[test]
 fn a_full_disk_keeps_no_start_from_serving_what_the_one_before_served() {
     let (mut world, mut node) = loaded(SyncPolicy::Always, 1, false);

@@ -4,8 +4,8 @@ use crate::common::keys::{LongValues, TestKeys};
 use crate::common::{Fixture, GROUPS, Reader, WAYS, Way, scattered};
 use fpcache::layout::{Grouping, TableParameters};
 
-/// Asks for every key and as many others, one by one and in groups, where memory is mapped and in batches. Twice: tables of groups
-/// are there for the second time.
+/// Asks for every key and as many others, one by one and in groups, where memory is mapped and in
+/// batches. Twice: tables of groups are there for the second time.
 fn told_of_all<T: TestKeys>(f: &Fixture<T>, reader: &mut Reader<T>) {
     let asked: Vec<u64> = f.keys.iter().flat_map(|key| [*key, key ^ 1]).collect();
     let is_there: Vec<bool> = asked.iter().map(|key| f.keys.binary_search(key).is_ok()).collect();
@@ -28,8 +28,8 @@ fn keys_with_external_values_are_told_of_by_every_plan() {
     }
 }
 
-/// Lookups in mapped memory went on for ever at the first such key in its group, and batches took it again from what they brought
-/// for others.
+/// Lookups in mapped memory went on for ever at the first such key in its group, and batches took
+/// it again from what they brought for others.
 #[test]
 fn keys_with_external_values_are_told_of_by_groups_of_every_form() {
     for grouping in [Grouping::plain(5, 6), Grouping::seeded(6, 6), Grouping::pilots(32, 7)] {

@@ -1,6 +1,6 @@
-//! Random lives of a table on a disk that fails and fills up: its processes end at any store, its machine ends, its
-//! region is lost. What was acknowledged stays, as far as `--fsync` promises it. `FPCACHE_SIM_SEEDS=N` runs N worlds of
-//! each kind instead of some dozens.
+//! Random lives of a table on a disk that fails and fills up: its processes end at any store, its
+//! machine ends, its region is lost. What was acknowledged stays, as far as `--fsync` promises it.
+//! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of some dozens.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

@@ -327,8 +327,8 @@ fn a_full_disk_refuses_writes_with_a_reason_and_reads_go_on<T: TestKeys>() {
     assert_eq!(reply.status, WriteStatus::Done);
 }
 
-/// A write was staged that the full disk did not take. Done again at the next start, it was there to
-/// be read, and the end of the machine undid it.
+/// A write was staged that the full disk did not take. Done again at the next start, it was there
+/// to be read, and the end of the machine undid it.
 fn what_is_read_after_a_restart_on_a_full_disk_is_on_the_disk<T: TestKeys>() {
     let put = |writer: &mut Writer<T>, node: &mut Node<T>, n| {
         let value = value::<T>(3, n, 8);

@@ -209,8 +209,8 @@ fn a_region_that_was_full_takes_records_again_after_deletes_and_after_another_be
     }
 }
 
-/// The memory is gone, the machine goes on: the log's last file is read from the operating system's memory.
-/// The sync that fails loses it for the disk, and the next one would say that all is well.
+/// The memory is gone, the machine goes on: the log's last file is read from the operating system's
+/// memory. The sync that fails loses it for the disk, and the next one would say that all is well.
 fn a_start_whose_sync_of_the_log_fails_is_known_to_the_next<T: TestKeys>() {
     for seed in 0..5 {
         let mut world = World::new(HOURLY, seed);
@@ -240,8 +240,8 @@ fn a_start_whose_sync_of_the_log_fails_is_known_to_the_next<T: TestKeys>() {
     }
 }
 
-/// The memory of the process before is half gone, as when the folder for regions is another: what was
-/// acknowledged is in the recovery area, and not yet on the disk.
+/// The memory of the process before is half gone, as when the folder for regions is another: what
+/// was acknowledged is in the recovery area, and not yet on the disk.
 fn what_only_the_ring_has_outlives_the_region<T: TestKeys>() {
     for seed in 0..5 {
         let mut world = World::new(HOURLY, seed);

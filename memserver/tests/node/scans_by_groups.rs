@@ -1,4 +1,5 @@
-//! Scans by tables of groups: what they find is in order and all there is, and they read little more.
+//! Scans by tables of groups: what they find is in order and all there is, and they read little
+//! more.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +18,8 @@ const PLAIN: Grouping = Grouping::plain(9, 10);
 const SEEDED: Grouping = Grouping::seeded(6, 10);
 const PILOTS: Grouping = Grouping::pilots(32, 7);
 
-/// Compares scans from and to keys that are there, and beside them, with what a map has; returns how many took one round trip.
+/// Compares scans from and to keys that are there, and beside them, with what a map has; returns
+/// how many took one round trip.
 fn compare<T: TestKeys>(reader: &mut Reader<T>, expected: &BTreeMap<u64, Vec<u8>>, seed: u64) -> usize {
     let keys: Vec<u64> = expected.keys().copied().collect();
     let random = |n: u64, below: usize| (mix(seed.wrapping_mul(1000) + n) % below.max(1) as u64) as usize;

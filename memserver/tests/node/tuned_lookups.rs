@@ -20,7 +20,8 @@ use fpcache_memserver::MemoryNode;
 
 const KEYS: u64 = 40_000;
 const LOOKUPS: u64 = 30_000;
-/// Models are told with 5 KiB to spare, and an eighth more to grow into, which is much beside those of so few keys.
+/// Models are told with 5 KiB to spare, and an eighth more to grow into, which is much beside those
+/// of so few keys.
 const SPARE: u64 = (5 << 10) * 9 / 8;
 
 /// In gaps of all sizes: no line is near many of them.
@@ -46,7 +47,8 @@ impl Zipf {
     }
 }
 
-/// What lookups took: round trips and bytes of the mean one, and bytes that are kept for each key, but for what a table has beside.
+/// What lookups took: round trips and bytes of the mean one, and bytes that are kept for each key,
+/// but for what a table has beside.
 #[derive(Debug)]
 struct Taken {
     round_trips: f64,
@@ -76,7 +78,8 @@ fn taken(keys: &[u64], parameters: TableParameters, asked: &Lookups) -> Taken {
     let mut ranked = keys.to_vec();
     ranked.sort_unstable_by_key(|key| mix(*key));
     let (mut round_trips, mut bytes) = (0u64, 0u64);
-    // Lookups fetch tables and fill the hot cache before those that count, and so does each key once.
+    // Lookups fetch tables and fill the hot cache before those that count, and so does each key
+    // once.
     let before = |first: u64| (first..first + LOOKUPS).map(|n| ranked[zipf.rank(n)]);
     let warming: Vec<u64> = before(0).chain(ranked.iter().copied()).chain(before(LOOKUPS)).collect();
     let counted = (0..LOOKUPS).map(|n| ranked[zipf.rank(n + 2 * LOOKUPS)]);

@@ -11,7 +11,8 @@ fn fixture<T: TestKeys>(groups: Option<Grouping>) -> Fixture<T> {
     Fixture::new(scattered(3_000), parameters.with_width(WidthChoice::None))
 }
 
-/// Looks up every key and as many others by every way, one by one and together; no plan may be one that reads fingerprints.
+/// Looks up every key and as many others by every way, one by one and together; no plan may be one
+/// that reads fingerprints.
 fn all_are_found<T: TestKeys>(groups: Option<Grouping>, ways: &[Way]) {
     let f = fixture::<T>(groups);
     let asked: Vec<u64> = f.keys.iter().flat_map(|key| [*key, key ^ 1]).collect();
@@ -53,7 +54,8 @@ fn every_key_is_found_by_groups_of_every_form() {
     }
 }
 
-/// A window whose record is half written is read again until it is whole; nothing else says where the key is.
+/// A window whose record is half written is read again until it is whole; nothing else says where
+/// the key is.
 #[test]
 fn a_key_whose_slot_is_being_written_is_not_told_absent() {
     let f = fixture::<Integers>(None);

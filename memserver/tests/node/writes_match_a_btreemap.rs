@@ -210,7 +210,8 @@ fn a_full_region_refuses_inserts_and_goes_on_with_everything_else<T: TestKeys>()
     node.audit().expect("every byte is right");
 }
 
-/// Loaded into the smallest region that takes it: what replaces segments later must have been left room.
+/// Loaded into the smallest region that takes it: what replaces segments later must have been left
+/// room.
 fn a_table_that_was_loaded_to_the_brim_takes_other_records_for_deleted_ones<T: TestKeys>() {
     let loaded: Vec<u64> = (0..4000).collect();
     let records = records::<T>(&loaded);

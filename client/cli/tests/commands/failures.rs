@@ -87,7 +87,8 @@ fn removals_that_are_not_logged_are_told_among_the_others_in_json() {
     assert_eq!(done, [true, false, false]);
 }
 
-/// Makes figures those of a table without segments, as of one that is given its parameters just after.
+/// Makes figures those of a table without segments, as of one that is given its parameters just
+/// after.
 fn without_segments(reply: &mut Vec<u8>) {
     let (told, mut body) = (NodeStats::decode(decode_reply(reply).unwrap()).unwrap(), Vec::new());
     NodeStats { segments: 0, ..told }.encode(&mut body);

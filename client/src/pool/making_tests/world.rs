@@ -1,4 +1,5 @@
-//! Memory nodes that hold ranges, and those that make and drop tables over them, a step each in turn.
+//! Memory nodes that hold ranges, and those that make and drop tables over them, a step each in
+//! turn.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};

@@ -69,8 +69,8 @@ impl<C: Connection> Client<C> {
                     return Err(FabricError::DeadlinePassed { waiting_for: "the server's results" }.into());
                 }
                 if now.saturating_duration_since(waits_since) >= spins_for {
-                    // Where memory is mapped a look takes no time. Who sleeps leaves the processor to the server, and gets it
-                    // back sooner among many than who only yields.
+                    // Where memory is mapped a look takes no time. Who sleeps leaves the processor
+                    // to the server, and gets it back sooner among many than who only yields.
                     self.clock.sleep(Duration::from_micros(1));
                     has_yielded = true;
                 }
@@ -185,7 +185,8 @@ impl<C: Connection> Client<C> {
         if rest.is_empty() { Ok(()) } else { Err(RfError::Malformed("what follows its entries")) }
     }
 
-    /// Has the results of a request that lies at the server sent, which is the mode flag's WRITE there.
+    /// Has the results of a request that lies at the server sent, which is the mode flag's WRITE
+    /// there.
     pub(super) fn have_sent(
         &mut self,
         number: u16,

@@ -53,7 +53,8 @@ impl Sealed {
         self.encode(&payload, results.len() as u16, 0, true, out);
     }
 
-    /// Results in batches of at most `capacity` bytes of payload, and those that are too long for one.
+    /// Results in batches of at most `capacity` bytes of payload, and those that are too long for
+    /// one.
     pub(super) fn parts(&self, results: &[&[u8]], capacity: usize) -> (Vec<Vec<u8>>, Vec<LongResult>) {
         let (mut batches, mut long) = (Vec::new(), Vec::new());
         let (mut payload, mut entries) = (Vec::new(), 0);

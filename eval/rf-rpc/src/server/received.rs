@@ -30,7 +30,8 @@ pub struct Received {
 }
 
 impl Received {
-    /// The requests, in order. Of a batch whose entries are not what its length says, those up to the fault.
+    /// The requests, in order. Of a batch whose entries are not what its length says, those up to
+    /// the fault.
     pub fn requests(&self) -> impl Iterator<Item = &[u8]> {
         let mut rest = &self.payload[..];
         std::iter::from_fn(move || match take_entry(&mut rest)? {

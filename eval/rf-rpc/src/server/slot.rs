@@ -63,8 +63,9 @@ impl Slot {
         }
     }
 
-    /// A request was taken: what is left of the one before is of no use. Its response time counts from the last look that did not find
-    /// it, because whoever fetches waits for the look as well; of a message it is what a WRITE in its place would have waited.
+    /// A request was taken: what is left of the one before is of no use. Its response time counts
+    /// from the last look that did not find it, because whoever fetches waits for the look as well;
+    /// of a message it is what a WRITE in its place would have waited.
     pub(super) fn begin(&mut self, sequence: u32, mode: Mode, awaited: bool) {
         (self.taken, self.answered, self.kept) = (sequence, None, None);
         self.rest.clear();
@@ -86,7 +87,8 @@ impl Slot {
         self.go_on(memory, shape, base, number, 0)
     }
 
-    /// Stores the batches for which there are buffers, `acknowledged` being what the client says that it has fetched.
+    /// Stores the batches for which there are buffers, `acknowledged` being what the client says
+    /// that it has fetched.
     pub(super) fn go_on<M: NodeMemory>(
         &mut self,
         memory: &M,

@@ -1,4 +1,5 @@
-//! Calls whose results are fetched: what they cost, when they switch, and that each is executed once at most, whatever happens.
+//! Calls whose results are fetched: what they cost, when they switch, and that each is executed
+//! once at most, whatever happens.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 mod batches;
@@ -31,7 +32,8 @@ const SECOND: Duration = Duration::from_secs(1);
 const ECHO: u16 = 1;
 const MANY: u16 = 2;
 
-/// Lengths of results, by batch of requests: of one READ, of two, of several batches, too long for any, none.
+/// Lengths of results, by batch of requests: of one READ, of two, of several batches, too long for
+/// any, none.
 const BATCHES: [&[u32]; 7] =
     [&[8], &[0], &[400], &[8192, 1, 8192, 4000, 9000, 0, 8193], &[4000; 12], &[100_000, 5, 50_000], &[]];
 

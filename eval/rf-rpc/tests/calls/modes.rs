@@ -99,7 +99,8 @@ impl<P: Procedures> Service for Paced<P> {
     }
 }
 
-/// Calls of one client in virtual time, `pause` between them: how long they took from the third on, and what all cost.
+/// Calls of one client in virtual time, `pause` between them: how long they took from the third on,
+/// and what all cost.
 fn paced(pause: Duration, fixed: Option<Mode>, calls: u32) -> (Duration, Counts) {
     let mut world = World::new(SimOptions::calm().with_seed(6));
     let buffers = MemoryOptions { offered: Some(Access::ReadWrite), ..MemoryOptions::private(2 << 20) };
@@ -136,7 +137,8 @@ fn paced(pause: Duration, fixed: Option<Mode>, calls: u32) -> (Duration, Counts)
     *told.lock().unwrap()
 }
 
-/// A service that took naps while calls came by message found a WRITE late: the client went back to messages, and on and on.
+/// A service that took naps while calls came by message found a WRITE late: the client went back to
+/// messages, and on and on.
 #[test]
 fn a_service_that_naps_has_a_mode_that_stays() {
     const CALLS: u32 = 60;
@@ -154,13 +156,15 @@ fn a_service_that_naps_has_a_mode_that_stays() {
 
 const CLIENTS: u64 = 8;
 
-/// Calls per second of clients of one server, in virtual time, and the most failed fetches of a call.
+/// Calls per second of clients of one server, in virtual time, and the most failed fetches of a
+/// call.
 fn rate(seed: u64, process: Duration, retries: u32, fixed: Option<Mode>) -> (f64, u32) {
     const CALLS: u64 = 40;
     let mut world = World::new(SimOptions::calm().with_seed(seed));
     let load = Arc::new(Load::default());
     load.set(process);
-    // An out-bound operation keeps a card five times as long as an in-bound one: 2.11 M a second, figure 1 of the paper.
+    // An out-bound operation keeps a card five times as long as an in-bound one: 2.11 M a second,
+    // figure 1 of the paper.
     load.outbound.store(470, Ordering::Relaxed);
     let node = add_node(&mut world, &load, true);
     let failed = Arc::new(AtomicU64::new(0));
@@ -192,8 +196,8 @@ fn rate(seed: u64, process: Duration, retries: u32, fixed: Option<Mode>) -> (f64
     (calls as f64 / took.as_secs_f64(), failed.load(Ordering::Relaxed) as u32)
 }
 
-/// Of clients that only fetch and of those that are only replied to, at one process time: calls per second, and the most
-/// failed fetches of a call.
+/// Of clients that only fetch and of those that are only replied to, at one process time: calls per
+/// second, and the most failed fetches of a call.
 #[derive(Clone, Copy, Debug)]
 struct Measured {
     process: Duration,
@@ -202,8 +206,8 @@ struct Measured {
     failed: u32,
 }
 
-/// R by enumeration (RF-RPC, section 3.2): of those up to the failed fetches that calls have where fetching wins by 3 %, the
-/// smallest whose rates over all process times have the largest sum.
+/// R by enumeration (RF-RPC, section 3.2): of those up to the failed fetches that calls have where
+/// fetching wins by 3 %, the smallest whose rates over all process times have the largest sum.
 fn most_rewarding(curve: &[Measured]) -> u32 {
     let pays = curve.iter().filter(|at| at.fetched > at.replied * 1.03);
     let most = pays.map(|at| at.failed).max().unwrap_or(1).max(1);

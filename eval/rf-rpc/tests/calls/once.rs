@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A request that was told to be answered by the server, and was received after the mode had changed back, was waited for for ever.
+/// A request that was told to be answered by the server, and was received after the mode had
+/// changed back, was waited for for ever.
 #[test]
 fn a_batch_written_in_one_mode_is_received_in_the_other() {
     let mut world = World::new(SimOptions::calm().with_seed(4));
@@ -16,7 +17,8 @@ fn a_batch_written_in_one_mode_is_received_in_the_other() {
             client.call(ECHO, b"slow", &mut Vec::new(), Deadline::NONE).unwrap();
         }
         load.set(Duration::ZERO);
-        // The first is posted and the others are written, and the second of these is received by fetching.
+        // The first is posted and the others are written, and the second of these is received by
+        // fetching.
         let sent = [(); 4].map(|()| client.send(ECHO, &[b"quick"], Deadline::NONE).unwrap());
         for sent in sent {
             client.recv(sent, &mut results, process.sim.clock().deadline(Duration::from_millis(1))).unwrap();
@@ -27,7 +29,8 @@ fn a_batch_written_in_one_mode_is_received_in_the_other() {
     world.run().unwrap();
 }
 
-/// Clients that call on until all is done, whatever dies: what was answered was executed once, and nothing twice.
+/// Clients that call on until all is done, whatever dies: what was answered was executed once, and
+/// nothing twice.
 fn each_once(world: &mut World) -> Verdict {
     let load = Arc::new(Load::default());
     load.set(Duration::from_nanos(world.seed() % 7 * 3000));

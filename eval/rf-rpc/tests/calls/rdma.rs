@@ -46,7 +46,8 @@ impl Node {
         Self { listener: address, slow_ns, _serving: listener.spawn(service).unwrap() }
     }
 
-    /// Makes [`SLOW`] take many times as long as a READ does here: an emulated machine's takes milliseconds.
+    /// Makes [`SLOW`] take many times as long as a READ does here: an emulated machine's takes
+    /// milliseconds.
     fn slow_down(&self) {
         let mut client = self.open(ClientOptions {
             fixed: Some(Mode::Fetch),

@@ -46,8 +46,8 @@ fn per_operation(run: &Record, counts: &[&str]) -> Option<f64> {
     Some(of? / run.number("tally.operations").filter(|operations| *operations > 0.0)?)
 }
 
-/// What a compute node keeps within its budget. What it keeps beside that, such as tables for lookups that are shared, mostly has one size
-/// whatever the number of keys.
+/// What a compute node keeps within its budget. What it keeps beside that, such as tables for
+/// lookups that are shared, mostly has one size whatever the number of keys.
 fn cached(run: &Record) -> Option<f64> {
     run.number("footprint.cached")
 }

@@ -14,8 +14,9 @@ pub enum Operation {
         key: u64,
         /// The value's first 8 bytes.
         value: u64,
-        /// Whether its client reads the key before, and goes on to the update when it has the answer: a read-modify-write, which is one
-        /// operation. Systems are asked for the two, one after the other.
+        /// Whether its client reads the key before, and goes on to the update when it has the
+        /// answer: a read-modify-write, which is one operation. Systems are asked for the two, one
+        /// after the other.
         reads: bool,
     },
     /// A value for a key, whether it is there or not.

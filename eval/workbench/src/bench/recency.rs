@@ -4,9 +4,11 @@ use std::sync::Arc;
 
 use super::Operation;
 
-/// Keys by age: those whose inserts have ended, and before them the loaded ones from their upper end down.
+/// Keys by age: those whose inserts have ended, and before them the loaded ones from their upper
+/// end down.
 ///
-/// As in YCSB, whose latest distribution draws among acknowledged inserts: a client cannot ask for what nobody has been told of.
+/// As in YCSB, whose latest distribution draws among acknowledged inserts: a client cannot ask for
+/// what nobody has been told of.
 #[derive(Debug)]
 pub(super) struct Recency {
     loaded: Arc<Vec<u64>>,

@@ -3,8 +3,8 @@
 use crate::scatter;
 use crate::segments::Filter;
 
-/// A Bloom filter (Bloom, CACM 13(7), 1970) whose positions come from two hashes (Kirsch and Mitzenmacher, "Less hashing, same
-/// performance", ESA 2006).
+/// A Bloom filter (Bloom, CACM 13(7), 1970) whose positions come from two hashes (Kirsch and
+/// Mitzenmacher, "Less hashing, same performance", ESA 2006).
 #[derive(Clone, Debug)]
 pub struct Bloom {
     words: Vec<u64>,
@@ -13,7 +13,8 @@ pub struct Bloom {
 }
 
 impl Bloom {
-    /// An empty one with so many bits for each of so many keys, and as many hashes as let the fewest others pass.
+    /// An empty one with so many bits for each of so many keys, and as many hashes as let the
+    /// fewest others pass.
     pub fn new(keys: usize, bits_per_key: f64) -> Self {
         let bits_per_key = bits_per_key.max(1.0);
         let bits = ((keys as f64 * bits_per_key).ceil() as u64).max(64);

@@ -40,7 +40,8 @@ pub const fn neighbourhood_bytes(sizes: Sizes, first: usize, count: usize) -> us
     run_bytes(sizes, first, count) + METADATA
 }
 
-/// Bytes of a whole leaf: each neighbourhood's worth of entries has the metadata once, the lock is a word.
+/// Bytes of a whole leaf: each neighbourhood's worth of entries has the metadata once, the lock is
+/// a word.
 pub const fn leaf_bytes(sizes: Sizes) -> usize {
     run_bytes(sizes, 0, SPAN) + SPAN / HOP * METADATA + 8
 }

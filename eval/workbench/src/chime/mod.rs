@@ -1,4 +1,5 @@
-//! CHIME: a B+ tree with hopscotch leaves and a buffer of hot entries. See this folder's `README.md`.
+//! CHIME: a B+ tree with hopscotch leaves and a buffer of hot entries. See this folder's
+//! `README.md`.
 
 mod hot_entries;
 mod layout;
@@ -27,7 +28,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The published ones: 30 MB of 100 MB for hot entries; leaves as full as a tree that grew has them; inner nodes as wide as leaves.
+    /// The published ones: 30 MB of 100 MB for hot entries; leaves as full as a tree that grew has
+    /// them; inner nodes as wide as leaves.
     pub fn published(budget: u64) -> Self {
         let inner = Inner { span: SPAN, all_levels: true };
         Self { budget, hot_share: 0.3, fill: 0.65, inner }
@@ -250,8 +252,8 @@ impl Chime {
         self.go_on(task, seek, turn)
     }
 
-    /// Puts a record into a leaf whose lock is held, and moves others for it; WRITEs from its home, which has the hop bitmap,
-    /// to the last entry that changes.
+    /// Puts a record into a leaf whose lock is held, and moves others for it; WRITEs from its home,
+    /// which has the hop bitmap, to the last entry that changes.
     fn insert(&self, task: &mut Task, at: LeafAt, (key, value): (u64, u64), turn: &mut Turn<'_>) -> Next {
         let leaf = turn.memory.words(at.leaf, LEAF);
         let Some(changed) = with_record(leaf, (key, value)) else {

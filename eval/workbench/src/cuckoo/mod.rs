@@ -8,8 +8,8 @@ use crate::segments::Filter;
 /// Share of its places that a filter with buckets of four fills when keys are loaded.
 pub const MOST_FULL: f64 = 0.95;
 
-/// A cuckoo filter (Fan et al., "Cuckoo filter: practically better than Bloom", CoNEXT 2014) that gets another table, of a
-/// quarter of the places, when it has no place left.
+/// A cuckoo filter (Fan et al., "Cuckoo filter: practically better than Bloom", CoNEXT 2014) that
+/// gets another table, of a quarter of the places, when it has no place left.
 #[derive(Clone, Debug)]
 pub struct Cuckoo {
     tables: Vec<Table>,

@@ -41,7 +41,8 @@ impl Table {
         (fingerprint, ((item >> 32) * self.buckets) >> 32)
     }
 
-    /// The other bucket of a fingerprint, whose other bucket is this one, however many buckets there are.
+    /// The other bucket of a fingerprint, whose other bucket is this one, however many buckets
+    /// there are.
     fn other(&self, (fingerprint, bucket): Stored) -> Stored {
         let sum = scatter(fingerprint) % self.buckets;
         (fingerprint, (sum + self.buckets - bucket) % self.buckets)

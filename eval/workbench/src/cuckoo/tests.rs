@@ -5,7 +5,8 @@ use crate::scatter;
 use crate::segments::misses_nothing;
 
 proptest! {
-    /// Also beyond its room, where tables are added, and with so few bits that most fingerprints are the same.
+    /// Also beyond its room, where tables are added, and with so few bits that most fingerprints
+    /// are the same.
     #[test]
     fn nothing_that_was_added_is_missed(
         items in prop::collection::vec(any::<u64>(), 0..500),

@@ -1,4 +1,5 @@
-//! DMTree: a B+ tree whose leaves' fingerprints lie on compute nodes. See this folder's `README.md`.
+//! DMTree: a B+ tree whose leaves' fingerprints lie on compute nodes. See this folder's
+//! `README.md`.
 
 mod scan;
 mod split;
@@ -26,8 +27,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// The published ones: half and half, as in the artifact; leaves as full as a tree that grew has them; inner nodes as wide as
-    /// leaves, of which the lowest are kept.
+    /// The published ones: half and half, as in the artifact; leaves as full as a tree that grew
+    /// has them; inner nodes as wide as leaves, of which the lowest are kept.
     pub fn published(budget: u64) -> Self {
         let inner = Inner { span: SPAN, all_levels: false };
         Self { budget, fingerprint_share: 0.5, fill: 0.69, inner }
@@ -36,18 +37,20 @@ impl Options {
 
 /// Records of a leaf, and children of an inner node unless told otherwise.
 const SPAN: usize = 32;
-/// Words before a leaf's fingerprints: lock, leaf, the first key that is not its own, and the fingerprints of the leaf after it.
+/// Words before a leaf's fingerprints: lock, leaf, the first key that is not its own, and the
+/// fingerprints of the leaf after it.
 const HEAD: usize = 4;
 /// Words of them with the fingerprints, a byte each.
 const TABLE: usize = HEAD + SPAN / 8;
 /// Bytes of a leaf's fingerprints: they, and what comes with them.
 const TABLE_BYTES: usize = SPAN + 24;
-/// Words of a record: key, value, and whether there is one, which is in the 8 bytes that a record has beside these.
+/// Words of a record: key, value, and whether there is one, which is in the 8 bytes that a record
+/// has beside these.
 const RECORD: usize = 3;
 /// The last of them, where there is one: any key may be that of a record.
 const USED: u64 = 1;
-/// Words of a leaf: its records, and after them what scans go by, the first key that is not its own and the fingerprints of the
-/// leaf after it.
+/// Words of a leaf: its records, and after them what scans go by, the first key that is not its own
+/// and the fingerprints of the leaf after it.
 const LEAF: usize = SPAN * RECORD + 2;
 /// Bytes of these two.
 const FENCE_BYTES: usize = 16;
@@ -356,7 +359,8 @@ impl Index for DmTree {
                 self.go_on(task, seek, turn)
             }
             Stage::Lock(old) if turn.landed.word(old) & LOCK == 0 => {
-                // Among atomics and WRITEs of others the owner's own table is looked at through its card, too.
+                // Among atomics and WRITEs of others the owner's own table is looked at through its
+                // card, too.
                 task.stage = Stage::Table(turn.trip.read(task.table, TABLE, TABLE_BYTES));
                 Next::Trip
             }

@@ -1,4 +1,5 @@
-//! Scans: leaves, and before them the fingerprints that say where these lie, of leaves whose place is not known.
+//! Scans: leaves, and before them the fingerprints that say where these lie, of leaves whose place
+//! is not known.
 
 use super::{DmTree, LEAF, RECORD, SPAN, Stage, TABLE, TABLE_BYTES, Task, USED};
 use crate::inner_nodes::{Leaf, Scanned};

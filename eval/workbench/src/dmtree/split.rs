@@ -4,7 +4,8 @@ use super::{DmTree, HEAD, LEAF, RECORD, SPAN, Stage, TABLE, TABLE_BYTES, Task, U
 use crate::words::{Next, Turn};
 
 impl DmTree {
-    /// WRITEs the right half of a full leaf with one record more, and its fingerprints, which this compute node owns.
+    /// WRITEs the right half of a full leaf with one record more, and its fingerprints, which this
+    /// compute node owns.
     pub(super) fn halve(&mut self, task: &mut Task, leaf: &[u64], turn: &mut Turn<'_>) -> Next {
         let new = [turn.operation.key(), turn.operation.written().unwrap_or(0), USED];
         let mut records: Vec<[u64; RECORD]> = leaf.as_chunks::<RECORD>().0.to_vec();
@@ -21,7 +22,8 @@ impl DmTree {
         turn.trip.write(sibling, right.as_flattened(), self.leaf_bytes());
         turn.trip.and_write(sibling + (SPAN * RECORD) as u64, &[high, next]);
         turn.trip.write(at, &table, TABLE_BYTES);
-        // Of the old leaf the lower records stay where they are; the new one takes the place of one that has moved.
+        // Of the old leaf the lower records stay where they are; the new one takes the place of one
+        // that has moved.
         let entries = leaf.as_chunks::<RECORD>().0;
         let mut kept = 0u32;
         let mut bytes = [0; SPAN];

@@ -28,8 +28,8 @@ pub(super) struct Candidate {
     pub(super) measure: Box<dyn Fn(&Experiment<'_>) -> Result<Measured, BuildError>>,
 }
 
-/// Says how full nodes or segments are loaded, where that is not as published: of fuller ones scans are shorter, and inserts dearer, as
-/// of ROLEX's leaves, which are full anyway.
+/// Says how full nodes or segments are loaded, where that is not as published: of fuller ones scans
+/// are shorter, and inserts dearer, as of ROLEX's leaves, which are full anyway.
 fn loaded(fill: f64, published: f64) -> String {
     if fill == published { String::new() } else { format!(", fill {fill}") }
 }
@@ -42,10 +42,11 @@ fn levels(inner: Inner, published: Inner) -> String {
     span + kept
 }
 
-/// The levels above a tree's leaves that are tried, the published ones first; none for systems that have none.
+/// The levels above a tree's leaves that are tried, the published ones first; none for systems that
+/// have none.
 ///
-/// Narrow nodes are READ and kept in smaller pieces. Those of more levels, which are kept, too: it is the least of what is kept, and
-/// saves the way from the root.
+/// Narrow nodes are READ and kept in smaller pieces. Those of more levels, which are kept, too: it
+/// is the least of what is kept, and saves the way from the root.
 pub(super) fn inner_levels(name: SystemName) -> Vec<Option<Inner>> {
     let published = match name {
         SystemName::Chime => chime::Options::published(0).inner,
@@ -94,7 +95,8 @@ impl Candidate {
         Self { text, measure: Box::new(measure) }
     }
 
-    /// An index over words, which is built of memory, keys, their sizes and the number of compute nodes.
+    /// An index over words, which is built of memory, keys, their sizes and the number of compute
+    /// nodes.
     fn index<I: Index>(
         text: String,
         build: impl Fn(&mut Memory, &[u64], Sizes, u16) -> Result<I, BuildError> + 'static,
@@ -153,8 +155,8 @@ impl Candidate {
         Self::index(text, move |memory, keys, sizes, nodes| Ok(DmTree::new(memory, keys, sizes, nodes, &o)))
     }
 
-    /// The published one, and then others that were worth trying; all with these levels above their leaves, if the system is a tree and
-    /// they are not the published ones.
+    /// The published one, and then others that were worth trying; all with these levels above their
+    /// leaves, if the system is a tree and they are not the published ones.
     pub(super) fn of(
         name: SystemName,
         parameters: Parameters,
@@ -246,7 +248,8 @@ fn dmtrees(budget: u64, inner: Option<Inner>) -> [dmtree::Options; 5] {
     )
 }
 
-/// Leaves of the published number of entries, of fewer, and of as many as its page has room for at these sizes.
+/// Leaves of the published number of entries, of fewer, and of as many as its page has room for at
+/// these sizes.
 fn shermans(experiment: &Experiment<'_>, inner: Option<Inner>) -> [sherman::Options; 6] {
     let published = sherman::Options::published(experiment.budget);
     let published = sherman::Options { inner: inner.unwrap_or(published.inner), ..published };
@@ -260,8 +263,8 @@ fn shermans(experiment: &Experiment<'_>, inner: Option<Inner>) -> [sherman::Opti
     )
 }
 
-/// Values in the leaves; where they are longer than a pointer, values behind pointers, as in its paper; and all with shared work, too, as in
-/// one of its sources.
+/// Values in the leaves; where they are longer than a pointer, values behind pointers, as in its
+/// paper; and all with shared work, too, as in one of its sources.
 fn rolexes(experiment: &Experiment<'_>) -> Vec<rolex::Options> {
     let Experiment { budget, fixed, sizes, .. } = *experiment;
     let of = |(shares_work, behind_pointers): (bool, bool)| {
@@ -278,7 +281,8 @@ fn rolexes(experiment: &Experiment<'_>) -> Vec<rolex::Options> {
     ways.flat_map(of).collect()
 }
 
-/// FPCache as it is published, and in other ways: in groups where nothing is fixed that these have no use for.
+/// FPCache as it is published, and in other ways: in groups where nothing is fixed that these have
+/// no use for.
 fn fpcaches(experiment: &Experiment<'_>) -> Vec<Options> {
     let (budget, fixed) = (experiment.budget, experiment.fixed);
     let paper = Options::published(budget, experiment.sizes);

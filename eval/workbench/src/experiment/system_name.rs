@@ -58,8 +58,8 @@ impl SystemName {
     /// About how many bytes of this machine a record takes while the system is measured.
     pub const fn host_bytes(self, sizes: Sizes) -> usize {
         match self {
-            // The region as it is, of whose slots 80 % are filled at least unless told otherwise; what of it is free takes no
-            // memory before it is written.
+            // The region as it is, of whose slots 80 % are filled at least unless told otherwise;
+            // what of it is free takes no memory before it is written.
             Self::FpCache => (sizes.key + sizes.value + 16) * 13 / 10,
             Self::Smart => 120,
             // Filters of six compute nodes, and the one they are copies of.

@@ -31,7 +31,8 @@ impl<K: Numbered> Client<K> {
         self.send_all(node).await
     }
 
-    /// Sends what waits for a memory node, and tells the others whose changes these are; the first is its own.
+    /// Sends what waits for a memory node, and tells the others whose changes these are; the first
+    /// is its own.
     async fn send_all(&mut self, node: usize) -> Answer {
         let shared = Rc::clone(&self.shared);
         let queue = shared.queue(self.me, node);

@@ -1,5 +1,6 @@
-//! What one client does, from operation to operation, as FPCache's clients do over a card: lookups by doorbell batches, changes by
-//! the memory node, a table that turns out to be out of date brought up to date by the change log.
+//! What one client does, from operation to operation, as FPCache's clients do over a card: lookups
+//! by doorbell batches, changes by the memory node, a table that turns out to be out of date
+//! brought up to date by the change log.
 
 use std::borrow::Borrow;
 use std::cell::Cell;
@@ -24,7 +25,8 @@ use super::turns::turn;
 use crate::bench::{Answer, Operation, Progress};
 use crate::nic::{Picos, Request, Verb};
 
-/// How often a lookup brings the table up to date before it asks the memory node's processor, as in a client process.
+/// How often a lookup brings the table up to date before it asks the memory node's processor, as in
+/// a client process.
 const REFRESHES: u32 = 8;
 
 /// Bytes of a reply to a lookup beside the value.
@@ -86,7 +88,8 @@ impl<K: Numbered> Client<K> {
         turn().await;
     }
 
-    /// Posts requests to a memory node; goes on when they take effect, and must [let](turn) them come back.
+    /// Posts requests to a memory node; goes on when they take effect, and must [let](turn) them
+    /// come back.
     async fn post(&self, node: usize, requests: impl Iterator<Item = (Verb, u32)>) {
         let to = self.shared.target_of(node);
         let requests = requests.map(|(verb, bytes)| Request { to, verb, bytes });
@@ -183,8 +186,9 @@ impl<K: Numbered> Client<K> {
                     endpoint.borrow_mut().run(operation.batch())?;
                     turn().await;
                 }
-                // What absence rests on, and scans: known by a lease, or by a READ of its own behind the others. It is looked at
-                // as it is now, which tells of reuse sooner than a lease: memory is reused at once here.
+                // What absence rests on, and scans: known by a lease, or by a READ of its own
+                // behind the others. It is looked at as it is now, which tells of reuse sooner than
+                // a lease: memory is reused at once here.
                 Step::Check(until) => {
                     let is_known = self.has_leased(node, LEASE / 8 * 7);
                     if !is_known {
@@ -204,8 +208,9 @@ impl<K: Numbered> Client<K> {
         }
     }
 
-    /// Brings the compute node's table up to date, unless another client does or has done so since the version it had. Whether
-    /// another attempt is worth while: models in pages know only the last checkpoint.
+    /// Brings the compute node's table up to date, unless another client does or has done so since
+    /// the version it had. Whether another attempt is worth while: models in pages know only the
+    /// last checkpoint.
     pub(super) async fn catch_up(&self, node: usize, seen: u64) -> Result<bool, OpenError> {
         let held = self.shared.held(self.me, node);
         if held.is_refreshing.get() {
@@ -241,8 +246,9 @@ impl<K: Numbered> Client<K> {
         Ok(true)
     }
 
-    /// Runs what READs a table, in this moment, and lets the time of its round trips pass before its result is there: somewhat
-    /// older than a card would have brought it, which any table may be.
+    /// Runs what READs a table, in this moment, and lets the time of its round trips pass before
+    /// its result is there: somewhat older than a card would have brought it, which any table may
+    /// be.
     async fn recorded<R>(&self, node: usize, read: impl FnOnce(&mut Recorded<'_>) -> R) -> R {
         let (result, trips) = {
             let mut endpoint = self.shared.nodes[node].endpoint.borrow_mut();

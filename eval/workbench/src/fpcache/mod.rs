@@ -1,4 +1,5 @@
-//! FPCache itself: memory nodes' regions, tables with hot caches, lookups and changes as they are, in the model.
+//! FPCache itself: memory nodes' regions, tables with hot caches, lookups and changes as they are,
+//! in the model.
 
 mod changes;
 mod client;
@@ -33,11 +34,13 @@ pub struct FpCache<K: Numbered> {
 }
 
 impl<K: Numbered> FpCache<K> {
-    /// Loads these keys, ascending, each with its first value, in as many ranges as memory nodes have cores for changes, with room for so many
-    /// `inserts`; opens the tables on every compute node.
+    /// Loads these keys, ascending, each with its first value, in as many ranges as memory nodes
+    /// have cores for changes, with room for so many `inserts`; opens the tables on every compute
+    /// node.
     ///
     /// # Errors
-    /// If there are fewer keys than ranges, a region does not fit this machine, or the budget has no room for the models.
+    /// If there are fewer keys than ranges, a region does not fit this machine, or the budget has
+    /// no room for the models.
     pub fn new(
         keys: &[u64],
         sizes: Sizes,
@@ -46,7 +49,8 @@ impl<K: Numbered> FpCache<K> {
         inserts: usize,
     ) -> Result<Self, BuildError> {
         let count = hosts.parts();
-        // The one range of a table for a single core may be empty; of several, each is found by the least of its keys.
+        // The one range of a table for a single core may be empty; of several, each is found by the
+        // least of its keys.
         if count > 1 && keys.len() < count {
             let message = format!(
                 "{} keys cannot be divided among {count} cores of memory nodes: use fewer cores",

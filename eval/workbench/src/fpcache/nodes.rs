@@ -95,8 +95,8 @@ impl<K: Numbered> Node<K> {
         }
     }
 
-    /// Has the processor do what a request says, and returns its time for what that brings with it: segments whose records
-    /// move.
+    /// Has the processor do what a request says, and returns its time for what that brings with it:
+    /// segments whose records move.
     pub(super) fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Picos {
         let mut node = self.memory.borrow_mut();
         let before = node.stats().copies;

@@ -1,4 +1,5 @@
-//! A client's scans: by doorbell batches, range after range where the table has several memory nodes.
+//! A client's scans: by doorbell batches, range after range where the table has several memory
+//! nodes.
 
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use super::client::Client;
 use super::keys::Numbered;
 use crate::bench::Answer;
 
-/// How often a scan that does not get on brings the table up to date: nobody answers scans but the table.
+/// How often a scan that does not get on brings the table up to date: nobody answers scans but the
+/// table.
 const REFRESHES: u32 = 64;
 
 /// Records that were found: numbers that stand for keys, and the first 8 bytes of values.

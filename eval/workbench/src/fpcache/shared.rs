@@ -18,7 +18,8 @@ pub(super) struct Shared<K: Numbered> {
     pub(super) tables: Vec<Vec<Held<K>>>,
     pub(super) mail: Vec<RefCell<Mail>>,
     pub(super) woken: RefCell<Vec<usize>>,
-    /// Changes that wait for each memory node, of the clients of each compute node, if these travel together.
+    /// Changes that wait for each memory node, of the clients of each compute node, if these travel
+    /// together.
     pub(super) queues: Option<Vec<RefCell<Queue>>>,
     /// A core's time that the last call took besides what it said.
     pub(super) besides: Cell<Picos>,

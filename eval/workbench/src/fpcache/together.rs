@@ -1,6 +1,6 @@
-//! Changes of a compute node's clients that travel together, as those of the tasks of one `AsyncClient` do
-//! (`client/src/asynchronous/changes.rs`): one request is under way to each memory node, and what is asked for meanwhile goes with
-//! the next.
+//! Changes of a compute node's clients that travel together, as those of the tasks of one
+//! `AsyncClient` do (`client/src/asynchronous/changes.rs`): one request is under way to each memory
+//! node, and what is asked for meanwhile goes with the next.
 
 use std::collections::VecDeque;
 
@@ -26,7 +26,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Puts a change at the end. Whether its client is to send what waits; else it waits for whoever does.
+    /// Puts a change at the end. Whether its client is to send what waits; else it waits for
+    /// whoever does.
     pub(super) fn push(&mut self, change: Change) -> bool {
         self.waiting.push_back(change);
         !std::mem::replace(&mut self.is_sending, true)
@@ -38,7 +39,8 @@ impl Queue {
         self.waiting.drain(..count).collect()
     }
 
-    /// A request has come back: the client that sends the next one, whose change is the first of those that wait.
+    /// A request has come back: the client that sends the next one, whose change is the first of
+    /// those that wait.
     pub(super) fn next(&mut self) -> Option<usize> {
         let next = self.waiting.front().map(|change| change.client);
         self.is_sending = next.is_some();

@@ -45,7 +45,8 @@ impl Copies {
         Some(Node(&copy.words))
     }
 
-    /// Hands over the leaves from a key's on, as far as copies without a gap between them know, up to so many.
+    /// Hands over the leaves from a key's on, as far as copies without a gap between them know, up
+    /// to so many.
     pub fn leaves_from(&mut self, key: u64, most: usize, mut take: impl FnMut(Address)) {
         let (mut from, mut left) = (key, most);
         while left > 0

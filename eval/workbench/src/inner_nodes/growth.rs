@@ -1,5 +1,6 @@
-//! How the levels above the leaves take a child more, after a split below: the node is locked, READ and WRITTEN whole with the
-//! unlock; a full one is halved, its right half WRITTEN first, and the level above takes that.
+//! How the levels above the leaves take a child more, after a split below: the node is locked, READ
+//! and WRITTEN whole with the unlock; a full one is halved, its right half WRITTEN first, and the
+//! level above takes that.
 
 use super::node::{HEAD, Node};
 use super::{Asked, InnerNodes};
@@ -32,7 +33,8 @@ enum Stage {
         at: Address,
         landed: Landed,
     },
-    /// The right half is there, and under a new root both: the left half is what remains to be WRITTEN.
+    /// The right half is there, and under a new root both: the left half is what remains to be
+    /// WRITTEN.
     Halved {
         at: Address,
         left: Vec<u64>,
@@ -150,7 +152,8 @@ impl InnerNodes {
         self.keep(compute, sibling, &words);
         let left = self.node(&children, level, (node.low(), middle), sibling);
         self.keep(compute, at, &left);
-        // The root's address is always right, and the lock is held: nobody else can put a level above it.
+        // The root's address is always right, and the lock is held: nobody else can put a level
+        // above it.
         let root = (memory.words(self.root_at, 1)[0] == at).then(|| {
             let root = self.allocate(memory);
             let halves = [[node.low(), at], [middle, sibling]];

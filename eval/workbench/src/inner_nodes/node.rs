@@ -26,7 +26,8 @@ pub struct Shape {
     pub reads_root: bool,
 }
 
-/// Words before a node's children: how many there are and its level, the keys it is for, its right neighbour, and its lock.
+/// Words before a node's children: how many there are and its level, the keys it is for, its right
+/// neighbour, and its lock.
 pub(super) const HEAD: usize = 5;
 
 /// A node's words.

@@ -1,6 +1,8 @@
-//! Scans of trees: leaves from a key on, as copies of the level above name them, several with one doorbell.
+//! Scans of trees: leaves from a key on, as copies of the level above name them, several with one
+//! doorbell.
 //!
-//! A leaf that was split since it was copied says so: the leaf after it is another one than the copy has next.
+//! A leaf that was split since it was copied says so: the leaf after it is another one than the
+//! copy has next.
 
 use super::{InnerNodes, LeafAt, Seek};
 use crate::bench::{Answer, Operation};
@@ -37,7 +39,8 @@ pub enum Scanned {
     Whole,
     /// More leaves are [named](Scanning::leaves).
     Named,
-    /// The first leaf was another key's: a traversal, for the [least key that is not covered](Scanning::key_of).
+    /// The first leaf was another key's: a traversal, for the [least key that is not
+    /// covered](Scanning::key_of).
     Seek(Seek),
 }
 
@@ -50,7 +53,8 @@ impl Scanning {
         }
     }
 
-    /// The key that an operation is about: of a scan that has begun, the least that is not covered yet.
+    /// The key that an operation is about: of a scan that has begun, the least that is not covered
+    /// yet.
     pub fn key_of(&self, operation: Operation) -> u64 {
         match operation {
             Operation::Scan { .. } if self.wanted > 0 => self.from,
@@ -85,7 +89,8 @@ impl Scanning {
 }
 
 impl InnerNodes {
-    /// Names leaves from this one on: as many as hold what is left to find if each holds so many records, or as copies know.
+    /// Names leaves from this one on: as many as hold what is left to find if each holds so many
+    /// records, or as copies know.
     pub fn name_leaves(&mut self, scan: &mut Scanning, at: LeafAt, per_leaf: f64, compute: usize) {
         let most = ((scan.left() as f64 / per_leaf).ceil() as usize).max(1);
         scan.is_copied = at.is_copied;

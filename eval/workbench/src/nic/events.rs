@@ -10,13 +10,14 @@ pub(super) type Event = (u32, u32);
 
 /// Events in the order of their times; of one time, in that in which they were pushed.
 ///
-/// Nearly all come out of queues that serve in order, so that those of one queue are in order by themselves: each has a lane,
-/// and the next event is the least of the lanes' first ones, which a tournament finds. Others wait in a heap.
+/// Nearly all come out of queues that serve in order, so that those of one queue are in order by
+/// themselves: each has a lane, and the next event is the least of the lanes' first ones, which a
+/// tournament finds. Others wait in a heap.
 #[derive(Debug)]
 pub(super) struct Events {
     lanes: Vec<VecDeque<(Order, Event)>>,
-    /// Of each lane its first one's order, or [`NONE`], in the latter half; before it, each is the lesser of the two at twice
-    /// its place.
+    /// Of each lane its first one's order, or [`NONE`], in the latter half; before it, each is the
+    /// lesser of the two at twice its place.
     least: Vec<Order>,
     others: BinaryHeap<Reverse<(Order, Event)>>,
     pushed: u64,

@@ -12,10 +12,11 @@ pub(super) struct Reply {
     pub(super) client: u32,
     /// The request, by its place in the client's batch.
     pub(super) request: u32,
-    /// Whether its node's card has to issue it as a message of the processor's: what a card answers by itself is none.
+    /// Whether its node's card has to issue it as a message of the processor's: what a card answers
+    /// by itself is none.
     pub(super) is_message: bool,
 }
 
-/// Replies that reach their node's port later than those of requests that arrive after theirs may: the first of them is the
-/// next.
+/// Replies that reach their node's port later than those of requests that arrive after theirs may:
+/// the first of them is the next.
 pub(super) type Held = BinaryHeap<Reverse<Reply>>;

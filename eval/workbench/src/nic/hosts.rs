@@ -20,13 +20,14 @@ pub struct Hosts {
     pub operation: Picos,
     /// Memory nodes.
     pub memory_nodes: u16,
-    /// Cores of each that serve calls: one, where one thread does all changes of a table. FPCache's table is divided among all of
-    /// them, as among several memory nodes of one machine.
+    /// Cores of each that serve calls: one, where one thread does all changes of a table. FPCache's
+    /// table is divided among all of them, as among several memory nodes of one machine.
     pub cores: u16,
 }
 
 impl Hosts {
-    /// The FPCache paper's: six compute nodes of 64 threads, one memory node, one core of which makes a table's changes.
+    /// The FPCache paper's: six compute nodes of 64 threads, one memory node, one core of which
+    /// makes a table's changes.
     pub const fn paper(nic: NicSpec) -> Self {
         Self {
             nic,
@@ -45,7 +46,8 @@ impl Hosts {
         usize::from(self.memory_nodes.max(1)) * usize::from(self.cores.max(1))
     }
 
-    /// The same with so many threads of all compute nodes together, of which some nodes may have one fewer than others.
+    /// The same with so many threads of all compute nodes together, of which some nodes may have
+    /// one fewer than others.
     #[must_use]
     pub const fn with_threads(self, threads: u16) -> Self {
         let each = threads.div_ceil(self.compute_nodes);

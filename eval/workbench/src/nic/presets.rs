@@ -1,8 +1,9 @@
 //! The constants of cards and networks, each with its source.
 //!
-//! "Fitted" marks a constant that no source states and that was chosen so that a published figure comes out; the figure is
-//! named, and `docs/nic-model.md` shows the model beside figures it was not fitted to. "Assumed" marks one that no source here states
-//! and that nothing was fitted to: rows that it binds say no more than it does.
+//! "Fitted" marks a constant that no source states and that was chosen so that a published figure
+//! comes out; the figure is named, and `docs/nic-model.md` shows the model beside figures it was
+//! not fitted to. "Assumed" marks one that no source here states and that nothing was fitted to:
+//! rows that it binds say no more than it does.
 
 use super::Picos;
 
@@ -23,7 +24,8 @@ pub struct NicSpec {
     pub served_per_second: f64,
     /// Requests per second that a card issues.
     pub issued_per_second: f64,
-    /// WRITEs per second that a card serves as a target; it serves requests one after another, of whatever kind.
+    /// WRITEs per second that a card serves as a target; it serves requests one after another, of
+    /// whatever kind.
     pub writes_per_second: f64,
     /// Atomics per second that a card executes on its node's memory.
     pub atomics_per_second: f64,
@@ -39,8 +41,9 @@ pub struct NicSpec {
     pub completion: Picos,
 }
 
-/// Ethernet preamble, header, checksum and gap (38), IPv4 (20), UDP (8), InfiniBand base header (12), its extension (4)
-/// and checksum (4): RoCEv2, as IEEE 802.3 and the InfiniBand specification's annex A17 have them.
+/// Ethernet preamble, header, checksum and gap (38), IPv4 (20), UDP (8), InfiniBand base header
+/// (12), its extension (4) and checksum (4): RoCEv2, as IEEE 802.3 and the InfiniBand
+/// specification's annex A17 have them.
 const ROCE_OVERHEAD: u32 = 86;
 
 /// Ethernet (38), IPv4 (20), TCP with timestamps (32).
@@ -51,22 +54,28 @@ impl NicSpec {
     pub const CX6_100G: Self = Self {
         name: "cx6-100g",
         link_bits: 100e9,
-        // Assumed. ROLEX's 11.3 Mops/s of about 900 B in the DMTree artifact's workload C are 82 Gb/s, but three READs each, which the
-        // link with headers binds before; Sherman's row there is 91 Gb/s.
+        // Assumed. ROLEX's 11.3 Mops/s of about 900 B in the DMTree artifact's workload C are 82
+        // Gb/s, but three READs each, which the link with headers binds before; Sherman's row there
+        // is 91 Gb/s.
         payload_bits: 82e9,
         mtu: 1024,
         packet_overhead: ROCE_OVERHEAD,
-        // Fitted: SMART, one READ of 34 B per lookup, at 51.2 (zipf) and 48.3 (uniform) Mops/s in the same table.
+        // Fitted: SMART, one READ of 34 B per lookup, at 51.2 (zipf) and 48.3 (uniform) Mops/s in
+        // the same table.
         served_per_second: 50e6,
         // Assumed: cards issue about as many as they serve from this generation on.
         issued_per_second: 50e6,
-        // Fitted: DMTree, a READ and a WRITE of the memory node per update, at 31.8 Mops/s (uniform) in the same artifact's row of updates.
+        // Fitted: DMTree, a READ and a WRITE of the memory node per update, at 31.8 Mops/s
+        // (uniform) in the same artifact's row of updates.
         writes_per_second: 88e6,
-        // Fitted: SMART, with an atomic besides, at 21.9 Mops/s there. CHIME's 18.5 (1.11 READs, two WRITEs, an atomic) are 16.9 by these.
+        // Fitted: SMART, with an atomic besides, at 21.9 Mops/s there. CHIME's 18.5 (1.11 READs,
+        // two WRITEs, an atomic) are 16.9 by these.
         atomics_per_second: 70e6,
-        // Assumed: faster than what crosses the bus. Sherman's locks alone lie there, and its rows are bound by bytes and waiting.
+        // Assumed: faster than what crosses the bus. Sherman's locks alone lie there, and its rows
+        // are bound by bytes and waiting.
         atomics_on_chip_per_second: 110e6,
-        // Assumed, as are a thread's times: a READ of a few bytes takes about 2 µs end to end between idle cards of this generation.
+        // Assumed, as are a thread's times: a READ of a few bytes takes about 2 µs end to end
+        // between idle cards of this generation.
         one_way: 850_000,
         doorbell: 100_000,
         request: 30_000,
@@ -76,7 +85,8 @@ impl NicSpec {
     /// ConnectX-5 at 100 Gb/s: the cards of the ROLEX paper.
     pub const CX5_100G: Self = Self {
         name: "cx5-100g",
-        // Assumed: the message rates of the generation are lower, all by as much; the rest is as above.
+        // Assumed: the message rates of the generation are lower, all by as much; the rest is as
+        // above.
         served_per_second: 35e6,
         issued_per_second: 35e6,
         writes_per_second: 62e6,
@@ -104,14 +114,16 @@ impl NicSpec {
         ..Self::CX6_100G
     };
 
-    /// Kernel TCP over 25 Gb/s Ethernet: requests are system calls and wake a thread of the memory node.
+    /// Kernel TCP over 25 Gb/s Ethernet: requests are system calls and wake a thread of the memory
+    /// node.
     pub const TCP_25G: Self = Self {
         name: "tcp-25g",
         link_bits: 25e9,
         payload_bits: 25e9,
         mtu: 1448,
         packet_overhead: TCP_OVERHEAD,
-        // Assumed, with all below: about a microsecond of a core for a small request and its reply, with a handful of threads serving.
+        // Assumed, with all below: about a microsecond of a core for a small request and its reply,
+        // with a handful of threads serving.
         served_per_second: 2e6,
         issued_per_second: 2e6,
         writes_per_second: 2e6,
@@ -135,7 +147,8 @@ impl NicSpec {
         Self::ALL.into_iter().find(|spec| spec.name == name).ok_or_else(|| UnknownNic(name.to_owned()))
     }
 
-    /// Time that a message of `payload` bytes takes on the link, or to cross the bus where that takes longer.
+    /// Time that a message of `payload` bytes takes on the link, or to cross the bus where that
+    /// takes longer.
     pub fn bytes(&self, payload: u32) -> Picos {
         let packets = payload.div_ceil(self.mtu).max(1);
         let wire = f64::from(payload) + f64::from(packets) * f64::from(self.packet_overhead);
@@ -143,7 +156,8 @@ impl NicSpec {
         (seconds * 1e12) as Picos
     }
 
-    /// Time from the doorbell of one READ of `payload` bytes to its completion, with nothing else on the way.
+    /// Time from the doorbell of one READ of `payload` bytes to its completion, with nothing else
+    /// on the way.
     pub fn unloaded_read(&self, payload: u32) -> Picos {
         let cpu = self.doorbell + self.request + self.completion;
         let cards = super::period(self.issued_per_second) + super::period(self.served_per_second);

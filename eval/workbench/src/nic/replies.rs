@@ -7,11 +7,13 @@ use super::held::Reply;
 use super::world::{REPLIES, RETURNS, Request, Target, Verb, World};
 
 impl World {
-    /// A request has been served, or will be by the time of its reply, which the node's port then has.
+    /// A request has been served, or will be by the time of its reply, which the node's port then
+    /// has.
     ///
-    /// A memory node's card serves in the order of arrival, out of which only the replies of cores come. They are held until
-    /// their time, or until another reply is known to come after them: what arrives from then on is served later still.
-    /// A compute node's port sends its clients' requests, too, which may come at any time.
+    /// A memory node's card serves in the order of arrival, out of which only the replies of cores
+    /// come. They are held until their time, or until another reply is known to come after them:
+    /// what arrives from then on is served later still. A compute node's port sends its clients'
+    /// requests, too, which may come at any time.
     #[inline]
     pub(super) fn reply(&mut self, to: Target, reply: Reply) {
         let node = self.place_of(to);
@@ -31,7 +33,8 @@ impl World {
         self.events.push(self.lane_of_replies(at), reply.ready, (node as u32, REPLIES));
     }
 
-    /// Sends what a node holds that may leave until then. What its processor sends, its card issues before, one after another.
+    /// Sends what a node holds that may leave until then. What its processor sends, its card issues
+    /// before, one after another.
     pub(super) fn send_held(&mut self, node: usize, until: Picos) {
         while let Some(Reverse(reply)) = self.held[node].peek().copied() {
             if reply.ready > until {
@@ -50,8 +53,9 @@ impl World {
         }
     }
 
-    /// A reply takes its node's port and crosses the network. Of those of several ports, one that is sent later may arrive sooner:
-    /// each takes the client's port when it is there. Those of one port arrive in order.
+    /// A reply takes its node's port and crosses the network. Of those of several ports, one that
+    /// is sent later may arrive sooner: each takes the client's port when it is there. Those of one
+    /// port arrive in order.
     #[inline]
     fn send(&mut self, Reply { ready, client, request: number, .. }: Reply) {
         let request = self.flights[client as usize].requests[number as usize];

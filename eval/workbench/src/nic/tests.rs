@@ -170,7 +170,8 @@ fn replies_of_calls_are_issued_one_after_another_and_those_of_reads_are_not() {
 fn reads_do_not_wait_for_replies_of_calls_to_be_issued() {
     let nic = NicSpec { issued_per_second: 1e5, ..NicSpec::CX6_100G };
     let hosts = Hosts { compute_nodes: 3, threads: 2, cores: 4, ..Hosts::paper(nic) };
-    // Clients of two nodes call more than the memory node's card issues replies, and those of the third READ.
+    // Clients of two nodes call more than the memory node's card issues replies, and those of the
+    // third READ.
     let short = Verb::Call { service: 1_000_000, reply: 16, core: None };
     let call = Request { to: Target::Memory(0), verb: short, bytes: 64 };
     let calls = |client| hosts.node_of(client) < 2;
@@ -319,7 +320,8 @@ fn replies_of_one_node_do_not_wait_for_later_ones_of_another() {
 fn requests_to_a_compute_node_do_not_wait_for_later_replies_to_it() {
     let nic = NicSpec::CX6_100G;
     let hosts = Hosts { compute_nodes: 2, ..alone(nic) };
-    // Node 0 READs much, whose reply is 97 us on its way before it takes the port, and node 1 READs little of node 0.
+    // Node 0 READs much, whose reply is 97 us on its way before it takes the port, and node 1 READs
+    // little of node 0.
     let batches = vec![vec![read(Target::Memory(0), 1_000_000)], vec![read(Target::Compute(0), 8)]];
     let mut clients = Each::new(batches);
     World::new(hosts).run(&mut clients, 1_000);
@@ -343,7 +345,8 @@ fn a_doorbell_has_one_completion() {
 
 #[test]
 fn what_ended_before_a_client_waited_takes_its_thread_time() {
-    /// Two clients that take turns: each waits, after its operation, until that of the other has ended.
+    /// Two clients that take turns: each waits, after its operation, until that of the other has
+    /// ended.
     struct Turns {
         begun: [bool; 2],
         turn: usize,

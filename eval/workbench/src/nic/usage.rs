@@ -14,7 +14,8 @@ pub struct Usage {
     pub bytes_from: f64,
     /// Bytes to the busiest memory node.
     pub bytes_to: f64,
-    /// Requests issued, or served, by the busiest compute node's card, or replies of calls issued by the busiest memory node's.
+    /// Requests issued, or served, by the busiest compute node's card, or replies of calls issued
+    /// by the busiest memory node's.
     pub issued: f64,
     /// Bytes to or from the busiest compute node.
     pub compute_bytes: f64,

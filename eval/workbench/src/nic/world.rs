@@ -20,7 +20,8 @@ pub enum Verb {
     Atomic,
     /// The same of a word in the memory of the node's card, which does not cross the bus.
     AtomicOnChip,
-    /// A message to the node's processor, which works on it for this long; `bytes` go there, these come back.
+    /// A message to the node's processor, which works on it for this long; `bytes` go there, these
+    /// come back.
     Call {
         /// Time of a core.
         service: Picos,
@@ -66,12 +67,12 @@ pub enum Step {
 
 /// Who runs on the compute nodes, and what their requests do.
 pub trait Clients {
-    /// Takes what the client's last batch brought, or begins its next operation; puts the requests to post into `requests`,
-    /// which is empty.
+    /// Takes what the client's last batch brought, or begins its next operation; puts the requests
+    /// to post into `requests`, which is empty.
     fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Step;
 
-    /// These requests of the client's batch take effect. Returns a core's time that calls among them take besides what they
-    /// say: what there is to do may show only when they are done.
+    /// These requests of the client's batch take effect. Returns a core's time that calls among
+    /// them take besides what they say: what there is to do may show only when they are done.
     fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos;
 
     /// A client that waits no longer. Asked after every step until there is none.
@@ -79,8 +80,8 @@ pub trait Clients {
         None
     }
 
-    /// What a memory node's processor begins to do besides calls: the node, and a core's time for it. Asked after all that
-    /// requests do, and after the end of such work, until there is none.
+    /// What a memory node's processor begins to do besides calls: the node, and a core's time for
+    /// it. Asked after all that requests do, and after the end of such work, until there is none.
     fn next_background(&mut self) -> Option<(u16, Picos)> {
         None
     }
@@ -113,7 +114,8 @@ pub(super) struct Flight {
     pub(super) left: usize,
     /// When the last reply so far is back.
     pub(super) back: Picos,
-    /// Its thread's time for what came back and ended before the client waited for another: the next batch leaves after it.
+    /// Its thread's time for what came back and ended before the client waited for another: the
+    /// next batch leaves after it.
     owed: Picos,
 }
 
@@ -132,8 +134,9 @@ pub struct World {
     pub(super) hosts: Hosts,
     pub(super) periods: Periods,
     pub(super) now: Picos,
-    /// Of clients, or nodes, and what happens: of each compute node what leaves it has a lane, and what comes back another;
-    /// of each memory node what its cores have done, and replies on their way; of compute nodes together those of theirs.
+    /// Of clients, or nodes, and what happens: of each compute node what leaves it has a lane, and
+    /// what comes back another; of each memory node what its cores have done, and replies on their
+    /// way; of compute nodes together those of theirs.
     pub(super) events: Events,
     pub(super) memory: Vec<Card>,
     pub(super) compute: Vec<Card>,
@@ -200,7 +203,8 @@ impl World {
         self.events.push(2 * self.hosts.node_of(client as usize), at, (client, READY));
     }
 
-    /// Lets events happen until `operations` more have ended or all clients have stopped: how many have ended.
+    /// Lets events happen until `operations` more have ended or all clients have stopped: how many
+    /// have ended.
     pub fn run<C: Clients>(&mut self, clients: &mut C, operations: u64) -> u64 {
         let mut ended = 0;
         while ended < operations {
@@ -267,8 +271,8 @@ impl World {
         }
     }
 
-    /// Sends a batch that has been posted on its way. Batches of a card's threads are issued as they come, however long those
-    /// take to post them.
+    /// Sends a batch that has been posted on its way. Batches of a card's threads are issued as
+    /// they come, however long those take to post them.
     fn issue(&mut self, client: u32) {
         let nic = &self.hosts.nic;
         let (flight, posted) = (&mut self.flights[client as usize], self.now);
@@ -331,7 +335,8 @@ impl World {
         }
     }
 
-    /// When a request that has arrived now will have been served, reply not yet sent. A call takes what there is `besides`.
+    /// When a request that has arrived now will have been served, reply not yet sent. A call takes
+    /// what there is `besides`.
     fn serve(&mut self, to: Target, request: &Request, besides: &mut Picos) -> Picos {
         let bytes = match request.verb {
             Verb::Read | Verb::Atomic | Verb::AtomicOnChip => self.periods.header,

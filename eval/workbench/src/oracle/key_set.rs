@@ -3,7 +3,8 @@
 use fpcache_fabric::memory::advise_huge_pages;
 use fpcache_index::prefetch;
 
-/// A set of keys in open addressing with linear probing, which can be asked for a key's line ahead of time.
+/// A set of keys in open addressing with linear probing, which can be asked for a key's line ahead
+/// of time.
 #[derive(Debug)]
 pub(super) struct KeySet {
     /// Keys, and [`FREE`] where there is none.

@@ -18,8 +18,8 @@ use crate::nic::{Hosts, NicSpec};
 /// Keys that the paper's tables have.
 pub(super) const KEYS: u64 = 60_000_000;
 
-/// Parameters of systems are compared over every few-th key of larger tables, so that there are this many up to twice as many, with budgets
-/// and operations in proportion.
+/// Parameters of systems are compared over every few-th key of larger tables, so that there are
+/// this many up to twice as many, with budgets and operations in proportion.
 const MOST_SEARCHED: usize = 200_000;
 
 /// How much is done, on what.
@@ -65,8 +65,8 @@ pub struct Bench<'p> {
 }
 
 impl<'p> Bench<'p> {
-    /// At this scale, with so many runs at a time: they have nothing in common, so that their number makes no difference to what
-    /// they give.
+    /// At this scale, with so many runs at a time: they have nothing in common, so that their
+    /// number makes no difference to what they give.
     pub fn new(scale: Scale, threads: usize, progress: Option<&'p dyn Progress>) -> Self {
         let (sets, runs) = (Vec::new(), Vec::new());
         Self { scale, threads: threads.max(1), progress, journal: None, data_dir: None, sets, runs }

@@ -24,11 +24,13 @@ pub struct Filtered {
     pub note: &'static str,
 }
 
-/// Keys that filters are filled with: what they take and let pass does not depend on how many there are.
+/// Keys that filters are filled with: what they take and let pass does not depend on how many there
+/// are.
 const KEYS: u64 = 200_000;
 /// Others that they are asked for.
 const OTHERS: u64 = 1_000_000;
-/// Share of slots that are filled, as in [`crate::fpcache::Options::published`], and slots of a window.
+/// Share of slots that are filled, as in [`crate::fpcache::Options::published`], and slots of a
+/// window.
 const FILL: f64 = 0.85;
 const WINDOW: f64 = 33.0;
 

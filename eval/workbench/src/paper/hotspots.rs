@@ -25,11 +25,13 @@ pub struct Hotspots {
     pub slowest: f64,
     /// The paper's: a drop of 17 %.
     pub published_slowest: Option<f64>,
-    /// Seconds until there are 95 % again, of a table of 60 M keys; none if it took longer than a phase.
+    /// Seconds until there are 95 % again, of a table of 60 M keys; none if it took longer than a
+    /// phase.
     pub recovers_in: Option<f64>,
     /// The paper's: within 6 s.
     pub published_recovers_in: Option<f64>,
-    /// Throughput of each second, of a table of 60 M keys, as a share of that before the change: from the change on.
+    /// Throughput of each second, of a table of 60 M keys, as a share of that before the change:
+    /// from the change on.
     pub seconds: Vec<f64>,
     /// Where the keys come from: published, stand-in, file or generated.
     pub dataset_source: String,
@@ -37,8 +39,8 @@ pub struct Hotspots {
     pub wrong: u64,
 }
 
-/// Operations of a window, per key: at 30 M operations a second those of a second of 60 M keys. What a cache has to learn grows
-/// with the keys, and so does the time it takes.
+/// Operations of a window, per key: at 30 M operations a second those of a second of 60 M keys.
+/// What a cache has to learn grows with the keys, and so does the time it takes.
 const WINDOW: f64 = 0.5;
 /// Windows of a phase, in which the same keys are popular, and phases. The first fills the cache.
 const WINDOWS: usize = 12;
@@ -47,8 +49,8 @@ const PHASES: usize = 2;
 const RECOVERED: f64 = 0.95;
 /// Windows of which most have to have that share, the first of them too: one alone may be luck.
 const CONFIRMED_BY: usize = 3;
-/// It is measured over fewer keys than this, since its operations grow with them: a table's size makes little difference to what is
-/// said in shares and in seconds of 60 M keys.
+/// It is measured over fewer keys than this, since its operations grow with them: a table's size
+/// makes little difference to what is said in shares and in seconds of 60 M keys.
 pub(super) const MOST_KEYS: u64 = 1_000_000;
 /// Operations in all.
 pub(super) const OPERATIONS_PER_KEY: u64 = (WINDOWS * PHASES) as u64 / 2;
@@ -104,7 +106,8 @@ fn judge(system: SystemName, parameters: Parameters, run: &Run) -> Hotspots {
     let after = phases.get(1).copied().unwrap_or_default();
     let seconds: Vec<f64> = after.iter().map(|rate| rate / before.max(1.0)).collect();
     let slowest = seconds.iter().copied().fold(1.0, f64::min);
-    // Seconds of the paper's table: windows before the first one that is fast again, each with its own length.
+    // Seconds of the paper's table: windows before the first one that is fast again, each with its
+    // own length.
     let is_back = |share: &f64| *share >= RECOVERED;
     let recovered = (0..seconds.len()).find(|&at| {
         let next = &seconds[at..seconds.len().min(at + CONFIRMED_BY)];

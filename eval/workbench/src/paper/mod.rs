@@ -34,7 +34,8 @@ pub fn of(figure: Option<Figure>) -> Result<Vec<Claim>, PaperError> {
     }
 }
 
-/// Whether there is memory for these statements, and so for how many of their runs at a time, up to so many.
+/// Whether there is memory for these statements, and so for how many of their runs at a time, up to
+/// so many.
 ///
 /// # Errors
 /// [`PaperError::Memory`] if not for one.
@@ -45,7 +46,8 @@ pub fn check_memory(
     free: u64,
     threads: usize,
 ) -> Result<usize, PaperError> {
-    // Keys, once more where some are inserted, and where the oracle finds them, besides the system's own.
+    // Keys, once more where some are inserted, and where the oracle finds them, besides the
+    // system's own.
     const BESIDE: u64 = 8 + 8 + 12;
     /// An operation, what it is drawn from, and what is expected of it.
     const OPERATION: u64 = 16 + 24 + 8;

@@ -23,7 +23,8 @@ pub(super) struct Stage {
     pub(super) keys: u64,
     /// Those that are loaded.
     pub(super) loaded: Arc<Vec<u64>>,
-    /// As many operations as keys to fill caches, up to a bound, and half as many that are measured.
+    /// As many operations as keys to fill caches, up to a bound, and half as many that are
+    /// measured.
     pub(super) operations: Vec<Operation>,
     /// How many fill caches.
     pub(super) warm: u64,

@@ -4,8 +4,8 @@
 pub(super) const TABLE_ENTRY: usize = 8;
 /// Leaves whose table entries are fetched and kept together.
 pub(super) const CHUNK: usize = 64;
-/// Words before a leaf's entries: how many are used, its synonym leaf, and which model it was of, once others have taken that one's
-/// place (its number and one).
+/// Words before a leaf's entries: how many are used, its synonym leaf, and which model it was of,
+/// once others have taken that one's place (its number and one).
 pub(super) const HEAD: usize = 3;
 /// The lock in a leaf's entry of the table.
 pub(super) const LOCK: u64 = 1 << 63;

@@ -21,12 +21,14 @@ pub use options::{Options, POINTER_BYTES};
 use scan::take_values;
 use training::Training;
 
-/// Bytes of a leaf on a compute node: its entry in the leaf table, and as much of the synonym leaves' table; 1.0 byte per
-/// key, as published, with leaves half full.
+/// Bytes of a leaf on a compute node: its entry in the leaf table, and as much of the synonym
+/// leaves' table; 1.0 byte per key, as published, with leaves half full.
 const CACHED_ENTRY: u64 = 16;
-/// Synonym leaves of a model from which on it is to be trained anew: half of what its table has room for.
+/// Synonym leaves of a model from which on it is to be trained anew: half of what its table has
+/// room for.
 const TRAINED_FROM: u64 = 128;
-/// How many times in a row clients of a compute node use a lock that one of them has got: its paper does not say, Sherman's does.
+/// How many times in a row clients of a compute node use a lock that one of them has got: its paper
+/// does not say, Sherman's does.
 const HANDOVERS: u32 = 8;
 /// Models, leaves, and what compute nodes know of them.
 #[derive(Debug)]
@@ -91,7 +93,8 @@ enum Stage {
     Value(Landed),
     /// Those that a scan's records point to.
     Values,
-    /// The models that have taken the place of the one of this number, and the leaf table's parts for them.
+    /// The models that have taken the place of the one of this number, and the leaf table's parts
+    /// for them.
     Models(usize),
     Written,
     /// A memory node has been told that it is to train.
@@ -162,8 +165,8 @@ impl Rolex {
         self.ask_on(task, None, turn)
     }
 
-    /// The same for leaves that it is not known of yet where they lie, with a part of the table that has just landed, whether or
-    /// not there is room to keep it.
+    /// The same for leaves that it is not known of yet where they lie, with a part of the table
+    /// that has just landed, whether or not there is room to keep it.
     fn ask_on(&mut self, task: &mut Task, landed: Option<(usize, &[u64])>, turn: &mut Turn<'_>) -> Next {
         while let Some(leaf) = task.wanted.get(task.leaves.len()).copied() {
             let chunk = leaf / CHUNK;
@@ -233,7 +236,8 @@ impl Rolex {
         }
     }
 
-    /// Others have taken a model's place: asks for them and their parts of the leaf table, unless they are known by now.
+    /// Others have taken a model's place: asks for them and their parts of the leaf table, unless
+    /// they are known by now.
     fn ask_models(&mut self, task: &mut Task, old: usize, turn: &mut Turn<'_>) -> Next {
         if !self.known[turn.compute].has(&self.trained.models[old]) {
             return self.begin(task, turn);
@@ -263,7 +267,8 @@ impl Rolex {
         turn.trip.read(at, leaf_words(self.options.leaf_slots), self.options.leaf_bytes(self.sizes))
     }
 
-    /// Ends a lookup with what its key's entry says: the value, or where it lies, which is one READ more.
+    /// Ends a lookup with what its key's entry says: the value, or where it lies, which is one READ
+    /// more.
     fn end_read(&self, task: &mut Task, said: u64, turn: &mut Turn<'_>) -> Next {
         if !self.options.behind_pointers {
             return Next::Done(Answer::Value(Some(said)));
@@ -272,7 +277,8 @@ impl Rolex {
         Next::Trip
     }
 
-    /// WRITEs what an entry of a leaf, or beside it, is to say beside its key: the value stands in its place, or is the returned pointer's.
+    /// WRITEs what an entry of a leaf, or beside it, is to say beside its key: the value stands in
+    /// its place, or is the returned pointer's.
     fn write_value(&self, leaf: Address, value: u64, turn: &mut Turn<'_>) -> u64 {
         if !self.options.behind_pointers {
             return value;
@@ -282,7 +288,8 @@ impl Rolex {
         at
     }
 
-    /// Looks for the key in a leaf, or a synonym leaf, and if it is to be written, writes it: the leaf's lock is held.
+    /// Looks for the key in a leaf, or a synonym leaf, and if it is to be written, writes it: the
+    /// leaf's lock is held.
     fn take_leaf(
         &mut self,
         task: &mut Task,
@@ -345,7 +352,8 @@ impl Rolex {
         turn.trip.write(at + 1, &[new], TABLE_ENTRY);
     }
 
-    /// Ends a write; who has made the synonym leaf that is one too many tells a memory node, and does not wait for what it does.
+    /// Ends a write; who has made the synonym leaf that is one too many tells a memory node, and
+    /// does not wait for what it does.
     fn end_write(&self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         match task.synonyms.take() {
             Some((model, landed)) if turn.landed.word(landed) + 1 == TRAINED_FROM => {

@@ -1,4 +1,5 @@
-//! Models over leaves, and the leaf table: what memory nodes train, and what a compute node knows of it.
+//! Models over leaves, and the leaf table: what memory nodes train, and what a compute node knows
+//! of it.
 
 use std::rc::Rc;
 
@@ -38,7 +39,8 @@ impl Model {
         (self.first_leaf + first, self.first_leaf + last)
     }
 
-    /// The greatest place in its leaves, and in those of the models after it, of so many records from a key on.
+    /// The greatest place in its leaves, and in those of the models after it, of so many records
+    /// from a key on.
     pub(super) fn last_place(&self, key: u64, count: u32, options: &Options) -> usize {
         self.line.predict(key) as usize + (options.epsilon + count.max(1) - 1) as usize
     }
@@ -54,7 +56,8 @@ impl Model {
     }
 }
 
-/// What memory nodes have: every model there ever was, and the leaf table in parts of [`CHUNK`] entries.
+/// What memory nodes have: every model there ever was, and the leaf table in parts of [`CHUNK`]
+/// entries.
 #[derive(Debug, Default)]
 pub(super) struct Trained {
     pub(super) models: Vec<Rc<Model>>,
@@ -64,9 +67,10 @@ pub(super) struct Trained {
 }
 
 impl Trained {
-    /// Trains models over ascending keys, each with what its entry says beside the key, given the leaf, and lays the records out in leaves,
-    /// which get the next numbers.
-    /// Returns how many models; they are for the keys of a range: from its beginning on, and below its end, if there is one.
+    /// Trains models over ascending keys, each with what its entry says beside the key, given the
+    /// leaf, and lays the records out in leaves, which get the next numbers. Returns how many
+    /// models; they are for the keys of a range: from its beginning on, and below its end, if there
+    /// is one.
     pub(super) fn train(
         &mut self,
         memory: &mut Memory,
@@ -180,7 +184,8 @@ impl Known {
         self.most = self.most.max(self.models.len());
     }
 
-    /// The most bytes that these took: as their authors count, and of the keys that find them, which they leave out.
+    /// The most bytes that these took: as their authors count, and of the keys that find them,
+    /// which they leave out.
     pub(super) fn most_bytes(&self) -> (u64, u64) {
         (MODEL_BYTES * self.most as u64, 8 * self.most as u64)
     }

@@ -11,10 +11,11 @@ pub struct Options {
     pub epsilon: u32,
     /// Entries of a leaf.
     pub leaf_slots: usize,
-    /// Whether leaves have pointers to values, as in its paper if values are longer, or the values themselves.
+    /// Whether leaves have pointers to values, as in its paper if values are longer, or the values
+    /// themselves.
     pub behind_pointers: bool,
-    /// Whether clients of a compute node that want one key at a time have one of them look it up, or write it, for all: as in one of the
-    /// public sources, not as in its paper.
+    /// Whether clients of a compute node that want one key at a time have one of them look it up,
+    /// or write it, for all: as in one of the public sources, not as in its paper.
     pub shares_work: bool,
 }
 
@@ -22,8 +23,8 @@ pub struct Options {
 pub const POINTER_BYTES: usize = 8;
 
 impl Options {
-    /// The published ones: an error bound of 16 and leaves of 16; values in the leaves, as the FPCache paper's comparison reads of it
-    /// (README.md).
+    /// The published ones: an error bound of 16 and leaves of 16; values in the leaves, as the
+    /// FPCache paper's comparison reads of it (README.md).
     pub fn published(budget: u64) -> Self {
         Self { budget, epsilon: 16, leaf_slots: 16, behind_pointers: false, shares_work: false }
     }

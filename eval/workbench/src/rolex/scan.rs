@@ -1,4 +1,5 @@
-//! Scans: the leaves in which so many records from a key on may be, and their synonym leaves after them.
+//! Scans: the leaves in which so many records from a key on may be, and their synonym leaves after
+//! them.
 
 use std::rc::Rc;
 
@@ -9,7 +10,8 @@ use crate::bench::{Answer, Operation};
 use crate::words::{Next, Trip, Turn};
 
 impl Rolex {
-    /// Wants the leaves that so many records from a key on may be in, as they were loaded, from a model's on.
+    /// Wants the leaves that so many records from a key on may be in, as they were loaded, from a
+    /// model's on.
     pub(super) fn want_scan(
         &self,
         task: &mut Task,
@@ -57,8 +59,8 @@ impl Rolex {
         !task.wanted.is_empty()
     }
 
-    /// Takes leaves from the one on that the least wanted key belongs to, until they have as many records as are wanted; then
-    /// theirs may be those of their synonyms.
+    /// Takes leaves from the one on that the least wanted key belongs to, until they have as many
+    /// records as are wanted; then theirs may be those of their synonyms.
     pub(super) fn take_scan(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let Operation::Scan { key, count } = turn.operation else { return Next::Trip };
         let (landed, wanted) = (turn.landed, count as usize);
@@ -106,7 +108,8 @@ impl Rolex {
         self.ask_synonyms(task, &next, turn)
     }
 
-    /// Ends with enough records, or all there are; else asks for the leaves after those that were taken.
+    /// Ends with enough records, or all there are; else asks for the leaves after those that were
+    /// taken.
     fn end_or_go_on(&mut self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         let Operation::Scan { count, .. } = turn.operation else { return Next::Trip };
         let missing = (count as usize).saturating_sub(task.records.len());

@@ -1,8 +1,10 @@
-//! Training in the background: a memory node's core makes new models, with leaves in order, of one that has got many synonym leaves.
+//! Training in the background: a memory node's core makes new models, with leaves in order, of one
+//! that has got many synonym leaves.
 //!
-//! Clients go on meanwhile with the model as it was. When the core is through it locks the model's leaves as clients do, waits for
-//! those that a client has locked, and puts the new models in the old one's place in one moment. Old leaves say so and stay
-//! locked: who comes to one READs the new models, and begins again.
+//! Clients go on meanwhile with the model as it was. When the core is through it locks the model's
+//! leaves as clients do, waits for those that a client has locked, and puts the new models in the
+//! old one's place in one moment. Old leaves say so and stay locked: who comes to one READs the new
+//! models, and begins again.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -65,7 +67,8 @@ impl Training {
         self.begins.take()
     }
 
-    /// The core is through, or looks again: if all leaves are locked the new models take the old one's place.
+    /// The core is through, or looks again: if all leaves are locked the new models take the old
+    /// one's place.
     pub(super) fn go_on(
         &mut self,
         trained: &mut Trained,
@@ -99,7 +102,8 @@ impl Training {
                 self.became.insert(model.number, before..before + count);
                 all.into_iter().for_each(|leaf| memory.words_mut(leaf, HEAD)[2] = model.number as u64 + 1);
             }
-            // The options were good for the first models. Whatever it is, the old one is as good as before.
+            // The options were good for the first models. Whatever it is, the old one is as good as
+            // before.
             Err(_) => {
                 for leaf in model.first_leaf..=model.last_leaf() {
                     memory.words_mut(trained.entry(leaf), 1)[0] &= !LOCK;

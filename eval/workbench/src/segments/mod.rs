@@ -1,9 +1,11 @@
-//! What plain and filtered range reads share: FPCache's segments without their fingerprints, in simulated memory.
+//! What plain and filtered range reads share: FPCache's segments without their fingerprints, in
+//! simulated memory.
 //!
-//! Compute nodes keep the directory of segments, a filter if there is one, and of the rest of their budget hot entries if they
-//! are to. A lookup READs whole records: those of its key's window, or of the pages of it that the filter names. Memory nodes
-//! alone change segments, when they are called; a full window has its segment replaced, and whoever READs of the old one
-//! finds that it moved, and READs the descriptors of its successors.
+//! Compute nodes keep the directory of segments, a filter if there is one, and of the rest of their
+//! budget hot entries if they are to. A lookup READs whole records: those of its key's window, or
+//! of the pages of it that the filter names. Memory nodes alone change segments, when they are
+//! called; a full window has its segment replaced, and whoever READs of the old one finds that it
+//! moved, and READs the descriptors of its successors.
 
 mod scan;
 mod scanning;
@@ -49,12 +51,13 @@ pub struct Options {
     pub budget: u64,
     /// Error bound of the models.
     pub epsilon: u32,
-    /// Least error bound that is stored with a segment: with 0 windows are as wide as the loaded keys need, as FPCache's.
+    /// Least error bound that is stored with a segment: with 0 windows are as wide as the loaded
+    /// keys need, as FPCache's.
     pub least_epsilon: u32,
     /// Share of slots that are filled.
     pub fill: f64,
-    /// Slots of a page, of which the filter says whether a key is in it; with none it says whether a key is in the table, and
-    /// whole windows are READ.
+    /// Slots of a page, of which the filter says whether a key is in it; with none it says whether
+    /// a key is in the table, and whole windows are READ.
     pub page: Option<u32>,
     /// Bits of the filter for each key, of those that are published.
     pub bits_share: f64,
@@ -65,7 +68,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// As FPCache's in the paper: an error bound of 16, 85 % of the slots filled. Nothing but the directory is kept.
+    /// As FPCache's in the paper: an error bound of 16, 85 % of the slots filled. Nothing but the
+    /// directory is kept.
     pub const fn published(budget: u64) -> Self {
         let put = crate::fpcache::Options::PUT;
         Self {
@@ -81,7 +85,8 @@ impl Options {
     }
 }
 
-/// Bytes that a compute node keeps of a segment: separator, descriptor, its share of the directory's pages, as FPCache's does.
+/// Bytes that a compute node keeps of a segment: separator, descriptor, its share of the
+/// directory's pages, as FPCache's does.
 const SEGMENT_BYTES: u64 = 42;
 /// Bytes of a hot entry: a hash of the key and an address.
 const HOT_BYTES: u64 = 16;
@@ -124,7 +129,8 @@ fn in_page(key: u64, page: u32) -> u64 {
 }
 
 impl<F: Filter> Segmented<F> {
-    /// Segments of ascending keys with their first values, for so many compute nodes, each with a filter of its own.
+    /// Segments of ascending keys with their first values, for so many compute nodes, each with a
+    /// filter of its own.
     ///
     /// # Errors
     /// If an option is out of range, or directory and filter do not fit the budget.

@@ -1,6 +1,8 @@
-//! Scans: stretches of slots from a key's window on, over as many segments as hold what is wanted by their models.
+//! Scans: stretches of slots from a key's window on, over as many segments as hold what is wanted
+//! by their models.
 //!
-//! Slots are in order only to within windows: the keys of a stretch count whose whole windows lie in it, as in FPCache.
+//! Slots are in order only to within windows: the keys of a stretch count whose whole windows lie
+//! in it, as in FPCache.
 
 use super::scanning::Stretch;
 use super::store::{SLOT_WORDS, Successors};

@@ -37,7 +37,8 @@ impl Scanning {
         }
     }
 
-    /// The key that an operation is about: of a scan that has begun, the least that is not covered yet.
+    /// The key that an operation is about: of a scan that has begun, the least that is not covered
+    /// yet.
     pub fn key_of(&self, operation: Operation) -> u64 {
         match operation {
             Operation::Scan { .. } if self.wanted > 0 => self.from,
@@ -45,7 +46,8 @@ impl Scanning {
         }
     }
 
-    /// Takes the wanted records of a stretch, and says whether the scan goes on with the segment after it.
+    /// Takes the wanted records of a stretch, and says whether the scan goes on with the segment
+    /// after it.
     pub(super) fn take(&mut self, stretch: &Stretch, slots: &[[u64; SLOT_WORDS]]) -> bool {
         let model = stretch.segment.model;
         let (from, before, is_whole) = (self.from, self.records.len(), stretch.end == u32::from(model.cap));

@@ -10,18 +10,20 @@ use crate::words::{Address, Memory};
 pub(super) const SLOT_WORDS: usize = 3;
 /// The first word of a free slot is 0, of one with a record this.
 pub(super) const LIVE: u64 = 1;
-/// The first word of every slot of a segment that was replaced: where its successors' descriptors lie, and how many they are,
-/// is in the other two.
+/// The first word of every slot of a segment that was replaced: where its successors' descriptors
+/// lie, and how many they are, is in the other two.
 pub(super) const MOVED: u64 = 2;
 
-/// Words of a segment's descriptor: where its range begins, where it lies, origin, line, slots and error bound.
+/// Words of a segment's descriptor: where its range begins, where it lies, origin, line, slots and
+/// error bound.
 const DESCRIPTOR_WORDS: usize = 5;
 /// Bytes of it.
 pub(super) const DESCRIPTOR_BYTES: usize = 8 * DESCRIPTOR_WORDS;
 /// Bytes before a segment's slots, as in FPCache's regions.
 const HEADER_BYTES: u64 = 64;
 
-/// Rebuilt segments are cut with this share of the error bound and get all of it, as FPCache's: so their windows have room.
+/// Rebuilt segments are cut with this share of the error bound and get all of it, as FPCache's: so
+/// their windows have room.
 const CUT_SHARE: f64 = 0.625;
 /// Share of a rebuilt segment's slots that are filled, as in FPCache.
 const REBUILT_FILL: f64 = 0.70;
@@ -95,7 +97,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Segments of these ascending keys with their first values; `each` is told every key with its slot.
+    /// Segments of these ascending keys with their first values; `each` is told every key with its
+    /// slot.
     pub fn new(
         memory: &mut Memory,
         keys: &[u64],
@@ -139,7 +142,8 @@ impl Store {
         Ok(Self { directory, slot_bytes, rebuilt, cut })
     }
 
-    /// Gives a key a value, as a memory node does for a client that takes the segment at `at` for the key's.
+    /// Gives a key a value, as a memory node does for a client that takes the segment at `at` for
+    /// the key's.
     pub fn put(&mut self, memory: &mut Memory, (key, value): (u64, u64), at: Address, inserts: bool) -> Put {
         let Some(segment) = self.directory.find(&key).copied() else { return Put::Absent };
         if segment.at != at {
@@ -213,7 +217,8 @@ fn allocate(memory: &mut Memory, model: SegmentModel, slot_bytes: usize, is_load
 
 /// Cuts ascending keys into pieces.
 fn cut(keys: &[u64], options: SegmentOptions) -> Vec<fpcache_index::Piece> {
-    // The options were those of the load but for less error and fill, and the keys lay in one range.
+    // The options were those of the load but for less error and fill, and the keys lay in one
+    // range.
     let Ok(mut segmenter) = Segmenter::new(options) else { return Vec::new() };
     let mut pieces: Vec<_> = keys.iter().filter_map(|key| segmenter.push(*key).ok().flatten()).collect();
     pieces.extend(segmenter.finish());

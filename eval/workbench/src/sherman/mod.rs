@@ -21,8 +21,9 @@ pub struct Options {
 }
 
 impl Options {
-    /// The published ones: 54 entries of 8/8 and 61 children in pages of 1,024 bytes, whose numbers stay the same at other sizes; nodes
-    /// as full as a tree that grew has them; of the levels above the leaves the lowest is kept, as the source does.
+    /// The published ones: 54 entries of 8/8 and 61 children in pages of 1,024 bytes, whose numbers
+    /// stay the same at other sizes; nodes as full as a tree that grew has them; of the levels
+    /// above the leaves the lowest is kept, as the source does.
     pub fn published(budget: u64) -> Self {
         let inner = Inner { span: 61, all_levels: false };
         Self { budget, leaf_slots: 54, fill: 0.69, inner }
@@ -43,7 +44,8 @@ const HEAD: usize = 4;
 /// Locks in the memory of a memory node's card.
 const LOCKS: usize = 32_768;
 const LOCKED: u64 = 1;
-/// How many times in a row clients of a compute node hand a lock over, without a word to the memory node.
+/// How many times in a row clients of a compute node hand a lock over, without a word to the memory
+/// node.
 const HANDOVERS: u32 = 8;
 
 /// Bytes of an inner page.
@@ -64,8 +66,9 @@ pub struct Sherman {
     /// Records of a leaf when it was loaded.
     per_leaf: f64,
     inner: InnerNodes,
-    /// Of every memory node, in its card's memory: a page's lock is on its own memory node, so that what is written to the page is there
-    /// before the lock is free (one queue pair keeps their order).
+    /// Of every memory node, in its card's memory: a page's lock is on its own memory node, so that
+    /// what is written to the page is there before the lock is free (one queue pair keeps their
+    /// order).
     locks: Vec<Address>,
 }
 
@@ -73,7 +76,8 @@ pub struct Sherman {
 #[derive(Debug, Default)]
 pub struct Task {
     stage: Stage,
-    /// Of a leaf that is being split, the left half; of its sibling, the first key and where it lies.
+    /// Of a leaf that is being split, the left half; of its sibling, the first key and where it
+    /// lies.
     left: Vec<u64>,
     sibling: (u64, Address),
     growth: Option<Growth>,

@@ -111,7 +111,8 @@ impl Cache {
         let place = place(node.prefix(), node.depth());
         if let Some(old) = self.nodes.remove(&place) {
             self.forget(place, &old);
-            // Its turn in the order comes all the same, and finds nothing, or a newer copy a little early.
+            // Its turn in the order comes all the same, and finds nothing, or a newer copy a little
+            // early.
         }
     }
 

@@ -6,8 +6,9 @@ use crate::words::{Address, Landed, Memory, Turn};
 /// Slots that a node can have.
 const TYPES: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
 
-/// Words before a node's slots: its depth and type, the slot that leads to it, the bytes that lead to it, and where the slots are
-/// that it has grown by. (The published layout leaves room for all 256 behind every node.)
+/// Words before a node's slots: its depth and type, the slot that leads to it, the bytes that lead
+/// to it, and where the slots are that it has grown by. (The published layout leaves room for all
+/// 256 behind every node.)
 pub const HEAD: usize = 4;
 
 /// Words of a leaf: the slot that leads to it, key, value, lock.
@@ -31,7 +32,8 @@ pub const fn leaf_bytes(sizes: Sizes) -> usize {
     18 + sizes.key + sizes.value
 }
 
-/// Bytes of a node in a compute node's cache: its slots, 9 of the node, 17 of the cache's own record of it.
+/// Bytes of a node in a compute node's cache: its slots, 9 of the node, 17 of the cache's own
+/// record of it.
 pub const fn cached_bytes(slots: usize) -> u64 {
     8 * slots as u64 + 9 + 17
 }
@@ -43,7 +45,8 @@ pub struct Slot(pub u64);
 impl Slot {
     const IS_LEAF: u64 = 1 << 63;
     const USED: u64 = 1 << 62;
-    /// The node has grown since it was made. (Not in the published layout, whose nodes have room for all slots in one place.)
+    /// The node has grown since it was made. (Not in the published layout, whose nodes have room
+    /// for all slots in one place.)
     const GROWN: u64 = 1 << 60;
     /// The bits that say whether it is used, and for which byte.
     const KIND: u64 = Self::USED | 0xff << 48;
@@ -124,7 +127,8 @@ impl Node<'_> {
         self.0[0] & DIRECT != 0
     }
 
-    /// The number of the slot that a key is to get which has none: that after the last one means that the node is to grow.
+    /// The number of the slot that a key is to get which has none: that after the last one means
+    /// that the node is to grow.
     pub fn vacancy(self, key: u64) -> usize {
         match self.is_direct() {
             true => byte_at(key, self.depth()).into(),
@@ -149,7 +153,8 @@ impl Node<'_> {
             let slot = Slot(slots[usize::from(byte)]);
             return slot.is_used().then_some((byte.into(), slot));
         }
-        // Used, and for this byte, in one comparison; of several slots before there is a jump, nodes having multiples of four.
+        // Used, and for this byte, in one comparison; of several slots before there is a jump,
+        // nodes having multiples of four.
         let wanted = Slot::USED | u64::from(byte) << 48;
         for (first, some) in (0..).step_by(4).zip(slots.chunks(4)) {
             let are_wanted = some.iter().map(|slot| slot & Slot::KIND == wanted);
@@ -197,7 +202,8 @@ fn first_slots(head: u64) -> usize {
     (if allocated == 0 { head >> 32 } else { allocated }) as usize
 }
 
-/// Where the first slots of a node lie, in pieces: those that it had at first, and what it has grown by.
+/// Where the first slots of a node lie, in pieces: those that it had at first, and what it has
+/// grown by.
 struct Pieces<'m> {
     memory: &'m Memory,
     /// Where the next piece lies, 0 if there is none, and where is said which one is after it.

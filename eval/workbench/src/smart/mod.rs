@@ -1,4 +1,5 @@
-//! SMART: an adaptive radix tree whose inner nodes compute nodes keep. See this folder's `README.md`.
+//! SMART: an adaptive radix tree whose inner nodes compute nodes keep. See this folder's
+//! `README.md`.
 
 mod cache;
 mod layout;
@@ -76,7 +77,8 @@ enum Stage {
 }
 
 impl Smart {
-    /// The tree over ascending keys with their first values, for so many compute nodes with these budgets.
+    /// The tree over ascending keys with their first values, for so many compute nodes with these
+    /// budgets.
     pub fn new(memory: &mut Memory, keys: &[u64], sizes: Sizes, compute_nodes: u16, budget: u64) -> Self {
         let root = memory.allocate(1, 8);
         let slot = build(memory, keys, root, 0, sizes, first_value);
@@ -195,7 +197,8 @@ impl Smart {
         turn.trip.write(at, &[from, key, value, 0], leaf_bytes(self.sizes));
     }
 
-    /// Puts a node of two between a slot and what it leads to, which shares fewer bytes with the key than there lead to it.
+    /// Puts a node of two between a slot and what it leads to, which shares fewer bytes with the
+    /// key than there lead to it.
     fn part(
         &self,
         task: &mut Task,

@@ -1,8 +1,9 @@
 //! Scans: what copies know of the leaves from a key on, a READ for each, many with one doorbell.
 //!
-//! A copy that is old may not know a leaf that was added. So the header of every node whose copy is used is READ with what the copy
-//! leads to; the node is READ whole if it is not what it was. Nothing above a node matters to it: all keys that begin
-//! with the bytes that lead to it are below it for good.
+//! A copy that is old may not know a leaf that was added. So the header of every node whose copy is
+//! used is READ with what the copy leads to; the node is READ whole if it is not what it was.
+//! Nothing above a node matters to it: all keys that begin with the bytes that lead to it are below
+//! it for good.
 
 use std::rc::Rc;
 
@@ -123,7 +124,8 @@ impl Smart {
         self.caches[turn.compute].of(node).map(|copy| Rc::clone(&copy.words))
     }
 
-    /// What begins with the keys that are not among the entries: the node with the most bytes that there is a copy of, or the root.
+    /// What begins with the keys that are not among the entries: the node with the most bytes that
+    /// there is a copy of, or the root.
     fn first_from(&self, next: &mut Option<u64>, turn: &Turn<'_>) -> Option<Entry> {
         let least = next.take()?;
         let Some(copy) = self.caches[turn.compute].deepest(least) else {

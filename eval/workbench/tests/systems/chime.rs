@@ -12,7 +12,8 @@ const LARGE: Sizes = Sizes { key: 128, value: 128 };
 
 #[test]
 fn a_lookup_is_one_neighbourhood_without_hot_entries() {
-    // 8 (3 + K + V) + 12 and the versions of cache lines, as comparisons of the source's constants have it.
+    // 8 (3 + K + V) + 12 and the versions of cache lines, as comparisons of the source's constants
+    // have it.
     for (sizes, bytes) in [(SMALL, 164.5), (LARGE, 2115.0)] {
         let keys = keys(20_000);
         let operations = operations(&keys, 100_000, 0, None);
@@ -64,7 +65,8 @@ fn tables_of_the_source_are_reported_beside_the_budget() {
             .footprint
             .beside
     };
-    // That for delegation, 4 M entries of 208 bytes, and that for hot entries, 128 MB for 30 MB of them.
+    // That for delegation, 4 M entries of 208 bytes, and that for hot entries, 128 MB for 30 MB of
+    // them.
     let delegation = (4 << 20) * 208;
     assert_eq!(beside(0.0), delegation);
     let hot = (beside(0.5) - delegation) as f64;

@@ -61,7 +61,8 @@ fn two_runs_are_the_same() {
     assert_eq!(grow(), grow());
 }
 
-/// Half of the keys are loaded, the others come while both are read: through tables that are out of date, and models in pages.
+/// Half of the keys are loaded, the others come while both are read: through tables that are out of
+/// date, and models in pages.
 fn grows<K: Numbered>(hosts: &Hosts, sizes: Sizes, options: &Options) -> Measured {
     let (loaded, operations) = inserts::mixed(&keys(30_000), 3);
     let measured = run_in::<K>(hosts, &loaded, &operations, (sizes, options));

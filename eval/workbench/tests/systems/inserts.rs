@@ -1,4 +1,5 @@
-//! Inserts: leaves that split, nodes that grow, while others read what is being written, through copies that become old.
+//! Inserts: leaves that split, nodes that grow, while others read what is being written, through
+//! copies that become old.
 
 use fpcache_workbench::Sizes;
 use fpcache_workbench::bench::{Operation, Tally};
@@ -18,8 +19,9 @@ use super::{is_near, keys, run, run_over};
 const NODES: u16 = 6;
 const SMALL: Sizes = Sizes { key: 8, value: 8 };
 
-/// Half of these keys as loaded, and inserts of the others with so many operations after each: of keys that were inserted
-/// lately or are about to be, of loaded keys, and of keys that there never are.
+/// Half of these keys as loaded, and inserts of the others with so many operations after each: of
+/// keys that were inserted lately or are about to be, of loaded keys, and of keys that there never
+/// are.
 pub fn mixed(all: &[u64], between: usize) -> (Vec<u64>, Vec<Operation>) {
     let loaded: Vec<u64> = all.iter().copied().step_by(2).collect();
     let mut new: Vec<u64> = all.iter().copied().skip(1).step_by(2).collect();
@@ -170,7 +172,8 @@ fn updated_after_inserts(all: &[u64]) -> (Vec<u64>, Vec<Operation>) {
 #[test]
 fn updates_through_old_copies_leave_no_lock_of_another_keys_leaf_held() {
     let (loaded, operations) = updated_after_inserts(&keys(6_000));
-    // Who finds a lock held for ever does not end, and the others do its share: that shows in the locks that were tried.
+    // Who finds a lock held for ever does not end, and the others do its share: that shows in the
+    // locks that were tried.
     let tries = |tally: &Tally| tally.atomics as f64 / tally.operations as f64;
     let smart = run(&loaded, &operations, |memory, keys| Smart::new(memory, keys, SMALL, NODES, 64 << 20));
     assert!(tries(&smart.tally) < 1.5, "{:?}", smart.tally);
@@ -281,7 +284,8 @@ fn an_insert_of_dmtree_is_four_round_trips() {
     let measured =
         run(&loaded, &operations, |memory, keys| DmTree::new(memory, keys, SMALL, NODES, &options));
     let tally = measured.tally;
-    // Lock, fingerprints, record, fingerprints with the unlock; one of 255 of the others' fingerprints is the key's.
+    // Lock, fingerprints, record, fingerprints with the unlock; one of 255 of the others'
+    // fingerprints is the key's.
     let others = 17.0 / 255.0;
     assert!(is_near(tally.per_operation(tally.round_trips), 4.0 + others), "{tally:?}");
     assert!(is_near(tally.per_operation(tally.bytes_from), 8.0 + 56.0 + others * 24.0), "{tally:?}");
@@ -296,8 +300,8 @@ fn an_insert_of_rolex_into_a_synonym_leaf_is_four_round_trips() {
         Rolex::new(memory, keys, SMALL, NODES, &options).expect("models fit")
     });
     let tally = measured.tally;
-    // Leaves; the lock with the leaf again; the synonym leaf; record and unlock. All leaves have synonyms by then, and none
-    // of these is full but a few.
+    // Leaves; the lock with the leaf again; the synonym leaf; record and unlock. All leaves have
+    // synonyms by then, and none of these is full but a few.
     assert!(is_near(tally.per_operation(tally.round_trips), 4.0), "{tally:?}");
     assert!(is_near(tally.per_operation(tally.bytes_from), (3.0 + 1.0 + 1.0) * 256.0 + 8.0), "{tally:?}");
 }

@@ -1,4 +1,5 @@
-//! Every system: answers that are right, and what operations cost beside what the structure implies on paper.
+//! Every system: answers that are right, and what operations cost beside what the structure implies
+//! on paper.
 
 mod chime;
 mod dmtree;
@@ -96,7 +97,8 @@ fn a_read_modify_write_is_one_operation_of_one_client_that_reads_first() {
         fpcache_workbench::sherman::Sherman::new(memory, keys, sizes, nodes, &sherman)
     })
     .tally;
-    // Half of them READ a leaf, the others a leaf, and then its lock, the leaf again, and the entry with the unlock.
+    // Half of them READ a leaf, the others a leaf, and then its lock, the leaf again, and the entry
+    // with the unlock.
     let measured = uniform.len() as u64 / 2 - hosts().clients() as u64;
     assert_eq!(tally.operations, measured);
     assert!((2.5..2.7).contains(&tally.per_operation(tally.round_trips)), "{tally:?}");

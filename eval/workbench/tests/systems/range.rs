@@ -20,7 +20,8 @@ pub fn wide(budget: u64) -> Options {
     Options { least_epsilon: 16, ..Options::published(budget) }
 }
 
-/// Slots of a window on average: 33, less what the segments' two ends cut, each 16 · 17 / 2 slots of all predictions together.
+/// Slots of a window on average: 33, less what the segments' two ends cut, each 16 · 17 / 2 slots
+/// of all predictions together.
 pub fn window(keys: usize, segments: f64) -> f64 {
     33.0 - 16.0 * 17.0 / (keys as f64 / 0.85 / segments)
 }

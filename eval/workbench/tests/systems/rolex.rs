@@ -47,7 +47,8 @@ fn values_behind_pointers_are_one_read_more_and_leave_leaves_short() {
     // An update finds the pointer with the lock, and needs no other round trip.
     let tally = run(&keys, &operations(&keys, 60_000, 1, None), built).tally;
     assert!((3.0..3.2).contains(&tally.per_operation(tally.round_trips)), "{tally:?}");
-    // Inserts, models that are trained anew and scans among them: every answer is held against what was written.
+    // Inserts, models that are trained anew and scans among them: every answer is held against what
+    // was written.
     let all: Vec<u64> = (1..=60_000).map(|i| i * 3).collect();
     let (loaded, mut operations) = inserts::mixed(&all, 12);
     for (i, operation) in operations.iter_mut().enumerate() {
@@ -131,7 +132,8 @@ fn models_with_many_synonym_leaves_are_trained_anew_while_clients_go_on() {
     let (loaded, operations) = inserts::mixed(&all, 12);
     let measured = whole(&loaded, &operations, &Options::published(64 << 20), 1);
     let tally = measured.tally;
-    // Dense keys have few models, and each of these many leaves: nearly every insert makes a synonym leaf at first.
+    // Dense keys have few models, and each of these many leaves: nearly every insert makes a
+    // synonym leaf at first.
     assert!(tally.background >= 10, "{tally:?}");
     assert!(measured.usage.cores > 0.05, "training is a core's work: {:?}", measured.usage);
     // Nobody asks a processor and waits for it.
@@ -154,8 +156,8 @@ fn lookups_take_fewer_round_trips_where_models_were_trained_anew() {
             .run(hosts(), inserted + 150_000)
     };
     assert_eq!((measured.wrong, measured.first_wrong.as_deref()), (0, None));
-    // With synonym leaves everywhere half of the lookups would take two round trips; of new models only those take them whose leaf
-    // has got a synonym since.
+    // With synonym leaves everywhere half of the lookups would take two round trips; of new models
+    // only those take them whose leaf has got a synonym since.
     let tally = measured.tally;
     assert!(tally.per_operation(tally.round_trips) < 1.4, "{tally:?}");
 }

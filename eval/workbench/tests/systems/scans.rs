@@ -1,4 +1,5 @@
-//! Scans: what they cost beside what the structure implies on paper, and that nothing is missing while records come.
+//! Scans: what they cost beside what the structure implies on paper, and that nothing is missing
+//! while records come.
 
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::plan::{Plan, PlanChoice};
@@ -33,8 +34,8 @@ fn scans(keys: &[u64], count: u64) -> Vec<Operation> {
     (0..count).map(of).collect()
 }
 
-/// What [`inserts::mixed`] has, a scan instead of some reads, whose first key is there, about to be, or never; and some up to
-/// the end, or from 0 on.
+/// What [`inserts::mixed`] has, a scan instead of some reads, whose first key is there, about to
+/// be, or never; and some up to the end, or from 0 on.
 fn mixed(all: &[u64]) -> (Vec<u64>, Vec<Operation>) {
     let (loaded, mut operations) = inserts::mixed(all, 3);
     for (i, operation) in operations.iter_mut().enumerate() {
@@ -99,7 +100,8 @@ fn chime_reads_the_leaves_that_the_records_lie_in() {
     let options = chime::Options::published(64 << 20);
     let measured =
         run(&keys, &scans(&keys, 40_000), |memory, keys| Chime::new(memory, keys, SMALL, NODES, &options));
-    // 41 of 64 entries of 19 bytes, a version for each 63, the metadata of eight neighbourhoods, a lock.
+    // 41 of 64 entries of 19 bytes, a version for each 63, the metadata of eight neighbourhoods, a
+    // lock.
     let bytes = 64.0 * 19.0 + 20.0 + 8.0 * 9.0 + 8.0;
     assert!(is_near(per_scan(&measured, measured.tally.reads), leaves(41.0)), "{:?}", measured.tally);
     assert!(
@@ -204,7 +206,8 @@ fn smart_misses_nothing_while_nodes_grow() {
     run(&[], &operations, |memory, keys| Smart::new(memory, keys, SMALL, NODES, 64 << 10));
 }
 
-/// Slots that a scan of segments reads: those of the records at a fill of 0.85, and four half-widths of windows and two.
+/// Slots that a scan of segments reads: those of the records at a fill of 0.85, and four
+/// half-widths of windows and two.
 fn slots(epsilon: f64) -> f64 {
     LENGTH / 0.85 + 0.5 + 4.0 * epsilon + 2.0
 }
@@ -256,8 +259,8 @@ fn fpcache_reads_the_slots_of_the_records_and_of_their_windows() {
     let options = Options::published(64 << 20, SMALL);
     let measured = fpcache::<U64Keys>(&hosts(), &keys, &scans(&keys, 40_000), (SMALL, &options));
     let tally = measured.tally;
-    // The windows of these keys are those of range reads over the same segments. What came may be believed by the lease of the
-    // reuse sequence.
+    // The windows of these keys are those of range reads over the same segments. What came may be
+    // believed by the lease of the reuse sequence.
     let options = segments::Options::published(64 << 20);
     let range = run(&keys, &scans(&keys, 40_000), |memory, keys| {
         Range::new(memory, keys, SMALL, NODES, &options).expect("a directory")
@@ -283,7 +286,8 @@ fn fpcache_misses_nothing_while_segments_are_replaced() {
     }
 }
 
-/// Lookups would tell the memory node that its directory is out of date, and many changes would have it write another one.
+/// Lookups would tell the memory node that its directory is out of date, and many changes would
+/// have it write another one.
 #[test]
 fn fpcache_scans_get_on_without_lookups_where_models_are_in_pages() {
     let (loaded, mut operations) = mixed(&keys(20_000));

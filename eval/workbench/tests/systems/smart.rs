@@ -27,7 +27,8 @@ fn a_lookup_is_one_read_of_a_leaf_once_all_inner_nodes_are_kept() {
 
 #[test]
 fn dense_keys_take_the_published_bytes_of_cache() {
-    // 503.2 MB for 60 M keys in the paper, 8.39 a key; slots of nodes with 256 and what comes with each node are 8.10.
+    // 503.2 MB for 60 M keys in the paper, 8.39 a key; slots of nodes with 256 and what comes with
+    // each node are 8.10.
     let keys: Vec<u64> = (1..=200_000).collect();
     let operations = operations(&keys, 100_000, 0, None);
     let measured = run(&keys, &operations, |memory, keys| Smart::new(memory, keys, SIZES, NODES, 64 << 20));

@@ -1,4 +1,5 @@
-//! Updates alone beside a published row: what rates of writes and atomics are fitted to, and what they say of the others.
+//! Updates alone beside a published row: what rates of writes and atomics are fitted to, and what
+//! they say of the others.
 
 use fpcache_datasets::requests::{Distribution, RequestOptions, generate};
 use fpcache_workbench::Sizes;
@@ -14,7 +15,8 @@ use fpcache_workbench::words::{Index, Memory, OverWords};
 
 use super::keys;
 
-/// The artifact's: keys of 24 bytes, values of 8, six compute nodes of 72 threads with 4 coroutines.
+/// The artifact's: keys of 24 bytes, values of 8, six compute nodes of 72 threads with 4
+/// coroutines.
 const SIZES: Sizes = Sizes { key: 24, value: 8 };
 /// Everything is kept.
 const BUDGET: u64 = 1 << 30;

@@ -162,7 +162,8 @@ fn reads_tear_at_lines_or_words_or_not_at_all() {
                 let mut words = [0; 16];
                 for _ in 0..20 {
                     endpoint.read_words(RemoteAddr::region(0), &mut words).unwrap();
-                    // Stores go upwards: later words never show more than earlier ones, in one instant.
+                    // Stores go upwards: later words never show more than earlier ones, in one
+                    // instant.
                     let rises = |words: &[u64]| words.windows(2).any(|pair| pair[1] > pair[0]);
                     let inside = rises(&words[..8]) || rises(&words[8..]);
                     within.fetch_add(u64::from(inside), Ordering::Relaxed);

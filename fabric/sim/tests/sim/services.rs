@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// Fills words 0, 1, 2, … of a surviving memory with their numbers and publishes none of them in particular.
+/// Fills words 0, 1, 2, … of a surviving memory with their numbers and publishes none of them in
+/// particular.
 pub(super) struct Filler(pub(super) Arc<SimMemory>);
 
 impl Service for Filler {

@@ -118,7 +118,8 @@ fn later_replies_come_when_the_memory_node_works_at_its_time() {
     });
 }
 
-/// What was posted goes on while its process does other things; its reply is its own, whatever happens to others.
+/// What was posted goes on while its process does other things; its reply is its own, whatever
+/// happens to others.
 #[test]
 fn posted_requests_are_under_way_while_their_process_reads() {
     let both_are_under_way = |world: &mut World| -> Verdict {

@@ -1,4 +1,5 @@
-//! What is registered of memory that grows and shrinks, and what becomes of those who read it meanwhile.
+//! What is registered of memory that grows and shrinks, and what becomes of those who read it
+//! meanwhile.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -97,8 +98,8 @@ fn rdma_a_shrink_takes_a_stretch_from_its_readers_and_no_more() {
     read_all(&mut node.reader().unwrap(), 0..9 * MIB - (512 << 10));
 }
 
-/// Does it where next to nothing may be locked: in a thread of its own, because whoever has had other rights since may not use
-/// the devices that it has opened.
+/// Does it where next to nothing may be locked: in a thread of its own, because whoever has had
+/// other rights since may not use the devices that it has opened.
 fn with_little_lockable<T: Send>(doing: impl FnOnce() -> T + Send) -> T {
     let before = getrlimit(Resource::Memlock);
     setrlimit(Resource::Memlock, Rlimit { current: Some(64 << 10), ..before }).unwrap();

@@ -16,7 +16,8 @@ use crate::tcp::tls::TlsError;
 use crate::tcp::token::{CLIENT, NODE, Token, nonce};
 use crate::verbs::MAX_REQUEST_BYTES;
 
-/// What a memory node's limits must at least be: a batch of a few requests, and a record of a slot of any table.
+/// What a memory node's limits must at least be: a batch of a few requests, and a record of a slot
+/// of any table.
 const LEAST: u32 = 4 << 10;
 
 /// A handshake.
@@ -30,8 +31,8 @@ pub(super) struct Greeting<'g> {
 }
 
 impl Greeting<'_> {
-    /// Says HELLO and takes WELCOME, and no byte more: that of one who was let in, or of one who would join a client that is not
-    /// there.
+    /// Says HELLO and takes WELCOME, and no byte more: that of one who was let in, or of one who
+    /// would join a client that is not there.
     pub(super) fn exchange(&self, stream: &mut Stream) -> Result<Welcome, FabricError> {
         self.shake_hands(stream)?;
         let nonce = self.token.map(|_| nonce()).transpose()?;
@@ -104,7 +105,8 @@ impl Greeting<'_> {
         Ok(())
     }
 
-    /// Why nothing comes any more. One that is being killed has accepted and says nothing: it is worth coming again.
+    /// Why nothing comes any more. One that is being killed has accepted and says nothing: it is
+    /// worth coming again.
     fn lost(&self, stream: &Stream) -> FabricError {
         let peer = self.address.to_string();
         match stream.fault() {

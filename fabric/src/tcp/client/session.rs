@@ -79,8 +79,9 @@ impl Session {
         Ok(CardSocket::new(stream, self.address.to_string()))
     }
 
-    /// A new socket that has joined the client. A memory node hangs up on some of many newcomers: whoever is one of these comes
-    /// again. That it has gone is told by the socket that the client began with.
+    /// A new socket that has joined the client. A memory node hangs up on some of many newcomers:
+    /// whoever is one of these comes again. That it has gone is told by the socket that the client
+    /// began with.
     fn join(&self, patience: Duration) -> Result<(Stream, Welcome), FabricError> {
         let begun = Instant::now();
         let deadline = Deadline::after(self.patience.min(patience));
@@ -114,7 +115,8 @@ impl Session {
     fn try_to_join(&self, deadline: Deadline) -> Result<(Stream, Welcome), FabricError> {
         let reached = reach(&self.address, std::slice::from_ref(&self.target), deadline);
         if let Err(FabricError::NoMemoryNode { .. }) = reached {
-            // Also if the memory node lives and its socket file does not: nobody can read there over this connection any more.
+            // Also if the memory node lives and its socket file does not: nobody can read there
+            // over this connection any more.
             self.link.cut();
         }
         let (socket, _) = reached?;

@@ -46,7 +46,8 @@ impl IoThread {
                 }
                 Ok(None) => return,
                 Err(errno) => {
-                    // Out of descriptors, most likely: the queue stays readable, and looking again would spin.
+                    // Out of descriptors, most likely: the queue stays readable, and looking again
+                    // would spin.
                     self.paused_until = Some(self.tools.now + ACCEPT_PAUSE);
                     let error = FabricError::io("accepting a client")(errno);
                     self.tools.shared.report(HangUp::NoResources, error);
@@ -74,7 +75,8 @@ impl IoThread {
         let options = &shared.options;
         let address = || origin.to_string();
         let refuse = |status, detail| {
-            // What it has said is not looked at, and must not make the kernel take back what it is told.
+            // What it has said is not looked at, and must not make the kernel take back what it is
+            // told.
             socket::receive(&socket, &mut [0; 256]);
             socket::send(&socket, &Welcome::refusal(PROTOCOL_VERSION, status, detail).encode());
         };
@@ -114,7 +116,8 @@ impl IoThread {
             self.peers.len() - 1
         });
         self.next_key += 1;
-        // Places fit 31 bits, because descriptors do; keys stay below those of the mailbox and the listening sockets.
+        // Places fit 31 bits, because descriptors do; keys stay below those of the mailbox and the
+        // listening sockets.
         let key = (self.next_key & 0x7fff_ffff) << 32 | at as u64;
         let data = EventData::new_u64(key);
         if epoll::add(&self.epoll, &arrival.stream, data, EventFlags::IN).is_err() {

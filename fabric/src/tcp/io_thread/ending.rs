@@ -1,4 +1,5 @@
-//! Ending connections: each for its reason, those of clients that are hung up on, and all when the node stops.
+//! Ending connections: each for its reason, those of clients that are hung up on, and all when the
+//! node stops.
 
 use std::collections::HashSet;
 use std::sync::atomic::Ordering;
@@ -53,7 +54,8 @@ impl IoThread {
         }
     }
 
-    /// Closes all connections. Those whose clients are reading what they were answered are given the time for it.
+    /// Closes all connections. Those whose clients are reading what they were answered are given
+    /// the time for it.
     pub(super) fn drain(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
         self.pause_listening();
         (0..self.peers.len()).for_each(|at| self.let_go(at));

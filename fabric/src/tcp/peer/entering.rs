@@ -17,7 +17,8 @@ use crate::tcp::socket::Moved;
 use crate::tcp::token::{NODE, nonce};
 
 impl Peer {
-    /// Receives what has come, but no more than one byte beyond so many in all; whether there was something.
+    /// Receives what has come, but no more than one byte beyond so many in all; whether there was
+    /// something.
     fn hear(&mut self, most: usize, tools: &mut Tools) -> Result<bool, End> {
         let room = (most + 1).saturating_sub(self.rest.len());
         match self.stream.receive(&mut tools.input[..room]) {

@@ -19,8 +19,8 @@ const FLUSH: usize = 2 << 10;
 const TURN: usize = 1 << 20;
 /// Bytes that are taken at once of what must be decrypted first.
 const ENCRYPTED: usize = 32 << 10;
-/// What a byte of a question costs beside what is looked at for it, in bytes of replies: a question for
-/// a key takes what READs of its length in entries do, and many of them are received at once.
+/// What a byte of a question costs beside what is looked at for it, in bytes of replies: a question
+/// for a key takes what READs of its length in entries do, and many of them are received at once.
 const ANSWER_COST: usize = 64;
 
 impl Peer {
@@ -95,7 +95,8 @@ impl Peer {
             let head = RequestHead::decode(head, &limits).map_err(End::Frame)?;
             let len = head.bytes as usize;
             if head.kind == Kind::Call {
-                // One that was joined is for batches: answers to requests go over the client's first.
+                // One that was joined is for batches: answers to requests go over the client's
+                // first.
                 if !is_first {
                     return Err(End::Frame(FrameError::Call));
                 }
@@ -190,7 +191,8 @@ fn note_active(client: &Client, tools: &Tools) {
     }
 }
 
-/// Answers a client's network card. The first of a region waits until some of it is registered, and those of its thread with it.
+/// Answers a client's network card. The first of a region waits until some of it is registered, and
+/// those of its thread with it.
 fn introduce(
     queue_pair: &mut Option<PeerQueuePair>,
     client: &Client,

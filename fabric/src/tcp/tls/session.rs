@@ -22,8 +22,9 @@ use crate::tcp::socket::{self, Moved};
 
 /// Bytes that a session takes before it has sent those of before.
 const CHUNK: usize = 16 << 10;
-/// Of so many bytes that came a part must have been the protocol's, or their sender only makes work. The shortest frame of
-/// either side is 16 bytes in a record of 38; a handshake is a few thousand.
+/// Of so many bytes that came a part must have been the protocol's, or their sender only makes
+/// work. The shortest frame of either side is 16 bytes in a record of 38; a handshake is a few
+/// thousand.
 const WINDOW: usize = 64 << 10;
 const LEAST_PART: usize = 4;
 
@@ -147,7 +148,8 @@ impl ServerSide {
         Ok(Self(Arc::new(config)))
     }
 
-    /// A session with whoever has connected; `None` if there can be none, which takes a clock that cannot be read.
+    /// A session with whoever has connected; `None` if there can be none, which takes a clock that
+    /// cannot be read.
     pub(in crate::tcp) fn session(&self) -> Option<Session> {
         ServerConnection::new(Arc::clone(&self.0)).ok().map(|one| Session::of(one.into()))
     }
@@ -187,7 +189,8 @@ impl Session {
         }
     }
 
-    /// Receives what is there: less than there is room for only if the socket was empty. Shakes hands on the way.
+    /// Receives what is there: less than there is room for only if the socket was empty. Shakes
+    /// hands on the way.
     pub(in crate::tcp) fn receive(&mut self, socket: BorrowedFd<'_>, into: &mut [u8]) -> Moved {
         // Bytes that came before it was found were given out.
         if self.fault.is_some() {
@@ -242,8 +245,8 @@ impl Session {
         }
     }
 
-    /// Counts bytes that have come. Records without content, or with next to none, cost more than what they bring: whoever sends
-    /// many of them would have this end work without end.
+    /// Counts bytes that have come. Records without content, or with next to none, cost more than
+    /// what they bring: whoever sends many of them would have this end work without end.
     fn weigh(&mut self, bytes: usize) -> Result<(), Fault> {
         self.came += bytes;
         if self.came < WINDOW {
@@ -378,7 +381,8 @@ mod tests {
         ((node, a), (client, b))
     }
 
-    /// Sends messages of so many bytes until the other end has had enough, or for a while; how many.
+    /// Sends messages of so many bytes until the other end has had enough, or for a while; how
+    /// many.
     fn messages_taken(bytes: usize) -> usize {
         let ((mut node, a), (mut client, b)) = ends();
         let (message, mut input) = (vec![7; bytes], vec![0; 64 << 10]);

@@ -4,7 +4,8 @@ use fpcache_fabric::{AreaId, Connection, SharedMemory};
 
 /// A memory node that serves a [`TestService`](super::TestService), and one client of it.
 ///
-/// The region must be read-only to the client, all zero and at least 1 MiB long; the ring at least 1 MiB each way.
+/// The region must be read-only to the client, all zero and at least 1 MiB long; the ring at least
+/// 1 MiB each way.
 pub trait Fixture: Sized {
     /// Round trips of loading the watched word, which lies at the region's begin, after READs.
     const LOAD_AFTER_READS: u64 = 0;
@@ -21,7 +22,8 @@ pub trait Fixture: Sized {
     /// The region as the memory node writes it.
     fn region(&self) -> &SharedMemory;
 
-    /// 64 KiB that the client may change, 64-byte aligned: the area and the first offset. Calls may overwrite them.
+    /// 64 KiB that the client may change, 64-byte aligned: the area and the first offset. Calls may
+    /// overwrite them.
     fn scratch(&self) -> (AreaId, u64);
 
     /// Ends the memory node, as its process's end would.

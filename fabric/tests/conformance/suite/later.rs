@@ -10,7 +10,8 @@ fn limit() -> Deadline {
     Deadline::after(Duration::from_secs(10))
 }
 
-/// A reply that comes later is the call's own, of every size; a call after one that was given up waits for both.
+/// A reply that comes later is the call's own, of every size; a call after one that was given up
+/// waits for both.
 pub fn replies_may_come_later<F: Fixture>(fixture: &F) {
     let connection = fixture.connection();
     let mut reply = vec![1, 2, 3];

@@ -5,7 +5,8 @@ use fpcache_fabric::{AreaId, Batch, Connection, Endpoint, FabricError, RemoteAdd
 use super::Fixture;
 use super::verbs::{pattern, scratch};
 
-/// What is loaded after a READ is at least as new as what the READ brought, however it was read; it costs what the fixture says.
+/// What is loaded after a READ is at least as new as what the READ brought, however it was read; it
+/// costs what the fixture says.
 pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
     const ROUNDS: u64 = 20_000;
     let (watched, data) = (RemoteAddr::region(0), RemoteAddr::region(4096));
@@ -69,7 +70,8 @@ pub fn loads_behind_follow_reads<F: Fixture>(fixture: &F) {
     assert!(matches!(refused(RemoteAddr { area: AreaId(999), offset: 0 }), FabricError::NoSuchArea { .. }));
 }
 
-/// What landed stays as it is until the batch is cleared, whatever the region does, and buffers are reused.
+/// What landed stays as it is until the batch is cleared, whatever the region does, and buffers are
+/// reused.
 pub fn landings_stay_put<F: Fixture>(fixture: &F) {
     let mut endpoint = fixture.connection().endpoint();
     let mut batch = Batch::new();

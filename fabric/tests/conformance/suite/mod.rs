@@ -1,7 +1,8 @@
 //! What every backend must do, as one suite.
 //!
-//! A backend provides a [`Fixture`] and calls [`run_all`], or the parts one by one. Nothing here looks after the
-//! traits, so a backend over TCP, RDMA or a simulator is held to the same behaviour.
+//! A backend provides a [`Fixture`] and calls [`run_all`], or the parts one by one. Nothing here
+//! looks after the traits, so a backend over TCP, RDMA or a simulator is held to the same
+//! behaviour.
 
 mod fixture;
 mod later;

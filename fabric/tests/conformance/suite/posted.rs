@@ -20,8 +20,9 @@ fn polled<C: Connection>(connection: &C, mut posted: Posted, reply: &mut Vec<u8>
     }
 }
 
-/// Waits with a deadline that has passed. A reply that is there is taken though its time is over; whether it is there by then is
-/// not the connection's doing alone, so that the request is repeated with longer pauses.
+/// Waits with a deadline that has passed. A reply that is there is taken though its time is over;
+/// whether it is there by then is not the connection's doing alone, so that the request is repeated
+/// with longer pauses.
 fn late<C: Connection>(connection: &C, mut posted: Posted, request: &[u8], reply: &mut Vec<u8>) {
     let mut pause = Duration::from_millis(5);
     loop {
@@ -37,8 +38,8 @@ fn late<C: Connection>(connection: &C, mut posted: Posted, request: &[u8], reply
     }
 }
 
-/// Between a request and its reply there is time for READs; the reply is the request's own, of any size, however it is
-/// taken.
+/// Between a request and its reply there is time for READs; the reply is the request's own, of any
+/// size, however it is taken.
 pub fn posted_requests_leave_time_for_reads<F: Fixture>(fixture: &F) {
     let connection = fixture.connection();
     let (mut endpoint, mut batch) = (connection.endpoint(), Batch::new());
@@ -66,7 +67,8 @@ pub fn posted_requests_leave_time_for_reads<F: Fixture>(fixture: &F) {
     assert_eq!(reply, [30, 7]);
 }
 
-/// A request's turn lasts until its reply was taken, or until it was given up; others wait no longer than their deadline.
+/// A request's turn lasts until its reply was taken, or until it was given up; others wait no
+/// longer than their deadline.
 pub fn the_turn_of_a_posted_request_ends_with_its_reply<F: Fixture>(fixture: &F) {
     let connection = fixture.connection();
     let mut reply = Vec::new();
@@ -117,7 +119,8 @@ pub fn requests_that_are_too_long_are_not_posted<F: Fixture>(fixture: &F) {
     assert_eq!(reply, [1]);
 }
 
-/// One that is refused while others wait for their turn as well passes over none of these: whoever waits next is woken all the same.
+/// One that is refused while others wait for their turn as well passes over none of these: whoever
+/// waits next is woken all the same.
 pub fn a_request_that_is_not_posted_keeps_no_others_from_their_turn<F: Fixture>(fixture: &F) {
     let connection = fixture.connection();
     let posted = connection.post(&[TestService::SLEEP, 100, 1], limit()).unwrap();

@@ -27,13 +27,15 @@ impl TestService {
     pub const ECHO: u8 = 0;
     /// Sleep as many milliseconds as the second byte says, then echo.
     pub const SLEEP: u8 = 1;
-    /// Reply with as many bytes as the 8-byte little-endian number that follows says, byte i being i mod 251.
+    /// Reply with as many bytes as the 8-byte little-endian number that follows says, byte i being
+    /// i mod 251.
     pub const PRODUCE: u8 = 2;
     /// Reply with the number of requests handled before, 8 bytes.
     pub const COUNT: u8 = 3;
     /// Go on serving, and echo when as many milliseconds as the second byte says have passed.
     pub const LATER: u8 = 4;
-    /// Go on serving, and echo when another thread says so, after as many milliseconds as the second byte says.
+    /// Go on serving, and echo when another thread says so, after as many milliseconds as the
+    /// second byte says.
     pub const WAKE: u8 = 5;
     /// Begin as many steps of background work as the second byte says, 100 µs each.
     pub const START: u8 = 6;

@@ -158,7 +158,8 @@ pub fn changes_take_posting_order<F: Fixture>(fixture: &F) {
     });
 }
 
-/// Bounds, alignment, rights, unknown areas and sizes: the right error, and nothing later in the batch has run.
+/// Bounds, alignment, rights, unknown areas and sizes: the right error, and nothing later in the
+/// batch has run.
 pub fn bad_requests_are_refused<F: Fixture>(fixture: &F) {
     let at = scratch(fixture);
     let mut endpoint = fixture.connection().endpoint();

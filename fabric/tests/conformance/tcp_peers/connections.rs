@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// A socket file may be removed while the memory node lives: a connection that cannot have more sockets is lost.
+/// A socket file may be removed while the memory node lives: a connection that cannot have more
+/// sockets is lost.
 #[test]
 fn a_connection_whose_address_is_gone_is_cut() {
     let directory = tempfile::tempdir().unwrap();
@@ -171,8 +172,8 @@ fn where_descriptors_are_short_the_connections_that_there_are_are_told() {
     assert!(matches!(error, FabricError::TooManyClients { max: 2, .. }), "{error}");
 }
 
-/// Connections that say nothing are a few whatever the number of threads, and take neither connections nor descriptors from
-/// clients and tables.
+/// Connections that say nothing are a few whatever the number of threads, and take neither
+/// connections nor descriptors from clients and tables.
 #[test]
 fn a_flood_of_silent_connections_keeps_nobody_out() {
     let descriptors = Descriptors::new(4);
@@ -289,8 +290,8 @@ fn endpoints_leave_their_sockets_to_one_another() {
     }
 }
 
-/// A memory node may end while a connection to it is being made, at any step: that is one that is not there, not a failure of
-/// this machine's.
+/// A memory node may end while a connection to it is being made, at any step: that is one that is
+/// not there, not a failure of this machine's.
 #[test]
 fn a_memory_node_that_ends_while_it_is_connected_to_is_not_there() {
     let ends = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();

@@ -1,4 +1,5 @@
-//! Peers over sockets that do what they may not: each costs the others nothing and the node little, and is told.
+//! Peers over sockets that do what they may not: each costs the others nothing and the node little,
+//! and is told.
 
 mod connections;
 mod node;

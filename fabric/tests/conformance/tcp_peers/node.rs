@@ -92,7 +92,8 @@ fn addresses_that_other_machines_reach_are_refused() {
     assert!(matches!(error, FabricError::NoMemoryNode { .. }), "{error}");
 }
 
-/// A memory node that is being killed has accepted connections and answers none: its clients come again.
+/// A memory node that is being killed has accepted connections and answers none: its clients come
+/// again.
 #[test]
 fn a_memory_node_that_hangs_up_without_a_word_is_worth_another_attempt() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -103,7 +104,8 @@ fn a_memory_node_that_hangs_up_without_a_word_is_worth_another_attempt() {
     assert!(error.is_retryable(), "{error}");
 }
 
-/// Threads that look for more before they sleep tell how often that was worth it; of a client that comes rarely it is not.
+/// Threads that look for more before they sleep tell how often that was worth it; of a client that
+/// comes rarely it is not.
 #[test]
 fn waits_that_end_in_sleep_are_counted() {
     let node = Node::start(ListenOptions { io_threads: 1, ..ListenOptions::default() });

@@ -35,7 +35,8 @@ fn a_request_of_which_nothing_comes_is_late_also_while_memory_is_short() {
     node.serves();
 }
 
-/// Requests that together need more memory than there is for them, none of which is whole when it is used up.
+/// Requests that together need more memory than there is for them, none of which is whole when it
+/// is used up.
 #[test]
 fn requests_that_arrive_together_are_all_answered() {
     let options = ListenOptions { request_memory: 256 << 10, frame_time: Duration::from_secs(1), ..short() };
@@ -60,7 +61,8 @@ fn requests_that_arrive_together_are_all_answered() {
     assert_eq!(node.counters.hang_ups(), 0);
 }
 
-/// Requests that the service has no room for hold memory; those of one region leave enough for another's.
+/// Requests that the service has no room for hold memory; those of one region leave enough for
+/// another's.
 #[test]
 fn requests_to_a_region_that_stands_still_leave_memory_for_those_to_others() {
     const BYTES: usize = 200_000;

@@ -112,7 +112,8 @@ fn a_call_that_could_wait_for_long_is_told_that_the_memory_node_is_silent() {
     assert!(begun.elapsed() < LONG && !connection.is_alive());
 }
 
-/// READs over other sockets went on, so that nobody gave the connection up, and no call was ever answered again.
+/// READs over other sockets went on, so that nobody gave the connection up, and no call was ever
+/// answered again.
 #[test]
 fn a_socket_of_calls_that_is_silent_alone_is_given_up_too() {
     let node = Node::start(ListenOptions::default());
@@ -140,7 +141,8 @@ fn a_socket_that_is_hung_up_on_while_it_joins_comes_again() {
     assert!(connection.is_alive());
 }
 
-/// A handshake takes longer there than a newcomer is left alone: they crowded each other out, again and again.
+/// A handshake takes longer there than a newcomer is left alone: they crowded each other out, again
+/// and again.
 #[test]
 fn sockets_of_a_client_that_join_together_over_a_distance_all_come_in() {
     let token = Token::random().unwrap();

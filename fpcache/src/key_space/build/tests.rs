@@ -17,7 +17,8 @@ fn a_range_without_keys_ends_above_its_beginning_and_not_above_the_first_key_beh
                 Between::<ByteKeys> { x, below, next, end: None, wanted: Boundary::AtCoordinate, tail };
             ByteKeys::boundary(&between, &encoders)
         };
-        // The shortest beginning of the key after that has the shared bytes would lie below the range.
+        // The shortest beginning of the key after that has the shared bytes would lie below the
+        // range.
         let x = encoders.get(0).expect("one").code(b"ab5000000", 2);
         let boundary = between(b"ab37", Some(b"ab7000000"), x).expect("much lies between");
         assert!(

@@ -1,4 +1,5 @@
-//! Lookups by groups: the slots that a key's segment's table names, and tables that are not here yet.
+//! Lookups by groups: the slots that a key's segment's table names, and tables that are not here
+//! yet.
 
 use std::sync::atomic::{Ordering, fence};
 
@@ -21,7 +22,8 @@ use crate::sabotage::Sabotage;
 const MOST_TABLES: usize = 64;
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
-    /// Asks for the slots of a key's group, if it is known; if not, for the table that tells it to those who come after.
+    /// Asks for the slots of a key's group, if it is known; if not, for the table that tells it to
+    /// those who come after.
     #[inline]
     pub(super) fn ask_group(&mut self, probe: &mut Probe, outcome: &mut Outcome) -> bool {
         let Some(tables) = self.table.groups() else { return false };
@@ -75,8 +77,8 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         Ok(())
     }
 
-    /// Looks for the key in its group's slots. One that no slot shows is absent, unless the group is marked: then it may lie elsewhere,
-    /// which is for another plan to say.
+    /// Looks for the key in its group's slots. One that no slot shows is absent, unless the group
+    /// is marked: then it may lie elsewhere, which is for another plan to say.
     #[inline(always)]
     pub(super) fn take_group(
         &mut self,
@@ -122,7 +124,8 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     /// Whether all records of the group whose slots were asked for have been in these.
     fn is_all(&mut self, asked: &Asked) -> Result<bool, ReadError> {
         let room = self.records.room(self.table.view().geometry().slot_bytes / 8);
-        // After the others, where they are looked at in place: it says something of an earlier time as well.
+        // After the others, where they are looked at in place: it says something of an earlier time
+        // as well.
         fence(Ordering::Acquire);
         self.source.slot(asked, 0, room)?;
         let word = SlotWord::from_bits(room.first().copied().unwrap_or_default());

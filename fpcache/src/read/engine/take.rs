@@ -62,7 +62,8 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         Ok(())
     }
 
-    /// Asks for the slots of several matching fingerprints, or for the window if they are more than half of it.
+    /// Asks for the slots of several matching fingerprints, or for the window if they are more than
+    /// half of it.
     #[cold]
     fn ask_several(&mut self, count: u32, probe: &mut Probe, outcome: &mut Outcome) -> Result<(), ReadError> {
         let (geometry, target) = (self.geometry(), probe.target);
@@ -230,7 +231,8 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                     self.learn(probe.target.window.first + slot as u32, key, probe, outcome);
                 }
                 Slot::Torn => self.fall_back(probe, outcome),
-                // The remains of a deleted record, which were the only ones to be looked at: others may be frozen.
+                // The remains of a deleted record, which were the only ones to be looked at: others
+                // may be frozen.
                 Slot::Other | Slot::Nothing => return self.take_each(key, probe, outcome),
             },
             // The remains of deleted records, perhaps beside a live one.
@@ -269,7 +271,8 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         Ok(())
     }
 
-    /// Copies a slot that was asked for, or that lies `at` bytes after the beginning of it, and says what it is.
+    /// Copies a slot that was asked for, or that lies `at` bytes after the beginning of it, and
+    /// says what it is.
     #[inline(always)]
     pub(super) fn check(
         &mut self,

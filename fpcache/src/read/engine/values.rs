@@ -67,7 +67,8 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let length = extent.bytes as usize;
         match Extents::of(self.table.view()).proves(extent, room.as_bytes()) {
             true => {
-                // Another of the key's slots may have been found since the one that named this value.
+                // Another of the key's slots may have been found since the one that named this
+                // value.
                 outcome.version = Some(version);
                 outcome.value = self.records.keep(count, 0..length);
             }

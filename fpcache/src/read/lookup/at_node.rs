@@ -1,7 +1,8 @@
-//! Lookups by the memory node's threads that serve sockets: a question is answered with what the region holds.
+//! Lookups by the memory node's threads that serve sockets: a question is answered with what the
+//! region holds.
 //!
-//! Keys without an answer the client looks up itself: all of them while the memory node's view of the table is out of date,
-//! and those whose value is external or finds no room in the reply.
+//! Keys without an answer the client looks up itself: all of them while the memory node's view of
+//! the table is out of date, and those whose value is external or finds no room in the reply.
 
 use std::borrow::Borrow;
 
@@ -23,17 +24,20 @@ const MOST_KEPT_BYTES: usize = 256 << 10;
 pub struct Replied {
     /// Words of the reply; 0 if the question is none, or costs more than one may.
     pub words: usize,
-    /// Bytes that were looked at, and for each key at least those of a window and a slot; 512 KiB at most.
+    /// Bytes that were looked at, and for each key at least those of a window and a slot; 512 KiB
+    /// at most.
     pub bytes: usize,
     /// Whether a key was not looked up because the table is not known as it is now.
     pub is_outdated: bool,
 }
 
-/// Answers a question with what the region holds, as `table` knows it, in the first words of `reply`.
+/// Answers a question with what the region holds, as `table` knows it, in the first words of
+/// `reply`.
 ///
-/// It looks at 256 KiB of the region at most for all keys together, and at as much once more for them one by one if that was not
-/// enough or some key could not be looked up: keys whose slots are not among that, as others have their fingerprints or keep
-/// changing, are not looked up. `scratch` is left with 256 KiB at most.
+/// It looks at 256 KiB of the region at most for all keys together, and at as much once more for
+/// them one by one if that was not enough or some key could not be looked up: keys whose slots are
+/// not among that, as others have their fingerprints or keep changing, are not looked up. `scratch`
+/// is left with 256 KiB at most.
 pub fn answer<K: KeySpace, E: Endpoint>(
     reader: &mut RegionReader<E>,
     table: &Table<K>,
@@ -64,7 +68,8 @@ struct Looking<'a, K: KeySpace, E> {
 }
 
 impl<K: KeySpace, E: Endpoint> Looking<'_, K, E> {
-    /// Looks keys up together and, if that cannot be, one by one: what stands in the way of some need not stand in that of others.
+    /// Looks keys up together and, if that cannot be, one by one: what stands in the way of some
+    /// need not stand in that of others.
     fn all<'k>(&mut self, keys: impl Iterator<Item = &'k K::Key> + Clone) -> Replied {
         let (together, bytes) = self.within_bounds(|looking| looking.look_up(keys.clone()));
         match together {
@@ -95,7 +100,8 @@ impl<K: KeySpace, E: Endpoint> Looking<'_, K, E> {
         Ok(())
     }
 
-    /// Looks keys up one by one, and says whether one was not because of what is known of the table.
+    /// Looks keys up one by one, and says whether one was not because of what is known of the
+    /// table.
     fn each<'k>(&mut self, keys: impl Iterator<Item = &'k K::Key>) -> bool {
         let mut is_outdated = false;
         for key in keys {

@@ -19,8 +19,8 @@ use crate::table::Table;
 
 /// Looks up a group of keys in doorbell batches: as a state machine, for fabrics with real latency.
 ///
-/// Every round posts what all unfinished keys need as one batch. [`look_up_all`](super::look_up_all) drives it where memory
-/// cannot be looked at in place.
+/// Every round posts what all unfinished keys need as one batch.
+/// [`look_up_all`](super::look_up_all) drives it where memory cannot be looked at in place.
 #[derive(Debug)]
 pub struct Lookup<'a, K: KeySpace> {
     table: &'a Table<K>,
@@ -87,8 +87,8 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         }
     }
 
-    /// The same lookup, by the cheapest of these [ways](Table::ways): also by the memory node, if it
-    /// answers and that is the plan.
+    /// The same lookup, by the cheapest of these [ways](Table::ways): also by the memory node, if
+    /// it answers and that is the plan.
     #[must_use]
     pub fn by(self, ways: Ways) -> Self {
         let GroupScratch { keys, asking, .. } = &mut self.scratch.group;
@@ -116,8 +116,8 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         Self { wanted, ..self }
     }
 
-    /// The same lookup, which gives up after fewer rounds if a record is being written during all of them:
-    /// [`LookupScratch::answered`] says of which keys there are answers all the same.
+    /// The same lookup, which gives up after fewer rounds if a record is being written during all
+    /// of them: [`LookupScratch::answered`] says of which keys there are answers all the same.
     #[must_use]
     pub fn trying(self, rounds: u32) -> Self {
         Self { most_rounds: rounds, ..self }
@@ -213,8 +213,9 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
 }
 
 impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
-    /// Takes what one batch brought for all keys, and begins those for which nothing was asked yet, as many as may be under way
-    /// at once. Keys whose segments were replaced end without an answer, and no other one with them.
+    /// Takes what one batch brought for all keys, and begins those for which nothing was asked yet,
+    /// as many as may be under way at once. Keys whose segments were replaced end without an
+    /// answer, and no other one with them.
     fn take_all<'k>(
         &mut self,
         all: impl Iterator<Item = (&'k K::Key, &'k mut Probe, &'k mut Outcome)>,
@@ -237,8 +238,8 @@ impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
         Ok(())
     }
 
-    /// Takes what the memory node has answered, begins the lookups of the other keys, and says how many
-    /// answers there were to how many keys.
+    /// Takes what the memory node has answered, begins the lookups of the other keys, and says how
+    /// many answers there were to how many keys.
     fn take_answers<'k>(
         &mut self,
         reply: Landing,

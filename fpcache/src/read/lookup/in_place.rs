@@ -186,7 +186,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
             place.slot = self.search(place.plan, (key, &place), outcome)?;
             self.verify(place.plan, (key, &place), outcome)?
         };
-        // As the engine does: what the cache did not know, or is not asked about, it is told if it keeps such windows.
+        // As the engine does: what the cache did not know, or is not asked about, it is told if it
+        // keeps such windows.
         if let (true, Some(cache), Some(slot)) = (is_answer, self.table.cache(), place.named_slot())
             && outcome.version.is_some()
             && rule.keeps(slots)
@@ -196,7 +197,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         Ok(is_answer)
     }
 
-    /// The answers of those keys whom the short way leads there; whether these are all. Others have no reads in their costs.
+    /// The answers of those keys whom the short way leads there; whether these are all. Others have
+    /// no reads in their costs.
     #[inline(always)]
     fn group(&mut self, keys: &[&K::Key], rule: &Rule, outcomes: &mut [Outcome]) -> Result<bool, ReadError> {
         let has_cache = self.table.cache().is_some();
@@ -253,8 +255,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
 
 /// Driving over memory looked at in place.
 impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
-    /// Looks up those keys of a group for which nothing has been read yet. Those that lie in segments that were replaced are passed
-    /// to `fail`; after an error no key has an answer.
+    /// Looks up those keys of a group for which nothing has been read yet. Those that lie in
+    /// segments that were replaced are passed to `fail`; after an error no key has an answer.
     #[inline(never)]
     fn look_up_rest(
         &mut self,
@@ -270,8 +272,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
         Ok(())
     }
 
-    /// Looks up keys of which it is not known which lie in segments that were replaced: each by itself, so that the others have
-    /// their answers. Those that have none are passed to `fail`.
+    /// Looks up keys of which it is not known which lie in segments that were replaced: each by
+    /// itself, so that the others have their answers. Those that have none are passed to `fail`.
     #[cold]
     fn look_up_each(&mut self, keys: &[&K::Key], outcomes: &mut [Outcome], mut fail: impl FnMut(usize)) {
         for (at, (key, outcome)) in keys.iter().zip(outcomes).enumerate() {
@@ -315,7 +317,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
         self.check_all_seen()
     }
 
-    /// Lets a round trip pass. What is read again because it could not be told may be no slot any more.
+    /// Lets a round trip pass. What is read again because it could not be told may be no slot any
+    /// more.
     #[inline(always)]
     fn end_trip(&mut self, trips: &mut u32) -> Result<(), ReadError> {
         self.source.end_trip()?;

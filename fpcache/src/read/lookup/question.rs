@@ -1,5 +1,5 @@
-//! The bytes of questions to the memory node and of its replies: what a client that looks keys up writes and takes, and
-//! what the memory node that answers takes and writes.
+//! The bytes of questions to the memory node and of its replies: what a client that looks keys up
+//! writes and takes, and what the memory node that answers takes and writes.
 //!
 //! ```text
 //! question                                     reply, for each key in order
@@ -33,8 +33,8 @@ const HEAD_BYTES: usize = 8;
 const THERE: u8 = 1;
 const ABSENT: u8 = 2;
 
-/// Most bytes of slots that a question has copied, and with the fingerprints of their windows looked
-/// at: what READs of one frame may come to.
+/// Most bytes of slots that a question has copied, and with the fingerprints of their windows
+/// looked at: what READs of one frame may come to.
 const MOST_SLOT_BYTES: usize = 64 << 10;
 pub(super) const MOST_LOOKED_AT: usize = 256 << 10;
 
@@ -48,8 +48,8 @@ pub(super) fn looked_at(geometry: &SegmentGeometry, epsilon: u32, keys: usize) -
     (keys * slot_bytes <= MOST_SLOT_BYTES && bytes <= MOST_LOOKED_AT).then_some(bytes)
 }
 
-/// Writes a question for keys, and says how many words its reply has at most; `None` if they are not for
-/// the memory node.
+/// Writes a question for keys, and says how many words its reply has at most; `None` if they are
+/// not for the memory node.
 pub(super) fn put_question<'k, K: KeySpace>(
     geometry: &SegmentGeometry,
     epsilon: u32,

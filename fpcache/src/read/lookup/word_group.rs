@@ -1,5 +1,5 @@
-//! A group of keys of a table of words, by the [steps](super::word_steps) that most lookups take, each
-//! step of all keys before the next one of any: they wait for memory together.
+//! A group of keys of a table of words, by the [steps](super::word_steps) that most lookups take,
+//! each step of all keys before the next one of any: they wait for memory together.
 
 use fpcache_fabric::InPlace;
 

@@ -1,4 +1,5 @@
-//! The steps of a lookup in a table of words, over memory looked at in place: place, search, verify.
+//! The steps of a lookup in a table of words, over memory looked at in place: place, search,
+//! verify.
 //!
 //! A round trip is a cache miss here, and instructions decide how many lookups wait for memory at a
 //! time. Most of what the usual way takes is for what does not come up: other plans, a hot cache,
@@ -34,7 +35,8 @@ pub(super) struct WordSteps<'a, K: KeySpace, L, M> {
 pub(super) struct WordPlace {
     /// Slot 0 of its segment.
     slots: u64,
-    /// What is searched for its slot: the whole words of its window's fingerprints, or its window's slots.
+    /// What is searched for its slot: the whole words of its window's fingerprints, or its window's
+    /// slots.
     searched: u64,
     searched_bytes: u32,
     /// Bytes before the window's fingerprints, and of these.
@@ -71,7 +73,8 @@ impl WordPlace {
         plan: Plan::TwoStage,
     };
 
-    /// The place of a key of this segment, of which it shares so many bytes with the first key, and the predicted slot's address.
+    /// The place of a key of this segment, of which it shares so many bytes with the first key, and
+    /// the predicted slot's address.
     #[inline(always)]
     pub(super) fn of<K: KeySpace>(
         table: &Table<K>,
@@ -185,7 +188,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> WordSteps<'_, K, L, M> {
         }
     }
 
-    /// The word and the value of a slot, if it is this key's. What named the slot was looked at before.
+    /// The word and the value of a slot, if it is this key's. What named the slot was looked at
+    /// before.
     #[inline(always)]
     pub(super) fn verify(&mut self, place: &WordPlace, slot: u32, key: u64) -> Option<(SlotWord, u64)> {
         let mut record = [0; 3];
@@ -198,7 +202,8 @@ impl<K: KeySpace, L: InPlace, M: Kernels> WordSteps<'_, K, L, M> {
         is_answer.then_some((word, value))
     }
 
-    /// Whether it may be believed that a key is absent whose window was looked at: no memory had another use yet.
+    /// Whether it may be believed that a key is absent whose window was looked at: no memory had
+    /// another use yet.
     #[inline(always)]
     pub(super) fn is_held(&mut self) -> bool {
         self.look

@@ -1,7 +1,8 @@
 //! Scans that go down: keys and values in descending order.
 //!
-//! The mirror image of a scan: a stretch of slots is read from the upper end on, the keys are kept whose whole window does not
-//! begin below it, and those are sorted. Whatever lies above a key that is kept is in the stretch.
+//! The mirror image of a scan: a stretch of slots is read from the upper end on, the keys are kept
+//! whose whole window does not begin below it, and those are sorted. Whatever lies above a key that
+//! is kept is in the stretch.
 
 use std::borrow::Borrow;
 use std::ops::Bound;
@@ -14,8 +15,8 @@ use crate::read::scan::{Collected, Cover, Directed, Next, ScanScratch, margin};
 use crate::read::{Cost, Operation, ReadError, Step};
 use crate::table_view::TableView;
 
-/// Reads up to `limit` records in descending order of their keys, from a key down to another. What is promised while records
-/// change is what [`Scan`](crate::read::Scan) promises.
+/// Reads up to `limit` records in descending order of their keys, from a key down to another. What
+/// is promised while records change is what [`Scan`](crate::read::Scan) promises.
 #[derive(Debug)]
 pub struct ScanBack<'a, K: KeySpace> {
     collected: Collected<'a, K>,
@@ -26,7 +27,8 @@ pub struct ScanBack<'a, K: KeySpace> {
 }
 
 impl<'a, K: KeySpace> ScanBack<'a, K> {
-    /// A scan of the table as `view` has it, from the greatest key within `to` down to the least that is not below `from`.
+    /// A scan of the table as `view` has it, from the greatest key within `to` down to the least
+    /// that is not below `from`.
     pub fn new(
         view: &'a TableView<K>,
         scratch: &'a mut ScanScratch<K>,
@@ -80,7 +82,8 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
         }
     }
 
-    /// Asks for slots of a segment, of the first one from the window of `to` down. Whether they are enough.
+    /// Asks for slots of a segment, of the first one from the window of `to` down. Whether they are
+    /// enough.
     fn ask_for(&mut self, place: Place<K>, to: &Bound<K::Owned>, budget: &mut u32) -> bool {
         let (view, from) = (self.collected.view, self.from.borrow());
         let is_first = self.collected.scratch.stretches.is_empty();

@@ -30,7 +30,8 @@ pub struct Neighbour<'a, K: KeySpace> {
     pub value: &'a [u8],
 }
 
-/// How the search for one key ended: where the record that was found lies in the buffers, and what it cost.
+/// How the search for one key ended: where the record that was found lies in the buffers, and what
+/// it cost.
 #[derive(Clone, Debug)]
 struct Kept<K: KeySpace> {
     found: Option<(K::Kept, u32, Range<usize>)>,
@@ -45,8 +46,8 @@ pub struct NearestScratch<K: KeySpace> {
     short: ShortScratch,
     batch: Batch,
     coming: Coming<K>,
-    /// The keys that are looked for in doorbell batches, with their places among the answers, and a search for each; more are
-    /// kept from calls with more keys, but not of the longest.
+    /// The keys that are looked for in doorbell batches, with their places among the answers, and a
+    /// search for each; more are kept from calls with more keys, but not of the longest.
     keys: Vec<(usize, K::Kept)>,
     seeks: Vec<Seek<K>>,
     answers: Vec<Kept<K>>,
@@ -71,7 +72,8 @@ impl<K: KeySpace> Default for NearestScratch<K> {
 }
 
 impl<K: KeySpace> NearestScratch<K> {
-    /// The answers of the last finished search of a group, in the order of its keys, and what each cost.
+    /// The answers of the last finished search of a group, in the order of its keys, and what each
+    /// cost.
     pub fn answers(&self) -> impl ExactSizeIterator<Item = (Option<Neighbour<'_, K>>, Cost)> {
         self.answers.iter().map(|Kept { found, cost, .. }| {
             let neighbour = found.as_ref().map(|(key, version, value)| Neighbour {
@@ -83,8 +85,9 @@ impl<K: KeySpace> NearestScratch<K> {
         })
     }
 
-    /// Whether each key has its answer, in their order, after a search that ended in an error too, such as
-    /// [`Contended`](ReadError::Contended) or [`Stale`](ReadError::Stale). Keys beyond those told of have none.
+    /// Whether each key has its answer, in their order, after a search that ended in an error too,
+    /// such as [`Contended`](ReadError::Contended) or [`Stale`](ReadError::Stale). Keys beyond
+    /// those told of have none.
     pub fn answered(&self) -> impl Iterator<Item = bool> {
         self.answers.iter().map(|answer| answer.is_answered)
     }
@@ -108,15 +111,17 @@ impl<K: KeySpace> NearestScratch<K> {
     }
 }
 
-/// Finds the records nearest to a group of keys, as [`Nearest`] does; the answers are [`NearestScratch::answers`]. `goes_on` is asked
-/// before each round trip but the first, of how many there were, whether to wait for more.
+/// Finds the records nearest to a group of keys, as [`Nearest`] does; the answers are
+/// [`NearestScratch::answers`]. `goes_on` is asked before each round trip but the first, of how
+/// many there were, whether to wait for more.
 ///
-/// Over mapped memory a round trip is a wait for memory, and most keys are found in some hundred instructions where they lie: those of
-/// a word each, in records of one length, that have a neighbour in their segment.
+/// Over mapped memory a round trip is a wait for memory, and most keys are found in some hundred
+/// instructions where they lie: those of a word each, in records of one length, that have a
+/// neighbour in their segment.
 ///
 /// # Errors
-/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no. [`NearestScratch::answered`] says which keys have
-/// their answers all the same.
+/// [`ReadError`]; [`Unfinished`](ReadError::Unfinished) where `goes_on` said no.
+/// [`NearestScratch::answered`] says which keys have their answers all the same.
 #[inline]
 pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
@@ -139,7 +144,8 @@ pub fn find_nearest<'k, K: KeySpace, E: Endpoint>(
     drive_while(endpoint, &mut Nearest::of_those_put_off(view, scratch, side, is_guarded), goes_on)
 }
 
-/// Finds the record nearest to one key and hands it to `take`, with what it cost. As [`find_nearest`].
+/// Finds the record nearest to one key and hands it to `take`, with what it cost. As
+/// [`find_nearest`].
 ///
 /// # Errors
 /// As for [`find_nearest`].
@@ -172,8 +178,8 @@ pub fn find_nearest_to<K: KeySpace, E: Endpoint, R>(
     Ok(take(found, cost))
 }
 
-/// Finds those of a group that the short way leads to, in turns: some are located and their lines fetched before the first of them
-/// is looked at. The others are put off.
+/// Finds those of a group that the short way leads to, in turns: some are located and their lines
+/// fetched before the first of them is looked at. The others are put off.
 #[inline]
 fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
     look: L,
@@ -223,16 +229,20 @@ fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
     }
 }
 
-/// Finds, for each key of a group, the record with the greatest key not above it, or with the least key not below it. Each answer
-/// was the nearest record at one instant of the call; no two need have been so at the same.
+/// Finds, for each key of a group, the record with the greatest key not above it, or with the least
+/// key not below it. Each answer was the nearest record at one instant of the call; no two need
+/// have been so at the same.
 ///
 /// # Cost
-/// One round trip, and the slots of the key's window with eight more: 27 for uniform keys, 76 at most at an ε of 32, in two READs at a segment's edge. One more round trip,
-/// with the same bytes, where one of them was written to since its segment was loaded: the slots are read twice to prove that they
-/// were all so at one instant, and again for as long as they change. One more in a few cases in a thousand, where the nearest
-/// record lies further off, and some where many records in a row were deleted; one for a page of the directory that is not here; one for a
-/// external value. The keys of a group share their round trips, for up to 64 MiB of slots and values at a time: where many
-/// keys lie before a long run of slots that were emptied, some wait until others have done.
+/// One round trip, and the slots of the key's window with eight more: 27 for uniform keys, 76 at
+/// most at an ε of 32, in two READs at a segment's edge. One more round trip, with the same bytes,
+/// where one of them was written to since its segment was loaded: the slots are read twice to prove
+/// that they were all so at one instant, and again for as long as they change. One more in a few
+/// cases in a thousand, where the nearest record lies further off, and some where many records in a
+/// row were deleted; one for a page of the directory that is not here; one for a external value.
+/// The keys of a group share their round trips, for up to 64 MiB of slots and values at a time:
+/// where many keys lie before a long run of slots that were emptied, some wait until others have
+/// done.
 #[derive(Debug)]
 pub struct Nearest<'a, K: KeySpace> {
     rule: Rule<'a, K>,
@@ -243,7 +253,8 @@ pub struct Nearest<'a, K: KeySpace> {
 }
 
 impl<'a, K: KeySpace> Nearest<'a, K> {
-    /// A search on one `side` of `keys`. `is_guarded` says whether the endpoint [guards](fpcache_fabric::Endpoint::guards) READs.
+    /// A search on one `side` of `keys`. `is_guarded` says whether the endpoint
+    /// [guards](fpcache_fabric::Endpoint::guards) READs.
     #[inline]
     pub fn new<'k>(
         view: &'a TableView<K>,
@@ -325,7 +336,8 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         contended
     }
 
-    /// Asks for what all keys need, as far as that may be under way at once. Whether one still waits for something.
+    /// Asks for what all keys need, as far as that may be under way at once. Whether one still
+    /// waits for something.
     fn ask(&mut self) -> bool {
         let NearestScratch { batch, coming, seeks, keys, arena, .. } = &mut *self.scratch;
         let seeks = &mut seeks[..keys.len()];

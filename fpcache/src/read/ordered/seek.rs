@@ -2,20 +2,24 @@
 //!
 //! # What is read
 //!
-//! Slots from the near end of the key's window outwards: the window, and a few beyond it. The record that is found counts once
-//! everything is read from there to the far end of *its* window, because what lies between it and the key can lie there; if
-//! that is not yet so, or nothing was found, more is read, over as many segments as it takes.
+//! Slots from the near end of the key's window outwards: the window, and a few beyond it. The
+//! record that is found counts once everything is read from there to the far end of *its* window,
+//! because what lies between it and the key can lie there; if that is not yet so, or nothing was
+//! found, more is read, over as many segments as it takes.
 //!
 //! # Why it is the answer
 //!
-//! A READ of many slots is of many moments: a key may come into a slot that was passed already while another goes from a slot
-//! that is yet to be read, and the record found in the end was the nearest at no time. So slots are *collected*, words and
-//! records, and the collection must be of one instant:
+//! A READ of many slots is of many moments: a key may come into a slot that was passed already
+//! while another goes from a slot that is yet to be read, and the record found in the end was the
+//! nearest at no time. So slots are *collected*, words and records, and the collection must be of
+//! one instant:
 //!
-//! - Words of version 0 and 1 are what a segment was written with. Such a slot was never changed, so that it held the same when the
-//!   operation began. If all that matter are so, that is the instant; one collection will do.
-//! - Else they are collected again. A word that is the same twice did not change between (every store to a word is of a version
-//!   of its own); if all that matter are the same, they held it at the instant between the two.
+//! - Words of version 0 and 1 are what a segment was written with. Such a slot was never changed,
+//!   so that it held the same when the operation began. If all that matter are so, that is the
+//!   instant; one collection will do.
+//! - Else they are collected again. A word that is the same twice did not change between (every
+//!   store to a word is of a version of its own); if all that matter are the same, they held it at
+//!   the instant between the two.
 //! - Else the second collection is the first of another pair.
 //!
 //! Words that matter are those from the key to the far end of the window of the record found.

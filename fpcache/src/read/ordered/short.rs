@@ -1,18 +1,21 @@
 //! The short way to the record nearest to a key, over memory looked at in place.
 //!
-//! For keys that are a word each, in records of one length: of all slots of the window and a few beyond it the keys are
-//! loaded, then the words; the nearest key's slot is copied and proves itself. Nothing is kept between round trips,
-//! and whatever else shows (nothing found, a slot that is being written or changes, a value outside its slot, a neighbour that
-//! is wanted) is left to the search over doorbell batches, which begins anew. What is proven is the same, see `seek`:
+//! For keys that are a word each, in records of one length: of all slots of the window and a few
+//! beyond it the keys are loaded, then the words; the nearest key's slot is copied and proves
+//! itself. Nothing is kept between round trips, and whatever else shows (nothing found, a slot that
+//! is being written or changes, a value outside its slot, a neighbour that is wanted) is left to
+//! the search over doorbell batches, which begins anew. What is proven is the same, see `seek`:
 //!
-//! - Keys are loaded before the words of their slots, with a fence between. A word of version 0 or 1 then says that its
-//!   slot's record was never changed before the key was loaded: whoever changes it makes the word another one first.
-//! - Where a word is of another version, the words are loaded, then the keys, then the words again, with fences between; the
-//!   words must be the same both times, and none busy.
-//! - The word of the slot that is copied in the end must still be the one that was part of the proof.
+//! - Keys are loaded before the words of their slots, with a fence between. A word of version 0 or
+//!   1 then says that its slot's record was never changed before the key was loaded: whoever
+//!   changes it makes the word another one first.
+//! - Where a word is of another version, the words are loaded, then the keys, then the words again,
+//!   with fences between; the words must be the same both times, and none busy.
+//! - The word of the slot that is copied in the end must still be the one that was part of the
+//!   proof.
 //!
-//! The keys of slots without a record are what happens to lie there. In slots that were never changed they are taken for
-//! records: should one be the nearest, its slot says that it is none.
+//! The keys of slots without a record are what happens to lie there. In slots that were never
+//! changed they are taken for records: should one be the nearest, its slot says that it is none.
 
 use std::borrow::Borrow;
 use std::hint::select_unpredictable;
@@ -32,8 +35,8 @@ use crate::read::{Cost, ReadError};
 use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
-/// Slots beyond the window that are looked at at once. Fewer than where a round trip is dear: what is missing costs a few
-/// instructions.
+/// Slots beyond the window that are looked at at once. Fewer than where a round trip is dear: what
+/// is missing costs a few instructions.
 const BEYOND: u32 = 4;
 /// How often the words of slots that were changed are loaded in pairs.
 const PAIRS: u32 = 4;
@@ -202,7 +205,8 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
         self.verify(place, nearest, first_word, cost)
     }
 
-    /// Looks for the nearest key in these slots, and whether one of them was changed since its segment was loaded.
+    /// Looks for the nearest key in these slots, and whether one of them was changed since its
+    /// segment was loaded.
     #[inline(always)]
     fn look_at(
         &mut self,
@@ -286,8 +290,8 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
         Ok(None)
     }
 
-    /// The record in the slot of the nearest key, if that is what was found there. `first` is the slot of the first word that
-    /// was kept, if the slots were changed.
+    /// The record in the slot of the nearest key, if that is what was found there. `first` is the
+    /// slot of the first word that was kept, if the slots were changed.
     #[inline(always)]
     fn verify(
         &mut self,

@@ -1,7 +1,8 @@
 //! Stretches of whole blocks, where a segment's table of groups is at hand.
 //!
-//! All keys of a block lie in its slots unless certain ones are marked; so a stretch of blocks covers the keys of these up to the first
-//! block that is marked, and needs no windows at its ends. From there on the scan goes by windows, until it has found another key.
+//! All keys of a block lie in its slots unless certain ones are marked; so a stretch of blocks
+//! covers the keys of these up to the first block that is marked, and needs no windows at its ends.
+//! From there on the scan goes by windows, until it has found another key.
 
 use std::borrow::Borrow;
 use std::cmp::Ordering;
@@ -17,8 +18,8 @@ use crate::key_space::KeySpace;
 use crate::layout::{Grouping, SlotWord};
 use crate::read::place::Place;
 
-/// By how much the place of a key in its block may be farther on than where it would be if keys lay evenly: a share of the block's slots,
-/// and slots.
+/// By how much the place of a key in its block may be farther on than where it would be if keys lay
+/// evenly: a share of the block's slots, and slots.
 const SLACK: (f64, f64) = (1.0 / 8.0, 2.0);
 
 impl<K: KeySpace> Scan<'_, K> {
@@ -37,8 +38,8 @@ impl<K: KeySpace> Scan<'_, K> {
         finest(&place.segment.model(), place.coordinate(key, self.collected.view))
     }
 
-    /// The slots of the blocks that have as many records as are wanted: of the least key's block on, or all from the first. Asks for the
-    /// segment's table if that is not here.
+    /// The slots of the blocks that have as many records as are wanted: of the least key's block
+    /// on, or all from the first. Asks for the segment's table if that is not here.
     pub(super) fn blocks_to_read(
         &mut self,
         place: &Place<K>,
@@ -76,8 +77,8 @@ impl<K: KeySpace> Scan<'_, K> {
         Some(Slots { first, end, before, cover: Cover::Blocks(end_block) })
     }
 
-    /// About how many slots the records below a key take, from its first block on: as if keys lay evenly in blocks, and a little more, as one
-    /// record that is missing costs a round trip.
+    /// About how many slots the records below a key take, from its first block on: as if keys lay
+    /// evenly in blocks, and a little more, as one record that is missing costs a round trip.
     fn slots_before(&self, place: &Place<K>, finest: i64, blocks: BlockRun, size: u32) -> u32 {
         // In a run of blocks it may be behind all of them.
         let share = match blocks.last - blocks.first {
@@ -88,15 +89,17 @@ impl<K: KeySpace> Scan<'_, K> {
         size * u32::from(blocks.last - blocks.first) + (slots as u32).min(size)
     }
 
-    /// How many times as many slots have a number of records as when the table was loaded: segments that were replaced are less full. Too few
-    /// cost a round trip more, which is dearer than many slots.
+    /// How many times as many slots have a number of records as when the table was loaded: segments
+    /// that were replaced are less full. Too few cost a round trip more, which is dearer than many
+    /// slots.
     fn thinner(&self) -> f64 {
         let loaded = self.collected.view.record().parameters.fill;
         let fill = self.groups.and_then(GroupTables::fill).unwrap_or(loaded);
         (loaded / fill).clamp(1.0, 2.0)
     }
 
-    /// The last block that a wanted key can be of, where the scan's end lies in the segment's range; all ones where it is that of the range.
+    /// The last block that a wanted key can be of, where the scan's end lies in the segment's
+    /// range; all ones where it is that of the range.
     fn last_block(&self, place: &Place<K>) -> Option<u16> {
         let until = self.until.as_ref()?.borrow();
         match self.range_end.as_ref().map(|range_end| until.cmp(range_end.borrow())) {
@@ -131,8 +134,8 @@ impl<K: KeySpace> Scan<'_, K> {
         }
     }
 
-    /// Drops of the records found, which are in order of their keys, those of blocks that were not covered; all of the segment that was cut
-    /// if its table is gone.
+    /// Drops of the records found, which are in order of their keys, those of blocks that were not
+    /// covered; all of the segment that was cut if its table is gone.
     pub(super) fn drop_uncovered(&mut self, cut: &Cut<K>) {
         let ScanScratch { found, arena, .. } = &*self.collected.scratch;
         let lo = cut.place.lo.borrow();
@@ -153,15 +156,17 @@ impl<K: KeySpace> Scan<'_, K> {
     }
 }
 
-/// One past the last slot of the blocks before this one, and of those that their last group's READ has.
+/// One past the last slot of the blocks before this one, and of those that their last group's READ
+/// has.
 fn end_of(grouping: Grouping, block: u16, cap: u16) -> u32 {
     let shared = u32::from(grouping.reach - grouping.stride);
     (u32::from(block) * u32::from(grouping.block()) + shared).min(cap.into())
 }
 
 impl<K: KeySpace> Stretch<K> {
-    /// Where the keys that the stretch covers end in its segment, if not with it: a stretch of blocks before the first one that is
-    /// marked, which its bytes show; one of windows as it was asked for.
+    /// Where the keys that the stretch covers end in its segment, if not with it: a stretch of
+    /// blocks before the first one that is marked, which its bytes show; one of windows as it was
+    /// asked for.
     pub(super) fn cut(&self, grouping: Option<Grouping>, slot_bytes: usize, bytes: &[u8]) -> Option<Cut<K>> {
         let (Cover::Blocks(end), Some(grouping)) = (self.cover, grouping) else { return None };
         let is_last = self.is_to_end();

@@ -1,5 +1,5 @@
-//! What scans have in common, whichever way they go: records are collected from stretches of slots, external values come after
-//! them, and what could not be told is read again.
+//! What scans have in common, whichever way they go: records are collected from stretches of slots,
+//! external values come after them, and what could not be told is read again.
 
 use std::borrow::Borrow;
 
@@ -49,8 +49,8 @@ pub(in crate::read) enum Next<'k, K: KeySpace> {
     Same,
 }
 
-/// Slots that windows take beyond those of the records wanted: the first key covered may lie two half-widths on, and so may the
-/// last one wanted.
+/// Slots that windows take beyond those of the records wanted: the first key covered may lie two
+/// half-widths on, and so may the last one wanted.
 pub(in crate::read) fn margin(epsilon: u32) -> u32 {
     epsilon.saturating_mul(4).saturating_add(2)
 }
@@ -59,7 +59,8 @@ pub(in crate::read) fn margin(epsilon: u32) -> u32 {
 pub(in crate::read) trait Directed<'a, K: KeySpace + 'a> {
     fn collected(&mut self) -> &mut Collected<'a, K>;
 
-    /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot was being written.
+    /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot
+    /// was being written.
     fn take(&mut self) -> Result<bool, ReadError>;
 
     /// Whether there is more to be read: not all that is wanted was found, and the table goes on.
@@ -151,7 +152,8 @@ impl<'a, K: KeySpace> Collected<'a, K> {
         }
     }
 
-    /// Begins another round, and says how many slots hold about as many records as are still wanted, or as a round may have.
+    /// Begins another round, and says how many slots hold about as many records as are still
+    /// wanted, or as a round may have.
     pub(in crate::read) fn begin_round(&mut self) -> usize {
         self.scratch.batch.clear();
         self.scratch.stretches.clear();
@@ -175,8 +177,8 @@ impl<'a, K: KeySpace> Collected<'a, K> {
         self.pages.ask(number, self.view, doorbell, &mut self.progress.cost);
     }
 
-    /// Finds the records of the stretches that arrived whose keys are covered, each once and in order. `false` if a slot was
-    /// being written.
+    /// Finds the records of the stretches that arrived whose keys are covered, each once and in
+    /// order. `false` if a slot was being written.
     pub(in crate::read) fn gather(
         &mut self,
         is_covered: impl Fn(&Stretch<K>, &K::Key) -> bool,
@@ -220,8 +222,8 @@ impl<'a, K: KeySpace> Collected<'a, K> {
         Ok(true)
     }
 
-    /// Appends the records that were found, as far as they are wanted. Whether they are all of the stretches' segments says
-    /// where the scan goes on.
+    /// Appends the records that were found, as far as they are wanted. Whether they are all of the
+    /// stretches' segments says where the scan goes on.
     pub(in crate::read) fn keep_found(&mut self, is_whole: bool) -> Next<'_, K> {
         let ScanScratch { found, records, arena, extents, .. } = &mut *self.scratch;
         let room = self.limit - records.len();

@@ -1,5 +1,5 @@
-//! What scans keep between their steps and between calls: stretches that were asked for, and records
-//! that were found.
+//! What scans keep between their steps and between calls: stretches that were asked for, and
+//! records that were found.
 
 use fpcache_fabric::{Batch, Landing};
 
@@ -8,7 +8,8 @@ use crate::key_space::KeySpace;
 use crate::layout::{Stored, ValueExtent};
 use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
 
-/// Bytes of records after which a scan stops, so that whoever scans takes them before there are more.
+/// Bytes of records after which a scan stops, so that whoever scans takes them before there are
+/// more.
 const PAUSE_BYTES: usize = 16 << 20;
 /// Bytes of records that there is room for from one scan to the next.
 const KEPT_BYTES: usize = 4 << 20;
@@ -169,7 +170,8 @@ mod tests {
     use super::*;
     use crate::key_space::U64Keys;
 
-    /// Of keys without values any number was kept, and threads kept the memory of their longest scan.
+    /// Of keys without values any number was kept, and threads kept the memory of their longest
+    /// scan.
     #[test]
     fn a_scan_has_enough_after_so_many_bytes_of_records_and_lets_go_of_them() {
         let mut scratch = ScanScratch::<U64Keys>::default();

@@ -1,5 +1,5 @@
-//! How scans READ external values: after the stretches, of the records that are kept, in order and several with one
-//! doorbell. For scans in either direction.
+//! How scans READ external values: after the stretches, of the records that are kept, in order and
+//! several with one doorbell. For scans in either direction.
 
 use super::scratch::{Progress, ScanScratch, ValuePlace};
 use crate::key_space::KeySpace;
@@ -51,7 +51,8 @@ impl<K: KeySpace> ScanScratch<K> {
         Asked::Posted
     }
 
-    /// Takes the values that arrived, in order. `false` if one is not what its slot said: the scan goes on from there.
+    /// Takes the values that arrived, in order. `false` if one is not what its slot said: the scan
+    /// goes on from there.
     #[cold]
     pub(in crate::read) fn take_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> bool {
         let of_table = Extents::of(view);

@@ -12,7 +12,8 @@ fn asked(budget: u64, theta: f64) -> Lookups {
 fn keys_of_segments_without_a_table_are_read_by_their_window_alone() {
     let half = Candidate { tabled: 0.5, one_read: (0.5, 0.5), ..CANDIDATE };
     let split = Split::of(&half, &Lookups { budget: None, ..asked(0, 0.0) });
-    // A range READ in this fabric, for those without; a table's READ for the others, and nothing after it.
+    // A range READ in this fabric, for those without; a table's READ for the others, and nothing
+    // after it.
     assert_eq!((split.way.round_trips, split.way.requests, split.way.tables), (1.0, 1.0, 0.5));
     assert_eq!(split.way.bytes, 0.5 * 240.0 + 0.5 * 257.0 * 24.0);
     let absent = Split::of(&half, &Lookups { budget: None, negative: 1.0, ..asked(0, 0.0) });
@@ -72,7 +73,8 @@ fn models_have_room_where_compute_nodes_keep_them() {
 
 #[test]
 fn more_bytes_never_cost_more_time() {
-    // But that an entry's slot is shorter than a group, where the last tables come in place of entries.
+    // But that an entry's slot is shorter than a group, where the last tables come in place of
+    // entries.
     for theta in [0.0, 0.5, 0.99] {
         let times: Vec<f64> =
             (0..40).map(|n| Split::of(&CANDIDATE, &asked(60_000 + n * 50_000, theta)).ns).collect();

@@ -68,7 +68,8 @@ impl<K: Numbered> Node<K> {
     }
 }
 
-/// Each segment's memory is left as it was frozen, so that every answer is right or stale; and keeping up is possible.
+/// Each segment's memory is left as it was frozen, so that every answer is right or stale; and
+/// keeping up is possible.
 fn assert_answers_were_true_meanwhile<K: Numbered>(
     acts: Vec<Act>,
     keys: Vec<u64>,
@@ -127,7 +128,8 @@ fn assert_answers_were_true_meanwhile<K: Numbered>(
     Ok(())
 }
 
-/// What a forged change says of a segment: number of its first key, slots, and an address that is also its line.
+/// What a forged change says of a segment: number of its first key, slots, and an address that is
+/// also its line.
 type Forged = (u64, u16, u64);
 
 fn assert_no_panic<K: Numbered>(

@@ -12,7 +12,8 @@ const LONG: u64 = HEAD_BYTES as u64 + 1;
 /// Head of room that is not used. No search counts it.
 pub(super) const UNUSED: u64 = u64::MAX;
 
-/// Above every head of a string: stands for a key that lies above all strings with the prefix that was cut off.
+/// Above every head of a string: stands for a key that lies above all strings with the prefix that
+/// was cut off.
 const BEYOND: u64 = u64::MAX - 1;
 
 /// An item with a head.
@@ -59,12 +60,13 @@ impl<'a> Headed<'a> {
         self.short
     }
 
-    /// The head of the string after its first `at` bytes, which it must have: seven bytes, with zeros after the end, and how many there are,
-    /// or eight if there are more.
+    /// The head of the string after its first `at` bytes, which it must have: seven bytes, with
+    /// zeros after the end, and how many there are, or eight if there are more.
     ///
-    /// Among strings that share those `at` bytes, heads do not descend as strings ascend, and equal heads without
-    /// [`is_long`] are equal strings: a zero that is data counts, one after the end does not. This is the normalised
-    /// prefix of G. Graefe and P.-Å. Larson, "B-tree indexes and CPU caches", ICDE 2001, §3, made exact for short keys.
+    /// Among strings that share those `at` bytes, heads do not descend as strings ascend, and equal
+    /// heads without [`is_long`] are equal strings: a zero that is data counts, one after the end
+    /// does not. This is the normalised prefix of G. Graefe and P.-Å. Larson, "B-tree indexes and
+    /// CPU caches", ICDE 2001, §3, made exact for short keys.
     #[inline(always)]
     pub(super) fn head(&self, at: usize) -> u64 {
         let end = (at + 8).min(self.bytes.len());
@@ -81,8 +83,8 @@ impl<'a> Headed<'a> {
         (word.wrapping_shl(half).wrapping_shl(half) & !0xFF) | end.wrapping_sub(at) as u64
     }
 
-    /// As [`Headed::head`], if the string has the prefix of `at` bytes. Without it, and above a string that has it, it lies
-    /// above all that have it.
+    /// As [`Headed::head`], if the string has the prefix of `at` bytes. Without it, and above a
+    /// string that has it, it lies above all that have it.
     #[inline(always)]
     pub(super) fn head_after(&self, at: usize, has_prefix: bool) -> u64 {
         select_unpredictable(has_prefix, self.head(at), BEYOND)
@@ -107,8 +109,8 @@ pub(super) fn bytes_of(head: u64) -> ([u8; 8], usize) {
     (head.to_be_bytes(), (head & 0xFF).min(HEAD_BYTES as u64) as usize)
 }
 
-/// How many bytes two strings of different heads share, or equal ones that are not long: the lower head's, and one at or
-/// above it.
+/// How many bytes two strings of different heads share, or equal ones that are not long: the lower
+/// head's, and one at or above it.
 #[inline(always)]
 pub(super) fn shared_bytes(low: u64, high: u64) -> usize {
     // Of the last byte no more is to be known than that the seven before are alike.

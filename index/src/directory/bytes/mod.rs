@@ -1,7 +1,8 @@
 //! Pages of separators that are byte strings of any length.
 //!
-//! They cost their entry eight bytes as a number does, as long as they differ within seven bytes after what their block of
-//! eight begins with, and what front coding leaves of their tails where they do not.
+//! They cost their entry eight bytes as a number does, as long as they differ within seven bytes
+//! after what their block of eight begins with, and what front coding leaves of their tails where
+//! they do not.
 
 mod head;
 mod search;

@@ -45,15 +45,16 @@ impl<S> Clone for Search<'_, S> {
 impl<S> Copy for Search<'_, S> {}
 
 impl<S: Slot> Search<'_, S> {
-    /// Index of the greatest string at or below the key. `trail.shared` says how much the key shares with the first string,
-    /// and then with the one found.
+    /// Index of the greatest string at or below the key. `trail.shared` says how much the key
+    /// shares with the first string, and then with the one found.
     ///
-    /// As for numbers there are two steps of seven comparisons. Prefixes are never compared: the key is not below the first
-    /// string of the page or block, so if it shares less with it than the prefix, it lies above all strings that have the
-    /// prefix. What is known of the bytes at the front is carried along (offset-value coding; W. M. Conner, "Offset-value
-    /// coding", IBM Technical Disclosure Bulletin 20(7), 1977), and from one page to the next, because the first string of
-    /// a page is the separator that led to it. Text is read only where seven bytes after the prefix do not tell strings
-    /// apart.
+    /// As for numbers there are two steps of seven comparisons. Prefixes are never compared: the
+    /// key is not below the first string of the page or block, so if it shares less with it than
+    /// the prefix, it lies above all strings that have the prefix. What is known of the bytes at
+    /// the front is carried along (offset-value coding; W. M. Conner, "Offset-value coding", IBM
+    /// Technical Disclosure Bulletin 20(7), 1977), and from one page to the next, because the first
+    /// string of a page is the separator that led to it. Text is read only where seven bytes after
+    /// the prefix do not tell strings apart.
     #[inline(always)]
     pub(super) fn run(&self, trail: &mut Trail) -> usize {
         if self.text.even { self.even(trail) } else { self.by_blocks(trail) }
@@ -92,7 +93,8 @@ impl<S: Slot> Search<'_, S> {
         at
     }
 
-    /// As [`Search::even`], where the head found is the key's and does not say it all. The place, and what is shared there.
+    /// As [`Search::even`], where the head found is the key's and does not say it all. The place,
+    /// and what is shared there.
     #[inline(never)]
     fn even_by_text(self, block: usize, count: usize, wanted: u64, shared: usize) -> (usize, usize) {
         let (prefix, start) = (usize::from(self.text.prefix), BLOCK * block);
@@ -143,7 +145,8 @@ impl<S: Slot> Search<'_, S> {
         start + count
     }
 
-    /// How many strings of the block at `start`, but for its first, have their head at or below this one.
+    /// How many strings of the block at `start`, but for its first, have their head at or below
+    /// this one.
     #[inline(always)]
     fn count(&self, start: usize, wanted: u64) -> usize {
         let rest = self.slots.get(start + 1..).unwrap_or_default();
@@ -153,8 +156,8 @@ impl<S: Slot> Search<'_, S> {
         }
     }
 
-    /// The block of the key, where the pivots before `block` with head `wanted` do not tell; and how much the key shares
-    /// with its first string, which is `shared` with that of the page.
+    /// The block of the key, where the pivots before `block` with head `wanted` do not tell; and
+    /// how much the key shares with its first string, which is `shared` with that of the page.
     #[inline(never)]
     fn block_by_text(self, mut block: usize, wanted: u64, shared: usize) -> (usize, usize) {
         let prefix = usize::from(self.text.prefix);
@@ -172,9 +175,10 @@ impl<S: Slot> Search<'_, S> {
         (block, before.map_or(shared, |before| prefix + shared_bytes(before, wanted)))
     }
 
-    /// The place in the block at `start` of the greatest string at or below the key, where `count` have a head at or below
-    /// the key's and those before `count` with the same head are told apart by their text; and how much the key shares
-    /// with it, which is `shared` with the block's first.
+    /// The place in the block at `start` of the greatest string at or below the key, where `count`
+    /// have a head at or below the key's and those before `count` with the same head are told apart
+    /// by their text; and how much the key shares with it, which is `shared` with the block's
+    /// first.
     #[inline(never)]
     fn slot_by_text(self, start: usize, count: usize, wanted: u64, shared: usize) -> (usize, usize) {
         let block = Block::of(&self.slots[start]);

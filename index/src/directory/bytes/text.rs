@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 /// What the heads of a page of byte strings do not say.
 ///
-/// A block of eight has its first string here: the page's first one whole, the others without the prefix of the page. Its
-/// further strings have a head each, of what follows the prefix of the block, and are here only if they go on after that:
-/// without what they share with the string before (front coding; I. H. Witten, A. Moffat and T. C. Bell, "Managing
-/// Gigabytes", 2nd edition, 1999, §4.1). In place of its first string's head a block has its [`Block`].
+/// A block of eight has its first string here: the page's first one whole, the others without the
+/// prefix of the page. Its further strings have a head each, of what follows the prefix of the
+/// block, and are here only if they go on after that: without what they share with the string
+/// before (front coding; I. H. Witten, A. Moffat and T. C. Bell, "Managing Gigabytes", 2nd edition,
+/// 1999, §4.1). In place of its first string's head a block has its [`Block`].
 #[repr(C)]
 #[derive(Clone, Debug)]
 pub struct Text {

@@ -26,8 +26,8 @@ pub(crate) struct SocketArguments {
     spin: Option<Duration>,
 
     /// Limit of connections over sockets: a client has one, plus one for each of its reading
-    /// threads, and fpcache-cli up to three. Each may be sending a frame of 64 KiB and a request of 1
-    /// MiB [default: 1024]
+    /// threads, and fpcache-cli up to three. Each may be sending a frame of 64 KiB and a request of
+    /// 1 MiB [default: 1024]
     #[arg(long, value_name = "COUNT")]
     max_connections: Option<usize>,
 
@@ -52,10 +52,10 @@ pub(crate) struct SocketArguments {
     #[arg(long, value_name = "TIME", value_parser = patience)]
     idle_time: Option<Duration>,
 
-    /// With --listen rdma://: how long clients may believe what they know of the reuse of memory, so
-    /// that absent keys cost them no extra round trip; memory that is reused waits for as long. 0s
-    /// if the clock of this machine may stop while its network card goes on, as that of a virtual
-    /// machine that is paused [default: 1ms]
+    /// With --listen rdma://: how long clients may believe what they know of the reuse of memory,
+    /// so that absent keys cost them no extra round trip; memory that is reused waits for as long.
+    /// 0s if the clock of this machine may stop while its network card goes on, as that of a
+    /// virtual machine that is paused [default: 1ms]
     #[arg(long, value_name = "TIME", value_parser = lease)]
     card_lease: Option<Duration>,
 

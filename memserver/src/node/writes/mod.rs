@@ -246,8 +246,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Replies that an operation cannot be done; or has it wait, if that may be known once nothing waits for the
-    /// disk.
+    /// Replies that an operation cannot be done; or has it wait, if that may be known once nothing
+    /// waits for the disk.
     fn unable(&mut self, going: &mut Going, operation: usize, unable: Unable) -> Result<Step, Refusal> {
         let unable = match unable {
             Unable::NotQuiet if self.log_fails() => Unable::NotDurable,
@@ -264,7 +264,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.reply(going, operation, unable.reply()?)
     }
 
-    /// Tells that writes are refused for want of room. That of a full disk is told with what the disk says.
+    /// Tells that writes are refused for want of room. That of a full disk is told with what the
+    /// disk says.
     #[cold]
     fn tell_full(&mut self) {
         if self.told.is_full_due(self.clock.now()) {
@@ -279,7 +280,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.told.refused.tell(self.clock.now(), damaged.offset, what);
     }
 
-    /// Whether room may be searched for now; `missed` are the bytes that are known not to be there, if they are.
+    /// Whether room may be searched for now; `missed` are the bytes that are known not to be there,
+    /// if they are.
     pub(crate) fn may_search(&self, missed: Option<u64>) -> Result<(), Unable> {
         let Some(table) = self.state.table() else { return Ok(()) };
         let has_values_outside = table.shape().value_bytes.is_none();

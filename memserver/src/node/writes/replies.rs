@@ -54,8 +54,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         Ok(())
     }
 
-    /// Publishes what has reached the disk, as long as the allowance lasts: half of it, if requests are parked, which
-    /// are to get on too.
+    /// Publishes what has reached the disk, as long as the allowance lasts: half of it, if requests
+    /// are parked, which are to get on too.
     pub(crate) fn publish_synced(&mut self) -> Result<(), Refusal> {
         let kept = if self.parked.is_empty() { 0 } else { self.allowance.max(0) / 2 };
         let synced = self.synced();

@@ -16,8 +16,8 @@ use super::super::segments::slots::Slots;
 use crate::superblock_writer::SuperblockWriter;
 use crate::versions::age;
 
-/// Most bytes of slots that a step of the background gathers, but for those of a single segment: long slots are few, so that other
-/// tables wait no longer for one such step than for another.
+/// Most bytes of slots that a step of the background gathers, but for those of a single segment:
+/// long slots are few, so that other tables wait no longer for one such step than for another.
 pub(crate) const MOST_GATHERED_BYTES: usize = 2 << 20;
 
 /// The live records of the segments that are to be replaced.
@@ -144,8 +144,8 @@ impl<K: BuildKeys> Gathering<K> {
         }
     }
 
-    /// Leaves the newest record of every key: one whose fingerprint was damaged when its key was written
-    /// is older than what was written then.
+    /// Leaves the newest record of every key: one whose fingerprint was damaged when its key was
+    /// written is older than what was written then.
     #[cold]
     fn leave_out_outdated(&mut self, next_version: u32) {
         let Self { records, keys, .. } = self;
@@ -163,7 +163,8 @@ impl<K: BuildKeys> Gathering<K> {
     /// Reads the live records of a segment, and adds them after those before.
     ///
     /// # Errors
-    /// [`Damaged`](TableError::Damaged) if one is damaged: in a new segment it would have a checksum that matches.
+    /// [`Damaged`](TableError::Damaged) if one is damaged: in a new segment it would have a
+    /// checksum that matches.
     pub(crate) fn add_segment<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,

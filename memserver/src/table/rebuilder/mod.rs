@@ -34,7 +34,8 @@ use planned::{Making, New};
 use retraining::Retraining;
 use writing::{SegmentWriter, Written};
 
-/// Segments that are remembered to be replaced; those beyond are replaced when an insert has to wait for it.
+/// Segments that are remembered to be replaced; those beyond are replaced when an insert has to
+/// wait for it.
 const MOST_DUE: usize = 1024;
 
 /// What rebuilds a table's segments, and which of them are due.
@@ -43,7 +44,8 @@ pub(crate) struct Rebuilder<K: BuildKeys> {
     pub(super) options: RebuildOptions,
     image: SegmentImage,
     pub(super) gathering: Gathering<K>,
-    /// A key of each segment that inserts will soon have filled up, or whose table of groups is damaged.
+    /// A key of each segment that inserts will soon have filled up, or whose table of groups is
+    /// damaged.
     due: Vec<K::Owned>,
     pub(super) retraining: Retraining<K>,
 }
@@ -182,7 +184,8 @@ impl<K: BuildKeys> Rebuilder<K> {
             if log_records(old, &new) as u64 > room.record.log_records
                 && let Some(fewer) = options.fewer_segments()
             {
-                // Many keys that share kibibytes: each segment's separator takes as much of the log.
+                // Many keys that share kibibytes: each segment's separator takes as much of the
+                // log.
                 options = fewer;
                 continue;
             }

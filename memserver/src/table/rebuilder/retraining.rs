@@ -36,8 +36,8 @@ impl<K: BuildKeys> Retraining<K> {
         self.at = keys;
     }
 
-    /// Has a table of this many records, which could not keep what it learned, retrain when it has grown
-    /// by a quarter.
+    /// Has a table of this many records, which could not keep what it learned, retrain when it has
+    /// grown by a quarter.
     pub(crate) fn try_again(&mut self, keys: u64) {
         self.at = keys.saturating_add(keys / 4);
     }

@@ -85,8 +85,8 @@ impl Separators {
         self.own = (self.own + new).saturating_sub(old);
     }
 
-    /// What the next directory takes at most, if this one has so many segments: there may be a quarter
-    /// more by the time it is written.
+    /// What the next directory takes at most, if this one has so many segments: there may be a
+    /// quarter more by the time it is written.
     pub(crate) fn directory_room<K: BuildKeys>(&self, segments: u64) -> DirectoryRoom {
         let segments = segments + segments / 4;
         let (pages, entry) = match K::FIXED_BYTES {

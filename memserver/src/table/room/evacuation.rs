@@ -50,8 +50,8 @@ impl<K: BuildKeys> Room<K> {
         Ok(None)
     }
 
-    /// Whether the last search for a range to empty has not looked at all free extents after those it
-    /// looked at.
+    /// Whether the last search for a range to empty has not looked at all free extents after those
+    /// it looked at.
     pub(crate) fn has_more_to_look_at(&self) -> bool {
         self.emptying.look_from > 0
     }
@@ -98,8 +98,8 @@ impl<K: BuildKeys> Room<K> {
     }
 
     /// The range to empty for an extent of `len` bytes: the one with the fewest bytes in use, if
-    /// these fit elsewhere, of those in which nothing is known to stay. Of very many free extents it
-    /// looks at some, at others the next time.
+    /// these fit elsewhere, of those in which nothing is known to stay. Of very many free extents
+    /// it looks at some, at others the next time.
     pub(crate) fn window_for<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,

@@ -29,7 +29,8 @@ pub(crate) struct Fullness {
     pub(super) no_help: Option<Refused>,
 }
 
-/// An extent for which there was no room, and how full the table was: segments may need more than one.
+/// An extent for which there was no room, and how full the table was: segments may need more than
+/// one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Refused {
     pub(super) len: u64,

@@ -1,5 +1,6 @@
-//! What could not be moved out of a range that was to be emptied: segments with a damaged record, and values that are damaged
-//! themselves. As long as they stand there, ranges without them are emptied.
+//! What could not be moved out of a range that was to be emptied: segments with a damaged record,
+//! and values that are damaged themselves. As long as they stand there, ranges without them are
+//! emptied.
 
 use std::borrow::Borrow;
 
@@ -23,7 +24,8 @@ const MOST: usize = 16;
 struct Immovable<K: BuildKeys> {
     /// A key that the segment owns.
     key: K::Owned,
-    /// The value that is damaged; `None` if a record of the segment is, which nothing of it can leave.
+    /// The value that is damaged; `None` if a record of the segment is, which nothing of it can
+    /// leave.
     value: Option<ValueExtent>,
 }
 
@@ -59,7 +61,8 @@ impl<K: BuildKeys> Immovables<K> {
         }
     }
 
-    /// Whether something new was found in the range whose emptying has ended: another range may be the better one.
+    /// Whether something new was found in the range whose emptying has ended: another range may be
+    /// the better one.
     pub(super) fn was_in_the_way(&mut self) -> bool {
         std::mem::take(&mut self.is_in_the_way)
     }

@@ -1,4 +1,5 @@
-//! Whether a table takes too much memory for its records, and whether it is known to have no room for more.
+//! Whether a table takes too much memory for its records, and whether it is known to have no room
+//! for more.
 
 use fpcache::key_space::BuildKeys;
 use fpcache_fabric::NodeMemory;
@@ -84,8 +85,9 @@ impl<K: BuildKeys> Room<K> {
         Refused { len, level: self.level(segments), longest: self.space.longest() }
     }
 
-    /// Whether `len` bytes find no room because others found none, and nothing has improved since: the level is not
-    /// lower by more than this share, and no extent is free that was not tried then.
+    /// Whether `len` bytes find no room because others found none, and nothing has improved since:
+    /// the level is not lower by more than this share, and no extent is free that was not tried
+    /// then.
     fn stands(&self, refused: Option<Refused>, segments: &Segments<K>, len: u64, share: u64) -> bool {
         refused.is_some_and(|refused| {
             let was_tried = len >= refused.len && self.space.longest() <= refused.longest;
@@ -104,8 +106,9 @@ impl<K: BuildKeys> Room<K> {
         self.stands(refused.filter(|refused| len >= refused.len), segments, len, share)
     }
 
-    /// Whether it is known that no segment of this many bytes can be replaced. Segments are cut to the extents there
-    /// are, so that the refusal of a longer one is its own, unless one is free that it fits.
+    /// Whether it is known that no segment of this many bytes can be replaced. Segments are cut to
+    /// the extents there are, so that the refusal of a longer one is its own, unless one is free
+    /// that it fits.
     pub(crate) fn is_known_full(&self, segments: &Segments<K>, len: u64) -> bool {
         self.stands(self.fullness.no_segment, segments, len, 0)
     }

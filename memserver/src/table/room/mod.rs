@@ -139,8 +139,8 @@ impl<K: BuildKeys> Room<K> {
         self.reclaim_up_to(superblock, self.next_to_reclaim(superblock))
     }
 
-    /// The tag up to which memory is freed next: what readers were told of already, else the oldest that
-    /// waits, a tenth of a millisecond's: very many short segments may wait.
+    /// The tag up to which memory is freed next: what readers were told of already, else the oldest
+    /// that waits, a tenth of a millisecond's: very many short segments may wait.
     fn next_to_reclaim<M: NodeMemory>(&self, superblock: &SuperblockWriter<K, M>) -> Option<u64> {
         const EXTENTS: usize = 512;
         let raised = self.space.newest_tag(superblock.current().reuse_sequence);

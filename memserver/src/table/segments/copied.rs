@@ -103,9 +103,9 @@ impl<M: NodeMemory> Slots<'_, M> {
         }
     }
 
-    /// What a slot with this word and body is. It is free if its state is a free slot's and it has no checksum. If
-    /// it has no fingerprint either, or none are stored, one of the two is enough, unless the checksum is its
-    /// body's.
+    /// What a slot with this word and body is. It is free if its state is a free slot's and it has
+    /// no checksum. If it has no fingerprint either, or none are stored, one of the two is enough,
+    /// unless the checksum is its body's.
     #[inline]
     pub(crate) fn state_of<'b, K: KeySpace>(
         &self,

@@ -116,8 +116,8 @@ impl<K: BuildKeys> Segments<K> {
         };
         let slot = match found {
             Found::Record(slot) => slot,
-            // With its key and fingerprint it is the key's: what does not ask for its value takes its
-            // place.
+            // With its key and fingerprint it is the key's: what does not ask for its value takes
+            // its place.
             Found::DamagedRecord(slot) => {
                 return Ok(match kind {
                     WriteKind::Put | WriteKind::Update => change(MutationKind::Update, slot, NO_MARKS),
@@ -125,7 +125,8 @@ impl<K: BuildKeys> Segments<K> {
                     WriteKind::Insert | WriteKind::CompareAndSet => Decision::Damaged(segment, slot),
                 });
             }
-            // Beside it the key might be there twice, and instead of it another key's might be gone.
+            // Beside it the key might be there twice, and instead of it another key's might be
+            // gone.
             Found::Damaged(slot) => return Ok(Decision::Damaged(segment, slot)),
             Found::Nothing => {
                 return Ok(match kind {
@@ -133,8 +134,8 @@ impl<K: BuildKeys> Segments<K> {
                     WriteKind::Insert | WriteKind::Put if is_over_limit() && self.is_external(operation) => {
                         Decision::Full
                     }
-                    // Readers may have the table as it was before it was damaged, and would look for the
-                    // key elsewhere: the segment is replaced first.
+                    // Readers may have the table as it was before it was damaged, and would look
+                    // for the key elsewhere: the segment is replaced first.
                     WriteKind::Insert | WriteKind::Put
                         if !slots.has_whole_table(&mut self.scratch.body)? =>
                     {
@@ -228,8 +229,8 @@ impl<K: BuildKeys> Segments<K> {
         mutation.kind == MutationKind::Insert && is_nearly_full(free, window())
     }
 
-    /// Whether a key's segment is to be replaced: few slots of the key's window are free, or its table of
-    /// groups is damaged.
+    /// Whether a key's segment is to be replaced: few slots of the key's window are free, or its
+    /// table of groups is damaged.
     pub(crate) fn is_due<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,

@@ -22,8 +22,8 @@ pub(super) enum Found {
     Nothing,
     /// A live slot with the key, whose checksum was not looked at.
     Record(u32),
-    /// A damaged slot with the key, in a state that is none of a record, or with a length that cannot
-    /// be.
+    /// A damaged slot with the key, in a state that is none of a record, or with a length that
+    /// cannot be.
     DamagedRecord(u32),
     /// A damaged slot that may have been the key's.
     Damaged(u32),
@@ -73,7 +73,8 @@ impl<K: BuildKeys> Segments<K> {
     }
 
     /// Whether one of the slots whose fingerprints are the key's, and which do not hold it, is
-    /// damaged. Where no fingerprints are stored, every damaged slot of the window may be the key's.
+    /// damaged. Where no fingerprints are stored, every damaged slot of the window may be the
+    /// key's.
     #[cold]
     fn find_damaged<M: NodeMemory>(
         &mut self,
@@ -124,7 +125,8 @@ impl<K: BuildKeys> Segments<K> {
     /// Reads a record the way a writer sees it, for clients that cannot read it one-sided.
     ///
     /// # Errors
-    /// [`Damaged`](TableError::Damaged) if the key's record, or one that may be the key's, is damaged.
+    /// [`Damaged`](TableError::Damaged) if the key's record, or one that may be the key's, is
+    /// damaged.
     pub(crate) fn get<M: NodeMemory>(
         &mut self,
         superblock: &SuperblockWriter<K, M>,

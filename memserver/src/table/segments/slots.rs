@@ -32,7 +32,8 @@ pub(crate) struct Home {
     pub(crate) marks_of_block: [u32; 2],
 }
 
-/// The slots that say that a record lies outside its group, and two that say that it lies outside its block.
+/// The slots that say that a record lies outside its group, and two that say that it lies outside
+/// its block.
 pub(crate) type Marks = [Option<u32>; 3];
 
 /// Of a record that lies where all readers look for it.
@@ -143,8 +144,8 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.load_relaxed(self.slot(slot)).map(SlotWord::from_bits)
     }
 
-    /// Whether a slot is live with its value in it, by its word and the first of its body, in a table
-    /// whose values vary.
+    /// Whether a slot is live with its value in it, by its word and the first of its body, in a
+    /// table whose values vary.
     #[inline]
     pub(crate) fn has_value_inside(&self, slot: u32) -> Result<bool, AccessError> {
         let head = self.region.load_relaxed(self.slot(slot) + SLOT_WORD_BYTES as u64)?;
@@ -197,8 +198,8 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.region.read_bytes(self.fingerprint(window.first), out)
     }
 
-    /// Makes the fingerprints of a window. A slot that is neither free nor whole gets one that no key
-    /// has: whose it was cannot be told.
+    /// Makes the fingerprints of a window. A slot that is neither free nor whole gets one that no
+    /// key has: whose it was cannot be told.
     #[cold]
     fn make_fingerprints<K: KeySpace>(
         &self,

@@ -135,8 +135,8 @@ impl<K: BuildKeys> Segments<K> {
 
     #[cold]
     fn extent_in<M: NodeMemory>(&mut self, slots: &Slots<'_, M>, slot: u32) -> Result<Outside, AccessError> {
-        // Memory is not freed on the word of a slot that is damaged, in its body or in its state alone: a start has
-        // not claimed what that names.
+        // Memory is not freed on the word of a slot that is damaged, in its body or in its state
+        // alone: a start has not claimed what that names.
         Ok(match slots.read_state::<K>(slot, &mut self.scratch.body)? {
             State::Whole(_, Stored::External(extent)) => Outside::Value(extent),
             State::Whole(..) => Outside::Nothing,

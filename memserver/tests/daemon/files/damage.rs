@@ -55,7 +55,8 @@ fn a_start_that_was_interrupted_is_made_up_for() {
     }
 }
 
-/// A file system that went away and came back has both files as it last wrote them, and they are the same ones.
+/// A file system that went away and came back has both files as it last wrote them, and they are
+/// the same ones.
 #[test]
 fn memory_that_is_older_than_the_log_is_not_gone_on_with() {
     let place = Place::new();
@@ -137,7 +138,8 @@ fn stored(place: &Place) -> Vec<(PathBuf, Vec<u8>)> {
     stored
 }
 
-/// A log that is not there any more is missed, and what is left of it stays as it is, start after start.
+/// A log that is not there any more is missed, and what is left of it stays as it is, start after
+/// start.
 #[test]
 fn logs_that_were_shortened_or_removed_close_the_table_and_stay_as_they_are() {
     let shorten = |path: &PathBuf| {
@@ -195,7 +197,8 @@ fn the_end_of_a_log_that_had_been_on_the_disk_is_missed() {
     place.start("").says(&["found      149 keys from snapshot-", "bytes were cut off log-"]);
 }
 
-/// What a copy of the folder has, whose last log file lacks bytes, and the memory node that begins with it.
+/// What a copy of the folder has, whose last log file lacks bytes, and the memory node that begins
+/// with it.
 fn begun_with_a_short_copy(of: &Place) -> (Place, Daemon) {
     let copy = Place::new();
     let copied = Command::new("cp").arg("-a").arg(of.data()).arg(copy.data()).status().unwrap();
@@ -254,7 +257,8 @@ fn a_recovery_that_takes_time_is_told_when_it_begins_and_ends() {
     assert!(done.contains("is read: 100000 keys from snapshot-") && done.lines().count() == 1, "{told}");
 }
 
-/// Nobody is told to drop what another release reads, or what can be read when the cause has passed.
+/// Nobody is told to drop what another release reads, or what can be read when the cause has
+/// passed.
 #[test]
 fn what_a_closed_table_has_whole_is_not_offered_to_be_dropped() {
     let place = Place::new();

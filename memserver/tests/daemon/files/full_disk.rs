@@ -1,5 +1,5 @@
-//! A file system for regions that has no room costs the table that finds none, and neither the daemon nor
-//! what is on the disk.
+//! A file system for regions that has no room costs the table that finds none, and neither the
+//! daemon nor what is on the disk.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -14,8 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Client, Daemon, Place, is_whole, started, written};
 
-/// Begins with a file system of four mebibytes of its own at the first argument, which is full if the second says
-/// so, and goes on with the rest.
+/// Begins with a file system of four mebibytes of its own at the first argument, which is full if
+/// the second says so, and goes on with the rest.
 const MOUNT: &str = r#"mount -t tmpfs -o size=${SMALL:-4m},mode=0700 tmpfs "$0" || exit 9
 if [ "$1" = full ]; then head -c 8m /dev/zero > "$0/fill" 2> /dev/null; fi
 shift && exec "$@""#;

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The variable for the folder had the name of the one for data sets: nothing was kept, and nothing said so.
+/// The variable for the folder had the name of the one for data sets: nothing was kept, and nothing
+/// said so.
 #[test]
 fn the_greeting_says_whether_the_data_are_kept_also_where_the_environment_names_the_folder() {
     let place = Place::new();

@@ -23,7 +23,8 @@ pub enum Mix {
     Updates,
     /// One of twenty an insert of a new key: D, whose reads are zipf as well in the paper.
     Inserts,
-    /// Nineteen of twenty a scan of 1 to 100 records, the others updates: E as the paper's table of workloads has it.
+    /// Nineteen of twenty a scan of 1 to 100 records, the others updates: E as the paper's table of
+    /// workloads has it.
     ScansAndUpdates,
     /// The same with inserts of new keys: E as YCSB has it.
     ScansAndInserts,
@@ -68,7 +69,8 @@ pub enum Measure {
     P99,
     /// The 99.9th.
     P999,
-    /// Share of lookups that took a single round trip: of two-stage reads, those that the hot cache answered.
+    /// Share of lookups that took a single round trip: of two-stage reads, those that the hot cache
+    /// answered.
     HitRate,
     /// Bytes from memory nodes per operation.
     Bytes,

@@ -57,7 +57,8 @@ pub(super) fn full_reads() -> Vec<Claim> {
     values.into_iter().flat_map(of).collect()
 }
 
-/// §4.4.2: "approximately 20–23 %" over both filters, of which the middle is taken, by an order of magnitude less bytes.
+/// §4.4.2: "approximately 20–23 %" over both filters, of which the middle is taken, by an order of
+/// magnitude less bytes.
 pub(super) fn filters() -> Vec<Claim> {
     let statements = [(Measure::Throughput, Says::About, 1.215), (Measure::Bytes, Says::About, 0.1)];
     let of = |that| {
@@ -85,7 +86,8 @@ pub(super) fn error_bounds() -> Vec<Claim> {
     bounds.into_iter().flat_map(of).collect()
 }
 
-/// Table 1: throughput and bytes over the error bound, of records of 8/8 B, as shares of those at 8: ROLEX's in the paper.
+/// Table 1: throughput and bytes over the error bound, of records of 8/8 B, as shares of those at
+/// 8: ROLEX's in the paper.
 pub(super) fn table_one() -> Vec<Claim> {
     let small = |name, epsilon| Setting { sizes: SMALL, ..with_epsilon(name, Some(0.99), epsilon) };
     let near = small("epsilon 8", 8);

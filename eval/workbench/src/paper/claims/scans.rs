@@ -7,8 +7,9 @@ use crate::experiment::SystemName::{Chime, DmTree, FpCache, Rolex, Sherman, Smar
 /// Of scans with inserts.
 const WITH_SYNONYMS: &str = "inserts give ROLEX's full leaves synonym leaves, which scans READ as well; the paper's E has updates instead";
 
-/// §4.2.1, Figure 6: "ROLEX achieves the highest throughput, with FPCache reaching 0.86 × of its performance. Nonetheless, FPCache
-/// still outperforms CHIME, SMART, and Sherman by 1.43 ×, 1.38 ×, and 1.14 ×".
+/// §4.2.1, Figure 6: "ROLEX achieves the highest throughput, with FPCache reaching 0.86 × of its
+/// performance. Nonetheless, FPCache still outperforms CHIME, SMART, and Sherman by 1.43 ×, 1.38 ×,
+/// and 1.14 ×".
 pub(super) fn throughput() -> Vec<Claim> {
     let mut all = Vec::new();
     for setting in SCANS {
@@ -28,8 +29,9 @@ pub(super) fn throughput() -> Vec<Claim> {
         .collect()
 }
 
-/// §4.2.1, Figure 7: "In YCSB E, FPCache and DMTree consistently outperform other candidates in both median and tail latency", FPCache
-/// has a P50 "approximately 1.7 ×" below CHIME's and SMART's, and DMTree "a slight advantage at the extreme tail".
+/// §4.2.1, Figure 7: "In YCSB E, FPCache and DMTree consistently outperform other candidates in
+/// both median and tail latency", FPCache has a P50 "approximately 1.7 ×" below CHIME's and
+/// SMART's, and DMTree "a slight advantage at the extreme tail".
 pub(super) fn latencies() -> Vec<Claim> {
     let [setting, _] = SCANS;
     let of = |this, that, measure, published, says| Claim {

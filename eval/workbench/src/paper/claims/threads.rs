@@ -14,7 +14,8 @@ const IDLE_THREADS: &str = "threads have no work of their own here, so that 64 o
 /// Of DMTree's latencies.
 const BY_BYTES: &str = "DMTree's inner nodes with whole keys of 128 B are beyond the budget: lookups that READ several of them wait longest";
 
-/// §4.2.1: "FPCache and DMTree consistently achieve lower tail latency than ROLEX and Sherman" in B, C and D; P99 and P99.9.
+/// §4.2.1: "FPCache and DMTree consistently achieve lower tail latency than ROLEX and Sherman" in
+/// B, C and D; P99 and P99.9.
 pub(super) fn latencies() -> Vec<Claim> {
     let mut all = Vec::new();
     for setting in YCSB {
@@ -36,8 +37,9 @@ pub(super) fn latencies() -> Vec<Claim> {
     all
 }
 
-/// §4.2.2, on `fb`: SMART, FPCache and DMTree grow nearly linearly up to 128 threads; ROLEX and Sherman saturate after 64, which is
-/// taken as less than half of six times as much at six times as many.
+/// §4.2.2, on `fb`: SMART, FPCache and DMTree grow nearly linearly up to 128 threads; ROLEX and
+/// Sherman saturate after 64, which is taken as less than half of six times as much at six times as
+/// many.
 pub(super) fn scaling() -> Vec<Claim> {
     const fn with_threads(name: &'static str, clients: u16) -> Setting {
         Setting { name, keys: Keys::Fb, sizes: SMALL, clients, ..C }

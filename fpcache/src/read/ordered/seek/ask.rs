@@ -12,7 +12,8 @@ use crate::read::ordered::Side;
 use crate::read::place::{Found, Place};
 use crate::read::scan::ROUND_BYTES;
 
-/// Slots that are read beyond a window at first. Most keys' neighbours have a window that does not reach further.
+/// Slots that are read beyond a window at first. Most keys' neighbours have a window that does not
+/// reach further.
 const BEYOND: u32 = 8;
 /// The fewest slots that are read where nothing was found.
 const FURTHER: u32 = 64;
@@ -56,7 +57,8 @@ impl<K: KeySpace> Seek<K> {
         (size_of_val(&*self.words) + size_of_val(&*self.before)) as u64
     }
 
-    /// Whether it has to wait for others of its group, which hold enough already. The first that asks never has to.
+    /// Whether it has to wait for others of its group, which hold enough already. The first that
+    /// asks never has to.
     fn is_put_off(&self, doorbell: &Doorbell<'_, K>) -> bool {
         !doorbell.batch.is_empty() && doorbell.held() > GROUP_BYTES
     }
@@ -103,7 +105,8 @@ impl<K: KeySpace> Seek<K> {
         self.cost.round_trips += u32::from(doorbell.batch.len() > asked_before);
     }
 
-    /// The first stretch, and one of the neighbour beside it where the window lies at its segment's end.
+    /// The first stretch, and one of the neighbour beside it where the window lies at its segment's
+    /// end.
     #[inline]
     fn begin(&mut self, key: &K::Key, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
         let place = match self.pages.holding(rule.view, key) {
@@ -142,8 +145,8 @@ impl<K: KeySpace> Seek<K> {
         })
     }
 
-    /// A stretch of the segment beside the last one, as long as its windows and so many slots. `false` if there is none, or
-    /// its page of the directory has to come first.
+    /// A stretch of the segment beside the last one, as long as its windows and so many slots.
+    /// `false` if there is none, or its page of the directory has to come first.
     fn go_on_in_neighbour(&mut self, more: u32, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) -> bool {
         let Some(last) = self.stretches.last() else { return false };
         let lo = last.place.lo.borrow();
@@ -173,7 +176,8 @@ impl<K: KeySpace> Seek<K> {
         }
     }
 
-    /// Stretches further out: up to the end of the window of the record that was found, or as many slots again as were read.
+    /// Stretches further out: up to the end of the window of the record that was found, or as many
+    /// slots again as were read.
     fn extend(&mut self, key: &K::Key, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
         let Some(last) = self.stretches.last() else { return self.begin(key, rule, doorbell) };
         let (place, first, end) = (last.place.clone(), last.first, last.end);

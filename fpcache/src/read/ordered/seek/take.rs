@@ -16,7 +16,8 @@ use crate::read::verify::{Rules, SlotRead, classify};
 use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
-/// The greatest version of a slot that was never written to since its segment was made of loaded records.
+/// The greatest version of a slot that was never written to since its segment was made of loaded
+/// records.
 const LOADED: u32 = 1;
 
 impl<K: KeySpace> Seek<K> {
@@ -80,7 +81,8 @@ impl<K: KeySpace> Seek<K> {
         self.has_busy = true;
     }
 
-    /// Looks for the nearest record in a stretch that has come. A slot that cannot be told is kept as a busy one.
+    /// Looks for the nearest record in a stretch that has come. A slot that cannot be told is kept
+    /// as a busy one.
     #[inline]
     fn look(
         &mut self,
@@ -151,8 +153,8 @@ impl<K: KeySpace> Seek<K> {
         key_of::<K>(&self.slot, Rules::of(view))
     }
 
-    /// Up to where slots are to be read further in the last stretch's segment, if that is known: to the end of the window of
-    /// the nearest record, which lies there.
+    /// Up to where slots are to be read further in the last stretch's segment, if that is known: to
+    /// the end of the window of the nearest record, which lies there.
     pub(super) fn edge(&self, rule: &Rule<'_, K>) -> Option<u32> {
         let (nearest, last) = (&self.stretches[self.nearest?], self.stretches.last()?);
         if !nearest.is_of(&last.place) {
@@ -211,7 +213,8 @@ impl<K: KeySpace> Seek<K> {
             || self.all_that_matter(rule, |range| self.before.get(range.clone()) == Some(&self.words[range]))
     }
 
-    /// Whether a slot that matters was being written. What the others hold is nothing to the answer.
+    /// Whether a slot that matters was being written. What the others hold is nothing to the
+    /// answer.
     #[inline]
     fn is_torn(&self, rule: &Rule<'_, K>) -> bool {
         let is_busy = |word: &u64| SlotWord::from_bits(*word).state() == SlotState::Busy;
