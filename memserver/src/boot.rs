@@ -1,6 +1,6 @@
 //! Which start of the machine this is.
 
-/// Names no start of the machine: nobody can tell whether memory is of this one.
+/// Names no start of the machine: it cannot be told whether memory is of this one.
 pub const UNKNOWN_BOOT: [u8; 16] = [0; 16];
 
 /// Where the kernel names this start of the machine.

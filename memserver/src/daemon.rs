@@ -64,8 +64,7 @@ pub struct DaemonConfig {
     pub huge_pages: HugePages,
     /// Numeric ids of users that get in beside the daemon's own.
     pub allowed_users: Vec<u32>,
-    /// End when the process that started this one does; precisely, when the thread that did so
-    /// ends.
+    /// End with the process that started this one; precisely, with the thread that did so.
     pub exit_with_parent: bool,
     /// Where the data lie that are to outlive the process; `None`: nowhere.
     pub durable: Option<DurableConfig>,
@@ -269,7 +268,7 @@ impl Daemon {
                 source: e.into(),
             })?;
         }
-        // From here on SIGHUP ends nobody, also while tables are recovered.
+        // From here on SIGHUP does not end the process, also while tables are recovered.
         let signals = Signals::new([SIGHUP]).map_err(no_handlers)?;
         let for_sockets = match config.sockets.len() {
             0 => 0,
@@ -360,7 +359,7 @@ impl Daemon {
             (Some(listener), None) => listener.serve(catalogue, stop)?,
             (Some(listener), Some(sockets)) => listener.serve_beside(sockets, catalogue, stop)?,
             (None, Some(sockets)) => sockets.serve(catalogue, stop)?,
-            // Nobody can come.
+            // No client can come.
             (None, None) => {}
         }
         Ok(catalogue.end_logs()?)
@@ -417,7 +416,7 @@ fn take_folder(path: &Path, announcement: &mut Announcement) -> Result<Folder, D
 
 /// Uses the handle when the process is told to end; told twice, the process ends at once. Told by
 /// `SIGHUP`, it reads again what lets clients in, if that is in files; that signal has no other
-/// effect, so that nobody who sends it to a memory node without such files ends it.
+/// effect, and does not end a memory node without such files.
 fn act_on_signals(
     mut signals: Signals,
     stop: StopHandle,
@@ -435,8 +434,8 @@ fn act_on_signals(
                 continue;
             }
             if stop.is_stopped() {
-                // Nothing acknowledged is lost by that: the second signal wins over whatever still
-                // holds the first one up.
+                // Nothing acknowledged is lost: the second signal overrides what holds up the
+                // first.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
             }
             stop.stop();

@@ -1,4 +1,4 @@
-//! Where a memory node's files lie.
+//! The places of a memory node's files.
 
 use std::path::PathBuf;
 

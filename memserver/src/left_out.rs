@@ -1,4 +1,4 @@
-//! What the newest snapshot was written without, because it was damaged.
+//! Damaged records and values that the newest snapshot was written without.
 //!
 //! The disk does not have it whole. So later snapshots may be without it too, which else wait until
 //! it is written or deleted. This is kept in the recovery area: a start that reads the snapshot has

@@ -15,7 +15,7 @@
 //! | `table` | the table: segments, memory, rebuilds, checkpoints |
 //! | [`rebuild`] | planning of new segments, without a region |
 //! | [`durability`], `wal`, `recovery_area` | the write-ahead log, snapshots, and memory that survives the process |
-//! | [`files`], [`folder`] | where its files lie, and folders that nobody else can change |
+//! | [`files`], [`folder`] | where its files lie, and folders that no other user can change |
 //! | [`store`], `recovery` | durable memory nodes, and their recovery |
 //! | [`daemon`] | a memory node as a process |
 //! | [`capacity`] | the default capacity |

@@ -71,7 +71,7 @@ const RELEASE: u64 = {
     NodeStats::encode_release(major as u32, minor, number(env!("CARGO_PKG_VERSION_PATCH")))
 };
 
-/// A memory node over one region, which nobody else writes.
+/// A memory node over one region, which nothing else writes.
 #[derive(Debug)]
 pub struct MemoryNode<K: BuildKeys, M = SharedMemory> {
     pub(crate) superblock: SuperblockWriter<K, M>,
@@ -125,7 +125,7 @@ pub(crate) enum NodeState<K: BuildKeys> {
     /// No table: one can be loaded.
     #[default]
     Empty,
-    /// A table that nobody sees before its load has ended.
+    /// A table that no client sees before its load has ended.
     Loading(Loading<K>),
     /// A table.
     Serving(Table<K>),

@@ -108,14 +108,14 @@ impl<M: NodeMemory> RecoveryArea<M> {
         Ok(())
     }
 
-    /// Whose recovery area this is; `None` if it is nobody's.
+    /// Whose recovery area this is; `None` if it has no owner.
     pub(crate) fn identity(&self) -> Result<Option<Identity>, AccessError> {
         let [first, second] = IDENTITIES.map(|at| self.identity_at(at));
         let newest = first?.into_iter().chain(second?).max_by_key(|(life, _)| *life);
         Ok(newest.map(|(_, identity)| identity))
     }
 
-    /// Why nobody's identity can be read although there is one, and what of it can be told.
+    /// Why no identity can be read although there is one, and what of it can be told.
     pub(crate) fn unreadable(&self) -> Result<Option<(UnreadableIdentity, Option<Identity>)>, AccessError> {
         let mut why = None;
         for at in IDENTITIES {
@@ -254,7 +254,7 @@ impl<M: NodeMemory> RecoveryArea<M> {
     pub(crate) fn begin_request(&self, index: usize, client: u64, request: u64) -> Result<(), AccessError> {
         let at = self.client(index);
         if self.memory.load_relaxed(at)? != client {
-            // Nobody's, until it is this client's whole.
+            // Free, until it is wholly this client's.
             self.memory.store_release(at, 0)?;
             self.memory.release();
             self.memory.store_relaxed(at + 8, request << 16)?;

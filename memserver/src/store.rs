@@ -259,7 +259,7 @@ pub fn restore<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let lineage = from.lineage.unwrap_or(startup.lineage);
     let (ring, ring_bytes) = recovery_area.ring();
     let staging = Staging::create(Arc::clone(recovery_area.memory()), ring, ring_bytes, lineage, from.last)?;
-    // Entries that the end of the machine may take although they were read: what comes behind them
+    // Entries that the end of the machine may take although they were read: what comes after them
     // does not count before there is a snapshot. Where the disk has fewer, those it lost are gone
     // already.
     let is_unsure = from.is_unsure && !left.is_on_disk;
@@ -298,8 +298,8 @@ fn wal<M: NodeMemory, D: Disk + Clone + 'static>(
     let Startup { sync, now, .. } = *startup;
     // Lives that are too short for a snapshot each come to one together.
     let since_snapshot = durability::log_bytes_from(&disk, newest.unwrap_or(0), staging.last_lsn() + 1)?;
-    // What the process before had brought to the disk is there again before anybody is served. A
-    // full disk keeps nobody from reading: until it has room, what was staged stays in the ring,
+    // What the process before had brought to the disk is there again before any client is served. A
+    // full disk keeps no client from reading: until it has room, what was staged stays in the ring,
     // and writes are refused.
     match drain.finish(now) {
         Err(error) if !error.is_full() => return Err(durability::OpenError::from(error).into()),

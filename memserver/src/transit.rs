@@ -25,7 +25,7 @@ pub(crate) const MOST_REPLY: usize = 1 << 20;
 /// Values that may be on their way ahead of requests to all tables. What is kept of them takes up
 /// to 16 MiB.
 pub(crate) const MOST_VALUES_OF_ALL: usize = 16 << 10;
-/// Of these each table has so many in any case.
+/// Values that each table may have in transit in any case.
 const FEW_VALUES: usize = 16;
 
 /// Bytes that are kept, and how many values.

@@ -107,9 +107,9 @@ const MOST_CLIENTS: usize = 256;
 /// beside its bytes takes up to 1 KiB. Those of all tables have a bound of their own (`transit`).
 pub(crate) const MOST_VALUES: usize = MAX_OPERATIONS;
 
-/// Bytes of values that may be on their way over one connection to a region that has so many at
-/// most: those of two requests, and half of the region where that is more, but no more than those
-/// of four requests.
+/// Bytes of values that may be on their way over one connection to a region of `region_bytes`:
+/// those of two requests, and half of the region where that is more, but no more than those of four
+/// requests.
 pub(crate) fn most_ahead(region_bytes: u64) -> u64 {
     (region_bytes / 2).clamp(2 * MAX_AHEAD_BYTES as u64, 4 * MAX_AHEAD_BYTES as u64)
 }
@@ -142,8 +142,8 @@ pub(crate) fn out_of_order() -> Refusal {
     Refusal::new(ErrorCode::Invalid, "a piece of a value is missing or was sent twice: send the value again")
 }
 
-/// The refusal of a value while so many others are on their way to the memory node's tables that
-/// there is no room for it.
+/// The refusal of a value for which there is no room, for all the others on their way to the memory
+/// node's tables.
 pub(crate) fn too_many() -> Refusal {
     let why = format!(
         "values are being sent to this memory node ahead of many other requests, and at most {MOST_VALUES_OF_ALL} may \

@@ -1,4 +1,4 @@
-//! Nobody waits for another's request: what a request does before its reply comes in steps of
+//! No client waits for another's request: what a request does before its reply comes in steps of
 //! bounded cost, and the memory node's thread waits for no disk. Costs are counted, not measured.
 
 #[path = "node/common/mod.rs"]
@@ -286,7 +286,7 @@ fn a_table_that_is_rebuilt_all_the_time_starves_no_other() {
     assert!(node.stats().rebuilds > 10, "{waits} rounds waited, {:?}", node.stats());
 }
 
-/// Rounds that a lookup of 5,000 keys takes beside so many clients that each send 20 short
+/// Rounds that a lookup of 5,000 keys takes beside `clients` clients that each send 20 short
 /// operations whenever they are owed nothing; and how many segments these have replaced.
 fn rounds_of_a_long_lookup(parameters: TableParameters, clients: u64, kind: WriteKind) -> (u64, u64) {
     const LOADED: u64 = 60_000;

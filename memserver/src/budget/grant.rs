@@ -50,7 +50,7 @@ struct Shared {
 }
 
 impl Grant {
-    /// All of a region that shares with nobody.
+    /// All of a region that shares its budget with no other.
     pub fn whole(region_bytes: u64) -> Arc<Self> {
         Self::limited(region_bytes, region_bytes)
     }
@@ -192,7 +192,7 @@ impl Grant {
         }
     }
 
-    /// Whether the budget is also others'.
+    /// Whether the budget is shared with other regions.
     pub fn is_shared(&self) -> bool {
         self.shared.is_some()
     }
@@ -203,7 +203,7 @@ impl Grant {
         self.shared.as_ref().is_some_and(is_shorter) && self.reach() >= self.limit
     }
 
-    /// Notes that the table could not have so many bytes, unless its region ends before.
+    /// Notes that the table could not have `bytes` bytes, unless its region ends before.
     pub(crate) fn miss(&self, bytes: u64) {
         if let Some(Shared { budget, .. }) = &self.shared
             && !self.is_at_limit()
@@ -213,7 +213,7 @@ impl Grant {
     }
 
     /// Whether the table is to keep little that it does not use: more of the budget is granted than
-    /// there is of it, or somebody was denied some while others have theirs.
+    /// there is of it, or some was denied while others hold some.
     pub(crate) fn is_short(&self) -> bool {
         self.shared.as_ref().is_some_and(|Shared { budget, .. }| {
             let granted = budget.granted();
@@ -332,8 +332,8 @@ impl Grant {
             return false;
         }
         let next = end.max((before - 1) / MOST * MOST);
-        // Nobody must take memory again for what goes back, or where others have taken it, look in
-        // vain for some.
+        // No access may take memory again for what goes back, or, where others have taken it, look
+        // for some in vain.
         memory.set_backed_end(next);
         // A memory node may write its region.
         if memory.discard_from(next).unwrap_or(false) {
@@ -352,7 +352,7 @@ impl Grant {
         while self.shrink_towards(end) {}
     }
 
-    /// From here on nobody uses the region. What it has of the budget goes back with what this
+    /// From here on the region is not used. What it has of the budget goes back with what this
     /// returns, and not before the memory does: others would be promised memory that there is not.
     pub(crate) fn leave(&self) -> Option<Left> {
         let Shared { budget, .. } = self.shared.as_ref()?;
@@ -366,7 +366,7 @@ impl Grant {
     pub(crate) fn discard_rest(&self) {
         if let Some(Shared { memory, .. }) = &self.shared {
             // Where the operating system does not take it back it is used again when the end comes
-            // to it: nothing but the room is at stake, for readers know that it is nobody's.
+            // to it: only room is at stake, for readers know that it belongs to no table.
             let _ = memory.discard_from(self.end());
         }
     }

@@ -19,9 +19,9 @@ use returning::Returning;
 pub struct Budget {
     bytes: u64,
     granted: AtomicU64,
-    /// The most bytes that somebody was denied at once; 0 when as many are left again.
+    /// The most bytes that a table was denied at once; 0 when as many are left again.
     missed: AtomicU64,
-    /// Whether that has grown since somebody asked.
+    /// Whether that has grown since it was last asked for.
     is_missed_anew: AtomicBool,
     returning: Returning,
 }
@@ -49,7 +49,7 @@ impl Budget {
         self.granted.load(Ordering::Relaxed)
     }
 
-    /// Bytes that nobody has.
+    /// Bytes that no region has.
     pub fn left(&self) -> u64 {
         self.bytes.saturating_sub(self.granted())
     }
@@ -76,19 +76,19 @@ impl Budget {
         taken.map(of_left).ok()
     }
 
-    /// Notes that somebody was denied so many bytes.
+    /// Notes that a table was denied `bytes` bytes.
     fn miss(&self, bytes: u64) {
         if self.missed.fetch_max(bytes, Ordering::Relaxed) < bytes {
             self.is_missed_anew.store(true, Ordering::Relaxed);
         }
     }
 
-    /// Whether somebody was denied bytes, and as many are still not there.
+    /// Whether a table was denied bytes, and as many are still not there.
     fn is_short(&self) -> bool {
         self.missed.load(Ordering::Relaxed) > self.left()
     }
 
-    /// Whether somebody was denied more than anybody before, since this was asked.
+    /// Whether a table was denied more than any before, since this was asked.
     #[inline]
     pub(crate) fn is_missed_anew(&self) -> bool {
         self.is_missed_anew.load(Ordering::Relaxed) && self.is_missed_anew.swap(false, Ordering::Relaxed)

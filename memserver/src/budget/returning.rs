@@ -1,7 +1,7 @@
 //! Memory of loads that were given up, on its way back to the budget.
 //!
-//! It is returned in steps that delay nobody. When the budget does not suffice for a request, the
-//! steps for what is missing are taken at once.
+//! It is returned in steps that delay no request. When the budget does not suffice for a request,
+//! the steps for what is missing are taken at once.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};

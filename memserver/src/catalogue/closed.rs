@@ -19,7 +19,7 @@ pub(crate) struct ClosedTable {
     pub(super) kind: KeyKind,
     /// Why it cannot be recovered, and what to do.
     pub(super) why: TableOpenError,
-    /// Its region, if it could not be dropped: nobody is to read it afterwards.
+    /// Its region, if it could not be dropped: no client is to read it afterwards.
     pub(super) left: Option<LeftRegion>,
 }
 
@@ -71,7 +71,7 @@ impl From<Refusal> for NotDropped {
 }
 
 /// Removes a table that is not served, with its region and all files: when that returns it is gone
-/// for good, and nobody reads anything of it.
+/// for good, and no client reads anything of it.
 pub(super) fn remove(
     name: &TableName,
     folder: Option<&TablesFolder>,

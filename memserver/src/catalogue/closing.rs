@@ -1,4 +1,4 @@
-//! How tables that could not be opened, or not be dropped, are closed and removed.
+//! Closing and removal of tables that could not be opened, or not be dropped.
 
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
@@ -11,8 +11,8 @@ use super::{Catalogue, CatalogueError};
 use crate::wal::Lacking;
 
 impl Catalogue {
-    /// Brings the logs of all tables to the disk for good: to be called when nobody is served any
-    /// more.
+    /// Brings the logs of all tables to the disk for good: to be called when no client is served
+    /// any more.
     ///
     /// # Errors
     /// The disk did not take all of them, so that a copy of the folder lacks writes that were

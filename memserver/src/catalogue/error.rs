@@ -120,7 +120,7 @@ impl fmt::Display for MemoryRemedy<'_> {
 
 impl TableOpenError {
     /// Whether records are lost, or may be, that no restart brings back. Else the cause may pass,
-    /// or is outside of the table's records: then nobody is to be told of dropping them.
+    /// or is outside of the table's records: then dropping them is not to be suggested.
     pub(super) fn loses_records(&self) -> bool {
         match self {
             Self::NotDropped { .. } => true,

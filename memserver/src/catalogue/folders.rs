@@ -245,7 +245,8 @@ impl TablesFolder {
         self.remove_dropped(name)
     }
 
-    /// Gives up the region of a table that was dropped: whoever still maps it reads nothing of it.
+    /// Gives up the region of a table that was dropped: a process that still maps it reads nothing
+    /// of it.
     pub(crate) fn give_up_region(&self, name: &str) -> Result<(), FolderError> {
         // Unless the table is there again. What is no safe folder is no memory node's.
         if !self.data.has(&format!("{DROPPED}{name}")) || self.data.has(name) {
@@ -264,7 +265,7 @@ impl TablesFolder {
                     Ok((region, _)) => {
                         hosted::give_up_all(&region).map_err(|error| failed(std::io::Error::other(error)))
                     }
-                    // Another's, or nobody's.
+                    // Another's, or no memory node's.
                     Err(MemoryError::FileInUse { .. } | MemoryError::NotMemory { .. }) => Ok(()),
                     Err(error) => Err(failed(std::io::Error::other(error))),
                 }

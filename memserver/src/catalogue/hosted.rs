@@ -161,8 +161,8 @@ impl LeftRegion {
     }
 }
 
-/// Gives up a region of which nobody knows any more how much of it was used. In what is shorter
-/// than a superblock there are no records.
+/// Gives up a region of which it is no longer known how much was used. In what is shorter than a
+/// superblock there are no records.
 pub(crate) fn give_up_all(region: &SharedMemory) -> Result<(), AccessError> {
     if region.len() < SUPERBLOCK_BYTES { Ok(()) } else { give_up(region, region.len() as u64) }
 }
@@ -176,7 +176,7 @@ pub(crate) fn give_up(region: &SharedMemory, used: u64) -> Result<(), AccessErro
     let begin = SUPERBLOCK_BYTES as u64;
     if region.reserve(0, begin).is_err() {
         // A disk that is full has never given it these pages: a store to them would end the
-        // process, and nobody can have read anything of it.
+        // process, and nothing of it can have been read.
         return Ok(());
     }
     region.store_relaxed(REUSE_OFFSET, DROPPED)?;
@@ -202,7 +202,7 @@ fn erase_beside_superblock(region: &SharedMemory, page: usize) -> Result<(), Acc
 /// `false` if it is not taken.
 fn discard_in_steps(region: &SharedMemory, begin: u64, end: u64) -> Result<bool, AccessError> {
     const STEP: u64 = HUGE_PAGE as u64;
-    /// After a step that took less, over memory that was never used, nobody rests.
+    /// After a step that took less, over memory that was never used, it does not rest.
     const LEAST_REST: Duration = Duration::from_micros(20);
     let end = end.min(region.len() as u64);
     for start in (begin / STEP..end.div_ceil(STEP)).map(|step| step * STEP) {

@@ -91,7 +91,7 @@ impl Dropping {
     pub(super) fn run(self) -> Result<(), NotDropped> {
         let Self { table, folder } = self;
         let name = table.name;
-        // Its threads end here: nobody writes to its folder from now on.
+        // Its threads end here: its folder is not written to from now on.
         let left = LeftRegion::of(table);
         remove(&name, folder.as_deref(), Some(left), |error| {
             let why =
@@ -219,7 +219,7 @@ impl Jobs {
             done => done,
         };
         let failed = || Refusal::new(ErrorCode::Internal, "the thread for it has failed");
-        // Nothing is left for it to do but to end, for which nobody waits here: it may be waiting
+        // Nothing is left for it to do but to end, which is not waited for here: it may be waiting
         // for a processor.
         let Running { client, .. } = self.running.take()?;
         Some((client, done.unwrap_or_else(|_| Done::Dropped(Err(failed().into())))))

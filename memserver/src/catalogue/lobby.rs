@@ -1,4 +1,4 @@
-//! The lobby: where those are who name no table.
+//! The lobby: the region of clients that name no table.
 
 use std::sync::Arc;
 

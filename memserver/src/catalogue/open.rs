@@ -331,7 +331,7 @@ fn bring_left_to_disk(
 /// Bytes of snapshot and log that take long enough to read for the operator to wonder.
 const WORTH_TELLING: u64 = 1 << 20;
 
-/// Tells what a start waits for, since nobody is let in before.
+/// Tells what a start waits for, since no client is let in before.
 fn tell_reading(folders: &TableFolder, bytes: u64) {
     let (folder, size) = (folders.data.path().display(), ByteSize(bytes).display().iec());
     info!("reading the table in {folder} from snapshot and log, {size}: clients get in when that is done");
@@ -369,7 +369,7 @@ fn remove_memory(
 ) -> Result<(), TableOpenError> {
     let locked = match SharedMemory::open_file_at(file, Access::ReadWrite) {
         Err(error @ MemoryError::FileInUse { .. }) => return Err(TableOpenError::Memory(error)),
-        // What is no memory is in nobody's use; a file that is not there need not be removed.
+        // What is no memory is not in use; a file that is not there need not be removed.
         opened => opened.ok(),
     };
     if let (Some((region, _)), REGION_FILE) = (&locked, name) {

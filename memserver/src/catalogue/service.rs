@@ -15,8 +15,7 @@ impl Catalogue {
         self.numbers.get(&name).copied()
     }
 
-    /// Gives all tables a turn if somebody was denied memory: they may have some that they do not
-    /// use.
+    /// Gives all tables a turn if one was denied memory: they may have some that they do not use.
     fn wake_for_memory(&mut self) {
         if self.opening.budget.is_missed_anew() {
             let there = |number: &usize| self.tables[*number].is_some();

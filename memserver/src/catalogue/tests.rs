@@ -308,7 +308,7 @@ fn a_table_without_room_for_long_requests_keeps_only_its_own_clients_waiting() {
     let have_room =
         |catalogue: &Catalogue| [1, 2, 3, 4, 5].map(|client| catalogue.has_room(ClientId(client), 1 << 20));
     assert_eq!(have_room(&catalogue), [false, true, false, true, true]);
-    // Whoever's table is gone waits for nobody's room, and is not taken for a client of the next
+    // A client whose table is gone waits for no room, and is not taken for a client of the next
     // table of that number.
     catalogue.drop_table(&name(0)).expect("it is there");
     assert_eq!(have_room(&catalogue), [true; 5]);

@@ -46,7 +46,7 @@ impl DescriptorLimit {
     }
 }
 
-/// Descriptors of this process; a few where nobody can say.
+/// Descriptors of this process; a few where that cannot be told.
 fn open_now() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(8, Iterator::count)
 }

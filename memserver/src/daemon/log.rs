@@ -1,4 +1,4 @@
-//! What a memory node's process writes to its standard error.
+//! The log of a memory node's process on its standard error.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// Has the events of this level and above written to the standard error from here on, a line each.
 ///
-/// A line that nobody can take, as on a full disk, is lost: it must not end a memory node. Does
+/// A line that cannot be written, as on a full disk, is lost: it must not end a memory node. Does
 /// nothing in a process that has a subscriber of its own already: that one is wanted.
 pub fn log_to_stderr(level: LevelFilter) {
     let log = fmt().with_max_level(level).with_writer(io::stderr).with_ansi(false).log_internal_errors(false);

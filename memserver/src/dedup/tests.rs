@@ -3,7 +3,7 @@ use fpcache::message::{MAX_OPERATIONS, WriteStatus};
 
 const DONE: WriteReply = WriteReply { status: WriteStatus::Done, token: None };
 
-/// Nobody has a request in hand.
+/// No client has a request in hand.
 fn nobody(_: usize, _: u64) -> bool {
     false
 }

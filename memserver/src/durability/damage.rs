@@ -24,7 +24,7 @@ pub(super) enum Behind {
     Unclear,
 }
 
-/// Checksums are computed over so many times the bytes there are to examine, and some.
+/// Checksums are computed over at most this many times the bytes to examine, plus a fixed amount.
 const MOST_OVER: usize = 16;
 const LEAST_WORK: usize = 4 << 20;
 
@@ -32,8 +32,8 @@ const LEAST_WORK: usize = 4 << 20;
 /// `expected` should be.
 ///
 /// Bytes of values may claim to be frames by chance, as small numbers in a row do, or because a
-/// client made them so, each of them as long as a frame can be. So the work is bounded: first come
-/// those frames behind which lies what may follow them. Where even of these there are too many, it
+/// client made them so, each of them as long as a frame can be. So the work is bounded: frames come
+/// first that are followed by what may follow them. Where even of these there are too many, it
 /// cannot be told.
 pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> Behind {
     let mut search = Search::new(rest, expected, lineage);
@@ -57,7 +57,7 @@ pub(super) fn behind(rest: &[u8], at: u64, expected: Lsn, lineage: u64) -> Behin
 /// There is more to do than may be done.
 struct TooMuch;
 
-/// The search for frames behind a bad one.
+/// The search for frames after a bad one.
 struct Search<'a> {
     rest: &'a [u8],
     /// LSNs that frames there may have.
@@ -147,7 +147,7 @@ mod tests {
         out
     }
 
-    /// Headers in a row that claim records of 32 KiB. Each has what it claims behind it: at 32 KiB
+    /// Headers in a row that claim records of 32 KiB. Each is followed by what it claims: at 32 KiB
     /// from it is one of the next LSN, if they are `followed`.
     fn crafted(bytes: usize, followed: bool) -> Vec<u8> {
         const LEN: usize = 32 << 10;

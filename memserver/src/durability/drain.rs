@@ -245,8 +245,8 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.has_staged() || self.drained_lsn > self.synced_lsn
     }
 
-    /// Syncs what was written before an error of writing: a disk that stays full keeps the records
-    /// behind in the ring, and these need not wait with them.
+    /// Syncs what was written before an error of writing: a disk that stays full keeps the later
+    /// records in the ring, and these need not wait with them.
     fn give_up(&mut self, error: LogError) -> LogError {
         let error = match error {
             LogError::Write { source, .. } if self.drained_lsn > self.synced_lsn && !self.file.is_empty() => {
@@ -353,7 +353,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     /// Makes the file whose first record is `first`, durably, in place of one that a failure or the
     /// end of a process left: none of its records was given back by the ring.
     fn begin_file(&mut self, first: Lsn) -> Result<(), LogError> {
-        // A file behind what may not be on the disk would make a gap of it.
+        // A file after what may not be on the disk would make a gap of it.
         if let Some(last) = &self.unsure {
             write_anew(&mut self.disk, &last.name, last.bytes)
                 .map_err(|source| LogError::Write { from: self.synced_lsn + 1, source })?;

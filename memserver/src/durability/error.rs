@@ -51,7 +51,7 @@ pub enum RecoveryError {
     /// A file is not what was written.
     #[error(
         "log file {file} is damaged at offset {offset}, where record {lsn} should be: {why}; restore it from a copy, or cut \
-         it there (truncate -s {offset} {file}) and move the log files behind it away, if there are any, to start with what \
+         it there (truncate -s {offset} {file}) and move the log files after it away, if there are any, to start with what \
          comes before alone (writes from LSN {lsn} on are lost then)"
     )]
     Damaged {
@@ -66,7 +66,7 @@ pub enum RecoveryError {
     },
     /// A file's header is not what was written.
     #[error(
-        "log file {file} cannot be used: {why}; restore it from a copy, or move it and the log files behind it away to \
+        "log file {file} cannot be used: {why}; restore it from a copy, or move it and the log files after it away to \
          start from the snapshot and the files before alone (writes from LSN {lsn} on are lost then)"
     )]
     BadFile {
@@ -80,7 +80,7 @@ pub enum RecoveryError {
     /// Files are missing between two.
     #[error(
         "the log's records {from} to {to} are missing before file {file}; restore the missing file, or move {file} and \
-         the log files behind it away to start from the snapshot and the files before alone (writes from LSN {from} on \
+         the log files after it away to start from the snapshot and the files before alone (writes from LSN {from} on \
          are lost then)"
     )]
     Gap {

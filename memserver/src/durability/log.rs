@@ -87,7 +87,7 @@ pub(crate) fn settle(disk: &mut impl Disk, report: &mut Report) -> Result<(), Di
 /// How far the last file is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Reach {
-    /// As far as this record, which the caller has with all behind it, and begins a new file with.
+    /// As far as this record, which the caller has with all after it, and begins a new file with.
     Below(Lsn),
     /// To its end, or its torn tail. All records up to `synced` are known to have been on the disk:
     /// a tail before that is damage.
@@ -200,7 +200,7 @@ pub struct LogReader {
 }
 
 impl LogReader {
-    /// Opens the log on `disk` for whoever has nothing but that: the last file's torn tail is cut
+    /// Opens the log on `disk` for a start that has nothing else: the last file's torn tail is cut
     /// off, and the rest of it written anew, so that what is read of it is on the disk. Costs about
     /// two reads and a write of that file. The others are read, and checked, by
     /// [`records`](Self::records).
@@ -239,7 +239,7 @@ impl LogReader {
                 continue;
             }
             match check_header(disk, name, *first, &mut report.lineage) {
-                // Perhaps nobody needs it, nor what comes before it, any more: later files are
+                // Perhaps neither it nor what comes before it is needed any more: later files are
                 // whole without.
                 Err(error @ RecoveryError::BadFile { .. }) if !is_last => {
                     warn!("{error}");

@@ -144,7 +144,7 @@ impl SnapshotError {
     }
 }
 
-/// Whether a snapshot of so many records is likely to fit: as long for each of them as the newest
+/// Whether a snapshot of that many records is likely to fit: as long for each of them as the newest
 /// one, and with some room for the log meanwhile.
 ///
 /// # Errors

@@ -34,7 +34,7 @@ pub struct Staging<M> {
 pub(crate) struct Noted {
     /// The log's random number.
     pub(crate) lineage: u64,
-    /// The last record staged; there may be one more, which nobody was told of.
+    /// The last record staged; there may be one more, not yet announced.
     pub(crate) last: Lsn,
     /// The last record that the drain had brought to the disk.
     pub(crate) synced: Lsn,

@@ -1,4 +1,4 @@
-//! What a load comes to: the directory while it is being written, and the result.
+//! The end of a load: the directory while it is being written, and the result.
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RootEntry, TableRecord};

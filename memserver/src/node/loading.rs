@@ -322,8 +322,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         }
     }
 
-    /// Drops a little of what loads have left, and gives a little of their memory back if nobody
-    /// else uses it; `false` if there is nothing to do.
+    /// Drops a little of what loads have left, and gives a little of their memory back if it is not
+    /// used otherwise; `false` if there is nothing to do.
     pub(crate) fn step_giving_up(&mut self) -> bool {
         if let Some(loader) = self.given_up.last_mut() {
             if !loader.step_drop() {

@@ -33,7 +33,7 @@ pub mod cost {
     pub const OPERATION: i64 = 400;
     /// An operation that has waited for the disk, whose place has left the caches by then.
     pub const PUBLISHED: i64 = 600;
-    /// A key that is looked up, whose place nobody has had fetched.
+    /// A key that is looked up, whose place has not been fetched.
     pub const LOOKED_UP: i64 = 500;
     /// Another four bytes that are copied and summed up.
     pub const FOUR_BYTES: i64 = 1;
@@ -61,7 +61,7 @@ pub mod cost {
 pub(crate) enum Until {
     /// The table's next turn.
     Turn,
-    /// So many of the operations that wait for the disk have been done since the beginning.
+    /// This many of the operations that wait for the disk have been done since the beginning.
     Published(u64),
     /// No other request of this client is in hand.
     Answered(u64),
@@ -171,7 +171,7 @@ pub(crate) struct Queue {
     /// For which other writes wait.
     pub(super) first: Option<Parked>,
     pub(super) rest: VecDeque<Parked>,
-    /// Those that got on in this turn: their next one is after the others'.
+    /// Those that got on in this turn: their next one comes after those of the others.
     pub(super) moved: VecDeque<Parked>,
     /// Replies to those that are done.
     replies: VecDeque<(ClientId, Vec<u8>, Option<Held>)>,

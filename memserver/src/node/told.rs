@@ -1,4 +1,4 @@
-//! What the operator is told of again and again, and not each time.
+//! Rate-limited messages to the operator about what recurs.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ impl Told {
     }
 }
 
-/// Tells the same of a place no oftener than every ten seconds, and of at most so many places
+/// Tells the same of a place no oftener than every ten seconds, and of a bounded number of places
 /// meanwhile.
 #[derive(Debug, Default)]
 pub(crate) struct NowAndThen(Vec<(u64, Instant)>);

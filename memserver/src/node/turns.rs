@@ -49,7 +49,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         gone > 0
     }
 
-    /// Why the log cannot be written, while it cannot: nobody waits for it then.
+    /// Why the log cannot be written, while it cannot: requests do not wait for it then.
     pub(crate) fn log_fails(&self) -> bool {
         self.wal.as_ref().is_some_and(|wal| wal.failure().is_some())
     }
@@ -60,7 +60,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         self.parked.holds_writes() || self.wants_quiet()
     }
 
-    /// Whether writes wait until segments have been replaced. Nobody waits for a disk that fails.
+    /// Whether writes wait until segments have been replaced. They do not wait for a disk that
+    /// fails.
     #[inline]
     fn wants_quiet(&self) -> bool {
         self.quiet.is_wanted() && !self.log_fails() && !self.is_searching()

@@ -1,4 +1,4 @@
-//! What takes a memory node many steps: a load, and a snapshot.
+//! Work that takes a memory node many steps: a load, and a snapshot.
 
 use std::time::Instant;
 

@@ -1,4 +1,4 @@
-//! Which records a rebuild gathers: its segment's own, and those of neighbours that are small or
+//! The records that a rebuild gathers: its segment's own, and those of neighbours that are small or
 //! have shrunk. For the rebuilder of a table, and for plans.
 
 /// What decides whether a segment is rebuilt together with its neighbour.

@@ -1,4 +1,4 @@
-//! How segments are rebuilt: the options, and the limits that follow from them. For plans and the
+//! Options of how segments are rebuilt, and the limits that follow from them. For plans and the
 //! reserves in them.
 
 use fpcache_index::SegmentOptions;
@@ -56,7 +56,7 @@ pub struct RebuildOptions {
 
 impl RebuildOptions {
     /// The same for records that are brought together because deletes left their segments half
-    /// empty: fuller, because nobody inserts there.
+    /// empty: fuller, because there are no inserts there.
     #[must_use]
     pub fn compact(self) -> Self {
         Self { fill: self.compact_fill(), ..self }

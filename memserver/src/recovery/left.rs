@@ -1,4 +1,4 @@
-//! What the recovery area of a process that has ended has for a start that does not go on with its
+//! The remains in an ended process's recovery area, for a start that does not go on with its
 //! region.
 
 use std::sync::Arc;
@@ -224,7 +224,7 @@ pub(crate) fn is_behind<M: NodeMemory, D: Disk>(
     disk: &D,
 ) -> Result<(), String> {
     let (ring, ring_bytes) = recovery_area.ring();
-    // Whoever goes on with one that is not whole says so, likewise of the log.
+    // Recovery that goes on with one that is not whole says so, likewise for the log.
     let Ok(staging) = Staging::open(Arc::clone(recovery_area.memory()), ring, ring_bytes) else {
         return Ok(());
     };

@@ -95,7 +95,7 @@ pub enum RecoverError {
         /// The entry.
         lsn: u64,
     },
-    /// Entries are in memory alone, with a policy by which nobody sees such.
+    /// Entries are in memory alone, with a policy by which no client sees such.
     #[error(
         "{source}; with --fsync always nobody may read what entries {first} to {last} of the log wrote before they are on the \
          disk: make room there and restart the memory node, or restart it with --fsync 10ms, which serves them as they are"

@@ -1,4 +1,4 @@
-//! Whose a recovery area is, as it is written there.
+//! The owner of a recovery area, as recorded in it.
 
 use fpcache::layout::LAYOUT_VERSION;
 use fpcache_fabric::FileIdentity;
@@ -28,7 +28,7 @@ pub(crate) struct Identity {
     pub(crate) limit: u64,
 }
 
-/// Why the identity of a recovery area cannot be read that somebody has written.
+/// Why the identity that was written to a recovery area cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum UnreadableIdentity {
     /// Another release has.

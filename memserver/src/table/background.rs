@@ -1,5 +1,6 @@
-//! What a table does between requests, a step at a time. All of it has its turn: writes that never
-//! cease always leave segments to be replaced, and what these give back must come free meanwhile.
+//! Background work of a table between requests, a step at a time. All of it has its turn: writes
+//! that never cease always leave segments to be replaced, and what these give back must come free
+//! meanwhile.
 
 use std::borrow::Borrow;
 

@@ -7,7 +7,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 use crate::files::REGION_FILE;
 use crate::superblock_writer::SuperblockWriter;
 
-/// A record in a slot whose bytes contradict each other: nobody can read it.
+/// A record in a slot whose bytes contradict each other: it cannot be read.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}; write or delete that key; where that is no remedy, and the table has a snapshot from before the damage (of one that is \

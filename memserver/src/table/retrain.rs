@@ -187,7 +187,7 @@ impl<K: BuildKeys> Table<K> {
         let old = Old { lo, behind, segments };
         match self.replace(superblock, &old, Making::ForWrites) {
             Ok(()) => Ok(next),
-            // The change of so many does not fit the change log, or free memory: that of fewer may.
+            // Replacing this many does not fit the change log or free memory: fewer may.
             Err(TableError::NoRoom { .. }) if old.segments.len() > 1 => {
                 self.rebuilder.retraining.at_once = old.segments.len() / 2;
                 Ok(Some(old.lo))

@@ -1,5 +1,5 @@
-//! What a table is in the middle of, between two steps: a sweep over its directory, a search for
-//! room.
+//! Work that a table is in the middle of, between two steps: a sweep over its directory, a search
+//! for room.
 
 use fpcache::key_space::BuildKeys;
 

@@ -235,7 +235,7 @@ impl Drop for RecordsAhead {
 type Ended = (u64, Result<SnapshotInfo, SnapshotError>);
 
 /// On a thread of its own. Dropped, it waits until the thread has ended, which gives up the
-/// snapshot under way: nobody writes to the folder from then on.
+/// snapshot under way: nothing writes to the folder from then on.
 pub(crate) struct ThreadSnapshots {
     /// `None` once it is being dropped.
     send: Option<SyncSender<Message>>,
@@ -284,7 +284,7 @@ impl ThreadSnapshots {
                         waker.wake();
                     }
                 }
-                // Whoever gathers records for one that has failed need not go on.
+                // Gathering records for one that has failed need not go on.
                 if let Some((number, begun)) = writing.take() {
                     match begun.or_error() {
                         Ok(begun) => writing = Some((number, begun)),

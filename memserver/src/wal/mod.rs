@@ -219,7 +219,7 @@ impl<M: NodeMemory> Wal<M> {
     }
 
     /// Brings the log to the disk for good: nothing is appended any more. Notes it if the disk has
-    /// all then, for whoever begins with a copy of the files; else says what it lacks.
+    /// all then, for a start from a copy of the files; else says what it lacks.
     pub(crate) fn end(&mut self) -> Option<Lacking> {
         self.draining.end(self.clock.now());
         let entries = self.last().saturating_sub(self.synced());
@@ -235,7 +235,7 @@ impl<M: NodeMemory> Wal<M> {
         None
     }
 
-    /// Does what nobody else does in the background; says when there is more to do.
+    /// Does in the background what no thread does; says when there is more to do.
     pub(crate) fn work(&mut self) -> Option<Instant> {
         // An error stays with the ring until it is overcome, and writers are told.
         self.draining.step(self.clock.now()).unwrap_or(None)

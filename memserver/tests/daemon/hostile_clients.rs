@@ -334,8 +334,8 @@ fn short_writes_of_very_many_operations_that_wait_for_the_disk() {
     node.end_unharmed("256 connections whose short writes of 901 operations wait for the disk");
 }
 
-/// Replies are kept in case their requests come again: of whatever clients and tables, only so
-/// many.
+/// Replies are kept in case their requests come again: only up to a limit, whatever the clients and
+/// tables.
 #[test]
 fn requests_of_very_many_operations_of_very_many_clients_to_several_tables() {
     let node = Node::start(&[]);

@@ -153,7 +153,7 @@ fn a_last_file_without_a_header_proves_the_records_before_it() {
     assert!(matches!(read_all(&mut gap), Err(RecoveryError::Gap { file, .. }) if file == last));
     let mut both = short(Some(&before));
     assert!(matches!(read_all(&mut both), Err(RecoveryError::BadFile { file, .. }) if file == before));
-    // Whoever reads them leaves them all.
+    // Reading them leaves them all.
     for (disk, files) in [(begun, names.len()), (gap, names.len() - 1), (both, names.len())] {
         assert_eq!(logs(&disk).len(), files);
     }

@@ -16,7 +16,7 @@ use fpcache_fabric::{NodeMemory, Service, SharedMemory, Work};
 use fpcache_memserver::MemoryNode;
 use fpcache_memserver::durability::SyncPolicy;
 
-/// A table for keys up to so many bytes with short values.
+/// A table for keys of up to `key_bytes` bytes with short values.
 fn parameters(key_bytes: u32, epsilon: u32) -> TableParameters {
     let shape = RecordShape { key_bytes: None, value_bytes: None, room: key_bytes + 8 };
     TableParameters { shape, epsilon, max_slots: 512, ..TableParameters::default() }

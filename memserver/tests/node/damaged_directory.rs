@@ -242,7 +242,7 @@ fn a_fetched_page_in_the_place_of_another_is_noticed<T: TestKeys>() {
     }
 }
 
-/// Changes a root in a region of so many bytes.
+/// Changes a root in a region of that many bytes.
 type Damage<T> = fn(&mut Vec<RootEntry<<T as TestKeys>::Space>>, u64);
 
 fn a_root_that_cannot_be_is_refused_however_pages_are_fetched<T: TestKeys>() {

@@ -39,7 +39,7 @@ fn load(keys: &[u64], cut: u32, options: &SegmentOptions) -> Vec<Loaded> {
     all
 }
 
-/// The share of segments, by slots, that are due to be replaced after so many inserts at random.
+/// The share of segments, by slots, that are due to be replaced after `inserts` inserts at random.
 fn due_after(inserts: u64, keys: &[u64], cut: u32, options: &SegmentOptions) -> f64 {
     let mut segments = load(keys, cut, options);
     for key in (1..=inserts).map(|i| mix(KEYS + i)) {

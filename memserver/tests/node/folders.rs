@@ -15,7 +15,7 @@ use fpcache_memserver::files::Folders;
 use fpcache_memserver::{Catalogue, CatalogueConfig, CatalogueError};
 use tempfile::TempDir;
 
-/// Some user who is neither root nor whoever runs the tests.
+/// Some user who is neither root nor the one who runs the tests.
 const OTHER: u32 = 65_534;
 
 /// Folders for a memory node, and something beside them that is none of its business.
@@ -172,7 +172,8 @@ fn a_table_that_could_not_be_dropped_is_closed_until_it_is_dropped_again() {
         refusal.message.contains("is closed now") && refusal.message.contains("drop it again"),
         "{refusal}"
     );
-    // Nobody is told that there is none, and no other takes its name: it would come back under it.
+    // No client is told that there is none, and no other takes its name: it would come back under
+    // it.
     let refusal = tables.create(name("a"), KeyKind::U64, None).unwrap_err();
     assert_eq!(refusal.code, ErrorCode::TableExists, "{refusal}");
     assert!(tables.drop_table(&name("a")).is_err());

@@ -173,7 +173,7 @@ impl Tables {
         statuses(&reply).expect("a reply")[0]
     }
 
-    /// Puts values of so many bytes until one is refused; how many there was room for.
+    /// Puts values of `len` bytes until one is refused; returns how many there was room for.
     fn fill(&mut self, table: usize, first: u64, len: usize) -> u64 {
         let is_done =
             |key: &u64| self.write(table, WriteKind::Put, *key, &bytes(*key, len)) == WriteStatus::Done;

@@ -70,7 +70,7 @@ impl Kind {
         INTEGERS.contains(&self)
     }
 
-    /// So many keys, in order.
+    /// `count` keys, in order.
     fn integers(self, count: usize) -> Vec<u64> {
         let kind = if self == Self::Fb { SpecKind::Fb } else { SpecKind::Uniform };
         Spec::new(kind, Some(count as u64)).open(&OpenOptions::default()).unwrap().into_keys()
@@ -92,7 +92,7 @@ impl Kind {
         }
     }
 
-    /// So many keys, in order.
+    /// `count` keys, in order.
     fn strings(self, count: usize) -> Vec<Vec<u8>> {
         let mut random = Random(11);
         let mut keys = std::collections::BTreeSet::new();
@@ -164,11 +164,11 @@ enum Order {
     Appended,
     /// In descending order, before those loaded.
     Descending,
-    /// In order, among those loaded, so many to one of these.
+    /// In order, among those loaded, this many to one of these.
     Between(usize),
     /// The same in descending order.
     BetweenDescending(usize),
-    /// At random from so many that are next.
+    /// At random from this many that are next.
     HotSpot(usize),
 }
 

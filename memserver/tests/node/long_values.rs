@@ -49,7 +49,7 @@ fn send(node: &mut impl Service, client: ClientId, request: &Request<'_>) -> Res
     decode_reply(&call_from::<LongValues>(node, client, request)).map(drop)
 }
 
-/// Sends a value ahead in pieces of so many bytes.
+/// Sends a value ahead in pieces of a given size.
 fn send_ahead(
     node: &mut impl Service,
     client: ClientId,
@@ -60,7 +60,7 @@ fn send_ahead(
     Piece::all(what, value, most).try_for_each(|piece| send(node, client, &Request::Value(piece)))
 }
 
-/// Puts records whose values came ahead, each of so many bytes.
+/// Puts records whose values came ahead, each of a given size.
 fn put_ahead(
     node: &mut impl Service,
     (client, request): (u64, u64),

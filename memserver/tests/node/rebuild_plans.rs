@@ -54,7 +54,7 @@ fn keys() -> impl Strategy<Value = (u64, Vec<u64>, u64)> {
     )
 }
 
-/// Ages of so many records: at random, with runs in either direction, or all alike.
+/// Ages of `count` records: at random, with runs in either direction, or all alike.
 fn ages(count: usize) -> impl Strategy<Value = Vec<u32>> {
     let random = prop::collection::vec(prop_oneof![any::<u32>(), 0u32..1_000, Just(u32::MAX)], count);
     let run = (random.clone(), any::<prop::sample::Index>(), 0usize..300, 1usize..4, 1u32..40, any::<bool>());

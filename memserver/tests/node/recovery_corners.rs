@@ -347,7 +347,7 @@ fn what_an_unfinished_snapshot_left_is_removed_at_every_start<T: TestKeys>() {
 /// no process could go on with the memory any more.
 #[test]
 fn processes_that_end_within_values_leave_nothing_to_be_done_for_ever() {
-    // The first end is just behind the piece; the others are tried.
+    // The first end is just after the piece; the others are tried.
     for stores in (200..420).step_by(8) {
         let mut world = World::new(SyncPolicy::Always, 1);
         let (mut node, _) = world.begin::<LongValues>();

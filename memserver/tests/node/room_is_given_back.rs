@@ -36,7 +36,7 @@ struct Churned<T: TestKeys> {
     parameters: fpcache::layout::TableParameters,
 }
 
-/// A value of so many bytes, or as many as the keys' suite gives values.
+/// A value of `len` bytes, or, if that is 0, of as many as the keys' suite gives values.
 fn value_of<T: TestKeys>(key: u64, n: u64, len: usize) -> Vec<u8> {
     if len == 0 {
         return value::<T>(key, n, 8);
@@ -52,7 +52,7 @@ fn random(n: u64) -> u64 {
 }
 
 impl<T: TestKeys> Churned<T> {
-    /// A table without records in a region of so many bytes.
+    /// A table without records in a region of `capacity` bytes.
     fn new(capacity: usize) -> Self {
         let parameters = T::parameters(8);
         let node = Self::loaded(capacity, parameters, &BTreeMap::new());
@@ -107,7 +107,7 @@ impl<T: TestKeys> Churned<T> {
                 WriteStatus::NoRoom => {
                     self.refused += 1;
                     self.check_refusal();
-                    // It keeps what it had, which nobody knows any more.
+                    // It keeps what it had, which is not known any more.
                     self.model.remove(key);
                     self.waiting.push((WriteKind::Delete, *key, Vec::new()));
                 }

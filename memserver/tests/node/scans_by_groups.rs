@@ -132,7 +132,7 @@ fn a_scan_reads_the_blocks_of_its_records_in_one_round_trip() {
     }
 }
 
-/// A table into which one of so many keys was inserted after the others were loaded.
+/// A table into which one key of every `one_of` was inserted after the others were loaded.
 fn with_late_keys(grouping: Grouping, one_of: u64) -> Fixture<Integers> {
     let parameters =
         TableParameters { epsilon: 64, fill: 0.8, groups: Some(grouping), ..Integers::parameters(8) };

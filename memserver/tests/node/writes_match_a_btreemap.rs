@@ -249,7 +249,7 @@ fn a_repeated_request_is_answered_and_not_applied_again<T: TestKeys>() {
     let again = writer.again(&mut node, WriteKind::Insert, 5, RecordToken::default(), &new);
     assert_eq!(again, Ok(first), "the first outcome, though the record is gone");
     assert_eq!(writer.get(&mut node, 5), None);
-    // Nobody was ever forgotten: a request that is not known has never been executed.
+    // No client was ever forgotten: a request that is not known has never been executed.
     let reply = Writer::<T>::new(11).again(&mut node, WriteKind::Insert, 5, RecordToken::default(), &new);
     assert_eq!(reply.map(|reply| reply.status), Ok(WriteStatus::Done));
     for client in 100..1200 {

@@ -46,7 +46,7 @@ fn a_value_without_room_has_the_table_gone_over_in_steps() {
     assert!(reader.get(&mut node, 1).is_some_and(|(value, _)| value == vec![7; 3_000_000]), "it found room");
     node.audit().expect("whole");
 
-    // One whose client goes away keeps nobody waiting, and nothing from being used.
+    // One whose client goes away keeps no other client waiting, and nothing from being used.
     let mut node = fragmented();
     search(&mut node, &long.request(7, 1, false));
     let (handled, _) = post::<LongValues>(&mut node, OTHER, &short.request(8, 1, false));
@@ -62,7 +62,7 @@ fn a_value_without_room_has_the_table_gone_over_in_steps() {
     node.audit().expect("whole");
 }
 
-/// A piece of a value of so many bytes, whose memory has to be found.
+/// A piece of a value of `value_bytes` bytes, whose memory has to be found.
 fn first_piece(client: u64, value_bytes: u32) -> Request<'static> {
     Request::Value(Piece { client, request: 1, operation: 0, value_bytes, offset: 0, bytes: &[9; 100] })
 }

@@ -206,7 +206,7 @@ impl MemoryDisk {
         self.fail_syncs_after(0, count);
     }
 
-    /// The same, after so many more.
+    /// The same, after `good` more.
     pub fn fail_syncs_after(&self, good: u32, count: u32) {
         let mut state = self.state();
         (state.good_syncs, state.failing_syncs, state.sync_failure) = (good, count, None);

@@ -1,4 +1,4 @@
-//! A disk in memory before whose changes something is done.
+//! A disk in memory with a hook before each change.
 
 use fpcache_memserver::durability::{Disk, DiskError};
 

@@ -1,4 +1,4 @@
-//! How much the daemon writes to its standard error.
+//! The level of what the daemon writes to its standard error.
 
 use clap::ValueEnum;
 use tracing::level_filters::LevelFilter;

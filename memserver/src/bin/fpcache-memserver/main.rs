@@ -266,7 +266,7 @@ fn user(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "it is no number: `id -u NAME` prints that of a user".to_owned())
 }
 
-/// Tells the operator something, or nobody.
+/// Tells the operator something, if standard error can be written.
 fn note(text: &str) {
     let _ = writeln!(io::stderr(), "note: {text}");
 }

@@ -116,7 +116,7 @@ impl fmt::Debug for Following {
 }
 
 impl Following {
-    /// Does the next thing that there is to do; false once nobody will have more. Waits for nobody.
+    /// Does the next thing that there is to do; false once there will be no more. Does not block.
     pub fn follow_next(&self) -> bool {
         match self.told.try_recv() {
             Ok(what) => {

@@ -35,7 +35,7 @@ struct View<K: KeySpace, E: Another> {
     open: Opens<E>,
     options: TableOptions,
     follower: Follower,
-    /// Nobody keeps it from one question to the next. What is outdated is freed by the follower,
+    /// No thread keeps it from one question to the next. What is outdated is freed by the follower,
     /// which replaces it, or which is given it by the last one who was answering with it.
     known: RwLock<Option<Arc<Known<K, E>>>>,
     /// Whether the follower has been told and has not begun.
@@ -132,7 +132,7 @@ impl<K: BuildKeys, E: Another> View<K, E> {
         })
     }
 
-    /// What there is to answer with, unless it is being replaced. Waits for nobody; tells the
+    /// What there is to answer with, unless it is being replaced. Does not block; tells the
     /// follower if there is nothing.
     fn known(&self) -> Option<Arc<Known<K, E>>> {
         let known = match self.known.try_read() {
@@ -156,7 +156,7 @@ impl<K: BuildKeys, E: Another> View<K, E> {
     }
 
     /// Replaces what there is to answer with. What there was is freed by the caller, the follower,
-    /// unless somebody is answering with it.
+    /// unless a thread is answering with it.
     fn put(&self, known: Option<Known<K, E>>) {
         let mut place = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, known.map(Arc::new));
@@ -335,8 +335,8 @@ mod tests {
         }
     }
 
-    /// Threads that had answered kept the models they had answered with, which nobody counted, and
-    /// the seventeenth thread found the first one's place taken.
+    /// Threads that had answered kept the models they had answered with, which were not counted,
+    /// and the seventeenth thread found the first one's place taken.
     #[test]
     fn threads_that_have_answered_keep_no_models() {
         let (_node, export) = node(1000);

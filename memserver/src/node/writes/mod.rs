@@ -193,7 +193,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         // mutation.
         if !self.pending.is_empty() && going.put.is_none() && !self.transit.has_room_for_operation() {
             if self.log_fails() {
-                // Nobody waits, and nothing more is kept.
+                // No request waits, and nothing more is kept.
                 return Err(log_fails());
             }
             return Ok(Step::Waits(Until::OperationRoom));
@@ -323,8 +323,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 }
 
-/// The refusal of a request that may have been done, and that nobody remembers enough of to answer
-/// it.
+/// The refusal of a request that may have been done, and of which not enough is remembered to
+/// answer it.
 fn forgotten() -> Refusal {
     let why = "this request was sent before, and the memory node does not remember whether it was executed: read the \
                records to find out";

@@ -26,7 +26,7 @@ pub(crate) struct DirectoryRoom {
 }
 
 impl DirectoryRoom {
-    /// Bytes that [`Aside::fill`] takes where it has nothing yet, for pages of so many.
+    /// Bytes that [`Aside::fill`] takes where it has nothing yet, for pages of `page_bytes` bytes.
     pub(crate) fn bytes(self, page_bytes: u64) -> u64 {
         self.pages * page_bytes + with_some_more(self.root_bytes).next_multiple_of(8)
     }
@@ -37,7 +37,7 @@ fn with_some_more(root_bytes: u64) -> u64 {
     root_bytes + root_bytes / 4
 }
 
-/// Where separators vary in length: what those of a directory come to in its pages.
+/// Where separators vary in length: what those of a directory take in its pages.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Separators {
     /// Bytes that each does not share with the one before.
@@ -85,7 +85,7 @@ impl Separators {
         self.own = (self.own + new).saturating_sub(old);
     }
 
-    /// What the next directory takes at most, if this one has so many segments: there may be a
+    /// What the next directory takes at most, if this one has that many segments: there may be a
     /// quarter more by the time it is written.
     pub(crate) fn directory_room<K: BuildKeys>(&self, segments: u64) -> DirectoryRoom {
         let segments = segments + segments / 4;
@@ -96,8 +96,8 @@ impl Separators {
         DirectoryRoom { pages, root_bytes: pages * entry }
     }
 
-    /// Most pages that so many segments take with separators like these, and most bytes of a page's
-    /// entry in the root.
+    /// Most pages that `segments` segments take with separators like these, and most bytes of a
+    /// page's entry in the root.
     fn pages<K: BuildKeys>(&self, segments: u64) -> (u64, u64) {
         /// Bytes of a descriptor beside its separator's own ones.
         const DESCRIPTOR: u64 = 40;

@@ -1,4 +1,5 @@
-//! Which range of a table's memory is emptied next, and the beginning and end of emptying one.
+//! The choice of the range of a table's memory to empty next, and the beginning and end of emptying
+//! one.
 
 use std::ops::Range;
 
@@ -70,7 +71,7 @@ impl<K: BuildKeys> Room<K> {
     }
 
     /// Ends the emptying of a range out of which this many segments were moved; `true` if something
-    /// was in the way of which nobody knew, so that another range may be the better one.
+    /// unknown was in the way, so that another range may be the better one.
     pub(crate) fn end_evacuation(&mut self, replaced: u64) -> bool {
         let was_end = self.space.emptied().is_some_and(|emptied| emptied.end == u64::MAX);
         self.space.set_emptied(None);

@@ -1,4 +1,4 @@
-//! What is known of how full a table is: what was found not to help, and when.
+//! Knowledge of how full a table is: what was found not to help, and when.
 
 /// Share of the available memory that only compaction may use, and its maximum in bytes.
 const KEPT_SHARE: u64 = 64;
@@ -55,7 +55,7 @@ impl Level {
     }
 }
 
-/// Bytes that only compaction may use, of a region that can have so many.
+/// Bytes that only compaction may use, of a region that can have `capacity` bytes.
 pub(crate) fn kept_for_compaction_of(capacity: u64) -> u64 {
     (capacity / KEPT_SHARE).min(MOST_KEPT)
 }

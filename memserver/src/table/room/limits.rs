@@ -1,5 +1,5 @@
-//! Whether a table takes too much memory for its records, and whether it is known to have no room
-//! for more.
+//! Checks whether a table takes too much memory for its records, and whether it is known to have no
+//! room for more.
 
 use fpcache::key_space::BuildKeys;
 use fpcache_fabric::NodeMemory;

@@ -167,7 +167,8 @@ impl<K: BuildKeys> Room<K> {
     ) -> Result<bool, TableError> {
         const SHARE: u64 = 32;
         let (waiting, free) = (self.space.quarantined_bytes(), self.space.free_bytes());
-        // What is free may be others' too, and a table does not keep much of what it uses waiting.
+        // What is free may belong to others too, and a table does not keep much of what it uses
+        // waiting.
         let most = (free / SHARE).min(superblock.grant.reach().saturating_sub(free) / SHARE);
         if waiting <= most {
             return Ok(false);
@@ -201,7 +202,7 @@ impl<K: BuildKeys> Room<K> {
         end > limit && !superblock.grant.is_restoring() && end - unused().min(end) > limit
     }
 
-    /// Ends the restoration of a table that nobody reads yet.
+    /// Ends the restoration of a table that no client reads yet.
     pub(crate) fn settle<M: NodeMemory>(
         &mut self,
         superblock: &mut SuperblockWriter<K, M>,

@@ -64,8 +64,8 @@ pub(crate) fn live_records<'b, K: KeySpace>(
     })
 }
 
-/// The external values that slots of a segment name, with the keys of their records. A slot that is
-/// damaged names nothing: nobody can read its record either.
+/// The external values that slots of a segment name, with the keys of their records. A damaged slot
+/// names nothing: its record cannot be read either.
 pub(crate) fn extents_in<'b, K: KeySpace>(
     geometry: &SegmentGeometry,
     generation: u32,
@@ -79,7 +79,7 @@ pub(crate) fn extents_in<'b, K: KeySpace>(
 }
 
 impl<M: NodeMemory> Slots<'_, M> {
-    /// The records in a copy of all slots, by slot: each is whole, or damaged. Whoever moves or
+    /// The records in a copy of all slots, by slot: each is whole, or damaged. Code that moves or
     /// copies records goes by this, so that what is damaged neither gets lost nor becomes valid.
     pub(crate) fn whole_records<'b, K: KeySpace>(
         &self,

@@ -1,4 +1,4 @@
-//! Where a key's record is.
+//! The search for the record of a key.
 
 use std::borrow::Borrow;
 

@@ -336,7 +336,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     #[inline]
     fn set_fingerprint(&self, slot: u32, fingerprint: u64) -> Result<(), AccessError> {
         let bytes = fingerprint.to_le_bytes();
-        // Nobody else stores here. None are stored where they have no bytes.
+        // No other thread stores here. None are stored where they have no bytes.
         match self.geometry.fingerprint_bytes(1) {
             0 => Ok(()),
             stored => self.region.merge_bytes(self.fingerprint(slot), &bytes[..stored]),

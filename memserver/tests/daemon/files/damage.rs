@@ -192,7 +192,7 @@ fn the_end_of_a_log_that_had_been_on_the_disk_is_missed() {
     node.says(&["closed     default: ", "had been on the disk"]);
     node.end();
     assert_eq!(stored(&place), before);
-    // Whoever has no copy goes on without.
+    // A start without a copy goes on without.
     fs::remove_file(place.table().join("notes.fpn")).unwrap();
     place.start("").says(&["found      149 keys from snapshot-", "bytes were cut off log-"]);
 }
@@ -223,7 +223,7 @@ fn a_copy_that_lacks_the_end_of_a_log_is_missed_and_one_of_a_running_memory_node
     let node = copy.start("");
     node.says(&["closed     default: ", "entries up to 50 of the log were on the disk"]);
     node.end();
-    // Of one that was killed nobody knows how its copies were made.
+    // Of one that was killed it is unknown how its copies were made.
     let node = place.start("--fsync always");
     place.client().put(NEW, 7).unwrap();
     node.kill();
@@ -237,7 +237,7 @@ fn a_copy_that_lacks_the_end_of_a_log_is_missed_and_one_of_a_running_memory_node
     }
 }
 
-/// Nobody gets in while a table is read, so what is being done is told.
+/// No client gets in while a table is read, so what is being done is told.
 #[test]
 fn a_recovery_that_takes_time_is_told_when_it_begins_and_ends() {
     let place = Place::new();
@@ -257,8 +257,8 @@ fn a_recovery_that_takes_time_is_told_when_it_begins_and_ends() {
     assert!(done.contains("is read: 100000 keys from snapshot-") && done.lines().count() == 1, "{told}");
 }
 
-/// Nobody is told to drop what another release reads, or what can be read when the cause has
-/// passed.
+/// The operator is not told to drop what another release reads, or what can be read when the cause
+/// has passed.
 #[test]
 fn what_a_closed_table_has_whole_is_not_offered_to_be_dropped() {
     let place = Place::new();

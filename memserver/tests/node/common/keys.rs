@@ -26,7 +26,7 @@ pub trait TestKeys: Copy + Debug + Send + Sync + 'static {
     /// The number of a key.
     fn number(key: &KeyRef<Self>) -> u64;
 
-    /// Records of such keys and of values of at most so many bytes.
+    /// Records of such keys and of values of at most `value_bytes` bytes.
     fn shape(value_bytes: u32) -> RecordShape;
 
     /// Bytes of the longest value in records of this shape.
@@ -40,7 +40,7 @@ pub trait TestKeys: Copy + Debug + Send + Sync + 'static {
     /// less often cut off by one.
     const ENDS: u64 = if Self::Space::FIXED_BYTES.is_some() { 30 } else { 20 };
 
-    /// Bytes of the longest value beside a key of so many bytes.
+    /// Bytes of the longest value beside a key of `key_bytes` bytes.
     fn longest_value(shape: &RecordShape, key_bytes: usize) -> usize {
         shape.room as usize - key_bytes
     }
@@ -62,7 +62,7 @@ pub trait TestKeys: Copy + Debug + Send + Sync + 'static {
     /// The number of the least key with a number at or above `key`, or a number near it.
     fn number_at_or_above(key: &KeyRef<Self>) -> u64;
 
-    /// Parameters for values of at most so many bytes.
+    /// Parameters for values of at most `value_bytes` bytes.
     fn parameters(value_bytes: u32) -> TableParameters {
         TableParameters { shape: Self::shape(value_bytes), ..TableParameters::default() }
     }

@@ -35,7 +35,7 @@ impl Stores {
         Self { left: AtomicU64::new(u64::MAX), is_over: AtomicBool::new(false) }
     }
 
-    /// From here on it has so many.
+    /// From here on it has `left`.
     pub fn store(&self, left: u64, order: Ordering) {
         self.left.store(left, order);
         self.is_over.store(false, order);
@@ -80,7 +80,7 @@ impl Mortal {
         for at in (0..len).step_by(bytes.len()) {
             let page = &mut bytes[..(len - at).min(4096)];
             self.left_behind.read_bytes(at as u64, page).expect("inside");
-            // Pages that nobody has written are not there yet, and cost time to have.
+            // Pages that have not been written are not there yet, and cost time to have.
             if *page != [0; 4096][..page.len()] {
                 heir.own.write_bytes(at as u64, page).expect("inside");
                 heir.left_behind.write_bytes(at as u64, page).expect("inside");
