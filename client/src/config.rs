@@ -78,7 +78,7 @@ impl ClientConfig {
         Self { plan, ..self }
     }
 
-    /// The same where about so many lookups are under way at a time.
+    /// The same where about `concurrency` lookups are under way at a time.
     #[must_use]
     pub fn with_concurrency(self, concurrency: u32) -> Self {
         Self { concurrency, ..self }

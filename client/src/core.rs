@@ -84,7 +84,7 @@ pub(crate) struct Core<K: BuildKeys, T: Connector> {
     /// Who each thread is to the memory node when it changes records. A thread that ends leaves
     /// this to the next one.
     writers: ThreadLocal<RefCell<Writer>>,
-    /// Lanes that nobody sends writes along at present.
+    /// Lanes along which no writes are sent at present.
     lanes: Mutex<Vec<Lane<K, T>>>,
     /// Of threads that have lost the memory node one connects at a time.
     connecting: Turn,
@@ -244,7 +244,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 Ok(()) => {
                     let body = decode_reply(&reply)?;
                     if matches!(request, Request::LoadCommit(_)) {
-                        // Nobody has opened it, but it has parameters from here on.
+                        // It was not opened, but it has parameters from here on.
                         self.has_opened.store(true, Ordering::Release);
                     }
                     return take(creation, body);

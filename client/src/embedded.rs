@@ -19,7 +19,7 @@ pub(crate) struct EmbeddedNode {
 
 impl EmbeddedNode {
     pub(crate) fn start<K: BuildKeys>(capacity: usize) -> Result<Self, ClientError> {
-        // Nobody outlives an embedded node, so any number serves as its incarnation.
+        // No client outlives an embedded node, so any number serves as its incarnation.
         const INCARNATION: u64 = 1;
         let failed = |e: &dyn std::error::Error| ClientError::Embedded(e.to_string());
         let region =

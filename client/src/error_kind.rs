@@ -1,4 +1,4 @@
-//! What a caller can do about an error.
+//! The kinds of errors, by what a caller can do about them.
 
 use fpcache::message::ErrorCode;
 use fpcache::table_view::OpenError;

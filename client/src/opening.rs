@@ -59,8 +59,8 @@ impl<K: BuildKeys> TableClient<K> {
     ) -> Result<Self, ClientError> {
         let tables = Tables::connect_with(url, config)?;
         match tables.create_if_missing(&config.table, KeyKind::of::<K>(), options) {
-            // Somebody may have created one over several memory nodes: the name is seen when it is
-            // opened.
+            // Another client may have created one over several memory nodes: the name is seen when
+            // it is opened.
             Ok(_) | Err(ClientError::TableExists { .. }) => Self::connect_with(url, config),
             Err(error) => Err(error),
         }

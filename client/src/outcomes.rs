@@ -36,7 +36,7 @@ impl Outcomes {
     }
 
     /// What the call ends with, once replies have been handed over. Where changes were made after
-    /// one that was not, whoever makes all without a reply again makes those twice.
+    /// one that was not, a caller that repeats all that have no reply makes those twice.
     pub(crate) fn end(self) -> Result<(), ClientError> {
         let left = &self.ended[self.told..];
         let later = left.iter().filter(|ended| matches!(ended, Some(Ok(_)))).count();
@@ -92,8 +92,8 @@ mod tests {
         (replies.len(), outcomes.end())
     }
 
-    /// Changes at one memory node had not been made, and what became of those at the next one
-    /// nobody knew.
+    /// Changes at one memory node had not been made, and what became of those at the next one was
+    /// unknown.
     #[test]
     fn a_call_of_which_one_change_may_have_been_made_is_not_one_to_repeat() {
         for ended in [vec![late(), open()], vec![open(), late()], vec![late(), open(), late()]] {

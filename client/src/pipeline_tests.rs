@@ -7,7 +7,7 @@ use super::*;
 use crate::client::Client;
 
 /// What lanes to two memory nodes have together, one of which has the keys below 1000. They note
-/// which lane a key went by, and say of the first writes that nobody knows how they ended.
+/// which lane a key went by, and say of the first writes that it is unknown how they ended.
 #[derive(Default)]
 struct Notes {
     posts: Vec<(u64, usize)>,

@@ -131,8 +131,8 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
     }
 
     /// A reader's context for this session, whose table has this `number`. Fetches the table if
-    /// nobody has done so. `seed` is for its random choices, and `left` the time of the call that
-    /// begins with it.
+    /// that was not done yet. `seed` is for its random choices, and `left` the time of the call
+    /// that begins with it.
     pub(crate) fn context(
         &self,
         number: u64,

@@ -10,7 +10,7 @@ use crate::error::ClientError;
 /// The pause between two attempts.
 pub(crate) const PAUSE: Duration = Duration::from_millis(20);
 
-/// Repeats an attempt to connect for as long as nobody listens, `within` this time.
+/// Repeats an attempt to connect for as long as no memory node listens, `within` this time.
 pub(crate) fn until_there<R>(
     within: Duration,
     mut attempt: impl FnMut() -> Result<R, ClientError>,
@@ -27,7 +27,7 @@ pub(crate) fn until_there<R>(
     }
 }
 
-/// Whether nobody listens, or who did is going.
+/// Whether no memory node listens, or the one that did is ending.
 fn is_of_no_node(error: &FabricError) -> bool {
     matches!(error.kind(), ErrorKind::Reconnect | ErrorKind::Retry)
 }

@@ -92,7 +92,7 @@ impl Drop for Node {
     }
 }
 
-/// Connections that do nothing, as many as there can be, and the refusal of the next.
+/// As many idle connections as there can be, and the refusal of the next.
 fn idle_clients(node: &Node) -> (Vec<impl Connection>, FabricError) {
     let address: ShmAddress = node.directory.url().parse().unwrap();
     let mut idle = Vec::new();
@@ -117,15 +117,15 @@ fn idle_clients_take_nothing_from_the_log() {
     );
     assert!(refusal.to_string().contains("ulimit -n"), "{refusal}");
     assert!(idle.len() > 40 && node.open() < LIMIT, "{} clients", idle.len());
-    // Nobody new gets in, but every write is as durable as before, over changes of the log's file
-    // and a snapshot.
+    // No new client gets in, but every write is as durable as before, over changes of the log's
+    // file and a snapshot.
     let first = node.logs();
     for i in 0..84_u64 {
         client.put(i % 4, &value_of(i, 1, 1 << 20)).unwrap();
     }
     assert_ne!(node.logs(), first, "the log has begun its next file");
     assert_eq!(client.get(3).unwrap().unwrap(), value_of(83, 1, 1 << 20));
-    // Whoever leaves makes room.
+    // Clients that leave make room.
     let left = idle.len();
     drop(idle);
     let begun = Instant::now();

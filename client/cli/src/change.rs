@@ -1,4 +1,4 @@
-//! `put`, `insert`, `update` and `del`
+//! The `put`, `insert`, `update` and `del` commands.
 
 use std::borrow::Borrow;
 use std::path::PathBuf;

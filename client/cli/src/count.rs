@@ -1,4 +1,4 @@
-//! `count`
+//! The `count` command.
 
 use std::borrow::Borrow;
 

@@ -1,4 +1,4 @@
-//! `create`
+//! The `create` command.
 
 use std::borrow::Borrow;
 use std::io;

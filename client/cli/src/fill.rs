@@ -1,5 +1,5 @@
-//! Tables are filled with records, for `load` and `import`: in bulk, or group by group where there
-//! are records already.
+//! Filling tables with records, for `load` and `import`: in bulk, or group by group where there are
+//! records already.
 
 use std::borrow::Borrow;
 use std::time::Instant;
@@ -106,7 +106,7 @@ impl Filling {
         Ok(Outcome::Done)
     }
 
-    /// Refuses records that a new table has no room for, by the least that so many take.
+    /// Refuses records that a new table has no room for, by the least that `expected` records take.
     fn check_capacity(
         &self,
         parameters: &TableParameters,
@@ -270,7 +270,7 @@ struct Failed {
     stage: Stage,
 }
 
-/// What a load that failed had come to.
+/// The progress of a load that failed.
 #[derive(Clone, Copy)]
 enum Stage {
     /// No record had been passed on.

@@ -1,4 +1,4 @@
-//! `get`
+//! The `get` command.
 
 use std::borrow::Borrow;
 use std::fs;

@@ -1,4 +1,4 @@
-//! `load`
+//! The `load` command.
 
 use anyhow::anyhow;
 use clap::Args;

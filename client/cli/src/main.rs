@@ -146,8 +146,8 @@ fn carry_out_any(
     }
 }
 
-/// Carries out a command about the records of a table. Of a range alone it says why it fails where
-/// the keys are others'.
+/// Carries out a command about the records of a table. For a range alone it says why it fails where
+/// the keys belong to another range.
 fn run_on_table(place: &Place, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
     let ended = run_on_kind(place, command, output);
     let Some((table, _, number)) = place.table.as_range() else { return ended };

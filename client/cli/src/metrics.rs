@@ -10,7 +10,7 @@ use crate::output::{Outcome, Output};
 use crate::place::Place;
 use crate::tables::{none_failed, why};
 
-/// What there is to tell of a table by its counters: the name, what it is, and the value.
+/// The metrics of a table from its counters: the name, what it is, and the value.
 type Counter = (&'static str, &'static str, Kind, fn(&NodeStats) -> Number);
 
 const COUNTERS: &[Counter] = &[

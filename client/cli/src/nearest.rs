@@ -1,4 +1,4 @@
-//! `floor`, `ceiling`, `first` and `last`
+//! The `floor`, `ceiling`, `first` and `last` commands.
 
 use std::borrow::Borrow;
 

@@ -37,7 +37,7 @@ impl Output {
         self.json
     }
 
-    /// Whether nobody reads it any more.
+    /// Whether its reader has gone.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed
     }

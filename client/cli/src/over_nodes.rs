@@ -63,7 +63,7 @@ pub(crate) fn split_at<K: Keys>(named: &[String], nodes: usize) -> anyhow::Resul
     (1..nodes).map(|i| K::parse(&key(i).to_string(), KeyFormat { is_hex: false })).collect()
 }
 
-/// Of so many ascending keys those that split them into equal parts.
+/// Those of `keys` ascending keys that split them into equal parts.
 pub(crate) fn split_of<K: Keys>(
     keys: usize,
     key: impl Fn(usize) -> K::Owned,

@@ -173,8 +173,8 @@ impl Parameters {
         Ok(TableParameters { fill: self.fill.unwrap_or(parameters.fill), ..parameters })
     }
 
-    /// The same, and of those that were not given what suits so many ascending keys if that is
-    /// [wanted](Tuning::is_wanted), with why.
+    /// The same, with those that were not given chosen to suit `known` ascending keys if that is
+    /// [wanted](Tuning::is_wanted), and with why.
     pub(crate) fn tuned<K: Keys>(
         &self,
         keys: KeyLengths,

@@ -1,4 +1,4 @@
-//! `scan`
+//! The `scan` command.
 
 use std::borrow::Borrow;
 use std::io::{self, IsTerminal};

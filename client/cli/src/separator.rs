@@ -1,4 +1,4 @@
-//! What stands between key and value in a line of a file.
+//! The separator between key and value in a line of a file.
 
 use std::str::FromStr;
 
@@ -49,7 +49,7 @@ impl Separator {
     }
 
     /// A key's text, in which what the separator begins with is escaped: the first separator of the
-    /// line is then the one behind it.
+    /// line is then the one after it.
     pub(crate) fn guard(&self, key: String) -> String {
         let Some(first) = self.0.chars().next().filter(|first| key.contains(*first)) else { return key };
         let bytes =

@@ -1,4 +1,4 @@
-//! `stats`
+//! The `stats` command.
 
 use std::time::Duration;
 
@@ -153,7 +153,7 @@ fn document<K: Keys>(
     })
 }
 
-/// What a table's parameters were chosen for and expected to come to.
+/// What a table's parameters were chosen for, and what was expected of them.
 fn chosen_for(chosen: &ChosenFor) -> Value {
     json!({
         "round_trip_us": f64::from(chosen.round_trip_ns) / 1e3,
@@ -333,7 +333,7 @@ fn print_sockets(output: &mut Output, sockets: &SocketStats) -> anyhow::Result<(
     Ok(())
 }
 
-/// What somebody did that was hung up on, or not let in, for a reason.
+/// What clients did that were hung up on, or not let in, for this reason.
 fn what_it_did(reason: &str) -> String {
     let what = match reason {
         "bad_frame" => "sent what is no frame",

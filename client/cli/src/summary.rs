@@ -1,4 +1,4 @@
-//! What `load` and `import` say when a table is filled.
+//! The summaries that `load` and `import` print when a table is filled.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ impl<R> Summary<'_, R> {
         let Loaded { keys, segments, .. } = *loaded;
         // Records lie in some; of those that had to be inserted, 0 says that it is not known.
         let segments = Some(segments).filter(|segments| *segments > 0 || keys == 0);
-        // Of no keys there is none to share them.
+        // Without keys there is nothing to divide by.
         let per_segment = segments.filter(|_| keys > 0).map(|segments| keys as f64 / segments as f64);
         let per_key = used.filter(|_| keys > 0).map(|used| used as f64 / keys as f64);
         let (dataset_s, load_s) = self.times.seconds();

@@ -91,7 +91,7 @@ impl NewTable {
             return Ok(Ensured { kind, is_new: false });
         }
         let kind = kind.unwrap_or(KeyKind::U64);
-        // Somebody else may be faster.
+        // Another client may be faster.
         Ok(Ensured { kind, is_new: tables.create_if_missing(name, kind, self.options())? })
     }
 }
@@ -180,7 +180,7 @@ pub(crate) fn why(place: &Place, error: &ClientError) -> String {
     if said.contains(&place.url) { said } else { format!("{}: {said}", place.url) }
 }
 
-/// Fails if some of so many memory nodes could not be asked, for these reasons.
+/// Fails if some of the `of` memory nodes could not be asked, for these reasons.
 pub(crate) fn none_failed(failed: &[String], of: usize) -> anyhow::Result<()> {
     ensure!(failed.is_empty(), "{} of {of} memory nodes were not asked: {}", failed.len(), failed.join("; "));
     Ok(())

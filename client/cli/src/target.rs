@@ -109,7 +109,7 @@ fn unnamed(folder: &Path) -> Option<File> {
 fn beside(folder: &Path) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     let file = builder.prefix(".fpcache-cli-").permissions(Permissions::from_mode(0o666)).tempfile_in(folder);
-    // The error names a file that nobody has asked for.
+    // The error names a file that was not asked for.
     file.map_err(|error| {
         let (kind, shown) = (error.kind(), folder.display());
         let why = match kind {

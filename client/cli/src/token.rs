@@ -1,4 +1,4 @@
-//! `token`
+//! The `token` command.
 
 use clap::{Args, Subcommand};
 use fpcache_client::Token;

@@ -82,7 +82,7 @@ impl Tuning {
         Ok(())
     }
 
-    /// What suits so many ascending keys, with records of this shape; `None` if that is not wanted.
+    /// What suits `keys` ascending keys, with records of this shape; `None` if that is not wanted.
     pub(crate) fn of<K: Keys>(
         &self,
         place: &Place,

@@ -1,4 +1,4 @@
-//! `verify`
+//! The `verify` command.
 
 use std::borrow::Borrow;
 use std::time::Instant;

@@ -24,10 +24,9 @@ const TOGETHER: usize = 256;
 /// one for its memory node and ends with the queue.
 ///
 /// One thread for a memory node, so that its changes take effect in the order in which they were
-/// asked for: one that nobody waits for any more never comes after a later one. What waits while a
-/// request is under way goes with the next, so that many tasks' changes cost one reply of the
-/// memory node, and one sync of its log. A memory node that is away or silent holds up its own
-/// changes alone.
+/// asked for: one whose call was given up never comes after a later one. What waits while a request
+/// is under way goes with the next, so that many tasks' changes cost one reply of the memory node,
+/// and one sync of its log. A memory node that is away or silent holds up its own changes alone.
 pub(super) struct ChangeQueue<K: BuildKeys> {
     waiting: usize,
     /// By the memory node's URL, which is empty where there is only one.
@@ -48,7 +47,7 @@ pub(super) struct Piece<K: BuildKeys> {
     pub(super) whole: Option<Arc<Changes<K>>>,
 }
 
-/// Whoever waits for how each change of a piece ended.
+/// The call that waits for how each change of a piece ended.
 pub(super) struct To {
     pub(super) answer: oneshot::Sender<Vec<Ended>>,
     pub(super) claim: Arc<Claim>,
@@ -91,7 +90,8 @@ impl<K: BuildKeys> ChangeQueue<K> {
         Self { waiting, senders: Mutex::default() }
     }
 
-    /// Puts changes into the queue, once there is room: whoever drops this before has sent nothing.
+    /// Puts changes into the queue, once there is room: if this is dropped before, nothing was
+    /// sent.
     pub(super) fn push(
         &self,
         client: &TableClient<K>,
@@ -122,7 +122,7 @@ impl<K: BuildKeys> ChangeQueue<K> {
     }
 }
 
-/// Sends what waits, until nobody can ask for more.
+/// Sends what waits, until no more can be asked for.
 fn send_all<K: BuildKeys>(client: &TableClient<K>, mut receiver: Receiver<Call<K>>) {
     let mut calls = Vec::with_capacity(TOGETHER);
     while receiver.blocking_recv_many(&mut calls, TOGETHER) > 0 {
@@ -134,7 +134,7 @@ fn send_all<K: BuildKeys>(client: &TableClient<K>, mut receiver: Receiver<Call<K
 fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>) {
     let Some(left) = leave_out_late(calls) else { return };
     leave_out_misfits(&client.with_deadline(left), calls);
-    // Other memory nodes may have been waited for: what nobody waits for any more is not sent,
+    // Other memory nodes may have been waited for: what is no longer waited for is not sent,
     // however late it is now.
     let Some(left) = leave_out_late(calls) else { return };
     calls.retain_mut(Call::take);
@@ -171,20 +171,20 @@ impl<K: BuildKeys> Call<K> {
         self.is_taken
     }
 
-    /// Tells whoever waits how its changes ended.
+    /// Tells the call that waits how its changes ended.
     fn answer(self, ended: Vec<Ended>) {
         drop(self.to.answer.send(ended));
     }
 
-    /// Tells whoever waits why none of its changes was made.
+    /// Tells the call that waits why none of its changes was made.
     fn fail(self, error: ClientError) {
         let count = self.piece.changes.len();
         self.answer(vec![Err(error); count]);
     }
 }
 
-/// Leaves out the calls whose time is over or that nobody waits for any more, and says how long the
-/// others have; `None` if there are none.
+/// Leaves out the calls whose time is over or that were given up, and says how long the others
+/// have; `None` if there are none.
 fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
     let now = Instant::now();
     calls.retain(|call| !call.to.answer.is_closed());

@@ -1,4 +1,4 @@
-//! The handle of tasks on a table.
+//! A table's handle for tasks.
 
 use std::fmt;
 use std::sync::Arc;

@@ -19,13 +19,13 @@ impl Default for AsyncConfig {
 }
 
 impl AsyncConfig {
-    /// The same with so many sockets, one at least.
+    /// The same with this many sockets, one at least.
     #[must_use]
     pub fn with_sockets(self, sockets: usize) -> Self {
         Self { sockets, ..self }
     }
 
-    /// The same with room for so many keys and changes that wait, one at least.
+    /// The same with room for this many keys and changes that wait, one at least.
     #[must_use]
     pub fn with_waiting(self, waiting: usize) -> Self {
         Self { waiting, ..self }

@@ -1,4 +1,4 @@
-//! What calls of tasks over sockets came to, counted.
+//! Counters of calls of tasks over sockets.
 
 use crate::counters::Count;
 
@@ -37,7 +37,7 @@ impl Counts {
         }
     }
 
-    /// Counts a group that answers so many calls.
+    /// Counts a group that answers `calls` calls.
     pub(super) fn count_group(&self, calls: usize) {
         self.calls.add(calls as u64);
         self.groups.add(1);

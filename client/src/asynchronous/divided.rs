@@ -139,8 +139,8 @@ impl<K: BuildKeys> Divided<K> {
     }
 
     /// Has keys of one range read: by its way, or on a thread if it is not connected, or not where
-    /// the map has it. `None` if that is to be begun again: there is a newer map, or somebody has
-    /// got the range back meanwhile, so that its queue answers all who waited.
+    /// the map has it. `None` if that is to be begun again: there is a newer map, or another call
+    /// has got the range back meanwhile, so that its queue answers all who waited.
     async fn ask_range<R>(
         &self,
         threads: &Threads,

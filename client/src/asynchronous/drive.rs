@@ -32,7 +32,7 @@ pub(super) struct Socket {
 }
 
 impl Socket {
-    /// Whoever waits looks for no longer than this before it sleeps.
+    /// The thread that waits looks for no longer than this before it sleeps.
     pub(super) fn new(longest_look: Duration) -> Self {
         Self { watched: None, spin: Spin::new(longest_look) }
     }

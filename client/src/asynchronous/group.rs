@@ -48,7 +48,7 @@ impl<Key> Keys<Key> {
     }
 }
 
-/// Whoever waits for an answer.
+/// The call that waits for an answer.
 pub(super) type To<R> = oneshot::Sender<Result<R, ClientError>>;
 
 /// What is to be answered, and to whom.
@@ -72,7 +72,7 @@ pub(super) struct Asked<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Asked<K> {
-    /// Whether nobody waits any more.
+    /// Whether the call was given up.
     pub(super) fn is_forgotten(&self) -> bool {
         match &self.answer {
             Answer::Value(to) => to.is_closed(),
@@ -87,7 +87,7 @@ impl<K: BuildKeys> Asked<K> {
     }
 
     pub(super) fn fail(self, error: ClientError) {
-        // Whoever has gone need not be told.
+        // A call that was given up need not be told.
         match self.answer {
             Answer::Value(to) => drop(to.send(Err(error))),
             Answer::Versioned(to) => drop(to.send(Err(error))),
@@ -100,7 +100,7 @@ impl<K: BuildKeys> Asked<K> {
         }
     }
 
-    /// Answers a lookup from what came of its keys.
+    /// Answers a lookup from the results for its keys.
     fn looked_up<'o>(
         self,
         shape: &RecordShape,
@@ -133,7 +133,7 @@ impl<K: BuildKeys> Asked<K> {
         }
     }
 
-    /// Answers a search from what came of its keys.
+    /// Answers a search from the results for its keys.
     fn searched(self, mut found: impl Iterator<Item = Option<Record<K>>>) {
         let count = self.keys.as_slice().len();
         match self.answer {
@@ -223,7 +223,7 @@ impl<K: BuildKeys> Group<K> {
         }
     }
 
-    /// Drops the calls that nobody waits for, and fails those whose time is over.
+    /// Drops the calls that were given up, and fails those whose time is over.
     pub(super) fn leave_out_late(&mut self) {
         let now = Instant::now();
         for asked in self.asked.extract_if(.., |asked| asked.is_forgotten() || asked.until <= now) {
@@ -287,7 +287,7 @@ impl<K: BuildKeys> Group<K> {
         for asked in std::mem::take(&mut self.asked) {
             let count = asked.keys.as_slice().len();
             let mut own = found.by_ref().take(count);
-            // Looks at all of them: behind them are the next call's.
+            // Looks at all of them: those of the next call follow.
             if answered.by_ref().take(count).filter(|answered| !answered).count() == 0 {
                 answer(asked, &mut own);
             } else {

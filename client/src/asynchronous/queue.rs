@@ -1,4 +1,4 @@
-//! Where tasks' reads wait for a worker.
+//! The queue in which tasks' reads wait for a worker.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -50,14 +50,13 @@ struct Waiting<K: BuildKeys> {
     is_closed: bool,
 }
 
-/// Whether somebody takes the calls that wait in a queue.
+/// Whether a worker takes the calls that wait in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "without workers calls wait in vain"]
 pub(super) enum Staff {
     /// There are workers.
     There,
-    /// There were none: the queue counts with new ones from here on, which whoever is told this
-    /// starts.
+    /// There were none: the queue counts on new ones from here on, which the caller starts.
     Wanted,
 }
 
@@ -65,7 +64,7 @@ pub(super) enum Staff {
 pub(super) struct Post<K: BuildKeys>(Arc<Queue<K>>);
 
 impl<K: BuildKeys> Post<K> {
-    /// That of a worker that the queue counts with.
+    /// That of a worker that the queue counts on.
     pub(super) fn at(queue: &Arc<Queue<K>>) -> Self {
         Self(Arc::clone(queue))
     }
@@ -96,7 +95,7 @@ struct Row<K: BuildKeys> {
 }
 
 impl<K: BuildKeys> Queue<K> {
-    /// A queue with room for so many keys, and for so many workers, none of which is there yet.
+    /// A queue with room for `keys` keys and `workers` workers, none of which is there yet.
     pub(super) fn new(keys: usize, workers: usize, counts: Arc<Counts>) -> Self {
         let keys = keys.min(u32::MAX as usize).min(Semaphore::MAX_PERMITS);
         let waiting = Waiting {
@@ -129,8 +128,8 @@ impl<K: BuildKeys> Queue<K> {
         self.lock().staff(self.most_workers)
     }
 
-    /// A worker has ended. With the last one, whose runtime has ended, so do the calls that nobody
-    /// took: they may be those of another runtime.
+    /// A worker has ended. With the last one, whose runtime has ended, so do the calls that no
+    /// worker took: they may be those of another runtime.
     fn leave(&self) {
         let mut waiting = self.lock();
         waiting.workers -= 1;
@@ -224,7 +223,7 @@ impl<K: BuildKeys> Queue<K> {
         &self.counts
     }
 
-    /// Has the workers end, and whoever waits told.
+    /// Has the workers end, and the calls that wait told.
     pub(super) fn close(&self) {
         let mut waiting = self.lock();
         waiting.is_closed = true;

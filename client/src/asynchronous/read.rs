@@ -169,7 +169,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
             };
             let span = (from, end.clone());
             let part = move || {
-                // Not what it had when it began to wait for the thread: nobody waits for it longer.
+                // Not what it had when it began to wait for the thread: it is waited for no longer.
                 let left = until.saturating_duration_since(Instant::now());
                 let span = (span.0.borrow(), span.1.as_ref().map(Borrow::borrow));
                 with_core!(client, core => core.here(|held| core.count_part(held, span, left)))

@@ -112,7 +112,7 @@ impl<K: BuildKeys> RecordStream<K> {
         poll_fn(|context| self.poll_end(context, !self.is_down, usize::MAX)).await
     }
 
-    /// The next record from one end, of a part that has no more than so many.
+    /// The next record from one end, of a part that has no more than `most`.
     pub(super) fn poll_end(
         &mut self,
         context: &mut Context<'_>,

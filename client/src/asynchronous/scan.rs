@@ -15,8 +15,8 @@ use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::span::Span;
 
-/// Up to so many records in key order, or in descending order, fetched by parts as they are taken.
-/// Each record was there at one instant of the scan; after an error there are no more. From
+/// A limited number of records in key order, or in descending order, fetched by parts as they are
+/// taken. Each record was there at one instant of the scan; after an error there are no more. From
 /// [`AsyncTableClient::scan`] and [`AsyncTableClient::scan_back`].
 #[must_use = "nothing is fetched before records are taken"]
 pub struct ScanStream<K: BuildKeys> {

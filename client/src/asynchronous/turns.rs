@@ -1,4 +1,4 @@
-//! Whose turn it is to look for a range on a thread, and what the one before has found.
+//! Turns of calls to look for a range on a thread, with what the one before has found.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,10 +15,10 @@ use crate::pool::{Pool, is_much_more};
 /// node that is gone or says nothing, one has a turn.
 pub(super) struct Turns(Arc<Mutex<Option<Found>>>);
 
-/// A turn that somebody has, until it is dropped.
+/// A turn that a call has, until it is dropped.
 pub(super) struct Turn(OwnedMutexGuard<Option<Found>>);
 
-/// What came of a turn, as far as it is true of the range and not of one call alone.
+/// The result of a turn, as far as it is true of the range and not of one call alone.
 struct Found {
     begun: Instant,
     /// How much time there was.
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(told(SECOND, gone(), SECOND).await, Some(false));
         assert_eq!(told(SECOND, gone(), 5 * SECOND).await, None);
         assert_eq!(told(SECOND, Ok(true), 5 * SECOND).await, Some(true));
-        // Nobody has looked for a newer map.
+        // No call has looked for a newer map.
         assert_eq!(told(Duration::ZERO, gone(), Duration::ZERO).await, None);
     }
 

@@ -1,5 +1,5 @@
-//! Calls that end without an answer: their time is over, the runtime has ended, or nobody knows how
-//! a change ended.
+//! Calls that end without an answer: their time is over, the runtime has ended, or it is unknown
+//! how a change ended.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -66,7 +66,7 @@ pub(super) fn runtime_has_ended() -> ClientError {
     FabricError::Disconnected { peer: "as seen by a runtime that has ended".into() }.into()
 }
 
-/// The error of a change of which nobody knows how it ended.
+/// The error of a change of which it is unknown how it ended.
 pub(super) fn unknown(why: &str) -> ClientError {
     ClientError::OutcomeUnknown { why: why.to_owned() }
 }

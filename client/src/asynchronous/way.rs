@@ -1,4 +1,5 @@
-//! How reads of one memory node are made: by the task itself, or by workers over sockets.
+//! The way in which reads of one memory node are made: by the task itself, or by workers over
+//! sockets.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Makes groups of tasks' reads over a socket.
+//! The workers that make groups of tasks' reads over sockets.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,7 +40,7 @@ impl<K: BuildKeys> Workers<K> {
         runtime: &Handle,
         (counts, threads): (&Arc<Counts>, &Threads),
     ) -> Self {
-        // Whoever waits for a record that cannot be read keeps no other calls from threads.
+        // A call that waits for a record that cannot be read keeps no other calls from threads.
         let (workers, threads) = (config.sockets.max(1), threads.for_another());
         let queue = Arc::new(Queue::new(
             config.waiting.clamp(1, Semaphore::MAX_PERMITS),

@@ -22,7 +22,7 @@ use crate::key::AsKey;
 use crate::outcomes::{Ended, Outcomes};
 
 /// Bytes of changes that a call has sent at a time: about half of what a request may have, so that
-/// others' go with them.
+/// changes of others go with them.
 const PIECE_BYTES: usize = 512 << 10;
 
 impl<K: BuildKeys> AsyncTableClient<K> {

@@ -35,7 +35,7 @@ impl<'v> Ahead<'v> {
         self.values.first().map(|(_, value)| &value[..])
     }
 
-    /// The same, for a request whose values nobody else keeps.
+    /// The same, for a request whose values are not kept elsewhere.
     pub(super) fn into_owned(self) -> Ahead<'static> {
         let owned = |(operation, value): (u32, Cow<'_, [u8]>)| (operation, Cow::Owned(value.into_owned()));
         Ahead { values: self.values.into_iter().map(owned).collect() }

@@ -187,8 +187,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Makes one attempt to read with what the calling thread holds; `None` if anything is in the
-    /// way of it, such as that the table has to be fetched. Waits for nobody where memory is
-    /// mapped.
+    /// way of it, such as that the table has to be fetched. Does not block where memory is mapped.
     #[cfg(feature = "tokio")]
     #[inline]
     pub(crate) fn at_once<R>(

@@ -1,4 +1,4 @@
-//! What a core connects with, and what its readers hold of a connection.
+//! The means by which a core connects, and what its readers hold of a connection.
 
 use std::sync::Arc;
 

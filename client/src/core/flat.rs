@@ -68,7 +68,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 }
 
-/// Has keys looked up, so many at a time, and puts their values and whether they are there into
+/// Has keys looked up, `group` at a time, and puts their values and whether they are there into
 /// arrays.
 pub(crate) fn words(
     keys: &[u64],
@@ -101,7 +101,7 @@ pub(crate) fn words(
     }
 }
 
-/// Has keys looked up, so many at a time, and puts whether they are there into an array.
+/// Has keys looked up, `group` at a time, and puts whether they are there into an array.
 pub(crate) fn presence<'k, K: BuildKeys, I: ExactSizeIterator<Item = &'k K::Key> + Clone>(
     mut keys: I,
     found: &mut [bool],

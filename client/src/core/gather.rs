@@ -82,8 +82,7 @@ impl<'k, K: BuildKeys, I: Iterator<Item = &'k K::Key> + Clone> Gathered<'k, K, I
         self.fill(self.pieces.piece().count());
     }
 
-    /// Notes that the first keys from the piece on, so many, have no answers, where nothing is
-    /// noted.
+    /// Notes that the first `keys` keys from the piece on have no answers, where nothing is noted.
     fn fill(&mut self, keys: usize) {
         for _ in self.answers.len()..self.pieces.done + keys {
             self.answers.push_server_side(None, &[], 0);

@@ -4,7 +4,7 @@
 use std::iter::{Take, repeat};
 
 /// Keys of a piece where memory is mapped: the clock is looked at between two pieces, and a tenth
-/// of a millisecond takes so many.
+/// of a millisecond is enough for this many.
 const MAPPED: usize = 1 << 10;
 /// Keys of a piece in doorbell batches: few enough for their buffers to stay small, and enough for
 /// round trips to be few.
@@ -29,7 +29,7 @@ pub(super) struct Pieces<'k, Key: ?Sized, I> {
 }
 
 impl<'k, Key: ?Sized, I: Iterator<Item = &'k Key> + Clone> Pieces<'k, Key, I> {
-    /// A group in pieces of so many keys.
+    /// A group in pieces of up to `most` keys.
     #[inline]
     pub(super) fn new(keys: I, most: usize) -> Self {
         Self { rest: keys, most, done: 0, left: None }

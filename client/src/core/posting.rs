@@ -14,7 +14,7 @@ use super::sending::{Failed, Limits, Sending, Writer, no_reply};
 use super::{Connector, Core};
 use crate::error::ClientError;
 
-/// Lanes that are kept while nobody uses them: those of one pipeline.
+/// Lanes that are kept while they are not used: those of one pipeline.
 const MOST_LANES: usize = 64;
 
 /// Why a process does not know how a change ended.

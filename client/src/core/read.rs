@@ -171,7 +171,7 @@ impl<From> Rest<From> {
     }
 }
 
-/// A scan from a key up to an end, of so many records at most.
+/// A scan from a key up to an end, of at most `limit` records.
 pub(crate) fn scan_of<'s, K: BuildKeys>(
     table: &'s Table<K>,
     scratch: &'s mut ScanScratch<K>,
@@ -185,7 +185,7 @@ pub(crate) fn scan_of<'s, K: BuildKeys>(
     }
 }
 
-/// The key from which to go on after a scan of so many records; `None` if nothing is left.
+/// The key from which to go on after a scan of `limit` records; `None` if nothing is left.
 pub(crate) fn uncovered<K: BuildKeys>(scan: &Scan<'_, K>, limit: usize) -> Option<K::Owned> {
     match scan.records().last() {
         // It stopped because there are enough for once.

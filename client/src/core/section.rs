@@ -16,7 +16,7 @@ use crate::empty::or_of_empty;
 use crate::error::ClientError;
 use crate::span::Span;
 
-/// Up to so many records from one end of a span of keys on.
+/// Up to `limit` records from one end of a span of keys on.
 #[derive(Clone)]
 pub(crate) struct Section<K: BuildKeys> {
     pub(crate) span: Span<K>,

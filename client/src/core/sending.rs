@@ -1,4 +1,4 @@
-//! Who sends changes and until when, and what errors of sending one imply for its outcome.
+//! The sender of changes and its deadline, and what errors of sending one imply for its outcome.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -110,7 +110,7 @@ impl<E: Into<ClientError>> From<E> for Failed {
     }
 }
 
-/// Why nobody knows whether a request was executed in a table that is gone.
+/// Why it is unknown whether a request was executed in a table that is gone.
 pub(super) const OTHER_TABLE: &str =
     "its table was dropped before the reply came, and there is another of its name";
 

@@ -18,8 +18,8 @@ use crate::error::ClientError;
 
 /// Bytes of a reply beside the values, per key and in all.
 const REPLY_HEADS: (usize, usize) = (16, 8);
-/// What a reply says of a key: that its value follows, or where that lies, or that there is none,
-/// or that what there is is damaged.
+/// What a reply says of a key: that its value follows, or where that lies, or that there is no
+/// value, or that its record is damaged.
 const FOUND: u8 = 0;
 const EXTERNAL: u8 = 1;
 const ABSENT: u8 = 2;

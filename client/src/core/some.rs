@@ -1,5 +1,5 @@
 //! Reads made for many callers at once: a record that cannot be read keeps its own callers waiting,
-//! and nobody else.
+//! and no others.
 
 use std::time::Duration;
 

@@ -71,7 +71,7 @@ impl Connection for Watched {
     fn will_read(&self, _: AreaId, _: u64, _: u64) {
         self.watch.tables.fetch_add(1, Ordering::SeqCst);
         drop(self.watch.gate.lock().expect("no panic"));
-        // Whoever else fetches it has the time to begin.
+        // Any other thread that fetches it has the time to begin.
         thread::sleep(Duration::from_millis(5));
     }
 

@@ -1,10 +1,10 @@
-//! To which of the memory nodes that a map names its client goes.
+//! The memory nodes that a client goes to, of those that a map names.
 //!
-//! Whoever may make a table over several memory nodes writes the URLs of its map, and every client
-//! of the table reads them. So a map's URL says where a memory node is, and nothing that only the
-//! client's own user may say: which users' memory nodes are believed, which files certificates are
-//! read from, and that nothing is encrypted on the way. A URL that the client was given itself, by
-//! its own user, is good as it is.
+//! Any client that may make a table over several memory nodes writes the URLs of its map, and every
+//! client of the table reads them. So a map's URL says where a memory node is, and nothing that
+//! only the client's own user may say: which users' memory nodes are believed, which files
+//! certificates are read from, and that nothing is encrypted on the way. A URL that the client was
+//! given itself, by its own user, is good as it is.
 
 use fpcache_fabric::shm::ShmAddress;
 
@@ -47,13 +47,13 @@ pub(crate) fn follow(node: &str, given: &[Url]) -> Result<Url, ClientError> {
         ));
     }
     Ok(match url {
-        // Nobody asks who listens at a path, unless somebody else has named it.
+        // Who listens at a path is not asked, unless another has named it.
         Url::Shm(address) => Url::Shm(address.of_own_or_root()),
         url @ Url::Tcp(_) => url,
     })
 }
 
-/// The user of this process, whom a name means that says nobody else.
+/// The user of this process, who is meant by a name that names no other user.
 fn own_user() -> Option<u32> {
     ShmAddress::named("own").ok()?.owner()
 }

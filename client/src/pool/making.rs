@@ -1,4 +1,4 @@
-//! How tables over several memory nodes come to be and go: the requests, one after another, and
+//! Creation and dropping of tables over several memory nodes: the requests, one after another, and
 //! what they decide.
 //!
 //! A range's map goes through the versions 1 *making*, 2 *making* (prepared), 3 *whole*, and
@@ -77,8 +77,8 @@ pub(crate) fn survey(ask: &impl Ask, nodes: &[String]) -> Result<Found, ClientEr
 }
 
 /// Makes the ranges of a table, of which `with` gives the map for a creation number, at these
-/// memory nodes. What somebody left half made or half dropped is cleared away; a table that is
-/// whole never is. What a failed attempt has made is taken back.
+/// memory nodes. What was left half made or half dropped is cleared away; a table that is whole
+/// never is. What a failed attempt has made is taken back.
 pub(crate) fn begin(
     ask: &impl Ask,
     nodes: &[String],
@@ -160,7 +160,7 @@ impl<A: Ask> Beginning<'_, A> {
             };
             match ask.range(&range.node, &request) {
                 Ok(()) => {}
-                // Of the same table, begun by somebody else meanwhile; else that is found again.
+                // Of the same table, begun by another client meanwhile; else that is found again.
                 Err(error @ ClientError::TableExists { .. }) => {
                     let found = survey(ask, self.nodes)?;
                     let is_seen = groups_of(&found)?.iter().any(|map| map.creation != mine.creation);
@@ -224,8 +224,8 @@ pub(crate) fn complete(ask: &impl Ask, whole: &RangeMap, found: &Found) -> Resul
     Ok(())
 }
 
-/// Takes back what a failed attempt has made, as far as its memory nodes can be reached. Nobody has
-/// been told to take it for whole.
+/// Takes back what a failed attempt has made, as far as its memory nodes can be reached. No client
+/// has been told to take it for whole.
 pub(crate) fn undo(ask: &impl Ask, made: &RangeMap) {
     let Ok(dropping) = made.next(MapState::Dropping) else { return };
     for range in &made.ranges {
@@ -347,8 +347,7 @@ fn is_gone_or_later(error: &ClientError) -> bool {
 
 /// The error when a memory node does not have the range of a table that was whole, or was about to
 /// be: it has lost it if the first range says that the table is whole, and else others have dropped
-/// it. Of the first range the others say it: whoever drops the table tells them all before that one
-/// goes.
+/// it. Of the first range the others say it: dropping a table tells them all before that one goes.
 fn missing(ask: &impl Ask, map: &RangeMap, node: &str, error: ClientError) -> ClientError {
     let is_whole = |asked: &str| {
         let told = ask.map(asked).ok().flatten();

@@ -150,7 +150,7 @@ fn worlds(count: usize, kills: bool, does: &[Does]) {
         }
         let nodes = nodes(count);
         let mut world = world;
-        // Whoever comes backwards may have made it.
+        // The actor with the reversed order may have made it.
         let is_backwards = |world: &World| {
             let whole = |map: &RangeMap| map.state == MapState::Whole && map.ranges[0].node != nodes[0];
             world.nodes.values().flat_map(BTreeMap::values).any(whole)
@@ -205,7 +205,7 @@ fn a_table_whose_maker_was_killed_after_the_first_range_was_whole_is_not_dropped
     let actor = Actor { number: 0, drops: false, lives: Cell::new(u32::MAX), world: &shared };
     let error = create(&actor, &all[1..], 6).expect_err("it is there");
     assert!(matches!(error, ClientError::TableExists { .. }), "{error}");
-    // Whoever repeats the command has the others know.
+    // Repeating the command tells the others.
     assert_eq!(create(&actor, &all, 7).expect("it is there"), 5);
     let world = shared.0.lock().expect("nobody panics");
     assert_eq!(world.faults, Vec::<String>::new());

@@ -62,8 +62,8 @@ fn fetch(url: &Url, config: &ClientConfig, within: Duration) -> Result<Answered,
 }
 
 /// Chooses among maps of one table, each with the memory node that publishes it. One of another
-/// creation than the `known` one is taken only if nobody has that any more. What is left of one
-/// that is only being made hides no other.
+/// creation than the `known` one is taken only if no memory node has that any more. What is left of
+/// one that is only being made hides no other.
 pub(crate) fn choose(found: &[(String, RangeMap)], known: Option<&RangeMap>) -> Result<Chosen, ClientError> {
     let is_made = |map: &RangeMap| map.state != MapState::Making;
     let has_made = found.iter().any(|(_, map)| is_made(map));

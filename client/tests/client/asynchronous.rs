@@ -1,4 +1,4 @@
-//! Clients of tasks: the answers of clients of threads, whoever else asks and whoever stops
+//! Clients of tasks: the answers of clients of threads, whatever other tasks ask and whichever stop
 //! waiting.
 
 use std::borrow::Borrow;
@@ -30,7 +30,7 @@ pub fn one_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().unwrap()
 }
 
-/// A runtime with so many threads.
+/// A runtime with `count` threads.
 pub fn threads(count: usize) -> Runtime {
     Builder::new_multi_thread().worker_threads(count).enable_all().build().unwrap()
 }
@@ -321,12 +321,12 @@ fn a_task_that_reads_where_memory_is_mapped_without_a_pause_leaves_others_their_
     });
 }
 
-/// Polls a future so many times, with turns for others between, and drops it. `true` if it ended
+/// Polls a future `polls` times, with turns for others between, and drops it. `true` if it ended
 /// before.
 pub async fn poll_and_drop<R>(future: impl Future<Output = R>, polls: usize) -> Option<R> {
     let mut future = pin!(future);
     for _ in 0..polls {
-        // Whoever it waits for need not wake it: it is polled anyway.
+        // Nothing need wake it: it is polled anyway.
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             return Some(value);
         }

@@ -96,7 +96,7 @@ fn a_change_that_cannot_be_the_tables_costs_few_requests_of_those_that_waited_wi
     });
 }
 
-/// Nobody knew what had become of them, it was said.
+/// They were said to have an unknown outcome.
 #[test]
 fn a_change_whose_turn_does_not_come_in_time_was_not_made_and_says_so() {
     let held = Held::new();

@@ -1,5 +1,4 @@
-//! What calls of tasks are told that do not come to their end: what was made, and what they waited
-//! for.
+//! The errors of calls of tasks that are not completed: what was made, and what they waited for.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -116,14 +115,14 @@ fn a_call_of_several_requests_that_is_dropped_has_told_what_was_made_and_sends_n
         is_late.store(false, Ordering::SeqCst);
         let told = replies.len();
         assert!(told > 0 && told % OF_A_REQUEST == 0 && told < 50, "{told}");
-        // Behind the one that was under way.
+        // After the one that was under way.
         client.put(1_000_002, &[1]).await.unwrap();
         let made = client.count(0, 1_000_000).await.unwrap() as usize;
         assert!((told..=told + OF_A_REQUEST).contains(&made), "{made} and {told}");
     });
 }
 
-/// More changes than one request has, the last one with a value of so many bytes.
+/// More changes than one request has, the last one with a value of `last` bytes.
 fn many_changes(last: usize) -> Changes {
     let mut changes = Changes::new();
     (0..30_000u64).for_each(|key| _ = changes.put(key, &key.to_le_bytes()));

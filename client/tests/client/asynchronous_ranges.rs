@@ -68,8 +68,8 @@ fn counts_that_are_given_up_keep_nobody_from_connecting_another_memory_node() {
     });
 }
 
-/// The looks for them had all threads; and of those who waited for one of these most were not told
-/// for whom.
+/// The looks for them had all threads; and most of those that waited for one of these were not told
+/// which memory node it was for.
 #[test]
 fn memory_nodes_that_are_silent_are_named_and_keep_nobody_from_connecting_another() {
     const SILENT: u64 = 5;
@@ -100,8 +100,8 @@ fn memory_nodes_that_are_silent_are_named_and_keep_nobody_from_connecting_anothe
     });
 }
 
-/// Where more keys are asked for than a task looks up in place, all were read on a thread, whoever
-/// gave the call up.
+/// Where more keys are asked for than a task looks up in place, all were read on a thread, even if
+/// the call was given up.
 #[test]
 fn large_groups_that_are_given_up_leave_threads_to_others() {
     let WithSilent { client: _, address: _, is_silent, _nodes: nodes } = WithSilent::beside(Node::shm());
@@ -252,7 +252,7 @@ fn reads_that_are_given_up_before_there_is_a_thread_for_them_are_not_made() {
             }
             drop(release);
             other.await.unwrap();
-            // Behind those that were given up.
+            // After those that were given up.
             tokio::task::spawn_blocking(|| ()).await.unwrap();
             assert_eq!(sent.load(Ordering::SeqCst), before);
             // A table that a thread had fetched would be looked at in place, without one.

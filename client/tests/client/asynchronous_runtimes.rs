@@ -19,7 +19,7 @@ for_both_kinds_of_keys!(a_client_goes_on_in_another_runtime_once_its_own_has_end
 /// Calls that take less have not waited for anybody in vain.
 const SOON: Duration = Duration::from_secs(3);
 
-/// Every read waited for its whole deadline, as there was nobody left to make it.
+/// Every read waited for its whole deadline, as there was no worker left to make it.
 fn a_client_goes_on_in_another_runtime_once_its_own_has_ended<K: TestKeys>() {
     let first = threads(2);
     let (_node, client) = first.block_on(over_sockets::<K>(0..100, AsyncConfig::default()));
@@ -70,7 +70,7 @@ fn a_table_over_several_memory_nodes_is_read_in_another_runtime() {
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
 }
 
-/// Nobody was left to answer them, and none of them was told.
+/// No worker was left to answer them, and none of them was told.
 #[test]
 fn reads_of_other_runtimes_end_at_once_with_the_runtime_that_serves_them() {
     let node = Node::start();

@@ -289,7 +289,7 @@ fn a_client_that_vanishes_in_a_load_leaves_nothing() {
 #[test]
 fn a_node_that_does_not_answer() {
     let directory = Directory::new();
-    // Somebody who listens, but never says a word.
+    // A peer that listens, but never says a word.
     let _silent = std::os::unix::net::UnixListener::bind(directory.socket()).unwrap();
     let begun = Instant::now();
     let config = ClientConfig::default().with_deadline(Duration::from_millis(100));

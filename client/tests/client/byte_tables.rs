@@ -1,5 +1,5 @@
 //! Tables of byte strings refuse what they cannot hold with an error that says what to do, and find
-//! nothing where nothing can be; and nobody reads a table by another's rules.
+//! nothing where nothing can be; and no client reads a table by another's rules.
 
 use std::fmt::Debug;
 

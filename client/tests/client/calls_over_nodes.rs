@@ -15,7 +15,7 @@ use crate::common::{PATIENCE, ThreadNode};
 use crate::over_nodes::{Node, config, make, name, urls};
 use crate::proxies::{Towards, slow_while, stand_at, stand_before};
 
-/// Ports at which nobody listens.
+/// Ports at which no process listens.
 fn free_ports(count: usize) -> Vec<u16> {
     let all: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     all.iter().map(|listener| listener.local_addr().unwrap().port()).collect()

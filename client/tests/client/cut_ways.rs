@@ -23,7 +23,7 @@ struct CutWay {
 }
 
 impl CutWay {
-    /// To the memory node at `url`, after up to so many messages.
+    /// To the memory node at `url`, after up to `most` messages.
     fn to(url: &str, most: u64, seed: u64) -> Self {
         let to = url.strip_prefix("tcp://").unwrap().to_owned();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -53,7 +53,7 @@ impl CutWay {
     }
 }
 
-/// Passes messages on until so many have been and half of one more, then breaks both ways.
+/// Passes `left` messages on and half of one more, then breaks both ways.
 fn pass_on(mut from: TcpStream, mut to: TcpStream, mut left: u64, cuts: &AtomicU64) {
     let mut bytes = [0; 64 << 10];
     while let Ok(len @ 1..) = from.read(&mut bytes) {
@@ -161,8 +161,8 @@ fn connections_cut_anywhere_lose_nothing_and_answer_nothing_wrong() {
     }
 }
 
-/// A key that nobody else changes is there because of this insert, or not at all: an insert that
-/// says that there was one has met its own first attempt.
+/// A key that no other client changes is there because of this insert, or not at all: an insert
+/// that says that there was one has met its own first attempt.
 #[test]
 fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
     let node = Node::start();
@@ -192,7 +192,7 @@ fn an_insert_over_a_way_that_breaks_is_not_made_twice() {
 /// A read over a way that breaks.
 type Call = fn(&Client) -> Result<(), ClientError>;
 
-/// The answer to what is asked first is late, its way breaks, and then nobody answers.
+/// The answer to what is asked first is late, its way breaks, and then no one answers.
 #[test]
 fn the_time_before_a_way_breaks_is_the_calls() {
     const WITHIN: Duration = Duration::from_secs(2);

@@ -87,7 +87,7 @@ fn check<K: TestKeys>(client: &TableClient<K>, records: &Records<K>, keys: &[K::
 enum Step<T> {
     Put(T, u8),
     Delete(usize),
-    /// Deletes so many neighbours.
+    /// Deletes this many neighbours.
     Clear(usize, usize),
     Ask(Vec<T>, usize),
 }

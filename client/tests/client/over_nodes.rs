@@ -402,7 +402,7 @@ fn a_client_of_a_table_that_is_being_made_changes_no_other_of_its_name() {
     let begun = all.begin::<U64Keys>(&name(), &[1000], CreateOptions::default()).unwrap();
     begun.client().create(U64Keys::parameters()).unwrap();
     begun.client().put(5, &[1; 8]).unwrap();
-    // Somebody else takes it for left over, and makes it with other ranges.
+    // Another client takes it for left over, and makes it with other ranges.
     make::<U64Keys>(&nodes, &[2000], Some(8));
     let ended = begun.client().put(5, &[2; 8]);
     assert!(ended.is_err(), "{ended:?}");

@@ -1,4 +1,4 @@
-//! What stands between clients and memory nodes, and passes on what they say to each other, late or
+//! Proxies between clients and memory nodes, which pass on what these say to each other, late or
 //! not at all.
 
 use std::io::{Read, Write};
@@ -84,8 +84,8 @@ pub fn slow_while(url: &str, delay: Duration, is_slow: &Arc<AtomicBool>) -> Stri
 /// Answers, more than any call gets.
 pub const ALL: usize = 1 << 20;
 
-/// The address of a memory node of which so many answers come as are left, of those the last but
-/// one late, and none after them until there are more; and how many are.
+/// The address of a memory node that gives only the answers that are left, the last but one of them
+/// late, and none after them until there are more; and how many are left.
 pub fn so_many_answers(url: &str, late: Duration) -> (String, Arc<AtomicUsize>) {
     let left = Arc::new(AtomicUsize::new(ALL));
     let passes = Arc::clone(&left);

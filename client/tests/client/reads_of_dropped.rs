@@ -18,7 +18,7 @@ for_both_kinds_of_keys!(
     readers_over_sockets_are_told_nothing_wrong_of_a_table_that_is_dropped,
 );
 
-/// So many that their memory goes back in several steps.
+/// Enough for their memory to go back in several steps.
 const KEYS: u64 = 20_000;
 const READERS: usize = 3;
 

@@ -303,8 +303,8 @@ fn auto_chooses_by_the_round_trip_that_it_measures() {
             assert_eq!(auto.expected(64).unwrap().plan, Plan::AtNode);
         }
     }
-    // Nobody is asked about more keys than a question has, nor where groups bring a key with one
-    // READ.
+    // No memory node is asked about more keys than a question has, nor where groups bring a key
+    // with one READ.
     assert!(loader.expected(65).unwrap().at_node.is_none());
     node.make::<U64Keys>("g");
     let grouped = node.client::<U64Keys>(0, "g", ClientConfig::default());
@@ -410,8 +410,8 @@ fn what_is_not_there_is_told_over_sockets_too() {
     assert!(error.contains("tcp://127.0.0.1:7400"), "{error}");
 }
 
-/// Whoever asks for a table's counters is told what the memory node's sockets have come to, with
-/// the reasons of hang-ups.
+/// A client that asks for a table's counters is told those of the memory node's sockets, with the
+/// reasons of hang-ups.
 #[test]
 fn hang_ups_are_told_by_reason_and_waits_by_how_they_ended() {
     let node = Node::start();

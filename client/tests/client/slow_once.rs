@@ -15,7 +15,7 @@ use crate::remote::Node;
 
 /// What is added to each way while the network is slow.
 const ADDED: Duration = Duration::from_millis(5);
-/// Calls, of so many keys each.
+/// Calls, and the keys of each.
 const CALLS: usize = 100;
 const GROUP: usize = 64;
 

@@ -1,4 +1,4 @@
-//! A budget below the directory's top level keeps nobody from writing: changes are made by the
+//! A budget below the directory's top level keeps no client from writing: changes are made by the
 //! memory node.
 
 use std::sync::atomic::Ordering;
@@ -100,7 +100,7 @@ fn a_budget_that_a_table_outgrows_keeps_nobody_from_writing<K: TestKeys>() {
     }
 }
 
-/// Nothing but what goes from key to key, which the memory node does for nobody: it is told that
+/// Nothing but what goes from key to key, which the memory node does for no client: it is told that
 /// its directory is out of date.
 fn scans_alone_get_a_newer_directory_where_models_are_in_pages<K: TestKeys>() {
     let node = ThreadNode::<K>::start(64 << 20);

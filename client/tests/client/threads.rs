@@ -142,7 +142,7 @@ fn a_directory_that_one_thread_keeps_renewing_costs_the_others_no_answer<K: Test
     let keys = scattered(20_000);
     let node = loaded_node::<K>(&keys);
     let client = node.client();
-    // A record that sends whoever reads it to the directory, again and again.
+    // A record that sends its readers to the directory, again and again.
     let stale = keys[19_990];
     let (slot, fingerprint) = place_of(&node, stale);
     node.region.store_relaxed(fingerprint, u64::MAX).unwrap();

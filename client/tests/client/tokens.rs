@@ -12,7 +12,7 @@ use fpcache_memserver::{Catalogue, CatalogueConfig};
 
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// A memory node that lets nobody in without a token.
+/// A memory node that lets no client in without a token.
 struct Node {
     url: String,
     keeper: AccessKeeper,

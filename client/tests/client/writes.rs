@@ -301,7 +301,7 @@ fn a_segment_that_stays_frozen_is_read_by_the_memory_nodes_processor<K: TestKeys
         // The key that is there may lie where it is predicted, which needs no fingerprint.
         assert!(client.counters().server_side >= 3, "{:?}", client.counters());
     }
-    // Who has had no trouble has asked nobody.
+    // A client that has had no trouble has not asked the memory node.
     let other = setup.client();
     let models = view.models().resident().unwrap();
     let far =

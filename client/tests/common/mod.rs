@@ -42,8 +42,8 @@ pub trait TestKeys: BuildKeys<Owned: AsKey<Self>> {
     /// The number of a key.
     fn number(key: &Self::Key) -> u64;
 
-    /// The shape of records with these keys and values of so many bytes; `None` where they vary
-    /// from 0 to 100.
+    /// The shape of records with these keys and values of `value_bytes` bytes; `None` where they
+    /// vary from 0 to 100.
     fn shape(value_bytes: Option<u32>) -> RecordShape;
 
     /// The parameters of a table with such keys and values of eight bytes.
@@ -51,7 +51,7 @@ pub trait TestKeys: BuildKeys<Owned: AsKey<Self>> {
         Self::parameters_of(Some(8))
     }
 
-    /// As [`parameters`](Self::parameters), with values of so many bytes.
+    /// As [`parameters`](Self::parameters), with values of `value_bytes` bytes.
     fn parameters_of(value_bytes: Option<u32>) -> TableParameters {
         TableParameters { shape: Self::shape(value_bytes), ..TableParameters::default() }
     }
@@ -288,7 +288,7 @@ impl ProcessNode {
         Self { child }
     }
 
-    /// Sends a signal to it, and to nobody else.
+    /// Sends a signal to it, and to no other process.
     pub fn signal(&self, signal: rustix::process::Signal) {
         rustix::process::kill_process(rustix::process::Pid::from_child(&self.child), signal)
             .expect("it has not been waited for");

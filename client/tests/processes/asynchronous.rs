@@ -73,8 +73,8 @@ fn tasks_get_over_a_memory_node_that_is_killed_and_started_anew() {
             more(2_000).await;
             node.kill();
             sleep(Duration::from_millis(50)).await;
-            // Lets nobody in before it has its data: calls that come meanwhile find a table without
-            // parameters.
+            // Lets no client in before it has its data: calls that come meanwhile find a table
+            // without parameters.
             node = ProcessNode::start::<U64Keys>(&directory, CAPACITY);
             let fresh = client_of(url, Duration::from_secs(10)).await;
             let begun = Instant::now();
@@ -129,7 +129,7 @@ fn a_silent_memory_node_costs_each_call_its_deadline_and_the_runtime_nothing() {
             for read in tasks.join_all().await {
                 match which {
                     0 => assert_eq!(read.unwrap_err().kind(), ErrorKind::Retry),
-                    // Mapped memory needs nobody.
+                    // Mapped memory needs no memory node.
                     _ => assert!(read.unwrap().is_some()),
                 }
             }

@@ -158,7 +158,7 @@ fn a_table_over_three_memory_nodes_that_is_half_made_or_half_dropped_is_finished
         let first = working.join().unwrap();
         let seen = Client::connect_with(&three.url((which + 1) % 3), over_three());
         match (is_drop, &first, seen) {
-            // Whoever sees it sees it whole.
+            // A client that sees it sees it whole.
             (_, _, Ok(client)) => {
                 let key = [0, 1500, 2500][(which + 1) % 3];
                 match client.get(key) {

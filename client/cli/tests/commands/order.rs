@@ -66,7 +66,7 @@ fn a_reader_that_has_seen_enough_is_no_failure() {
     assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
 }
 
-/// Whether whoever reads it has seen enough, or nothing, the outcome is the same.
+/// Whether the reader of a pipe has seen enough, or nothing, the outcome is the same.
 #[test]
 fn a_closed_pipe_changes_no_exit_code() {
     let node = Node::start(8 << 20);

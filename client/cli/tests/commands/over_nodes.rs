@@ -147,7 +147,7 @@ fn a_drop_tells_of_a_range_that_is_closed_and_does_not_say_who_has_the_others() 
             assert!(err.contains(part), "{line}: {err}");
         }
     }
-    // Of a name that nobody has the memory node says what there is instead.
+    // For a name that no table has, the memory node says what there is instead.
     let (_, err) = ends_with(2, &format!("--url {url} drop w --yes"));
     assert!(err.contains("no table `w`") && err.contains("`v`"), "{err}");
     other.ends_with(0, &format!("drop u --yes --nodes {}", other.url));

@@ -13,7 +13,7 @@ use super::super::*;
 #[derive(Default)]
 pub(super) struct World {
     pub(super) nodes: BTreeMap<String, BTreeMap<TableName, RangeMap>>,
-    /// Creations that were whole, and those that somebody meant to drop.
+    /// Creations that were whole, and those that an actor meant to drop.
     pub(super) whole: BTreeSet<u64>,
     pub(super) meant: BTreeSet<u64>,
     /// Ranges with a change that was acknowledged.
@@ -95,7 +95,7 @@ impl World {
         }
     }
 
-    /// Has somebody else go on, and what is late arrive now and then.
+    /// Has another actor go on, and what is late arrive now and then.
     pub(super) fn pass(&mut self) {
         if !self.late.is_empty() && self.below(4) == 0 {
             let which = self.below(self.late.len());

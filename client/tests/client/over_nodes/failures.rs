@@ -16,7 +16,7 @@ fn memory_nodes_that_make_no_table_are_named_before_anything_is_made() {
     let many: Vec<String> = (0..65).map(|i| format!("shm://n{i}")).collect();
     assert!(Nodes::at(&many.join(",")).unwrap_err().to_string().contains("at most 64"));
     assert!(Nodes::at("tcp://nowhere").is_err());
-    // One of which nobody listens.
+    // At one of them no process listens.
     let away = Nodes::at(&format!("{},tcp://127.0.0.1:1", node.url)).unwrap();
     let created = away.create::<U64Keys>(&name(), U64Keys::parameters(), &[9], CreateOptions::default());
     let error = created.unwrap_err();
@@ -80,7 +80,7 @@ fn a_memory_node_that_is_gone_fails_its_own_range_only() {
         check(client.multi_get(&keys[gone..=gone]).unwrap_err());
         assert_eq!(client.get(&keys[0]).unwrap(), Some(vec![3; 8]));
         client.put(&keys[0], &[3; 8]).unwrap();
-        // Somebody who comes now finds the table at those that are left.
+        // A client that comes now finds the table at those that are left.
         let newcomer = TableClient::<ByteKeys>::connect_with(&urls(&nodes), config()).unwrap();
         assert_eq!(newcomer.get(&keys[0]).unwrap(), Some(vec![3; 8]));
         check(newcomer.get(&keys[gone]).unwrap_err());
@@ -102,7 +102,7 @@ fn a_table_that_was_dropped_is_not_told_to_be_lost_and_a_lost_range_is() {
     let error = client.get(1000).unwrap_err();
     assert!(matches!(error, ClientError::NoSuchTable { .. }), "{error:?}");
     assert!(error.to_string().contains(&format!("{url} has lost its range")), "{error}");
-    // The others' keys are served, whatever is asked of them.
+    // The keys of the others are served, whatever is asked of them.
     assert_eq!(client.get(0).unwrap(), Some(vec![1; 8]));
     assert!(client.get_versioned(2000).unwrap().is_some());
     client.shape().unwrap();
@@ -132,7 +132,8 @@ fn a_change_of_a_group_that_was_made_after_one_that_was_not_is_not_told_to_be_re
         let mut replies = Vec::new();
         (client.with_deadline(PATIENCE / 10).apply(&changes, &mut replies), replies.len())
     };
-    // The third one went with the first: whoever repeats what has no reply would make it twice.
+    // The third one went with the first: a caller that repeats what has no reply would make it
+    // twice.
     let (ended, told) = group(&[0, 1000, 1]);
     assert!(matches!(ended, Err(ClientError::OutcomeUnknown { .. })), "{ended:?}");
     assert_eq!((told, client.get(1).unwrap()), (1, Some(vec![2; 8])));
@@ -199,8 +200,8 @@ fn a_change_that_was_made_in_a_dropped_table_is_not_made_again_in_the_next_one()
     }
 }
 
-/// Whoever may make tables writes the URLs of their maps, which lead nobody to other users' memory
-/// nodes.
+/// Any client that may make tables writes the URLs of their maps, which lead no client to other
+/// users' memory nodes.
 #[test]
 fn a_map_leads_no_client_to_other_users_memory_nodes() {
     let node = Node::tcp();
@@ -230,7 +231,7 @@ fn a_map_leads_no_client_to_other_users_memory_nodes() {
     is_told(Client::connect_with(&node.url, config()).map(drop).unwrap_err());
     let all = Nodes::at(&node.url).unwrap();
     is_told(all.drop_table(&name()).unwrap_err());
-    // One that names it itself goes there, where nobody is.
+    // One that names it itself goes there, where no memory node is.
     let all = Nodes::at(&format!("{},{other}", node.url)).unwrap();
     let error = all.drop_table(&name()).unwrap_err();
     assert!(

@@ -19,7 +19,7 @@ pub struct OneSlow {
 }
 
 impl OneSlow {
-    /// Divided at 100; nobody is slow yet.
+    /// Divided at 100; neither is slow yet.
     pub fn new() -> Self {
         let nodes = [Node::tcp(), Node::tcp()];
         let is_slow = Arc::new(AtomicBool::new(false));
