@@ -8,7 +8,7 @@ use crate::progress::Progress;
 
 /// One bar, used for one phase after the other.
 ///
-/// It is drawn by whoever reports, never by a thread of its own: that would run beside what is
+/// It is drawn by the thread that reports, never by one of its own: that would run beside what is
 /// measured.
 #[derive(Default)]
 pub struct Bar {

@@ -9,12 +9,12 @@ const PURPOSE_BINARY: u64 = 0x31;
 
 /// Lengths where none is asked for, each equally likely.
 const LENGTHS: std::ops::RangeInclusive<u64> = 4..=32;
-/// One byte in so many is zero by intent, besides those that are by chance.
+/// One byte in this many is zero by intent, besides those that are by chance.
 const ZERO_OF: u64 = 8;
-/// One length in so many that keys of it can have is used at most, so that draws find new ones.
+/// At most one in this many of the keys possible at a length is used, so that draws find new ones.
 const SPARE: u64 = 16;
 
-/// How many keys of so many bytes [`binary`] gives at most: a sixteenth of all there are.
+/// How many keys of `bytes` bytes [`binary`] gives at most: a sixteenth of all there are.
 pub fn most_keys(bytes: usize) -> u64 {
     match u32::try_from(bytes * 8) {
         Ok(bits) if bits < 64 => (1u64 << bits) / SPARE,

@@ -16,7 +16,7 @@ pub use super::cascade::MAX_KEYS;
 /// Outliers of the published file: how many in [2^b, 2^b'), and the greatest key of all.
 const OUTLIERS: [(usize, u32, u32); 4] = [(2, 47, 48), (4, 48, 49), (6, 49, 50), (8, 58, 64)];
 const OUTLIER_COUNT: usize = 21;
-/// At most one key in so many is an outlier.
+/// At most one key in this many is an outlier.
 const KEYS_PER_OUTLIER: u64 = 1_000;
 
 /// Mean gap of the bulk, less one.

@@ -14,7 +14,7 @@ const PURPOSE_PATHS: u64 = 0x33;
 const ROOT: &[u8] = b"/srv/storage/volume-07/workspaces/mainline/checkout";
 /// Folders below the root, at most.
 const DEEPEST: u8 = 9;
-/// A new folder lies in one of so many made last, half the time: trees grow in places.
+/// A new folder lies in one of this many made last, half the time: trees grow in places.
 const RECENT: u64 = 40;
 /// Common words are much more common in names than others.
 const SKEW: f64 = 3.0;

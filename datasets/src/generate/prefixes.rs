@@ -12,7 +12,7 @@ const PURPOSE_PREFIXES: u64 = 0x32;
 const ALPHABET: [u8; 12] = [0, 0xFF, b'a', b'b', b'c', b'd', b'e', b'f', b'g', b'h', b'i', b'j'];
 /// Bytes of the first key of a chain, at least and at most.
 const FIRST: (u64, u64) = (2, 8);
-/// One key in so many ends its chain, on average.
+/// One key in this many ends its chain, on average.
 const CHAIN: u64 = 12;
 /// A chain ends at this many bytes in any case.
 const LONGEST: usize = 64;

@@ -14,14 +14,14 @@ pub(super) struct Absent<'a> {
 /// Which neighbours leave room between them.
 enum Gaps {
     None,
-    /// These, behind the keys of these numbers: few among all.
+    /// These, after the keys of these numbers: few among all.
     Few(Vec<usize>),
-    /// So many that drawing pairs finds one soon.
+    /// Enough for drawing pairs to find one soon.
     Many,
 }
 
 impl Gaps {
-    /// One pair in so many, or fewer, are few.
+    /// One pair in this many, or fewer, are few.
     const FEW: usize = 16;
 
     fn of(keys: &[u64]) -> Self {

@@ -88,8 +88,7 @@ pub struct AbsentKeys<'a> {
 }
 
 impl<'a> AbsentKeys<'a> {
-    /// `None` where the keys have one length and are so many that hardly a key of that length is
-    /// left, or none at all.
+    /// `None` where the keys have one length and leave hardly a key of that length, or none at all.
     pub fn new(keys: &'a ByteKeys) -> Option<Self> {
         let every_length = keys.every_length();
         let possible = every_length.and_then(|length| 256u128.checked_pow(length.min(16) as u32));

@@ -17,9 +17,9 @@ pub struct RequestOptions {
     pub negative: f64,
     /// The stream is a function of the keys and this seed alone.
     pub seed: u64,
-    /// After every so many requests, absent keys counted, other keys become popular, in the same
-    /// proportions; see [`generate`](super::generate). `None` leaves them as they are, and so does
-    /// 0, which the notes tell.
+    /// After each run of this many requests, absent keys counted, other keys become popular, in the
+    /// same proportions; see [`generate`](super::generate). `None` leaves them as they are, and so
+    /// does 0, which the notes tell.
     pub shift_every: Option<u64>,
 }
 

@@ -94,7 +94,7 @@ impl Mix {
                 return kind;
             }
         }
-        // Rounding may leave a crumb behind the last share: it goes to a kind that has one.
+        // Rounding may leave a crumb after the last share: it goes to a kind that has one.
         let has_share = |kind: &&OperationKind| self.share(**kind) > 0.0;
         OperationKind::ALL.iter().rev().find(has_share).copied().unwrap_or(OperationKind::Read)
     }

@@ -13,7 +13,7 @@ pub enum Operation {
     Update(u64),
     /// Make a record of the key: it is not there.
     Insert(u64),
-    /// Read up to so many records from the key on, which is there.
+    /// Read up to this many records from the key on, which is there.
     Scan(u64, u8),
     /// Look the key up, then replace its value: it is there.
     ReadModifyWrite(u64),

@@ -3,7 +3,7 @@
 
 /// Keys that occur more often are rejected: summing up their values would dominate a lookup.
 pub(super) const MOST_EQUAL: u64 = 100;
-/// After so many rejections in a row SOSD gives up; here the next key that may be drawn is.
+/// After this many rejections in a row SOSD gives up; here the next key that may be drawn is taken.
 const MOST_REJECTIONS: usize = 100;
 /// The seed of SOSD's generator where none is given, for a seed of 0: from there it would not move.
 const SEED_FOR_ZERO: u64 = 2_305_843_008_139_952_128;
