@@ -29,7 +29,7 @@ pub trait DataKeys: BuildKeys {
     /// The lookups as passes take them. 16 bytes for each where keys are byte strings.
     fn stream(drawn: &Self::Drawn) -> Stream<'_, Self>;
 
-    /// What there is to say of them.
+    /// Notes on them.
     fn notes(drawn: &Self::Drawn) -> &[String];
 
     /// Looks keys up together.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-/// The commit this program was built from, where the build knew it; with `-dirty` behind it if its
+/// The commit this program was built from, where the build knew it; followed by `-dirty` if its
 /// code was changed since.
 pub const COMMIT: Option<&str> = option_env!("FPCACHE_COMMIT");
 

@@ -17,8 +17,8 @@ pub struct Made {
     pub date: String,
     /// The machine.
     pub machine: Machine,
-    /// The commit this program was built from, where the build knew it; with `-dirty` behind it if
-    /// its code was changed since.
+    /// The commit this program was built from, where the build knew it; followed by `-dirty` if its
+    /// code was changed since.
     pub commit: Option<String>,
     /// The version of this program.
     pub version: String,
@@ -92,7 +92,7 @@ fn rfc_3339(at: SystemTime) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// Year, month and day of so many days after the first of January 1970, in the Gregorian calendar
+/// Year, month and day `days` days after the first of January 1970, in the Gregorian calendar
 /// (`civil_from_days` of Hinnant: chrono-Compatible Low-Level Date Algorithms, 2013, without its
 /// negative days).
 fn civil(days: u64) -> (u64, u64, u64) {

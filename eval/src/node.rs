@@ -195,7 +195,7 @@ impl Drop for Node {
     }
 }
 
-/// An address of this machine that nobody else has.
+/// An address of this machine that is free.
 fn address(way: Transport, ordinal: u32) -> anyhow::Result<String> {
     let name = format!("fpcache-eval-{}-{ordinal}", std::process::id());
     Ok(match way {

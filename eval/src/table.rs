@@ -27,7 +27,7 @@ pub fn new_table(header: &[&str]) -> Table {
 }
 
 impl Table {
-    /// Says that it takes the first so many columns to name a row.
+    /// Says that it takes the first `columns` columns to name a row.
     pub fn named_by(mut self, columns: usize) -> Self {
         self.names = columns;
         self
@@ -44,7 +44,7 @@ impl Table {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    /// The table within so many columns of a terminal, as far as any figure has room beside its
+    /// The table within `width` columns of a terminal, as far as any figure has room beside its
     /// row's name.
     fn within(&self, width: Option<usize>) -> String {
         let all: Vec<usize> = (0..self.header.len()).collect();

@@ -1,4 +1,4 @@
-//! What a command comes to.
+//! The outcome of a command.
 
 /// Whether every answer was right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,7 +10,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// That of so many wrong answers.
+    /// That of a number of wrong answers.
     pub fn of(mismatches: u64) -> Self {
         if mismatches == 0 { Self::AllRight } else { Self::WrongAnswers }
     }

@@ -178,8 +178,8 @@ pub(crate) fn next_sequence(sequence: u32) -> u32 {
     sequence.wrapping_add(1).max(1)
 }
 
-/// The sequence before the first of a channel of this key: numbers that whoever had the channel
-/// before has hardly used.
+/// The sequence before the first of a channel of this key: numbers that the client that had the
+/// channel before has hardly used.
 pub(crate) fn first_sequence(key: u64) -> u32 {
     (key >> 32) as u32
 }

@@ -47,8 +47,8 @@
 //! checksum holds. A checksum that does not hold is looked at again, 4096 times, because WRITEs
 //! into mapped memory become visible word by word; then the request counts as damaged. A result is
 //! believed under the same conditions, with its own head. So nothing needs to be cleared between
-//! batches, which the paper does, and a late WRITE of a client that has gone is nobody's: the key
-//! is another.
+//! batches, which the paper does, and a late WRITE of a client that has gone is ignored: the key is
+//! another.
 //!
 //! *Messages.* What goes by server reply uses the backend's own requests
 //! ([`Connection::post`](fpcache_fabric::Connection::post)), whose replies the memory node pushes:

@@ -57,7 +57,7 @@ impl Modes {
         self.switches
     }
 
-    /// Whether so many failed fetches speak for server reply.
+    /// Whether `failed` failed fetches speak for server reply.
     #[must_use]
     pub fn is_exceeded(&self, failed: u32) -> bool {
         failed > self.retries

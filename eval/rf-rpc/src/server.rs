@@ -37,7 +37,7 @@ pub struct ServerOptions {
     pub area: AreaId,
     /// Where in the memory the channels begin; a multiple of 64.
     pub offset: u64,
-    /// Where the channels' keys come from: a number that nobody else knows.
+    /// Where the channels' keys come from: a number that no one else knows.
     pub seed: u64,
     /// Most bytes of one batch's results together.
     pub max_results: usize,
@@ -66,9 +66,9 @@ struct Channel {
     slots: Vec<Slot>,
 }
 
-/// The server's side of RF-RPC, for whoever serves: its [`Service`](fpcache_fabric::Service) hands
-/// over the messages of clients ([`handle`](Self::handle)) and their ends, [receives](Self::recv)
-/// what they ask for, and [sends](Self::send) results.
+/// The server's side of RF-RPC: its [`Service`](fpcache_fabric::Service) hands over the messages of
+/// clients ([`handle`](Self::handle)) and their ends, [receives](Self::recv) what they ask for, and
+/// [sends](Self::send) results.
 ///
 /// A server is one thread's. Several, over different stretches of memory, serve several threads.
 #[derive(Debug)]

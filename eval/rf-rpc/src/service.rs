@@ -27,7 +27,7 @@ impl<F: FnMut(ClientId, u16, &[u8], &mut Vec<u8>) + Send> Procedures for F {
 }
 
 /// Serves [`Procedures`] to clients of RF-RPC. Its thread keeps looking while requests come, and
-/// every 100 µs when none do: a WRITE wakes nobody.
+/// every 100 µs when none do: a WRITE wakes no thread.
 #[derive(Debug)]
 pub struct RfService<M, P> {
     server: Server<M>,
@@ -77,8 +77,8 @@ impl<M: NodeMemory, P: Procedures> Service for RfService<M, P> {
         let handled = self.server.handle(client, request, reply);
         if handled == Some(Handled::Later) {
             self.serve();
-            // Whoever calls by message may WRITE the next time, and must not find that nobody
-            // looks.
+            // A client that calls by message may WRITE the next time, and must not find that no
+            // thread looks.
             self.last = Some(self.clock.now());
         }
         // What is no message of RF-RPC gets an empty reply.

@@ -1,4 +1,5 @@
-//! How few bytes of a compute node's memory let one READ find a key, or tell that it is absent.
+//! `density`: how few bytes of a compute node's memory let one READ find a key, or tell that it is
+//! absent.
 //!
 //! Of what can be built: the segments of a data set are cut and their keys put into groups
 //! (`fpcache_index::groups`), without a memory node; then every key is looked for where its table

@@ -1,4 +1,4 @@
-//! What a compute node's bytes are best spent on: for a data set, lengths of values, a fabric and a
+//! The best use of a compute node's bytes: for a data set, lengths of values, a fabric and a
 //! budget, every form of tables and ε with what it takes and what a lookup costs, and which is
 //! chosen.
 //!

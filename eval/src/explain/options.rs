@@ -143,7 +143,7 @@ impl Form {
         self.groups().map_or("none", GroupForm::name)
     }
 
-    /// Whether slots of so many bytes can be in such tables.
+    /// Whether slots of `slot_bytes` bytes can be in such tables.
     fn suits(self, slot_bytes: usize) -> bool {
         self.groups().is_none_or(|form| Grouping::for_slots(form, slot_bytes).is_some())
     }

@@ -44,7 +44,7 @@ pub struct Bench<C: Connection> {
     pub state: u64,
 }
 
-/// What a task came to.
+/// The results of a task.
 pub struct Measured {
     pub doorbells: Histogram<u64>,
     pub seconds: f64,

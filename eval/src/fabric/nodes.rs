@@ -189,7 +189,7 @@ fn measure_simulated(arguments: &FabricArgs) -> anyhow::Result<Vec<FabricRow>> {
         let how = (took, asked.retries.unwrap_or(5), asked.seed);
         let outcome =
             bench(connect, clock, SIMULATED_SCRATCH, how).and_then(|bench| rows(Way::Sim, &asked, bench));
-        // Nobody else holds it while the world runs.
+        // Nothing else holds it while the world runs.
         *told.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = outcome;
     });
     world.run().map_err(|failure| anyhow!("{failure}"))?;

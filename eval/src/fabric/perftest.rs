@@ -1,4 +1,4 @@
-//! The same over the same card by [perftest](https://github.com/linux-rdma/perftest), where it is
+//! Measurements of the same card by [perftest](https://github.com/linux-rdma/perftest), where it is
 //! installed.
 
 use std::io::Read;

@@ -22,7 +22,7 @@ pub struct ClientStore<K: NumberedKeys = U64Keys> {
     buffer: Vec<u8>,
 }
 
-/// What a value whose bytes contradict each other counts as: nobody writes it.
+/// What a value whose bytes contradict each other counts as: no process writes it.
 pub const TORN: u64 = u64::MAX;
 
 impl<K: NumberedKeys> ClientStore<K> {

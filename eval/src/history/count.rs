@@ -1,5 +1,5 @@
-//! What a count of a range implies: at least the keys that must have been there at its instant for
-//! them, and at most those that may have been, each at its own instant within the call.
+//! Implications of a count of a range: at least the keys that must have been there at its instant
+//! for them, and at most those that may have been, each at its own instant within the call.
 
 use super::linearize::{Verdict, linearize};
 use super::operation::Operation;

@@ -22,7 +22,7 @@ pub trait NumberedKeys: BuildKeys {
     fn small_segments() -> TableParameters;
 }
 
-/// What a key counts as that is not the key of any number: nobody writes it.
+/// What a key counts as that is not the key of any number: no process writes it.
 pub const NOBODYS: u64 = u64::MAX;
 
 /// Bytes of the longest values that all keys have room for beside them: most slots lie on two
@@ -31,7 +31,7 @@ const MOST_VALUE_BYTES: usize = 24;
 /// Bytes of the longest of those that most keys have no room for: about six times that of key and
 /// value together.
 const MOST_OUTSIDE_BYTES: usize = 280;
-/// One value in so many is one of these.
+/// One value in this many is one of these.
 const OUTSIDE: u64 = 4;
 
 fn small(shape: RecordShape) -> TableParameters {

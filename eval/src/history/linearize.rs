@@ -63,13 +63,13 @@ impl fmt::Display for Doubt {
     }
 }
 
-/// What came of the search.
+/// The result of the search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// There is an order. `widest` is the greatest number of configurations side by side.
     Ordered { widest: usize },
-    /// There is none: `failing`, the number of an operation, cannot have happened by the time it
-    /// returned.
+    /// There is no order: `failing`, the number of an operation, cannot have happened by the time
+    /// it returned.
     Disordered { failing: u32 },
     /// It is not known.
     Unknown(Doubt),
@@ -113,7 +113,7 @@ struct Value {
     /// The invocation of the write, 0 for the value at first.
     written_from: u64,
     named: bool,
-    /// The first response of somebody who saw it.
+    /// The first response of a call that saw it.
     seen_by: u64,
 }
 

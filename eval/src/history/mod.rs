@@ -174,8 +174,9 @@ impl History {
         self
     }
 
-    /// The writes whose outcome is unknown, that nothing ends, and whose value nobody saw: they may
-    /// take effect after this history ends, so the next history of the same store begins with them.
+    /// The writes whose outcome is unknown, that nothing ends, and whose value was never seen: they
+    /// may take effect after this history ends, so the next history of the same store begins with
+    /// them.
     pub fn undecided_writes(&self) -> Vec<Operation> {
         let unknown = |operation: &&Operation| {
             operation.outcome == Outcome::Unknown && operation.returned == NEVER && operation.call.writes()

@@ -95,7 +95,7 @@ pub enum Outcome {
     Differs,
     /// A write took effect.
     Done,
-    /// A count found so many keys.
+    /// A count found this many keys.
     Counted(u64),
     /// A scan returned these records, a floor or a ceiling the one it found, if any.
     Scanned(Scanned),
@@ -120,7 +120,7 @@ pub struct Operation {
     pub key: u64,
     /// What was asked for.
     pub call: Call,
-    /// What came of it.
+    /// Its result.
     pub outcome: Outcome,
     /// The instant before the call.
     pub invoked: u64,

@@ -100,7 +100,7 @@ pub fn generate(shape: &Shape, random: &mut impl Rng) -> History {
 /// What the processes share.
 struct Store {
     model: BTreeMap<u64, u64>,
-    /// Calls nobody waits for any more.
+    /// Calls that are no longer waited for.
     lost: Vec<(u64, Call)>,
     /// A value that each key has or had.
     seen: BTreeMap<u64, u64>,

@@ -60,7 +60,7 @@ pub struct Disorder {
     pub minimal: bool,
     /// Who wrote the values that `operations` saw or expected, as far as they are not among them.
     pub writers: Vec<Shown>,
-    /// The value that the failing operation saw and that nobody had written to the key, and the
+    /// The value that the failing operation saw and that had never been written to the key, and the
     /// keys it was written to.
     pub unwritten: Option<(u64, Vec<u64>)>,
 }

@@ -1,4 +1,4 @@
-//! What a scan implies about each key.
+//! Implications of a scan for each key.
 
 use std::fmt;
 use std::ops::RangeInclusive;

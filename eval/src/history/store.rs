@@ -30,7 +30,7 @@ impl Failure {
 
 /// A process's handle on the records. Values are numbers; how they become bytes is the
 /// implementation's business, and a value whose bytes contradict each other must come back as a
-/// number that nobody wrote.
+/// number that was never written.
 pub trait Store: Send {
     /// Names the write that made a record.
     type Token: Copy + Send;

@@ -22,7 +22,7 @@ const MOST_PENDING: usize = 64;
 /// Configurations kept side by side before the search gives up.
 const MOST_CONFIGURATIONS: usize = 1 << 11;
 
-/// What the check of a history as a whole came to.
+/// The result of the check of a history as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Whole {
     /// There is an order. `widest` is the greatest number of configurations side by side.
@@ -30,7 +30,7 @@ pub enum Whole {
         /// Configurations.
         widest: usize,
     },
-    /// There is none: this call, by its number, cannot have happened by the time it returned.
+    /// There is no order: this call, by its number, cannot have happened by the time it returned.
     Disordered {
         /// The number of the call in the history.
         operation: usize,

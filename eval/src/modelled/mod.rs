@@ -56,7 +56,7 @@ fn seeded(arguments: &RunArgs) -> impl Iterator<Item = RunArgs> {
     (0..seeds).map(|seed| RunArgs { seed: arguments.seed.wrapping_add(seed), ..arguments.clone() })
 }
 
-/// Operations, of which so many are to fill caches.
+/// Operations, of which the first `warm` are to fill caches.
 pub struct Stream {
     operations: Vec<Operation>,
     warm: u64,
@@ -117,7 +117,7 @@ impl<'a> Modelled<'a> {
         Ok((keys, source))
     }
 
-    /// Whether there is memory for any of the systems over so many keys.
+    /// Whether there is memory for any of the systems over `keys` keys.
     ///
     /// # Errors
     /// Says how many there is memory for.
@@ -249,7 +249,7 @@ mod tests {
             ("--dataset uniform:10K --lookups 1000G", "fewer --lookups"),
             ("--dataset uniform:10K --lookups 3839", "use 3840"),
             ("--dataset uniform:10K --clients 6 --lookups 59", "use 60"),
-            // Before so many keys are drawn.
+            // Before this many keys are drawn.
             ("--dataset uniform:2G --key-bytes 128 --value-bytes 128", "of this machine"),
             ("--dataset uniform:10K --cache 1KiB", "raise"),
         ] {

@@ -1,4 +1,4 @@
-//! What the options of `run` mean in the model, and which of them mean nothing there.
+//! The options of `run` in the model: what they mean, and which of them mean nothing there.
 
 use anyhow::{Context, ensure};
 use fpcache::fingerprint::WidthChoice;
@@ -47,8 +47,8 @@ pub fn operations(arguments: &RunArgs) -> u64 {
     warm_up(arguments).saturating_add(arguments.lookups)
 }
 
-/// Refuses options of FPCache's where its parameters are to be those of `--parameters`, as all
-/// others' are; what is swept is fixed for all that have it.
+/// Refuses options of FPCache's where its parameters are to be those of `--parameters`, as those of
+/// all others are; what is swept is fixed for all that have it.
 ///
 /// # Errors
 /// Names the option.

@@ -91,8 +91,8 @@ pub struct Row {
     budget: u64,
     /// options, published or best: whose choice the parameters are.
     parameters_are: &'static str,
-    /// Share of FPCache's slots that hold a record when loaded, if the options say so; the others'
-    /// are in their parameters.
+    /// Share of FPCache's slots that hold a record when loaded, if the options say so; those of the
+    /// others are in their parameters.
     fill: Option<f64>,
     round_trips_per_operation: Option<f64>,
     requests_per_operation: Option<f64>,
@@ -112,7 +112,7 @@ impl Row {
         self.run.as_ref().map_or(0, |run| run.measured.wrong)
     }
 
-    /// What a run came to.
+    /// The row of a run.
     pub fn new(
         arguments: &RunArgs,
         experiment: &Experiment<'_>,

@@ -80,7 +80,7 @@ pub fn measure<'a, 'k>(
     Ok(())
 }
 
-/// Where in a stream of so many lookups those of a pass stand: one after the other, from the
+/// Where in a stream of `all` lookups those of a pass stand: one after the other, from the
 /// beginning again where they end, so that systems with shorter passes meet other keys in each.
 fn part_of(round: usize, count: usize, all: usize) -> Range<usize> {
     let count = count.min(all);
@@ -88,7 +88,7 @@ fn part_of(round: usize, count: usize, all: usize) -> Range<usize> {
     begin..begin + count
 }
 
-/// Lookups that take about so many seconds, but no fewer than are `tried` first.
+/// Lookups that take about `seconds`, but no fewer than are `tried` first.
 fn count_for(
     tried: usize,
     seconds: f64,

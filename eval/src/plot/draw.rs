@@ -166,7 +166,7 @@ pub(super) fn lines<'a>(
         if path.len() > 1 {
             look.line(area, path.clone())?;
         }
-        // So many marks would hide the line.
+        // A mark at every point would hide the line.
         let apart = path.len().div_ceil(40).max(1);
         for (at, ((value, reading), mark)) in line.points.iter().zip(path).enumerate() {
             if let Some((least, most)) = reading.range {
@@ -192,7 +192,7 @@ fn width(text: &str) -> i32 {
     (CHARACTER * text.chars().count() as f64) as i32
 }
 
-/// A text of at most so many pixels.
+/// A text of at most `most` pixels.
 fn fitting(text: &str, most: i32) -> String {
     let characters = (f64::from(most.max(0)) / CHARACTER) as usize;
     match text.chars().count() > characters {

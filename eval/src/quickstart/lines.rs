@@ -1,4 +1,4 @@
-//! What the quickstart looks up by, and what it finds of each.
+//! The ways in which the quickstart looks up, and what it finds of each.
 
 use crate::run::verify::Verified;
 

@@ -159,7 +159,7 @@ impl Tour<'_> {
     /// with the two variants of the hot cache that differ most.
     fn budgets(&mut self, dataset: &Dataset, url: &str) -> anyhow::Result<String> {
         let models = Client::connect(url)?.table()?.model_bytes;
-        // What nobody asked for goes when it has been shown.
+        // What was not asked for goes when it has been shown.
         let (folder, _temporary) = match &self.arguments.out {
             Some(folder) => (folder.clone(), None),
             None => {

@@ -10,7 +10,7 @@ use fpcache_datasets::Dataset;
 const SCANNED: usize = 3;
 
 /// Takes the first steps in a table that holds a data set, which it leaves as it was, and says what
-/// they came to.
+/// they cost.
 pub fn first_steps(client: &Client, dataset: &Dataset) -> anyhow::Result<String> {
     let keys = dataset.keys();
     let key = *keys.get(keys.len() / 2).context("a data set has keys")?;

@@ -119,7 +119,7 @@ pub fn write(path: &Path, html: &str) -> anyhow::Result<()> {
     let beside = path.with_file_name(name);
     let written = fs::write(&beside, html).and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // What there is of it says nothing; the first error does.
+        // Whatever was written says nothing; the first error does.
         let _ = fs::remove_file(&beside);
     }
     written.with_context(|| format!("{} cannot be written: name another file with --out", path.display()))

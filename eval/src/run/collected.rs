@@ -40,7 +40,7 @@ impl<T: Serialize> Collected<T> {
         &self.rows
     }
 
-    /// Hands over what there is, also if what came after it failed; then says so.
+    /// Hands over the rows there are, also if a later one failed; then says so.
     ///
     /// # Errors
     /// How the measuring ended, or that the rows cannot be written.

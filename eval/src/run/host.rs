@@ -33,7 +33,7 @@ enum Place {
     Node(Node),
     /// Several such, each with a range of the keys.
     Nodes(Divided),
-    /// Somebody else's, which holds the data set already.
+    /// One that others started, which holds the data set already.
     Url(String),
     /// Inside this process: every client has one of its own, of this many bytes.
     Local(u64),
@@ -60,7 +60,7 @@ impl<K: DataKeys> Host<K> {
         Ok(Self { place, parameters, values, load: None, _keys: PhantomData })
     }
 
-    /// Somebody else's memory node, which holds the data set already.
+    /// A memory node that others started, which holds the data set already.
     pub fn at(url: &str, parameters: TableParameters, values: ValueBytes) -> Self {
         Self { place: Place::Url(url.to_owned()), parameters, values, load: None, _keys: PhantomData }
     }
@@ -128,7 +128,7 @@ impl<K: DataKeys> Host<K> {
 pub struct Divided(Vec<Node>);
 
 impl Divided {
-    /// So many memory nodes, reached in this way, with an empty table that is divided at the data
+    /// `count` memory nodes, reached in this way, with an empty table that is divided at the data
     /// set's keys, as many to each. To be called by the main thread, as [`Node::start`].
     ///
     /// # Errors

@@ -132,7 +132,7 @@ pub fn measure<K: DataKeys>(
 /// Bytes of the values in the memory node's table, or as asked for without one.
 ///
 /// # Errors
-/// If they vary in a table of others: then nobody knows what they should be.
+/// If they vary in a table of others: then it is unknown what they should be.
 pub fn values<K: DataKeys>(
     fpcache: Option<&dyn Measurable<K>>,
     arguments: &RunArgs,
@@ -148,7 +148,7 @@ pub fn values<K: DataKeys>(
     Ok(fixed.unwrap_or(arguments.value_bytes))
 }
 
-/// Draws the lookups of all passes, and says what there is to say of them.
+/// Draws the lookups of all passes, and prints the notes on them.
 pub fn draw<K: DataKeys>(arguments: &RunArgs, dataset: &K::Set, bar: &Bar) -> anyhow::Result<K::Drawn> {
     let options = arguments.request_options(arguments.parts())?;
     let drawn = bar.during("drawing lookups", options.lookups as u64, || K::draw(dataset, &options));

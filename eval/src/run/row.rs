@@ -77,7 +77,7 @@ pub struct Row {
     #[serde(default)]
     pub spin_us: Option<f64>,
     /// The pages of the system's memory: huge or ordinary; null for one with a server of its own,
-    /// whose pages nobody merges.
+    /// whose pages are not merged.
     #[serde(default)]
     pub pages: Option<String>,
     /// When writes reached the memory node's disk; null if it kept nothing.

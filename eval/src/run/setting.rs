@@ -1,4 +1,4 @@
-//! What the rows of an experiment have in common.
+//! The settings that the rows of an experiment have in common.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub struct Setting {
     pub seed: u64,
     /// Where the memory node was.
     pub transport: String,
-    /// How many memory nodes had the table together; `None` where they were somebody else's.
+    /// How many memory nodes had the table together; `None` where others had started them.
     pub memory_nodes: Option<u32>,
     /// How long clients look at sockets before they sleep; `None`: they use none.
     pub spin: Option<Duration>,

@@ -96,7 +96,7 @@ fn each_in_a_thread(count: usize, work: &(dyn Fn(usize) + Sync)) {
     });
 }
 
-/// Looks up the first so many keys.
+/// Looks up the first [`WARM_UP`] keys.
 fn warm_up<K: DataKeys>(
     reader: &mut impl Reader<K>,
     stretches: &[Share<'_, '_, K>],

@@ -16,7 +16,7 @@ use crate::machine::split_mix;
 pub enum ValueBytes {
     /// All the same.
     Fixed(u32),
-    /// From one to so many, by the number that a value is made from.
+    /// From one to this many, by the number that a value is made from.
     UpTo(u32),
 }
 

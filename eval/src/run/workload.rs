@@ -16,7 +16,7 @@ pub struct Workload<'a, 'k, K: DataKeys> {
     pub batch: usize,
     /// Threads that look up at once, each its own part of the lookups.
     pub threads: usize,
-    /// Lookups that the threads share out among themselves before they go on to the next so many:
+    /// Lookups that the threads share out among themselves before they go on to as many more:
     /// `None` shares out all at once. Popular keys that move along the stream then move for all
     /// threads at about the same time.
     pub stretch: Option<usize>,

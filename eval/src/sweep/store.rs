@@ -233,7 +233,7 @@ fn value_of(row: &Row) -> Option<f64> {
     row.sweep.as_ref().map(|tag| tag.value)
 }
 
-/// What figures must have in common to be compared; `None`: nobody knows.
+/// What figures must have in common to be compared; `None`: it is not known.
 fn traits(
     machine: &Machine,
     commit: Option<&str>,
@@ -273,8 +273,8 @@ fn beside(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(path.with_file_name(name))
 }
 
-/// Puts `bytes` into a file in one step: whoever reads it, now or after an interruption, sees the
-/// old or the new.
+/// Puts `bytes` into a file in one step: a reader, now or after an interruption, sees the old or
+/// the new.
 pub(crate) fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let beside = beside(path)?;
     let write = || {

@@ -17,7 +17,7 @@ pub const MAX_KEY_BYTES: usize = 250;
 #[derive(Clone, Copy, Debug)]
 pub struct Text;
 
-/// Starts a server with room for so many bytes, over a file or over TCP: it has one way there.
+/// Starts a server with room for `bytes` bytes, over a file or over TCP: it has one way there.
 ///
 /// # Errors
 /// If it cannot be started.

@@ -78,7 +78,7 @@ impl Address {
         }
     }
 
-    /// Whether somebody listens.
+    /// Whether the server listens.
     pub fn is_up(&self) -> bool {
         self.connect().is_ok()
     }

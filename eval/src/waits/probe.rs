@@ -82,7 +82,7 @@ impl Drop for End<'_> {
 }
 
 impl Probe {
-    /// Makes the table of the puts, one every so many microseconds, at the memory node of this
+    /// Makes the table of the puts, one every `every_us` microseconds, at the memory node of this
     /// process.
     pub fn new(url: &str, node: u32, every_us: u64) -> anyhow::Result<Self> {
         let table = "probe".parse()?;

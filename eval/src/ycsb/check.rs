@@ -57,7 +57,7 @@ impl Checks {
         }
     }
 
-    /// Changes of which so many were refused; none are given if it is not known which they were.
+    /// Changes of which `refused` were refused; none are given if it is not known which they were.
     #[inline]
     pub fn refused(&mut self, refused: u64, changes: &[(Change, u64)]) {
         if refused > 0 {

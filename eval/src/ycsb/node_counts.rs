@@ -1,4 +1,4 @@
-//! What the memory node did during a workload.
+//! Counts of what the memory node did during a workload.
 
 use std::ops::AddAssign;
 

@@ -25,7 +25,7 @@ use crate::run::threads::WARM_UP;
 /// When a pass ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// After so many operations, all threads together.
+    /// After this many operations, all threads together.
     Operations(u64),
     /// After this time.
     After(Duration),
@@ -38,7 +38,7 @@ pub enum Timing {
     Whole,
     /// Each one, from its start.
     Each,
-    /// Each one from the instant it was due, so many per second of all threads.
+    /// Each one from the instant it was due, at this rate per second of all threads.
     Scheduled(f64, Arrivals),
 }
 
@@ -103,7 +103,7 @@ pub struct Done {
     pub checks: Checks,
     /// Whether a thread ended early for want of keys to insert.
     pub ran_out: bool,
-    /// Operations that were due before the pass's end and that no thread had come to by then.
+    /// Operations that were due before the pass's end and that no thread had begun by then.
     pub not_begun: u64,
     /// Nanoseconds of each kind's operations, if they were timed. Those that were not begun are
     /// among them, as if they had ended with the pass.
@@ -390,7 +390,7 @@ impl Watch {
         Self { end, step, looked_at: 0 }
     }
 
-    /// Whether the time is over, after so many operations.
+    /// Whether the time is over, after `done` operations.
     #[inline]
     fn is_over(&mut self, done: u64) -> bool {
         let Some(end) = self.end else { return false };

@@ -15,7 +15,7 @@ pub trait Store: Sync {
     where
         Self: 'a;
 
-    /// A session for the calling thread, which has up to so many writes under way.
+    /// A session for the calling thread, which has up to `in_flight` writes under way.
     ///
     /// # Errors
     /// If the store is gone.

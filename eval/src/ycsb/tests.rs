@@ -27,7 +27,7 @@ enum Fault {
     SkipsInScans,
     /// A read takes a fifth of a millisecond.
     IsSlow,
-    /// Fails after so many changes.
+    /// Fails after this many changes.
     FailsAfter(u64),
 }
 
@@ -256,7 +256,7 @@ fn an_open_loop_keeps_its_rate_and_shows_what_waits() {
         let (median, most) = (reads.value_at_quantile(0.5), reads.max());
         let pass = all[0].elapsed.as_nanos() as u64;
         seen.push((median, most, pass));
-        // A machine that stops for long near the end makes the others' waits seem short.
+        // A machine that stops for long near the end makes the waits of the others seem short.
         most > pass / 2 && median > pass / 8
     });
     assert!(shows, "{seen:?}");

@@ -25,7 +25,8 @@ pub(super) struct Thread<'a, S> {
 }
 
 impl<'a, S: Session> Thread<'a, S> {
-    /// For changes of so many bytes of value each, in a table that was loaded with these keys.
+    /// For changes of `value_bytes` bytes of value each, in a table that was loaded with these
+    /// keys.
     pub(super) fn new(session: S, in_flight: usize, value_bytes: usize, loaded: &'a [u64]) -> Self {
         Self {
             session,
@@ -39,7 +40,7 @@ impl<'a, S: Session> Thread<'a, S> {
         }
     }
 
-    /// Reads what the first so many operations read, and changes nothing.
+    /// Reads what the first `most` operations read, and changes nothing.
     pub(super) fn warm_up(&mut self, play: Play<'_>, most: usize) -> anyhow::Result<()> {
         for operation in play.take(most).filter(|operation| operation.kind() == OperationKind::Read) {
             self.session.read(&[operation.key()], |_, _| ())?;

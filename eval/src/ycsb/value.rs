@@ -10,7 +10,7 @@ use crate::machine::split_mix;
 /// Bytes of a word.
 const WORD: usize = 8;
 
-/// The bytes of check word and sequence in a value of so many bytes.
+/// The bytes of check word and sequence in a value of `bytes` bytes.
 const fn parts(bytes: usize) -> (usize, usize) {
     let check = bytes.div_ceil(2);
     let check = if check < WORD { check } else { WORD };
@@ -23,7 +23,7 @@ fn mix(number: u64) -> u64 {
     split_mix(&mut state)
 }
 
-/// What is left of a sequence number in a value of so many bytes.
+/// What is left of a sequence number in a value of `bytes` bytes.
 pub fn stored(sequence: u64, bytes: usize) -> u64 {
     match parts(bytes).1 {
         WORD => sequence,

@@ -113,7 +113,7 @@ fn a_running_memory_node_is_loaded_by_ycsb_and_looked_up_in_by_run_over_its_own_
 
 #[test]
 fn a_memory_node_that_runs_already_is_used_as_it_is() {
-    // Its own capacity and table, as somebody else would have made them.
+    // Its own capacity and table, as another user would have made them.
     let url = format!("shm://eval-test-{}", std::process::id());
     let _node = own_node(&url);
 

@@ -211,7 +211,7 @@ fn writes_without_an_answer_whose_values_nobody_saw_happen_once_each() {
         for _ in 0..deletes {
             script = script.call(1, Delete, Unknown, 1, 1);
         }
-        // A record that nobody owns up to, twice, and each time it goes.
+        // A record that no call is known to have made, twice, and each time it goes.
         let script = script.call(1, Insert(1), Exists, 2, 3).call(1, Get, Absent, 4, 5);
         script.call(1, Insert(2), Exists, 6, 7).call(1, Delete, Done, 8, 9).call(1, Get, Absent, 10, 11)
     };

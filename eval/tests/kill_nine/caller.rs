@@ -58,7 +58,7 @@ impl<K: NumberedKeys> Caller<K> {
         log
     }
 
-    /// Nobody else writes it.
+    /// No other client writes it.
     pub(super) fn value(&self) -> u64 {
         (u64::from(self.number) + 1) << 40 | self.written
     }
@@ -117,7 +117,7 @@ impl<K: NumberedKeys> Caller<K> {
             if call.writes() && matches!(failure, Failure::Unknown(_)) {
                 self.first_failure.get_or_insert_with(|| failure.to_string());
             }
-            // Nobody listens: as a service would, not at once again.
+            // No process listens: as a service would, not at once again.
             thread::sleep(Duration::from_millis(2));
             (failure.outcome(), None)
         });

@@ -134,7 +134,7 @@ impl<K: NumberedKeys> Test<K> {
         let at_once = loss == Loss::Process && self.random.random_bool(0.6);
         strike(self.node.take().unwrap(), at_once);
         if loss == Loss::Machine {
-            // Until everybody has noticed: nobody reads the memory of a machine that is off.
+            // Until all clients have noticed: none reads the memory of a machine that is off.
             thread::sleep(Duration::from_millis(200));
             self.place.lose_memory();
         }

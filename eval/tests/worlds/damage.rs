@@ -47,7 +47,7 @@ struct Known {
 
 type AllKnown = Arc<Mutex<BTreeMap<u64, Known>>>;
 
-/// What many worlds came to.
+/// The results of many worlds.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     worlds: u64,

@@ -13,7 +13,7 @@ use fpcache_sim::{Random, SimMemory};
 /// How many flip.
 #[derive(Clone, Debug)]
 pub struct Flips {
-    /// One turn of the memory node's loop in so many has one flip, if there is something to flip.
+    /// One turn of the memory node's loop in this many has one flip, if there is something to flip.
     pub often: u64,
     /// How many there are at most.
     pub most: u64,
@@ -103,7 +103,7 @@ impl Flipped {
         }
     }
 
-    /// A bit of a key's record, or of what it has outside; notes whom it makes unsure.
+    /// A bit of a key's record, or of what it has outside; notes the keys it makes unsure.
     fn of_record<K: NumberedKeys>(
         &mut self,
         flips: &Flips,
@@ -127,7 +127,7 @@ impl Flipped {
         Some(bit)
     }
 
-    /// A write of a key was done that began after so many flips: if it has had none since, its
+    /// A write of a key was done that began after `flips` flips: if it has had none since, its
     /// record is whole.
     pub fn is_written(&mut self, key: u64, flips: u64) {
         if self.keys.get(&key).is_some_and(|last| *last <= flips) {

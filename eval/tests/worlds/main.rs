@@ -194,7 +194,7 @@ fn run(kind: &str, seeds: Range<u64>, faults: Faults, durability: Keeps) {
 
 /// Everything but deaths of memory nodes, for those whose data end with them.
 const STORM_OVER_CLIENTS: Faults = Faults { crash_node: 0, ..Faults::STORM };
-/// Nobody reads the memory of a machine that is off.
+/// No client reads the memory of a machine that is off.
 const STORM_OVER_MACHINES: Faults = Faults { linger: false, ..Faults::STORM };
 
 /// Few keys beside each other that come and go, and readers that ask for neighbours: no two keys

@@ -62,10 +62,10 @@ pub struct NodeShape {
     /// The keys it is loaded with; a key's value is [`first_value`].
     pub loaded: Vec<u64>,
     pub durability: Option<Durability>,
-    /// A snapshot begins with one turn of its loop in so many, if there is a disk.
+    /// A snapshot begins with one turn of its loop in this many, if there is a disk.
     pub snapshots: u64,
     /// Versions begin shortly before they wrap around; and are brought there again with one turn of
-    /// the loop in so many. 0: they begin as they do.
+    /// the loop in this many. 0: they begin as they do.
     pub wraps: u64,
     /// What groups its records lie in.
     pub groups: Option<Grouping>,
@@ -94,7 +94,7 @@ pub fn first_value(key: u64) -> u64 {
     key + 1
 }
 
-/// Bytes of a region that is about as tight for keys of this kind as one of so many bytes is for
+/// Bytes of a region that is about as tight for keys of this kind as one of `bytes` bytes is for
 /// integers: for the size of the slots and of what lies outside them, and that of a directory's
 /// page, of which there are one in use, one being written and one that waits.
 fn region_bytes<K: NumberedKeys>(bytes: usize) -> usize {
@@ -250,7 +250,7 @@ impl<K: NumberedKeys> Stage<K> {
         self.kept().following = Some(following);
     }
 
-    /// Brings up to date what questions are answered by, as a process of its own, until nobody
+    /// Brings up to date what questions are answered by, as a process of its own, until no client
     /// works any more.
     pub fn follow(&self, process: &mut Process, working: &AtomicUsize) {
         let mut following = None;

@@ -10,7 +10,7 @@ use crate::caller::{Mix, Part, Queue};
 use crate::play::{DEADLINE, Play, SMALL_BUDGET, Tally, any_way, play};
 use crate::{STORM_OVER_CLIENTS, draw_without_queues};
 
-/// Keys that are there at first: so many that their directory has several pages, of which a small
+/// Keys that are there at first: enough for their directory to have several pages, of which a small
 /// budget holds one.
 const LOADED: u64 = 3_000;
 /// Keys that change, beside each other.

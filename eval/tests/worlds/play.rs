@@ -25,7 +25,7 @@ pub struct Play {
     pub parts: Vec<Part>,
 }
 
-/// What many worlds came to.
+/// The results of many worlds.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     pub worlds: u64,
@@ -117,7 +117,7 @@ fn play_over<K: NumberedKeys>(world: &mut World, play: &Play, tally: &RefCell<Ta
     let (stage, node) = Stage::<K>::add(world, play.node.clone());
     let instants = instants(world.sim().clock());
     let mut logs: Vec<Log<_>> = Vec::new();
-    // Drawn apart, so that a seed's world is the same whoever reads by what.
+    // Drawn apart, so that a seed's world is the same by whatever means its readers read.
     let mut random = Random::new(world.seed() ^ 0x04ea_de45);
     let mut readers = 0;
     let (working, paged) = (Arc::new(AtomicUsize::new(play.parts.len())), Arc::new(AtomicUsize::new(0)));
@@ -231,7 +231,7 @@ impl Tally {
             let oldest =
                 of_queue.filter(|o| o.call == Call::Delete && o.outcome == Outcome::Done).count() as u64;
             self.oldest += oldest;
-            // Keys that follow one another, with none between: among so many there is a segment's
+            // Keys that follow one another, with none between: among this many there is a segment's
             // whole range.
             self.emptied += oldest / (2 * MOST_SLOTS);
         }

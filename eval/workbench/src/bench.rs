@@ -61,7 +61,7 @@ pub trait System {
         None
     }
 
-    /// Such work of a memory node has come to its end.
+    /// Such work of a memory node has ended.
     fn end_background(&mut self, node: u16) {
         let _ = node;
     }
@@ -195,7 +195,7 @@ impl<'o, S: System> Bench<'o, S> {
         self.run_in_windows(hosts, warm, u64::MAX)
     }
 
-    /// The same, with the throughput of each so many of the measured operations.
+    /// The same, with the throughput of each `window` of the measured operations.
     pub fn run_in_windows(mut self, hosts: Hosts, warm: u64, window: u64) -> Measured {
         let mut world = World::new(hosts);
         world.run(&mut self, warm);

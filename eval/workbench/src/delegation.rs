@@ -13,14 +13,15 @@ pub const TABLE_BYTES: u64 = (4 << 20) * 208;
 pub enum Role {
     /// It looks the key up.
     Leads,
-    /// It waits: somebody's lookup has begun already, and may have read what is old by now; the
-    /// next one is for it.
+    /// It waits: a lookup has begun already, and may have read what is old by now; the next one is
+    /// for it.
     Waits,
 }
 
 #[derive(Debug, Default)]
 struct Wanted {
-    /// Those whom the lookup under way is for, besides who does it: they asked before it began.
+    /// Those that the lookup under way is for, besides the one that does it: they asked before it
+    /// began.
     sharing: Vec<usize>,
     /// Those who have asked since.
     waiting: Vec<usize>,

@@ -57,7 +57,7 @@ pub struct InnerNodes {
 
 impl InnerNodes {
     /// Levels over leaves that begin with these keys, with nodes of which `fill` is used, and
-    /// compute nodes that keep so many bytes of them.
+    /// compute nodes that keep `budget` bytes of them.
     pub fn build(
         memory: &mut Memory,
         shape: Shape,

@@ -1,5 +1,5 @@
-//! What a compute node keeps within a budget, by number: of two entries drawn at random the less
-//! used one goes.
+//! Entries that a compute node keeps within a budget, by number: of two entries drawn at random the
+//! less used one goes.
 
 use hashbrown::HashMap;
 
@@ -22,7 +22,7 @@ pub struct Kept<V> {
 }
 
 impl<V> Kept<V> {
-    /// Of so many bytes, of which an entry takes `each`.
+    /// Of `budget` bytes, of which an entry takes `each`.
     pub fn new(budget: u64, each: u64, seed: u64) -> Self {
         let room = (budget / each.max(1)) as usize;
         let random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);

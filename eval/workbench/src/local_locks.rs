@@ -56,7 +56,7 @@ pub struct LocalLocks {
 }
 
 impl LocalLocks {
-    /// Of so many clients, who hand a lock over so many times in a row at most.
+    /// Of this many clients, which hand a lock over at most `handovers` times in a row.
     pub fn new(clients: usize, handovers: u32) -> Self {
         let clients = vec![Client::default(); clients];
         Self { handovers, wanted: HashMap::new(), clients, woken: VecDeque::new() }

@@ -1,4 +1,4 @@
-//! What an answer may be.
+//! The oracle of what an answer may be.
 
 mod key_set;
 
@@ -98,9 +98,9 @@ impl Oracle {
         all.any(|write| !is_overwritten(writes, write, begun))
     }
 
-    /// Whether a scan that lasted so long, from a key on, of up to so many records, may have had
-    /// these: each could have been read by itself meanwhile, they ascend, and none between them is
-    /// missing that was there throughout.
+    /// Whether a scan of this `span`, from a key on, of up to `count` records, may have had these:
+    /// each could have been read by itself meanwhile, they ascend, and none between them is missing
+    /// that was there throughout.
     pub fn is_right_scan(
         &self,
         (from, count): (u64, usize),

@@ -32,20 +32,20 @@ pub type Address = u64;
 
 const NODE_SHIFT: u32 = 40;
 
-/// Of what a request reads, at most so many words are asked for before it is served.
+/// Of what a request reads, at most this many words are prefetched before it is served.
 const PREFETCHED: usize = 128;
 
 /// Nodes from this one on are compute nodes.
 const FIRST_COMPUTE: usize = 64;
 
 impl Memory {
-    /// Of so many empty nodes.
+    /// Of `nodes` empty nodes.
     pub fn new(nodes: u16) -> Self {
-        // The first word is nobody's.
+        // The first word belongs to no structure.
         Self { nodes: vec![vec![0]; nodes.max(1).into()], memory_nodes: nodes.max(1).into(), bytes: 0 }
     }
 
-    /// The same, so many zeroed words of a compute node, which count as nobody's.
+    /// `words` zeroed words of a compute node, which count for no memory node.
     pub fn allocate_on_compute(&mut self, compute: usize, words: usize) -> Address {
         let number = FIRST_COMPUTE + compute;
         if self.nodes.len() <= number {
@@ -57,7 +57,7 @@ impl Memory {
         (number as u64) << NODE_SHIFT | at as u64
     }
 
-    /// So many zeroed words of the node that has the fewest, which stand for `bytes` of the layout.
+    /// `words` zeroed words of the node that has the fewest, which stand for `bytes` of the layout.
     pub fn allocate(&mut self, words: usize, bytes: u64) -> Address {
         let least = (0..self.memory_nodes).min_by_key(|node| self.nodes[*node].len()).unwrap_or(0);
         self.allocate_on(least, words, bytes)
@@ -186,7 +186,7 @@ impl Trip {
         self.used = 0;
     }
 
-    /// Room for so many more words, in which earlier ones may stand.
+    /// Room for `words` more words, in which earlier ones may stand.
     fn room(&mut self, words: usize) -> &mut [u64] {
         let first = self.used;
         self.used += words;
@@ -419,7 +419,7 @@ pub trait Index {
         None
     }
 
-    /// It has come to its end.
+    /// It has ended.
     fn end_background(&mut self, memory: &mut Memory) {
         let _ = memory;
     }

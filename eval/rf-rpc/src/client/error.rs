@@ -2,7 +2,7 @@
 
 use fpcache_fabric::FabricError;
 
-/// Why a call did not come to a result.
+/// Why a call had no result.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RfError {

@@ -15,7 +15,7 @@ use crate::mode::Mode;
 pub(super) struct InHand {
     pub(super) sequence: u32,
     pub(super) since: Instant,
-    /// Whether somebody waits for the reply to a message.
+    /// Whether a client waits for the reply to a message.
     pub(super) awaited: bool,
     pub(super) mode: Mode,
 }
@@ -64,8 +64,8 @@ impl Slot {
     }
 
     /// A request was taken: what is left of the one before is of no use. Its response time counts
-    /// from the last look that did not find it, because whoever fetches waits for the look as well;
-    /// of a message it is what a WRITE in its place would have waited.
+    /// from the last look that did not find it, because a client that fetches waits for the look as
+    /// well; of a message it is what a WRITE in its place would have waited.
     pub(super) fn begin(&mut self, sequence: u32, mode: Mode, awaited: bool) {
         (self.taken, self.answered, self.kept) = (sequence, None, None);
         self.rest.clear();

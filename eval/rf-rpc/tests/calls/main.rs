@@ -84,7 +84,8 @@ impl Simulated {
         Self { server, memory, clock, load, queue, current, free_at: now, looks_at: now, at_once }
     }
 
-    /// The results of a batch: what was asked, reversed; or of `MANY` so many bytes.
+    /// The results of a batch: what was asked, reversed; or, for `MANY`, as many bytes as asked
+    /// for.
     fn execute(&self, received: &Received) -> Vec<Vec<u8>> {
         let mut executed = self.load.executed.lock().unwrap();
         let results = received.requests().map(|request| {

@@ -101,8 +101,8 @@ fn a_memory_node_without_buffers_says_so() {
     assert!(Server::new(memory, short, clock).is_err());
 }
 
-/// Whatever a client writes into its buffers, and others' messages, the server stands and goes on
-/// serving others.
+/// Whatever a client writes into its buffers and into messages of others, the server stands and
+/// goes on serving others.
 #[test]
 fn a_hostile_client_breaks_its_own_calls_alone() {
     let local = Local::start(2);

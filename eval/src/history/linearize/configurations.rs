@@ -7,7 +7,7 @@ use hashbrown::HashMap;
 pub(super) enum State {
     /// No record.
     Absent,
-    /// A record whose value nobody names.
+    /// A record whose value is not known.
     Unnamed,
     /// A record with this value.
     Value(u64),
@@ -18,7 +18,7 @@ pub(super) enum State {
 pub(super) struct Used([u16; 4]);
 
 impl Used {
-    /// One more. Counts beyond 65,535 stay there: nobody needs that many for one key.
+    /// One more. Counts beyond 65,535 stay there: no check needs that many for one key.
     pub fn add(&mut self, sort: usize) {
         self.0[sort] = self.0[sort].saturating_add(1);
     }

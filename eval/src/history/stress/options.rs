@@ -1,4 +1,4 @@
-//! What a stress run does, and by whom.
+//! Options of a stress run: its calls and its processes.
 
 /// What a stress run does.
 #[derive(Clone, Debug, PartialEq)]

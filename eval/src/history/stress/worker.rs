@@ -1,4 +1,4 @@
-//! What one process of a stress run does.
+//! One process of a stress run.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -127,7 +127,7 @@ impl<S: Store, R: Rng> Worker<S, R> {
         options.keys[self.process.random.random_range(0..options.keys.len())]
     }
 
-    /// A value that nobody has written.
+    /// A value that was never written.
     fn value(&mut self) -> u64 {
         self.written += 1;
         (u64::from(self.number) + 1) << 40 | self.written

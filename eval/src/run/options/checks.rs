@@ -1,4 +1,4 @@
-//! Which options of `run` go together.
+//! Checks of which options of `run` go together.
 
 use anyhow::ensure;
 use fpcache_client::{ByteKeys, Url};

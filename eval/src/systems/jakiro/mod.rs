@@ -6,7 +6,7 @@
 //! | | the paper's | here |
 //! |---|---|---|
 //! | threads of the server | up to 16; more than two saturate its card (section 5.3) | one for each two processors |
-//! | buckets | not told | so many that the data set fits without a pair given up |
+//! | buckets | not told | enough for the data set to fit without a pair given up |
 //! | R, F | 5, 256 bytes | 5 over sockets, 200 over shared memory, where a fetch is that much shorter; 256 |
 
 mod channel;

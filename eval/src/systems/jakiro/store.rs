@@ -13,7 +13,7 @@ struct Slot {
     pair: u32,
 }
 
-/// The pairs of one server thread, which nobody else reads or writes.
+/// The pairs of one server thread, which no other thread reads or writes.
 #[derive(Debug)]
 pub struct Partition {
     /// A cache line each.
@@ -27,12 +27,12 @@ pub fn hash(key: &[u8]) -> u64 {
     cityhasher::hash(key)
 }
 
-/// Which of so many partitions has the key.
+/// Which of `partitions` partitions has the key.
 pub fn partition_of(hash: u64, partitions: usize) -> usize {
     ((u128::from(hash) * partitions as u128) >> 64) as usize
 }
 
-/// Which of so many buckets of its partition.
+/// Which of the `buckets` buckets of its partition has it.
 pub fn bucket_of(hash: u64, buckets: usize) -> usize {
     (((hash & u64::from(u32::MAX)) * buckets as u64) >> 32) as usize
 }

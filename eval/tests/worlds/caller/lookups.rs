@@ -9,7 +9,7 @@ use fpcache_eval::history::{Call, Outcome};
 
 use super::{Caller, failed, found, lock};
 
-/// One read in so many asks whether keys are there, and not for their values.
+/// One read in this many asks whether keys are there, and not for their values.
 const PRESENCE: u64 = 4;
 
 impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {

@@ -1,4 +1,4 @@
-//! What a client process is to do.
+//! The mix of calls of a client process.
 
 use std::time::Duration;
 
@@ -111,6 +111,6 @@ pub struct Part {
     pub keys: Vec<u64>,
     /// Keys that it alone inserts and deletes, as a queue.
     pub queue: Queue,
-    /// The longest it rests before a call, and how often: one call in so many.
+    /// The longest it rests before a call, and how often: one call in this many.
     pub rest: (Duration, u64),
 }

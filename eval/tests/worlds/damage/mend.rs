@@ -16,7 +16,7 @@ pub fn others() -> impl Iterator<Item = u64> {
     keys().flat_map(|key| (1..APART).map(move |beside| key + beside))
 }
 
-/// Writes what is damaged, and so many other keys that all segments are replaced; then everything
+/// Writes what is damaged, and enough other keys for all segments to be replaced; then everything
 /// is right.
 pub fn mend<K: NumberedKeys>(world: &mut World, shared: &Shared<K>, is_durable: bool) -> Verdict {
     let is_done = Arc::new(AtomicBool::new(false));

@@ -14,7 +14,7 @@ impl<K: NumberedKeys> Stage<K> {
         kept.flipped.clone()
     }
 
-    /// A write of a key was done that began after so many flips.
+    /// A write of a key was done that began after `flips` flips.
     pub fn is_written(&self, key: u64, flips: u64) {
         self.kept().flipped.is_written(key, flips);
     }

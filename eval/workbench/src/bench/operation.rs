@@ -1,4 +1,4 @@
-//! What clients ask of systems, and what they are answered.
+//! Operations that clients ask of systems, and their answers.
 
 /// What a client asks of a system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Which key is how new.
+//! The order of keys by how new they are.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use super::Operation;
 /// end down.
 ///
 /// As in YCSB, whose latest distribution draws among acknowledged inserts: a client cannot ask for
-/// what nobody has been told of.
+/// what no client has been told of.
 #[derive(Debug)]
 pub(super) struct Recency {
     loaded: Arc<Vec<u64>>,
@@ -37,7 +37,7 @@ impl Recency {
         }
     }
 
-    /// The key with so many newer ones; the oldest if there are not so many.
+    /// The key with `newer` newer ones; the oldest if there are fewer.
     fn key(&self, newer: u64) -> u64 {
         let newer = newer as usize;
         let oldest_first = |keys: &[u64], newer: usize| keys.len().checked_sub(newer + 1).map(|at| keys[at]);

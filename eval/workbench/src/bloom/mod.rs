@@ -13,7 +13,7 @@ pub struct Bloom {
 }
 
 impl Bloom {
-    /// An empty one with so many bits for each of so many keys, and as many hashes as let the
+    /// An empty one with `bits_per_key` bits for each of `keys` keys, and as many hashes as let the
     /// fewest others pass.
     pub fn new(keys: usize, bits_per_key: f64) -> Self {
         let bits_per_key = bits_per_key.max(1.0);

@@ -30,7 +30,7 @@ fn place(leaf: Address, entry: usize) -> u64 {
 }
 
 impl HotEntries {
-    /// Of so many bytes.
+    /// Of `bytes` bytes.
     pub fn new(bytes: u64) -> Self {
         Self { buckets: vec![[Entry::default(); WAYS]; (bytes / ENTRY_BYTES) as usize / WAYS] }
     }

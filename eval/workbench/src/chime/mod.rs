@@ -105,7 +105,7 @@ enum Stage {
 }
 
 impl Chime {
-    /// The tree over ascending keys with their first values, for so many compute nodes.
+    /// The tree over ascending keys with their first values, for `compute_nodes` compute nodes.
     pub fn new(
         memory: &mut Memory,
         keys: &[u64],
@@ -181,7 +181,7 @@ impl Chime {
         Next::Trip
     }
 
-    /// Asks for so many entries from a key's home on.
+    /// Asks for `wanted` entries from a key's home on.
     fn ask_neighbourhood(
         &self,
         task: &mut Task,

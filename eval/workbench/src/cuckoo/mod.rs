@@ -17,7 +17,7 @@ pub struct Cuckoo {
 }
 
 impl Cuckoo {
-    /// An empty one with so many bits for each of so many keys.
+    /// An empty one with `bits_per_key` bits for each of `keys` keys.
     pub fn new(keys: usize, bits_per_key: f64) -> Self {
         let bits = ((bits_per_key * MOST_FULL) as u32).clamp(2, 32);
         let places = (keys as f64 * bits_per_key / f64::from(bits)).max(keys as f64 / MOST_FULL);

@@ -20,7 +20,7 @@ pub(super) struct Table {
 type Stored = (u64, u64);
 
 impl Table {
-    /// An empty table with so many places at least.
+    /// An empty table with at least `places` places.
     pub fn new(places: usize, bits: u32) -> Self {
         let buckets = places.div_ceil(BUCKET).max(1) as u64;
         let words = (buckets * BUCKET as u64 * u64::from(bits)).div_ceil(64) as usize;

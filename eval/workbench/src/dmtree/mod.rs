@@ -94,7 +94,7 @@ pub struct Task {
     becomes: Vec<u64>,
     sibling: (u64, Address),
     growth: Option<Growth>,
-    /// Of a leaf that is being split, the record that comes to it, and its entry.
+    /// Of a leaf that is being split, the record that is added to it, and its entry.
     added: Option<(u32, [u64; RECORD])>,
     scan: Scanning,
     /// Fingerprints that a scan has asked for, by where they lie.
@@ -164,7 +164,7 @@ fn matching(table: &[u64], key: u64) -> u32 {
 }
 
 impl DmTree {
-    /// The tree over ascending keys with their first values, for so many compute nodes.
+    /// The tree over ascending keys with their first values, for `compute_nodes` compute nodes.
     pub fn new(
         memory: &mut Memory,
         keys: &[u64],

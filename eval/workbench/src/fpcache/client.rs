@@ -186,9 +186,9 @@ impl<K: Numbered> Client<K> {
                     endpoint.borrow_mut().run(operation.batch())?;
                     turn().await;
                 }
-                // What absence rests on, and scans: known by a lease, or by a READ of its own
-                // behind the others. It is looked at as it is now, which tells of reuse sooner than
-                // a lease: memory is reused at once here.
+                // What absence rests on, and scans: known by a lease, or by a READ of its own after
+                // the others. It is looked at as it is now, which tells of reuse sooner than a
+                // lease: memory is reused at once here.
                 Step::Check(until) => {
                     let is_known = self.has_leased(node, LEASE / 8 * 7);
                     if !is_known {

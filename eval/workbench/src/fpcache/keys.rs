@@ -5,7 +5,7 @@ use fpcache_index::strings::{KeyEncoder, Training};
 
 /// A key space whose keys numbers can stand for, in their order.
 pub trait Numbered: BuildKeys {
-    /// The key of a number, of so many bytes.
+    /// The key of a number, of `bytes` bytes.
     fn of_number(number: u64, bytes: usize) -> Self::Owned;
 
     /// The number that stands for a key.
@@ -50,7 +50,7 @@ impl Numbered for ByteKeys {
     }
 }
 
-/// A value of so many bytes that begins with this number.
+/// A value of `bytes` bytes that begins with this number.
 pub(super) fn put_value(number: u64, bytes: usize, out: &mut Vec<u8>) {
     let number = number.to_le_bytes();
     out.resize(bytes, 0);

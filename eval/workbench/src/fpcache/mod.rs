@@ -35,7 +35,7 @@ pub struct FpCache<K: Numbered> {
 
 impl<K: Numbered> FpCache<K> {
     /// Loads these keys, ascending, each with its first value, in as many ranges as memory nodes
-    /// have cores for changes, with room for so many `inserts`; opens the tables on every compute
+    /// have cores for changes, with room for `inserts` more; opens the tables on every compute
     /// node.
     ///
     /// # Errors

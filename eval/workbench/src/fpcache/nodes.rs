@@ -20,10 +20,10 @@ use crate::nic::{Hosts, Picos};
 use crate::oracle::first_value;
 use crate::{BuildError, Sizes};
 
-/// Whom a memory node takes all clients for; their requests have the clients' numbers.
+/// The client that a memory node takes all clients for; their requests have the clients' numbers.
 const CLIENT: ClientId = ClientId(1);
 
-/// Of what a request READs, at most so many bytes are asked for before it is served.
+/// Of what a request READs, at most this many bytes are prefetched before it is served.
 const PREFETCHED: usize = 1024;
 
 /// A memory node, which has a range of the keys.
@@ -42,7 +42,7 @@ fn failed(what: &str, error: impl std::fmt::Display) -> BuildError {
 }
 
 impl<K: Numbered> Node<K> {
-    /// Loads these keys, ascending, each with its first value; there is room for so many more.
+    /// Loads these keys, ascending, each with its first value; there is room for `inserts` more.
     pub(super) fn new(
         keys: &[u64],
         sizes: Sizes,

@@ -1,4 +1,4 @@
-//! What FPCache is set up with.
+//! Options that FPCache is set up with.
 
 use fpcache::cache::Variant;
 use fpcache::fingerprint::FingerprintWidth;

@@ -1,4 +1,5 @@
-//! What opening a table and bringing it up to date READ, so that it can be posted in the model.
+//! The READs of opening a table and bringing it up to date, so that they can be posted in the
+//! model.
 
 use fpcache_fabric::{
     AreaId, AreaInfo, Batch, Completion, Endpoint, FabricError, MappedEndpoint, Meter, NotMapped, Rejected,

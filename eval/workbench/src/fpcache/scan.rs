@@ -10,8 +10,7 @@ use super::client::Client;
 use super::keys::Numbered;
 use crate::bench::Answer;
 
-/// How often a scan that does not get on brings the table up to date: nobody answers scans but the
-/// table.
+/// How often a scan that does not get on brings the table up to date: only the table answers scans.
 const REFRESHES: u32 = 64;
 
 /// Records that were found: numbers that stand for keys, and the first 8 bytes of values.

@@ -1,4 +1,4 @@
-//! What the clients of FPCache share.
+//! State that the clients of FPCache share.
 
 use std::cell::{Cell, RefCell};
 

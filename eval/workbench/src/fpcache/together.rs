@@ -26,8 +26,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// Puts a change at the end. Whether its client is to send what waits; else it waits for
-    /// whoever does.
+    /// Puts a change at the end. Whether its client is to send what waits; else it waits for the
+    /// client that does.
     pub(super) fn push(&mut self, change: Change) -> bool {
         self.waiting.push_back(change);
         !std::mem::replace(&mut self.is_sending, true)

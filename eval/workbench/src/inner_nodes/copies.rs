@@ -30,7 +30,7 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Of so many bytes.
+    /// Of `budget` bytes.
     pub fn new(budget: u64, shape: Shape, seed: u64) -> Self {
         let random = (seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let (copies, places) = (Vec::new(), BTreeMap::new());
@@ -46,7 +46,7 @@ impl Copies {
     }
 
     /// Hands over the leaves from a key's on, as far as copies without a gap between them know, up
-    /// to so many.
+    /// to `most`.
     pub fn leaves_from(&mut self, key: u64, most: usize, mut take: impl FnMut(Address)) {
         let (mut from, mut left) = (key, most);
         while left > 0

@@ -1,4 +1,4 @@
-//! How the levels above the leaves take a child more, after a split below: the node is locked, READ
+//! Growth of the levels above the leaves by a child, after a split below: the node is locked, READ
 //! and WRITTEN whole with the unlock; a full one is halved, its right half WRITTEN first, and the
 //! level above takes that.
 
@@ -152,7 +152,7 @@ impl InnerNodes {
         self.keep(compute, sibling, &words);
         let left = self.node(&children, level, (node.low(), middle), sibling);
         self.keep(compute, at, &left);
-        // The root's address is always right, and the lock is held: nobody else can put a level
+        // The root's address is always right, and the lock is held: no other client can put a level
         // above it.
         let root = (memory.words(self.root_at, 1)[0] == at).then(|| {
             let root = self.allocate(memory);

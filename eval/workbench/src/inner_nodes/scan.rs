@@ -89,8 +89,8 @@ impl Scanning {
 }
 
 impl InnerNodes {
-    /// Names leaves from this one on: as many as hold what is left to find if each holds so many
-    /// records, or as copies know.
+    /// Names leaves from this one on: as many as hold what is left to find at `per_leaf` records
+    /// each, or as copies know.
     pub fn name_leaves(&mut self, scan: &mut Scanning, at: LeafAt, per_leaf: f64, compute: usize) {
         let most = ((scan.left() as f64 / per_leaf).ceil() as usize).max(1);
         scan.is_copied = at.is_copied;

@@ -33,7 +33,7 @@ const LANE_BITS: u32 = 20;
 const NONE: Order = Order::MAX;
 
 impl Events {
-    /// None yet, with so many lanes.
+    /// None yet, with at least `lanes` lanes.
     pub(super) fn new(lanes: usize) -> Self {
         let lanes = lanes.next_power_of_two();
         let (least, others) = (vec![NONE; 2 * lanes], BinaryHeap::new());

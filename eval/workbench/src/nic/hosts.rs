@@ -46,7 +46,7 @@ impl Hosts {
         usize::from(self.memory_nodes.max(1)) * usize::from(self.cores.max(1))
     }
 
-    /// The same with so many threads of all compute nodes together, of which some nodes may have
+    /// The same with `threads` threads of all compute nodes together, of which some nodes may have
     /// one fewer than others.
     #[must_use]
     pub const fn with_threads(self, threads: u16) -> Self {

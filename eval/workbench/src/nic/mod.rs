@@ -12,7 +12,7 @@
 //! What requests do to memory happens when they arrive: arrival and service by cards have one
 //! order, since queues are first in, first out. Calls do what they do then, too, before a core has
 //! got to them. Requests of one batch to one node take effect in that instant, in posting order.
-//! `docs/nic-model.md` argues what the model leaves out and whom that favours.
+//! `docs/nic-model.md` argues what the model leaves out and which systems that favours.
 
 mod card;
 mod events;

@@ -246,7 +246,7 @@ impl Clients for Each {
     }
 }
 
-/// A READ of so many bytes.
+/// A READ of `bytes` bytes.
 fn read(to: Target, bytes: u32) -> Request {
     Request { to, verb: Verb::Read, bytes }
 }

@@ -86,7 +86,7 @@ pub trait Clients {
         None
     }
 
-    /// Such work of a memory node has come to its end.
+    /// Such work of a memory node has ended.
     fn end_background(&mut self, node: u16) {
         let _ = node;
     }

@@ -65,7 +65,7 @@ pub struct Bench<'p> {
 }
 
 impl<'p> Bench<'p> {
-    /// At this scale, with so many runs at a time: they have nothing in common, so that their
+    /// At this scale, with `threads` runs at a time: they have nothing in common, so that their
     /// number makes no difference to what they give.
     pub fn new(scale: Scale, threads: usize, progress: Option<&'p dyn Progress>) -> Self {
         let (sets, runs) = (Vec::new(), Vec::new());
@@ -84,7 +84,7 @@ impl<'p> Bench<'p> {
         Self { data_dir, ..self }
     }
 
-    /// Opens the data sets of statements, which are measured later: what there is to say of them.
+    /// Opens the data sets of statements, which are measured later; returns notes on them.
     ///
     /// # Errors
     /// If one cannot be had.
@@ -175,7 +175,7 @@ impl<'p> Bench<'p> {
         self.sets.iter().find(|set| set.of == keys).map(|set| set.source.clone()).unwrap_or_default()
     }
 
-    /// A data set; what there is to say of it is added to `notes` when it is opened.
+    /// A data set; notes on it are added to `notes` when it is opened.
     fn set(&mut self, keys: Keys, notes: &mut Vec<String>) -> Result<&Set, PaperError> {
         if let Some(at) = self.sets.iter().position(|set| set.of == keys) {
             return Ok(&self.sets[at]);
@@ -211,7 +211,8 @@ impl<'p> Bench<'p> {
         made.try_into().unwrap_or_else(|_| make())
     }
 
-    /// Over what parameters are compared, if there are so many keys that some of them will do.
+    /// The stage over which parameters are compared, if there are enough keys for some of them to
+    /// do.
     pub(super) fn few(&self, setting: &Setting, keys: &[u64]) -> Option<Stage> {
         let few = fewer(keys, MOST_SEARCHED)?;
         Some(Stage::new(&few, setting, self.scale.seed))
@@ -238,7 +239,7 @@ impl<'p> Bench<'p> {
     }
 }
 
-/// Does something with each of these, so many at a time: the results, in their order.
+/// Does something with each of these, `threads` at a time: the results, in their order.
 pub(super) fn each<T: Sync, R: Send>(threads: usize, all: &[T], make: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let (next, made) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(all.len())));
     let work = || {

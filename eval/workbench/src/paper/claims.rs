@@ -1,5 +1,5 @@
-//! What the FPCache paper says (Jia and Cai, "FPCache: A Fingerprint-Rectified Learned Index Cache
-//! for Disaggregated Memory", Electronics 15, 2026, 2210), as ratios that can be measured.
+//! Statements of the FPCache paper (Jia and Cai, "FPCache: A Fingerprint-Rectified Learned Index
+//! Cache for Disaggregated Memory", Electronics 15, 2026, 2210), as ratios that can be measured.
 
 mod claim;
 mod ranges;

@@ -1,4 +1,4 @@
-//! What can be wrong with a wish to measure the paper.
+//! Errors of requests to measure the paper.
 
 use fpcache_datasets::{DatasetError, ParseSpecError};
 

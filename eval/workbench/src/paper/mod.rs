@@ -34,8 +34,8 @@ pub fn of(figure: Option<Figure>) -> Result<Vec<Claim>, PaperError> {
     }
 }
 
-/// Whether there is memory for these statements, and so for how many of their runs at a time, up to
-/// so many.
+/// Whether there is memory for these statements, and for how many of their runs at a time, up to
+/// `threads`.
 ///
 /// # Errors
 /// [`PaperError::Memory`] if not for one.

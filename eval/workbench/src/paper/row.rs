@@ -1,4 +1,4 @@
-//! What was measured of a statement.
+//! The measurements of a statement.
 
 use super::claims::{Claim, Measure, Says, Setting};
 use crate::BuildError;
@@ -18,7 +18,7 @@ pub struct ClaimRow {
     pub measure: &'static str,
     /// The paper's ratio.
     pub published: f64,
-    /// Whether it is that, or a bound.
+    /// Whether it is that ratio, or a bound.
     pub says: Says,
     /// Ours with published parameters.
     pub ours: Option<f64>,

@@ -33,7 +33,7 @@ pub(super) struct Stage {
 impl Stage {
     /// A setting over these keys.
     pub(super) fn new(keys: &Arc<Vec<u64>>, setting: &Setting, seed: u64) -> Self {
-        /// An update or an insert among so many.
+        /// One operation in this many is an update or an insert.
         const EVERY: usize = 20;
         let scans = matches!(setting.mix, Mix::ScansAndUpdates | Mix::ScansAndInserts);
         let warm = keys.len().clamp(10_000, if scans { MOST_SCANS } else { MOST_WARM });

@@ -5,7 +5,7 @@ use crate::segments::{Filter, Segmented};
 /// No filter: every record of a key's window is READ.
 pub type Range = Segmented<NoFilter>;
 
-/// There is none of these.
+/// A filter of which there is no instance.
 #[derive(Clone, Copy, Debug)]
 pub enum NoFilter {}
 

@@ -24,11 +24,9 @@ use training::Training;
 /// Bytes of a leaf on a compute node: its entry in the leaf table, and as much of the synonym
 /// leaves' table; 1.0 byte per key, as published, with leaves half full.
 const CACHED_ENTRY: u64 = 16;
-/// Synonym leaves of a model from which on it is to be trained anew: half of what its table has
-/// room for.
+/// Synonym leaves at which a model is to be trained anew: half of what its table has room for.
 const TRAINED_FROM: u64 = 128;
-/// How many times in a row clients of a compute node use a lock that one of them has got: its paper
-/// does not say, Sherman's does.
+/// Uses in a row of a lock by clients of a compute node: its paper does not say, Sherman's does.
 const HANDOVERS: u32 = 8;
 /// Models, leaves, and what compute nodes know of them.
 #[derive(Debug)]
@@ -73,7 +71,7 @@ enum Stage {
         landed: Landed,
     },
     Leaves,
-    /// Synonym leaves of a scan's.
+    /// Synonym leaves of those that a scan reads.
     Synonyms,
     /// Its turn for the lock of the leaf of this place among those read.
     Turn(usize),
@@ -93,16 +91,15 @@ enum Stage {
     Value(Landed),
     /// Those that a scan's records point to.
     Values,
-    /// The models that have taken the place of the one of this number, and the leaf table's parts
-    /// for them.
+    /// The models that replaced the one of this number, and the leaf table's parts for them.
     Models(usize),
     Written,
-    /// A memory node has been told that it is to train.
+    /// A memory node has been told to train.
     Told,
 }
 
 impl Rolex {
-    /// Models and leaves over ascending keys with their first values, for so many compute nodes.
+    /// Models and leaves over ascending keys with their first values, for all compute nodes.
     ///
     /// # Errors
     /// If the error bound is out of range, or the models do not fit the budget.
@@ -165,8 +162,7 @@ impl Rolex {
         self.ask_on(task, None, turn)
     }
 
-    /// The same for leaves that it is not known of yet where they lie, with a part of the table
-    /// that has just landed, whether or not there is room to keep it.
+    /// The same for leaves of unknown place, with a table part that has just landed, kept or not.
     fn ask_on(&mut self, task: &mut Task, landed: Option<(usize, &[u64])>, turn: &mut Turn<'_>) -> Next {
         while let Some(leaf) = task.wanted.get(task.leaves.len()).copied() {
             let chunk = leaf / CHUNK;
@@ -236,8 +232,7 @@ impl Rolex {
         }
     }
 
-    /// Others have taken a model's place: asks for them and their parts of the leaf table, unless
-    /// they are known by now.
+    /// A model was replaced: asks for its successors and their table parts, unless known by now.
     fn ask_models(&mut self, task: &mut Task, old: usize, turn: &mut Turn<'_>) -> Next {
         if !self.known[turn.compute].has(&self.trained.models[old]) {
             return self.begin(task, turn);
@@ -267,8 +262,7 @@ impl Rolex {
         turn.trip.read(at, leaf_words(self.options.leaf_slots), self.options.leaf_bytes(self.sizes))
     }
 
-    /// Ends a lookup with what its key's entry says: the value, or where it lies, which is one READ
-    /// more.
+    /// Ends a lookup with what its key's entry says: the value, or its place, for one READ more.
     fn end_read(&self, task: &mut Task, said: u64, turn: &mut Turn<'_>) -> Next {
         if !self.options.behind_pointers {
             return Next::Done(Answer::Value(Some(said)));
@@ -288,8 +282,7 @@ impl Rolex {
         at
     }
 
-    /// Looks for the key in a leaf, or a synonym leaf, and if it is to be written, writes it: the
-    /// leaf's lock is held.
+    /// Looks for the key in a leaf or synonym leaf whose lock is held, and writes it if it is to.
     fn take_leaf(
         &mut self,
         task: &mut Task,
@@ -352,8 +345,7 @@ impl Rolex {
         turn.trip.write(at + 1, &[new], TABLE_ENTRY);
     }
 
-    /// Ends a write; who has made the synonym leaf that is one too many tells a memory node, and
-    /// does not wait for what it does.
+    /// Ends a write; after one synonym leaf too many a memory node is told, but not waited for.
     fn end_write(&self, task: &mut Task, turn: &mut Turn<'_>) -> Next {
         match task.synonyms.take() {
             Some((model, landed)) if turn.landed.word(landed) + 1 == TRAINED_FROM => {
@@ -409,7 +401,7 @@ impl Index for Rolex {
                     turn.give_up();
                     self.ask_models(task, old, turn)
                 }
-                // Another has it.
+                // Another client has it.
                 None if lock.is_some_and(|lock| landed.word(lock) & LOCK != 0) => {
                     self.ask_lock(task, place, turn)
                 }

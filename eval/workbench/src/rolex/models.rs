@@ -39,7 +39,7 @@ impl Model {
         (self.first_leaf + first, self.first_leaf + last)
     }
 
-    /// The greatest place in its leaves, and in those of the models after it, of so many records
+    /// The greatest place in its leaves, and in those of the models after it, of `count` records
     /// from a key on.
     pub(super) fn last_place(&self, key: u64, count: u32, options: &Options) -> usize {
         self.line.predict(key) as usize + (options.epsilon + count.max(1) - 1) as usize

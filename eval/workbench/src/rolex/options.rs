@@ -1,4 +1,4 @@
-//! What ROLEX is set up with.
+//! Options that ROLEX is set up with.
 
 use crate::Sizes;
 

@@ -1,5 +1,5 @@
-//! Scans: the leaves in which so many records from a key on may be, and their synonym leaves after
-//! them.
+//! Scans: the leaves in which the records wanted from a key on may be, and their synonym leaves
+//! after them.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use crate::bench::{Answer, Operation};
 use crate::words::{Next, Trip, Turn};
 
 impl Rolex {
-    /// Wants the leaves that so many records from a key on may be in, as they were loaded, from a
+    /// Wants the leaves that `count` records from a key on may be in, as they were loaded, from a
     /// model's on.
     pub(super) fn want_scan(
         &self,
@@ -40,7 +40,7 @@ impl Rolex {
         self.known[compute].of(model.end?).map(Rc::clone)
     }
 
-    /// Wants so many leaves after those that were wanted; `false` if there are none.
+    /// Wants `leaves` leaves after those that were wanted; `false` if there are none.
     fn want_more(&self, task: &mut Task, mut leaves: usize, compute: usize) -> bool {
         let (Some(mut model), Some(last)) = (task.model.take(), task.wanted.last().copied()) else {
             return false;

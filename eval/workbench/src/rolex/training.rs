@@ -3,8 +3,8 @@
 //!
 //! Clients go on meanwhile with the model as it was. When the core is through it locks the model's
 //! leaves as clients do, waits for those that a client has locked, and puts the new models in the
-//! old one's place in one moment. Old leaves say so and stay locked: who comes to one READs the new
-//! models, and begins again.
+//! old one's place in one moment. Old leaves say so and stay locked: a client that finds one READs
+//! the new models, and begins again.
 
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -1,11 +1,11 @@
-//! What plain and filtered range reads share: FPCache's segments without their fingerprints, in
-//! simulated memory.
+//! The common part of plain and filtered range reads: FPCache's segments without their
+//! fingerprints, in simulated memory.
 //!
 //! Compute nodes keep the directory of segments, a filter if there is one, and of the rest of their
 //! budget hot entries if they are to. A lookup READs whole records: those of its key's window, or
 //! of the pages of it that the filter names. Memory nodes alone change segments, when they are
-//! called; a full window has its segment replaced, and whoever READs of the old one finds that it
-//! moved, and READs the descriptors of its successors.
+//! called; a full window has its segment replaced, and a client that READs the old one finds that
+//! it moved, and READs the descriptors of its successors.
 
 mod scan;
 mod scanning;
@@ -31,7 +31,8 @@ pub trait Filter: Clone {
     /// Bits for each key that the FPCache paper says it has (§4.4.2).
     const PUBLISHED_BITS: f64;
 
-    /// An empty one with so many bits for each of so many keys; `None` where nothing is filtered.
+    /// An empty one with `bits_per_key` bits for each of `keys` keys; `None` where nothing is
+    /// filtered.
     fn of(keys: usize, bits_per_key: f64) -> Option<Self>;
 
     /// Whether an item may have been added. Never wrong about one that was.
@@ -129,8 +130,8 @@ fn in_page(key: u64, page: u32) -> u64 {
 }
 
 impl<F: Filter> Segmented<F> {
-    /// Segments of ascending keys with their first values, for so many compute nodes, each with a
-    /// filter of its own.
+    /// Segments of ascending keys with their first values, for `compute_nodes` compute nodes, each
+    /// with a filter of its own.
     ///
     /// # Errors
     /// If an option is out of range, or directory and filter do not fit the budget.

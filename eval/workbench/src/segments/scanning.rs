@@ -1,4 +1,4 @@
-//! What a scan has found, and which stretches of slots it has asked for.
+//! The state of a scan: what it has found, and which stretches of slots it has asked for.
 
 use super::store::{LIVE, SLOT_WORDS, Segment};
 use crate::bench::Operation;

@@ -112,7 +112,7 @@ enum Stage {
 }
 
 impl Sherman {
-    /// The tree over ascending keys with their first values, for so many compute nodes.
+    /// The tree over ascending keys with their first values, for `compute_nodes` compute nodes.
     pub fn new(
         memory: &mut Memory,
         keys: &[u64],

@@ -51,7 +51,7 @@ fn place(prefix: u64, depth: u32) -> u64 {
 }
 
 impl Cache {
-    /// Of so many bytes.
+    /// Of `budget` bytes.
     pub fn new(budget: u64) -> Self {
         Self { budget, ..Self::default() }
     }
@@ -94,7 +94,7 @@ impl Cache {
         copy
     }
 
-    /// A copy of words, in spare memory if some has their length and nobody else has it.
+    /// A copy of words, in spare memory if some has their length and is not in use.
     fn copy(&mut self, words: &[u64]) -> Rc<[u64]> {
         if let Some(at) = self.spare.iter().position(|spare| spare.len() == words.len()) {
             let mut spare = self.spare.swap_remove(at);

@@ -8,7 +8,7 @@ const TYPES: [usize; 7] = [4, 8, 16, 32, 64, 128, 256];
 
 /// Words before a node's slots: its depth and type, the slot that leads to it, the bytes that lead
 /// to it, and where the slots are that it has grown by. (The published layout leaves room for all
-/// 256 behind every node.)
+/// 256 after every node.)
 pub const HEAD: usize = 4;
 
 /// Words of a leaf: the slot that leads to it, key, value, lock.
@@ -56,12 +56,12 @@ impl Slot {
         Self(Self::USED | Self::IS_LEAF | u64::from(byte) << 48 | at)
     }
 
-    /// To a node with so many slots.
+    /// To a node with `slots` slots.
     pub fn node(byte: u8, at: Address, slots: usize) -> Self {
         Self(Self::USED | (slots.trailing_zeros() as u64) << 56 | u64::from(byte) << 48 | at)
     }
 
-    /// To the same node, which has grown to so many slots.
+    /// To the same node, which has grown to `slots` slots.
     pub fn grown(self, slots: usize) -> Self {
         Self(Self::node(self.byte(), self.at(), slots).0 | Self::GROWN)
     }
@@ -253,7 +253,7 @@ pub fn read_node_of(slot: Slot, turn: &mut Turn<'_>) -> Landed {
     }
 }
 
-/// READs a node's words with its first `slots` slots, as so many bytes.
+/// READs a node's words with its first `slots` slots, as `bytes` bytes.
 pub fn read_words(at: Address, slots: usize, bytes: usize, turn: &mut Turn<'_>) -> Landed {
     let Turn { memory, trip, .. } = turn;
     let mut parts = Pieces::new(memory, at, slots);

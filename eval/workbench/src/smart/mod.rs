@@ -77,8 +77,8 @@ enum Stage {
 }
 
 impl Smart {
-    /// The tree over ascending keys with their first values, for so many compute nodes with these
-    /// budgets.
+    /// The tree over ascending keys with their first values, for `compute_nodes` compute nodes with
+    /// a `budget` each.
     pub fn new(memory: &mut Memory, keys: &[u64], sizes: Sizes, compute_nodes: u16, budget: u64) -> Self {
         let root = memory.allocate(1, 8);
         let slot = build(memory, keys, root, 0, sizes, first_value);
@@ -164,7 +164,7 @@ impl Smart {
             }
             _ => {}
         }
-        // It is another key's, and whoever wants that one waits for this lock.
+        // It is another key's, and a client that wants that one waits for this lock.
         let is_held = old_lock.is_some_and(|word| word & LOCK == 0);
         if is_held {
             turn.unlock(at + LOCK_AT, 0, 1);

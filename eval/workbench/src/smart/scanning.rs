@@ -1,4 +1,4 @@
-//! What a scan knows of the leaves from a key on.
+//! A scan's knowledge of the leaves from a key on.
 
 use std::rc::Rc;
 
@@ -27,7 +27,7 @@ pub(super) struct Entry {
 pub(super) enum What {
     Record(u64, u64),
     Leaf(Address),
-    /// A node with so many slots.
+    /// A node with this many slots.
     Node(Address, usize),
     /// The slot that leads to the root.
     Root,

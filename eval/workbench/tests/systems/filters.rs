@@ -89,7 +89,7 @@ fn with_a_page_for_each_slot_a_lookup_is_the_record_and_few_others() {
 fn reads_records<F: Filter>(passes: f64) {
     let measured = measured::<F>(&operations(&keys(KEYS), 60_000, 0, None), Some(1));
     let (tally, slots) = (&measured.tally, slots::<F>(&measured));
-    // Few keys seem to have been inserted. Of others' slots two are neighbours, READ with the
+    // Few keys seem to have been inserted. Two of the other slots are neighbours, READ with the
     // key's.
     let others = (slots - 1.0) * passes;
     let requests = (1.0 - passes) * (1.0 + others - 2.0 * passes) + passes;

@@ -19,7 +19,7 @@ use super::{is_near, keys, run, run_over};
 const NODES: u16 = 6;
 const SMALL: Sizes = Sizes { key: 8, value: 8 };
 
-/// Half of these keys as loaded, and inserts of the others with so many operations after each: of
+/// Half of these keys as loaded, and inserts of the others with `between` operations after each: of
 /// keys that were inserted lately or are about to be, of loaded keys, and of keys that there never
 /// are.
 pub fn mixed(all: &[u64], between: usize) -> (Vec<u64>, Vec<Operation>) {
@@ -284,8 +284,8 @@ fn an_insert_of_dmtree_is_four_round_trips() {
     let measured =
         run(&loaded, &operations, |memory, keys| DmTree::new(memory, keys, SMALL, NODES, &options));
     let tally = measured.tally;
-    // Lock, fingerprints, record, fingerprints with the unlock; one of 255 of the others'
-    // fingerprints is the key's.
+    // Lock, fingerprints, record, fingerprints with the unlock; one in 255 fingerprints of the
+    // others is the key's.
     let others = 17.0 / 255.0;
     assert!(is_near(tally.per_operation(tally.round_trips), 4.0 + others), "{tally:?}");
     assert!(is_near(tally.per_operation(tally.bytes_from), 8.0 + 56.0 + others * 24.0), "{tally:?}");

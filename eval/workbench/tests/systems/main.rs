@@ -31,7 +31,7 @@ fn keys(count: u64) -> Vec<u64> {
     keys
 }
 
-/// Reads of these keys, and every so many an update.
+/// Reads of these keys, with one operation in `updates` an update.
 fn operations(keys: &[u64], count: usize, updates: usize, theta: Option<f64>) -> Vec<Operation> {
     let distribution = theta.map_or(Distribution::Uniform, |theta| Distribution::Zipf { theta });
     let options = RequestOptions { lookups: count, distribution, negative: 0.0, seed: 1, shift_every: None };
@@ -42,7 +42,7 @@ fn operations(keys: &[u64], count: usize, updates: usize, theta: Option<f64>) ->
     generate(keys, &options).keys.iter().enumerate().map(of).collect()
 }
 
-/// Reads of keys that are not among so many of [`keys`].
+/// Reads of keys that are not among `count` of [`keys`].
 fn absent(count: u64, reads: u64) -> Vec<Operation> {
     (1..=reads).map(|i| Operation::Read { key: scatter(count + i) }).collect()
 }
@@ -60,7 +60,7 @@ fn run<I: Index>(
     run_over(1, keys, operations, build)
 }
 
-/// The same over so many memory nodes.
+/// The same over `memory_nodes` memory nodes.
 fn run_over<I: Index>(
     memory_nodes: u16,
     keys: &[u64],

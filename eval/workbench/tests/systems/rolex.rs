@@ -113,7 +113,8 @@ fn updates_take_three_round_trips_and_are_seen() {
     assert!(measured.tally.atomics > measured.tally.writes / 2, "locks were contended");
 }
 
-/// Runs all operations, none of which is left out of what is measured, on so many memory nodes.
+/// Runs all operations, none of which is left out of what is measured, on `memory_nodes` memory
+/// nodes.
 fn whole(loaded: &[u64], operations: &[Operation], options: &Options, memory_nodes: u16) -> Measured {
     let hosts = Hosts { memory_nodes, ..hosts() };
     let mut memory = Memory::new(memory_nodes);
@@ -136,7 +137,7 @@ fn models_with_many_synonym_leaves_are_trained_anew_while_clients_go_on() {
     // synonym leaf at first.
     assert!(tally.background >= 10, "{tally:?}");
     assert!(measured.usage.cores > 0.05, "training is a core's work: {:?}", measured.usage);
-    // Nobody asks a processor and waits for it.
+    // No client asks a processor and waits for it.
     assert_eq!(tally.calls, 0, "{tally:?}");
 }
 

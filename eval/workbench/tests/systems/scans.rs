@@ -63,7 +63,7 @@ fn per_scan(measured: &Measured, count: u64) -> f64 {
     measured.tally.per_operation(count)
 }
 
-/// A scan of leaves that hold so many records each.
+/// A scan of leaves that hold `per_leaf` records each.
 fn leaves(per_leaf: f64) -> f64 {
     1.0 + (LENGTH - 1.0) / per_leaf
 }

@@ -25,7 +25,7 @@ fn hosts() -> Hosts {
     Hosts { threads: 72, coroutines: 4, ..Hosts::paper(NicSpec::CX6_100G) }
 }
 
-/// Updates alone over so many keys; the last half is measured, all answers are right.
+/// Updates alone over `count` keys; the last half is measured, all answers are right.
 fn updates<I: Index>(
     (count, lookups): (u64, usize),
     theta: Option<f64>,

@@ -132,7 +132,7 @@ pub struct Claim {
     pub measure: Measure,
     /// The published ratio.
     pub published: f64,
-    /// Whether it is that, or a bound.
+    /// Whether it is that ratio, or a bound.
     pub says: Says,
     /// Why it differs here, where more is to be said than what binds.
     pub because: &'static str,

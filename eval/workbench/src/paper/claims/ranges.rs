@@ -1,4 +1,4 @@
-//! What the paper says of range reads and of filters.
+//! The paper's statements on range reads and filters.
 
 use fpcache::plan::Plan;
 

@@ -1,4 +1,4 @@
-//! What the paper says of workload E.
+//! The paper's statements on workload E.
 
 use super::claim::{Claim, Measure, Says};
 use super::settings::{SCANS, over, own};

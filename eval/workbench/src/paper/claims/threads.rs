@@ -1,4 +1,4 @@
-//! What the paper says of latencies and of more threads, mostly in words.
+//! The paper's statements on latencies and on more threads, mostly in words.
 
 use super::claim::{Claim, Keys, Measure, Says, Setting};
 use super::settings::{C, SMALL, YCSB, own};
