@@ -1,4 +1,4 @@
-//! What the log costs: staging, draining, reading back, and snapshots.
+//! Costs of the log: staging, draining, reading back, and snapshots.
 //!
 //! The disk discards what is written where the processor's part is to be seen, and is a folder
 //! (`TMPDIR`) otherwise.

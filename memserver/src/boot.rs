@@ -1,4 +1,4 @@
-//! Which start of the machine this is.
+//! The identity of the machine's current start.
 
 /// Names no start of the machine: it cannot be told whether memory is of this one.
 pub const UNKNOWN_BOOT: [u8; 16] = [0; 16];

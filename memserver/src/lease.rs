@@ -29,7 +29,7 @@ impl Lease {
         Self { length, clock, ends: None }
     }
 
-    /// How long it is. Zero: there is none.
+    /// How long it is. Zero: no lease.
     pub fn length(&self) -> Duration {
         self.length
     }
@@ -61,7 +61,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock that moves when somebody sleeps, and wakes them early.
+    /// A clock that moves when a thread sleeps, and wakes it early.
     #[derive(Debug)]
     struct Hands(Mutex<Instant>);
 

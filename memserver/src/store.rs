@@ -296,7 +296,7 @@ fn wal<M: NodeMemory, D: Disk + Clone + 'static>(
     newest: Option<Lsn>,
 ) -> Result<Wal<M>, RecoverError> {
     let Startup { sync, now, .. } = *startup;
-    // Lives that are too short for a snapshot each come to one together.
+    // Lives that are each too short for a snapshot are together long enough for one.
     let since_snapshot = durability::log_bytes_from(&disk, newest.unwrap_or(0), staging.last_lsn() + 1)?;
     // What the process before had brought to the disk is there again before any client is served. A
     // full disk keeps no client from reading: until it has room, what was staged stays in the ring,

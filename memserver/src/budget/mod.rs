@@ -59,7 +59,7 @@ impl Budget {
         (self.bytes + self.returning.bytes()).saturating_sub(self.granted())
     }
 
-    /// Takes `wanted` bytes, or what there is of them, but not less than `least`.
+    /// Takes `wanted` bytes, or as much of them as is left, but not less than `least`.
     fn take(&self, wanted: u64, least: u64) -> Option<u64> {
         if self.left() < least && self.returning.bytes() > 0 {
             self.returning.hasten(|| self.left() >= least);

@@ -175,8 +175,8 @@ fn threads_that_take_the_last_byte_take_no_more_than_there_is() {
     assert_eq!(budget.granted(), 0);
 }
 
-/// Who has memory that it does not use is asked for it once somebody was denied some, until as much
-/// came back.
+/// A table with memory that it does not use is asked for it once another was denied some, until as
+/// much came back.
 #[test]
 fn a_denial_is_known_until_there_is_as_much_again() {
     let budget = Budget::new(1 << 20);

@@ -33,7 +33,7 @@ impl ClosedTable {
         }
     }
 
-    /// What there is to tell of it.
+    /// Information about it.
     pub(super) fn info(&self, name: TableName) -> TableInfo {
         TableInfo { name, kind: self.kind, keys: 0, region_bytes: 0, used_bytes: 0, clients: 0 }
     }

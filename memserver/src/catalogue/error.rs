@@ -1,4 +1,4 @@
-//! Why a table cannot be served.
+//! Errors by which a table cannot be served.
 
 use std::fmt;
 use std::path::PathBuf;

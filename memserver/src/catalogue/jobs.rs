@@ -127,7 +127,7 @@ pub(super) enum Job {
     Map(Mapping),
 }
 
-/// What it came to.
+/// Its result.
 pub(super) enum Done {
     Made(Result<Box<HostedTable>, Refusal>),
     Dropped(Result<(), NotDropped>),
@@ -212,7 +212,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// What the job under way came to, once it is done.
+    /// The result of the job under way, once it is done.
     pub(super) fn take_done(&mut self) -> Option<(ClientId, Done)> {
         let done = match self.running.as_ref()?.done.try_recv() {
             Err(TryRecvError::Empty) => return None,

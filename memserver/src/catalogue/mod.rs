@@ -302,7 +302,7 @@ impl Catalogue {
     /// Removes a table and all its records. Its clients are hung up on; its memory is given back.
     ///
     /// # Errors
-    /// There is none of that name, or the disk refuses: then the table is closed until it is
+    /// There is no table of that name, or the disk refuses: then the table is closed until it is
     /// dropped again, or the memory node starts anew.
     pub fn drop_table(&mut self, name: &TableName) -> Result<(), Refusal> {
         if let Some(removing) = self.removing_closed(name) {

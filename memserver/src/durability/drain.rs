@@ -323,7 +323,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
     fn sync(&mut self) -> Result<(), LogError> {
         self.sync_file()?;
         self.synced_lsn = self.drained_lsn;
-        // Before anybody may acknowledge: a process that goes on where nothing is given back
+        // Before writes may be acknowledged: a process that goes on where nothing is given back
         // replaces this file, and until that is synced too the records are on no disk.
         self.free()?;
         self.ring.store(Word::SyncedLsn, self.synced_lsn)?;

@@ -38,7 +38,7 @@ const RETRY_FULL_SOON: Duration = Duration::from_secs(4);
 /// How long to wait for a disk that has not got so far.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// What a step of a snapshot came to.
+/// The result of a step of a snapshot.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// There is more to do at once.

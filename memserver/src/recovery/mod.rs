@@ -185,7 +185,7 @@ impl RecoverError {
     }
 }
 
-/// What there is where no snapshot is, in words.
+/// What the log holds where there is no snapshot, in words.
 fn without_snapshot(first: u64, last: u64) -> String {
     if last == 0 || last < first {
         "the log holds no entries, and there is no intact snapshot".into()

@@ -111,7 +111,7 @@ impl<M: NodeMemory> Wal<M> {
         self.covered = self.covered.max(first);
     }
 
-    /// Whether mutations wait for the disk before anybody sees them.
+    /// Whether mutations wait for the disk before readers see them.
     pub(crate) fn syncs_first(&self) -> bool {
         self.policy == SyncPolicy::Always
     }

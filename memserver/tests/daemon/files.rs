@@ -233,7 +233,7 @@ fn a_copied_store_is_not_taken_for_the_memory_of_its_process() {
     let second = copy.start("");
     second.says(&["found      150 keys from snapshot-", " and 50 entries", "its files are copies"]);
     is_whole(&copy);
-    // Nor is a copy that has come to the place of what it was made of.
+    // Nor is a copy that has taken the place of its original.
     drop(client);
     node.kill();
     second.kill();

@@ -1,5 +1,5 @@
-//! What a memory node's keys are: those it was asked for, those of the store that is there, those
-//! of the data set to load.
+//! The kinds of a memory node's keys: those it was asked for, those of the store that is there,
+//! those of the data set to load.
 #![cfg(feature = "cli")]
 
 use std::fs::{File, remove_file};

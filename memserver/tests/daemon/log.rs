@@ -1,4 +1,4 @@
-//! What the daemon writes to its standard error, and how much of it.
+//! The daemon's log on its standard error, and its levels.
 #![cfg(feature = "cli")]
 
 use std::fs::{self, File};

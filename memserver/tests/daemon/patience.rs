@@ -1,4 +1,4 @@
-//! How long the daemon bears peers over sockets that do nothing.
+//! Timeouts of the daemon for peers over sockets that do nothing.
 #![cfg(feature = "cli")]
 
 use std::io::Read;

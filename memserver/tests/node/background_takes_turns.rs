@@ -1,4 +1,4 @@
-//! What is done between requests is done also under writes that never cease.
+//! Background work between requests is also done under writes that never cease.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! How soon the first inserts have a loaded table's segments replaced, by how these were cut and
-//! placed: a simulation of windows alone. `docs/nic-model.md` quotes it:
+//! First rebuilds: how soon the first inserts have a loaded table's segments replaced, by how these
+//! were cut and placed: a simulation of windows alone. `docs/nic-model.md` quotes it:
 //! `cargo test -p fpcache-memserver --test node first_rebuilds -- --nocapture`.
 
 use crate::common::{mix, scattered};

@@ -1,4 +1,4 @@
-//! What tables without room refuse, when they take more again, and what they leave to others.
+//! Tables without room: what they refuse, when they take more again, and what they leave to others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
-//! What growth costs: slots copied by rebuilds per inserted key, in a memory node as it is.
+//! Costs of growth: slots copied by rebuilds per inserted key, in a memory node as it is.
 //!
-//! The tests hold small stores to the bounds; `the_figures` prints what larger ones come to, which
-//! the documentation quotes:
+//! The tests hold small stores to the bounds; `the_figures` prints those of larger ones, which the
+//! documentation quotes:
 //! `cargo test --release -p fpcache-memserver --test node -- --ignored --nocapture growth_copies`.
 
 use std::borrow::Borrow;
@@ -103,7 +103,7 @@ impl Kind {
     }
 }
 
-/// What growth came to.
+/// The costs of growth.
 #[derive(Debug)]
 struct Figures {
     copies: f64,

@@ -45,7 +45,7 @@ fn an_operation_that_changes_nothing_behind_one_that_waits_is_not_decided_again<
     assert_eq!(post::<T>(&mut node, ClientId(1), &batch.request(5, 1, false)).0, Handled::Later);
     drop(node);
     let (mut node, _) = world.begin::<T>();
-    // Somebody else changes what the request had changed, before it is sent again.
+    // Another client changes what the request had changed, before it is sent again.
     put(&mut Writer::<T>::new(6), &mut node, 100);
     let done = Ok(vec![WriteStatus::Done, WriteStatus::Absent, WriteStatus::Done]);
     assert_eq!(statuses(&call::<T>(&mut node, &batch.request(5, 1, true))), done);

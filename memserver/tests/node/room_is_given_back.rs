@@ -1,6 +1,6 @@
-//! What records no longer need is given back: whatever was written and deleted, a memory node takes
-//! at most half as much again as one that was loaded with the same records, and a mebibyte; and it
-//! has room for more unless it has so much.
+//! Memory that records no longer need is given back: whatever was written and deleted, a memory
+//! node takes at most half as much again as one that was loaded with the same records, and a
+//! mebibyte; and it has room for more unless it has so much.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

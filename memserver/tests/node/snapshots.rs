@@ -184,7 +184,7 @@ fn a_damaged_snapshot_is_not_what_pruning_keeps() {
     assert!(prune(&mut empty, 1).unwrap().logs.is_empty());
 }
 
-/// It is left for somebody to examine, and the others are pruned all the same.
+/// It is left for the operator to examine, and the others are pruned all the same.
 #[test]
 fn a_snapshot_that_cannot_be_read_does_not_end_pruning() {
     let mut disk = MemoryDisk::new(1);

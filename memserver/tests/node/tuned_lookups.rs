@@ -1,4 +1,4 @@
-//! What tuning promises of lookups is what they take in a table with the parameters that it chose.
+//! Lookups take what tuning promises of them, in a table with the parameters that it chose.
 
 use std::borrow::Borrow;
 use std::sync::Arc;

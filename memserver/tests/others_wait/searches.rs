@@ -128,7 +128,7 @@ fn a_value_that_finds_no_room_does_not_search_while_another_write_is_first() {
         let writes = [(WriteKind::Put, 50, &[7; 150_000][..]), (WriteKind::Put, 100, &[8; 5_000])];
         let writes = batch::<LongValues>(&writes);
         assert_eq!(post::<LongValues>(&mut node, GREEDY, &writes.request(7, 1, false)).0, Handled::Later);
-        // There is none for this, whatever is moved.
+        // There is no room for this, whatever is moved.
         assert_eq!(post::<LongValues>(&mut node, OTHER, &first_piece(8, 400_000)).0, Handled::Later);
         let (_, reply, others) = rounds_until(&mut node, GREEDY);
         assert_eq!(statuses(&reply), Ok(vec![WriteStatus::Done; 2]), "{sync:?}");

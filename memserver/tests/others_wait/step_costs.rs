@@ -1,5 +1,5 @@
-//! What a step of each kind takes, in the thread's own time, and the longest: figures to compare
-//! with the costs that the memory node counts (`memserver/src/node/parked.rs`).
+//! Times of steps of each kind, in the thread's own time, and the longest: figures to compare with
+//! the costs that the memory node counts (`memserver/src/node/parked.rs`).
 //!
 //! `cargo test --release -p fpcache-memserver --test others_wait -- --ignored --nocapture
 //! what_steps_take`

@@ -46,7 +46,7 @@ struct View<K: KeySpace, E: Another> {
 /// Gives endpoints that read a region.
 type Opens<E> = Box<dyn Fn() -> Result<RegionReader<E>, FabricError> + Send + Sync>;
 
-/// What there is to answer with.
+/// The table to answer with, and its reader.
 #[derive(Debug)]
 struct Known<K: KeySpace, E> {
     table: Table<K>,
@@ -132,8 +132,8 @@ impl<K: BuildKeys, E: Another> View<K, E> {
         })
     }
 
-    /// What there is to answer with, unless it is being replaced. Does not block; tells the
-    /// follower if there is nothing.
+    /// The table to answer with, unless it is being replaced. Does not block; tells the follower if
+    /// there is nothing.
     fn known(&self) -> Option<Arc<Known<K, E>>> {
         let known = match self.known.try_read() {
             Ok(known) => known.clone(),
@@ -155,8 +155,8 @@ impl<K: BuildKeys, E: Another> View<K, E> {
         }
     }
 
-    /// Replaces what there is to answer with. What there was is freed by the caller, the follower,
-    /// unless a thread is answering with it.
+    /// Replaces the table to answer with. The old one is freed by the caller, the follower, unless
+    /// a thread is answering with it.
     fn put(&self, known: Option<Known<K, E>>) {
         let mut place = self.known.write().unwrap_or_else(PoisonError::into_inner);
         let old = std::mem::replace(&mut *place, known.map(Arc::new));

@@ -21,7 +21,7 @@ use crate::wal::entry::WalEntry;
 
 /// Whether a mutation is in the log.
 enum Written {
-    /// With these entries; and whether it waits for the disk before anybody sees it.
+    /// With these entries; and whether it waits for the disk before readers see it.
     Down(Lsns, bool),
     Waits(Until),
 }

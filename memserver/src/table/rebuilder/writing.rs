@@ -15,7 +15,7 @@ use crate::image::SegmentImage;
 use crate::space::Extent;
 use crate::superblock_writer::SuperblockWriter;
 
-/// A new segment that was written and is not yet known to anybody.
+/// A new segment that was written and that nothing refers to yet.
 #[derive(Debug)]
 pub(crate) struct Written<K: BuildKeys> {
     pub(crate) descriptor: Descriptor<K>,

@@ -1,6 +1,6 @@
-//! What could not be moved out of a range that was to be emptied: segments with a damaged record,
-//! and values that are damaged themselves. As long as they stand there, ranges without them are
-//! emptied.
+//! Segments and values that could not be moved out of a range that was to be emptied: segments with
+//! a damaged record, and values that are damaged themselves. As long as they stand there, ranges
+//! without them are emptied.
 
 use std::borrow::Borrow;
 

@@ -1,4 +1,4 @@
-//! What the tests share: a loaded region that can be damaged, and lookups over it.
+//! Shared by the tests: a loaded region that can be damaged, and lookups over it.
 #![allow(dead_code, reason = "each test uses its share")]
 
 pub mod damage;
