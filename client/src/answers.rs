@@ -1,4 +1,4 @@
-//! What lookups answer: of one key its outcome and cost, of a group all answers in reusable
+//! Answers of lookups: for one key its outcome and cost, for a group all answers in reusable
 //! buffers.
 
 use fpcache::plan::Plan;

@@ -200,7 +200,7 @@ impl CompareAndSet {
     }
 }
 
-/// The error for a reply to a compare-and-set that does not say what became of it.
+/// The error for a reply to a compare-and-set that does not say how it ended.
 pub(crate) fn no_token() -> ClientError {
     ClientError::OutcomeUnknown { why: "the reply to compare-and-set has no token".to_owned() }
 }

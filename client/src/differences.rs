@@ -1,4 +1,4 @@
-//! How the parameters of two tables differ, in words.
+//! Differences between the parameters of two tables, in words.
 
 use fpcache::layout::TableParameters;
 

@@ -147,7 +147,7 @@ impl Nodes {
         let urls = self.names();
         let split_at: Vec<Vec<u8>> = split_at.iter().map(|key| ordered_bytes::<K>(key.borrow())).collect();
         let with = |creation| RangeMap::divide(*name, kind, creation, &urls, &split_at);
-        // Before anybody is asked.
+        // Before any memory node is asked.
         with(1)?;
         self.check_places()?;
         let asking = Asking { nodes: self, name: *name };

@@ -1,4 +1,4 @@
-//! How the changes of a call ended, and what the call is told of it.
+//! Outcomes of the changes of a call, and what the call is told of them.
 
 use fpcache::message::WriteReply;
 

@@ -1,4 +1,4 @@
-//! `devices`: the RDMA devices of this machine.
+//! The `devices` command: the RDMA devices of this machine.
 
 use crate::output::{Outcome, Output};
 

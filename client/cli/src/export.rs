@@ -1,4 +1,4 @@
-//! `export`: records into a file that `import` reads.
+//! The `export` command: records into a file that `import` reads.
 
 use std::ops::Bound;
 use std::path::PathBuf;

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-/// What becomes of a metric's value.
+/// How a metric's value changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// It goes up and down.

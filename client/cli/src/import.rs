@@ -1,4 +1,4 @@
-//! `import`: records of a file.
+//! The `import` command: records of a file.
 
 use std::borrow::Borrow;
 use std::path::PathBuf;

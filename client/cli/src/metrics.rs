@@ -1,4 +1,4 @@
-//! `metrics`: the counters of a memory node and of all its tables, for Prometheus.
+//! The `metrics` command: the counters of a memory node and of all its tables, for Prometheus.
 
 use fpcache_client::{
     BuildKeys, ByteKeys, ClientError, KeyKind, NodeStats, SocketStats, TableInfo, TableList, U64Keys,

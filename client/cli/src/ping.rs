@@ -1,4 +1,4 @@
-//! `ping`: whether memory nodes answer, and in what time.
+//! The `ping` command: whether memory nodes answer, and in what time.
 
 use std::io;
 use std::thread::sleep;

@@ -1,4 +1,4 @@
-//! `tables` and `drop`, and the creation of tables by `create` and `load`.
+//! The `tables` and `drop` commands, and the creation of tables by `create` and `load`.
 
 use anyhow::{Error, anyhow, bail, ensure};
 use bytesize::ByteSize;
@@ -155,7 +155,7 @@ fn ask(place: &Place) -> Result<(TableList, Vec<DividedTable>), ClientError> {
     Ok((list, divided))
 }
 
-/// All tables, or what there is of the one of this name.
+/// All tables, or those that belong to the one of this name.
 fn retained(mut list: TableList, only: Option<&TableName>) -> TableList {
     if let Some(name) = only {
         // Of one over several memory nodes the range that lies here has more to its name.

@@ -183,7 +183,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         Self { client: self.client.with_deadline(deadline), shared: Arc::clone(&self.shared) }
     }
 
-    /// What calls over sockets came to; all zero where memory is mapped. Of a table over several
+    /// Counters of calls over sockets; all zero where memory is mapped. For a table over several
     /// memory nodes, of all of them, and also of those that had it before it was made anew.
     pub fn async_counters(&self) -> AsyncCounters {
         self.shared.counts.counters()

@@ -2,7 +2,7 @@
 
 use crate::counters::Count;
 
-/// What calls of tasks over sockets came to.
+/// Counters of calls of tasks over sockets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct AsyncCounters {

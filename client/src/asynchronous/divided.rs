@@ -106,7 +106,7 @@ impl<K: BuildKeys> Divided<K> {
     }
 
     /// Has keys read, of all ranges at once, and each range's by themselves: those that have to be
-    /// looked for keep no other range, nor its turn, from anybody.
+    /// looked for keep no other range, nor its turn, from any call.
     pub(super) async fn ask_all<R>(
         &self,
         threads: &Threads,

@@ -231,8 +231,8 @@ impl<K: BuildKeys> Group<K> {
         }
     }
 
-    /// Leaves out who came too late or has gone; whether anybody waits still. To be asked on a
-    /// thread: it may have come long after it was asked for.
+    /// Leaves out calls that came too late or were given up; whether any still waits. To be asked
+    /// on a thread: it may have come long after it was asked for.
     pub(super) fn is_wanted_still(&mut self) -> bool {
         self.leave_out_late();
         !self.asked.is_empty()

@@ -12,7 +12,7 @@ use tokio::time::{Timeout, timeout_at};
 use super::client::AsyncTableClient;
 use crate::error::ClientError;
 
-/// How long after its deadline a call is given up whose worker has not said what became of it.
+/// How long after its deadline a call is given up whose worker has not said how it ended.
 const GRACE: Duration = Duration::from_millis(20);
 
 /// What a call waits for that is not under way.

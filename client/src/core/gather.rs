@@ -1,6 +1,6 @@
 //! Lookups of groups of keys, piece by piece and attempt by attempt.
 //!
-//! Each answer is linearizable by itself, and none is worse for what becomes of other keys: one
+//! Each answer is linearizable by itself, and none is worse for what happens to other keys: one
 //! replaced segment, one memory node that restarts in the middle of a long group, costs the keys
 //! again that it has kept from their answers, and no others.
 

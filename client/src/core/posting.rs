@@ -38,7 +38,7 @@ pub(super) struct Flight<Key> {
     pub(super) first: Option<First>,
 }
 
-/// What became of a change's first sending.
+/// The result of a change's first sending.
 pub(super) enum First {
     Posted(Posted),
     /// The reply is the writer's.

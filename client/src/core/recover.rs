@@ -132,7 +132,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             Attempt::Open(OpenError::Fabric(error)) => ReadError::Fabric(error),
             // The next attempt opens it.
             Attempt::Open(OpenError::Moving { attempts }) => ReadError::Contended { attempts },
-            // This connection is about to be closed: reconnecting shows what there is.
+            // This connection is about to be closed: reconnecting shows what is there.
             Attempt::Open(_) if self.was_dropped(retry) => ReadError::Contended { attempts: 1 },
             Attempt::Open(OpenError::Empty) if self.has_opened.load(Ordering::Acquire) => {
                 // It may have got its first parameters since the attempt looked: another one knows.
@@ -217,7 +217,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
     }
 
     /// Whether the table of the session in use was dropped, or its memory node has hung up: the
-    /// next attempt learns what there is.
+    /// next attempt learns what is there.
     pub(super) fn was_dropped(&self, retry: &Retry) -> bool {
         let connection = Arc::clone(&self.session().connection);
         if !connection.is_alive() {

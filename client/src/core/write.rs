@@ -351,7 +351,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                     if limits.deadline.has_passed(self.clock.now()) {
                         return Err(if sent { unknown(&refusal) } else { refusal.into() });
                     }
-                    // It is about to be closed. Reconnecting shows what there is.
+                    // It is about to be closed. Reconnecting shows what is there.
                     retry.pause(&*self.clock);
                     continue;
                 }

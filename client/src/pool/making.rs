@@ -260,7 +260,7 @@ pub(crate) fn drop_all(ask: &impl Ask, nodes: &[String]) -> Result<(), ClientErr
     Err(Refusal::new(ErrorCode::Busy, why).into())
 }
 
-/// Drops what there is of a table by its newest map: first it is decided, then the ranges go, and
+/// Drops all there is of a table by its newest map: first it is decided, then the ranges go, and
 /// the first one last. Unless that `is_meant`, a table that is whole, or may have been, stays.
 fn clear(ask: &impl Ask, map: &RangeMap, found: &Found, is_meant: bool) -> Result<Step, ClientError> {
     let Some(first) = map.ranges.first() else { return Ok(Step::Done) };

@@ -1,4 +1,5 @@
-//! How long calls go on with maps that change, and what they remember of looks that found none.
+//! Limits on how long calls go on with maps that change, and what they remember of looks that found
+//! none.
 
 use std::time::{Duration, Instant};
 

@@ -13,7 +13,7 @@ use crate::common::PATIENCE;
 use crate::proxies::{Towards, stand_before};
 use crate::remote::Node;
 
-/// A client of a memory node that answers nothing while it is held, and how much came to it.
+/// A client of a memory node that answers nothing while it is held, and how much has arrived there.
 struct Held {
     client: Client,
     is_held: Arc<AtomicBool>,

@@ -16,7 +16,7 @@ use crate::remote::Node;
 
 for_both_kinds_of_keys!(a_client_goes_on_in_another_runtime_once_its_own_has_ended);
 
-/// Calls that take less have not waited for anybody in vain.
+/// Calls that take less have not waited in vain.
 const SOON: Duration = Duration::from_secs(3);
 
 /// Every read waited for its whole deadline, as there was no worker left to make it.

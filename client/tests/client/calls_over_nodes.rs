@@ -1,5 +1,5 @@
-//! What calls of a client over several memory nodes, or of one that is told several, do with their
-//! time.
+//! The use that calls of a client over several memory nodes, or of one that is told several, make
+//! of their time.
 
 use std::net::TcpListener;
 use std::sync::Arc;

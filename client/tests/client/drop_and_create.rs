@@ -37,7 +37,7 @@ enum Executed {
     No,
 }
 
-/// A catalogue behind a trap, and how many writes came to it.
+/// A catalogue behind a trap, and how many writes have reached it.
 struct Trapped {
     catalogue: Catalogue,
     trap: Arc<Mutex<Option<Trap>>>,

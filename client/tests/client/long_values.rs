@@ -212,7 +212,7 @@ fn memory_of_values_that_were_replaced_is_used_again<K: TestKeys>() {
         assert!(client.get(K::key(5)).unwrap() == Some(value), "{round}");
     }
     assert!(client.delete(K::key(5)).unwrap());
-    // Together three times what there is.
+    // Together three times the room there is.
     for round in 0..160 {
         client.put(K::key(round % 20), &value_of(round, 1, 700_000 + round as usize * 100)).unwrap();
     }

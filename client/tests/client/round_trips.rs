@@ -1,4 +1,4 @@
-//! What lookups cost: dependent round trips, requests and bytes.
+//! Costs of lookups: dependent round trips, requests and bytes.
 
 use std::borrow::Borrow;
 

@@ -1,4 +1,4 @@
-//! What the tests share: keys of both kinds, tables whose answers can be checked, and memory nodes
+//! Shared by the tests: keys of both kinds, tables whose answers can be checked, and memory nodes
 //! in other threads and processes.
 #![allow(dead_code, reason = "each test uses its share")]
 

@@ -1,4 +1,4 @@
-//! Commands that fail in their midst.
+//! Commands that fail midway.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

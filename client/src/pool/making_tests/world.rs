@@ -9,7 +9,7 @@ use fpcache_fabric::FabricError;
 
 use super::super::*;
 
-/// What there is, and what has happened.
+/// The state of the memory nodes, and what has happened.
 #[derive(Default)]
 pub(super) struct World {
     pub(super) nodes: BTreeMap<String, BTreeMap<TableName, RangeMap>>,
@@ -114,8 +114,8 @@ impl World {
 }
 
 impl Actor<'_> {
-    /// Makes a request when it is this one's turn; `last` is what becomes of one whose reply is not
-    /// waited for.
+    /// Makes a request when it is this one's turn; `last` says what happens to one whose reply is
+    /// not waited for.
     pub(super) fn step<R>(
         &self,
         work: impl FnOnce(&mut World) -> Result<R, ClientError>,

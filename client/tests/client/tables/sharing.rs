@@ -1,4 +1,4 @@
-//! What tables of one memory node share: its memory.
+//! Memory that tables of one memory node share.
 
 use super::*;
 
