@@ -1,5 +1,5 @@
-//! Tells the program which commit it was built from, where that is known, and that it was changed
-//! since, where it was.
+//! A build script: tells the program which commit it was built from, where that is known, and that
+//! it was changed since, where it was.
 
 use std::path::Path;
 use std::process::Command;

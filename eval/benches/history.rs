@@ -1,4 +1,4 @@
-//! What checking a history costs.
+//! Costs of checking a history.
 #![allow(missing_docs, reason = "criterion's macros make the entry points")]
 #![allow(clippy::unwrap_used, reason = "a bench fails by panicking")]
 

@@ -1,4 +1,4 @@
-//! What goes by the backend's own requests and replies.
+//! Messages that go by the backend's own requests and replies.
 
 use crate::layout::{Shape, VERSION};
 

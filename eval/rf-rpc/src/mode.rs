@@ -1,4 +1,4 @@
-//! Which way results come: the switch between fetching and server reply.
+//! The mode in which results come: the switch between fetching and server reply.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -17,7 +17,7 @@ use crate::verdict::Verdict;
 /// Measures each transport and reports it.
 ///
 /// # Errors
-/// If a transport fails, or there is none.
+/// If a transport fails, or there is no transport.
 pub fn fabric(arguments: &FabricArgs) -> anyhow::Result<Verdict> {
     ensure!(!arguments.transports.is_empty(), "--transport: name one, such as shm");
     check_json(arguments.json.as_deref())?;

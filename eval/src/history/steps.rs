@@ -68,7 +68,7 @@ impl Step {
     /// What an operation that is no scan does to its key, `None` if it says nothing about it.
     ///
     /// A write that failed on what it found is a read of that. One whose outcome is unknown either
-    /// took effect or, as far as anybody can tell, did not happen.
+    /// took effect or, as far as can be told, did not happen.
     pub fn of(operation: &Operation, number: u32) -> Option<Self> {
         let unknown = operation.outcome == Outcome::Unknown;
         let (condition, effect) = match (operation.call, operation.outcome) {

@@ -174,7 +174,7 @@ pub enum Body {
     Bars {
         /// The values.
         axis: Axis,
-        /// What there is of each: one kind of value, drawn as bars, or several, drawn as marks.
+        /// The values of each: one kind of value, drawn as bars, or several, drawn as marks.
         kinds: Vec<String>,
         /// The things, each with one value of each kind.
         things: Vec<(String, Vec<Option<Reading>>)>,

@@ -1,4 +1,4 @@
-//! `peers` measures what is there, and says of what is not how to have it.
+//! `peers` measures the systems that are there, and says how to get those that are not.
 
 use std::path::Path;
 

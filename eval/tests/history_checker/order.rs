@@ -1,5 +1,5 @@
-//! What is in order beside what intervals say: changes of one request, writes of one pipeline; and
-//! counts, of what orders allow.
+//! Order beyond what intervals say: changes of one request, writes of one pipeline; and counts, of
+//! what orders allow.
 
 use fpcache_eval::history::Call::{Count, Delete, Get, Insert, Put, Update};
 use fpcache_eval::history::Outcome::{Absent, Counted, Done, Exists, Found, Refused, Unknown};

@@ -1,4 +1,4 @@
-//! Where a memory node has its data and its region, and its process.
+//! The places of a memory node's data and region, and its process.
 
 use std::fs;
 use std::io::{BufRead, BufReader};

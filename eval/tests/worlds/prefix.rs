@@ -1,5 +1,5 @@
-//! What the end of a machine leaves of writes that were acknowledged before they were synced: a
-//! beginning of the log, and of that all but the last interval.
+//! The writes acknowledged before they were synced that the end of a machine leaves: a beginning of
+//! the log, and of that all but the last interval.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Why calls fail.
+//! Errors of calls.
 
 use fpcache_fabric::FabricError;
 

@@ -1,4 +1,4 @@
-//! How a call gets its results: fetched by READs, one result batch after another, or sent.
+//! Delivery of a call's results: fetched by READs, one result batch after another, or sent.
 
 use std::time::{Duration, Instant};
 

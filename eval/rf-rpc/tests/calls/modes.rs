@@ -1,4 +1,4 @@
-//! What calls cost, and when they switch between fetched and sent results.
+//! Costs of calls, and when they switch between fetched and sent results.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What `run` refuses, with what would do.
+//! Refusals of `run`, with what it would accept.
 
 use super::*;
 

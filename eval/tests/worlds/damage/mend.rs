@@ -1,4 +1,4 @@
-//! What is done about damage: everything damaged is written again.
+//! The repair of damage: everything damaged is written again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

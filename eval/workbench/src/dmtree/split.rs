@@ -1,4 +1,4 @@
-//! How a full leaf is halved while its fingerprints are locked.
+//! Halving of a full leaf while its fingerprints are locked.
 
 use super::{DmTree, HEAD, LEAF, RECORD, SPAN, Stage, TABLE, TABLE_BYTES, Task, USED, fingerprint, table_of};
 use crate::words::{Next, Turn};

@@ -1,4 +1,4 @@
-//! What one client does, from operation to operation, as FPCache's clients do over a card: lookups
+//! One client, which acts from operation to operation as FPCache's clients do over a card: lookups
 //! by doorbell batches, changes by the memory node, a table that turns out to be out of date
 //! brought up to date by the change log.
 

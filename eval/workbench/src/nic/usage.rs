@@ -1,4 +1,4 @@
-//! How much of its time each part of a world worked, and which of them binds.
+//! The share of its time that each part of a world worked, and which part is the bottleneck.
 
 use super::Picos;
 use super::card::Card;

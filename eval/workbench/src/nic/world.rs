@@ -72,7 +72,7 @@ pub trait Clients {
     fn step(&mut self, client: usize, now: Picos, requests: &mut Vec<Request>) -> Step;
 
     /// These requests of the client's batch take effect. Returns a core's time that calls among
-    /// them take besides what they say: what there is to do may show only when they are done.
+    /// them take besides what they say: the work may show only when they are done.
     fn serve(&mut self, client: usize, requests: Range<usize>) -> Picos;
 
     /// A client that waits no longer. Asked after every step until there is none.
@@ -302,7 +302,7 @@ impl World {
         }
     }
 
-    /// Has cores do what there is to do besides calls.
+    /// Has cores do the work there is besides calls.
     #[inline]
     fn begin_background<C: Clients>(&mut self, clients: &mut C) {
         while let Some((node, service)) = clients.next_background() {
@@ -336,7 +336,7 @@ impl World {
     }
 
     /// When a request that has arrived now will have been served, reply not yet sent. A call takes
-    /// what there is `besides`.
+    /// the time `besides`.
     fn serve(&mut self, to: Target, request: &Request, besides: &mut Picos) -> Picos {
         let bytes = match request.verb {
             Verb::Read | Verb::Atomic | Verb::AtomicOnChip => self.periods.header,

@@ -45,7 +45,7 @@ const WINDOW: f64 = 0.5;
 /// Windows of a phase, in which the same keys are popular, and phases. The first fills the cache.
 const WINDOWS: usize = 12;
 const PHASES: usize = 2;
-/// From this share of what there was a system has recovered.
+/// At this share of its former throughput a system has recovered.
 const RECOVERED: f64 = 0.95;
 /// Windows of which most have to have that share, the first of them too: one alone may be luck.
 const CONFIRMED_BY: usize = 3;

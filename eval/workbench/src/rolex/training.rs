@@ -24,7 +24,7 @@ const LEAF: Picos = 300_000_000 / 128;
 /// The time until it looks again whether a client has unlocked a leaf.
 const AGAIN: Picos = 1_000_000;
 
-/// Models that are to be trained, the one that is being trained, and what became of others.
+/// Models that are to be trained, the one that is being trained, and what replaced others.
 #[derive(Debug, Default)]
 pub(super) struct Training {
     /// Numbers of models, as clients have put them into the ring.

@@ -76,7 +76,7 @@ pub(super) fn from_descriptors(words: &[u64]) -> Vec<(u64, Segment)> {
     words.as_chunks().0.iter().map(segment).collect()
 }
 
-/// What became of a put.
+/// The outcome of a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
     Done,
