@@ -1,4 +1,5 @@
-//! Puts the commit into what `--version` says, where a release is built in a checkout.
+//! A build script: puts the commit into the output of `--version`, where a release is built in a
+//! checkout.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! What to do with lines that are out of order.
+//! Treatment of lines that are out of order.
 
 use std::fmt;
 use std::str::FromStr;

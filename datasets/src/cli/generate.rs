@@ -1,4 +1,4 @@
-//! `generate`
+//! The `generate` command.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `inspect`
+//! The `inspect` command.
 
 mod bytes;
 mod segments;

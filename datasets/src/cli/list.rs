@@ -1,4 +1,4 @@
-//! `list`
+//! The `list` command.
 
 use std::fmt::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What commands say.
+//! Outcomes of commands.
 
 use std::error::Error;
 

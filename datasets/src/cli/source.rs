@@ -1,4 +1,4 @@
-//! How data sets are to be opened.
+//! Options of how data sets are opened.
 
 use std::path::PathBuf;
 

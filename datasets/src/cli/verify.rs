@@ -1,4 +1,4 @@
-//! `verify`
+//! The `verify` command.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

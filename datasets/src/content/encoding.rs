@@ -1,4 +1,4 @@
-//! How the content of files is stored: plain or compressed.
+//! Encodings of the content of files: plain or compressed.
 
 use std::path::Path;
 

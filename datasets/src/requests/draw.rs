@@ -1,4 +1,4 @@
-//! What streams of lookups have in common, whatever the keys are: their options, and the drawing of
+//! The common part of streams of lookups, whatever the keys are: their options, and the drawing of
 //! which key each lookup is for.
 
 use super::distribution::Distribution;

@@ -1,4 +1,4 @@
-//! `inspect` of byte strings.
+//! The `inspect` command for byte strings.
 
 use std::fmt::Write;
 
