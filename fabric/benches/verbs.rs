@@ -1,5 +1,5 @@
-//! What verbs cost over mapped memory: READs in cache, batches of READs that miss the cache,
-//! requests, and stores of the memory node; and what batches and requests cost over sockets.
+//! Costs of verbs over mapped memory: READs in cache, batches of READs that miss the cache,
+//! requests, and stores of the memory node; and of batches and requests over sockets.
 #![allow(clippy::unwrap_used, reason = "a benchmark that cannot be set up has nothing to measure")]
 
 use std::hint::black_box;
@@ -54,8 +54,7 @@ fn in_cache(c: &mut Criterion) {
     group.finish();
 }
 
-/// Offsets nobody can predict, from a fixed seed (a 64-bit linear congruential generator's high
-/// bits).
+/// Unpredictable offsets, from a fixed seed (a 64-bit linear congruential generator's high bits).
 struct Offsets(u64);
 
 impl Offsets {

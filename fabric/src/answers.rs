@@ -8,8 +8,8 @@ use std::fmt;
 /// [`Export::with_answers`](crate::Export::with_answers).
 ///
 /// What a question is, and what a reply, is agreed between the service and its clients: here both
-/// are bytes. It is asked by whoever may READ the region, so it tells nothing that is not there to
-/// be read. It is called on the threads that serve sockets, while all other connections of such a
+/// are bytes. Any client that may READ the region can ask it, so it tells nothing that a READ would
+/// not. It is called on the threads that serve sockets, while all other connections of such a
 /// thread wait: so it takes a bounded time whatever the question says, waits for no lock that is
 /// held for long, and never for the service's thread.
 pub trait Answers: Send + Sync + fmt::Debug {
@@ -21,7 +21,7 @@ pub trait Answers: Send + Sync + fmt::Debug {
 /// How a question went.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Answered {
-    /// Words of the reply; 0 if there is none.
+    /// Words of the reply; 0 if there is no reply.
     pub words: usize,
     /// Bytes that were looked at for it, at most. They count against the connection's turn as those
     /// of replies do.

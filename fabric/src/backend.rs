@@ -1,4 +1,4 @@
-//! For crates that implement a fabric: what these need of this crate, and users of a fabric do not.
+//! The interface for crates that implement a fabric, which users of a fabric do not need.
 //!
 //! A fabric is an [`Endpoint`](crate::Endpoint) that executes batches, a
 //! [`Connection`](crate::Connection) that carries requests, and a loop on the memory node's side

@@ -38,8 +38,8 @@ impl Bell {
         Self { socket: Arc::new(socket) }
     }
 
-    /// Wakes the peer. A full socket holds wake-ups enough, and a closed one is noticed by whoever
-    /// waits.
+    /// Wakes the peer. A full socket holds wake-ups enough, and a closed one is noticed by the
+    /// waiting side.
     pub(crate) fn ring(&self) {
         let _ = rustix::net::send(&*self.socket, &[1], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }

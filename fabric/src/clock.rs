@@ -1,4 +1,4 @@
-//! Time: of the machine, or of whoever simulates it.
+//! Time, real or simulated.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -73,7 +73,7 @@ impl Deadline {
         self.0.map(|at| at.saturating_duration_since(now))
     }
 
-    /// Passes when the first of so many has had its share of the time left.
+    /// Passes when the first of `count` attempts has used its share of the time left.
     #[must_use]
     pub(crate) fn shared_by(self, count: usize) -> Self {
         let now = Instant::now();

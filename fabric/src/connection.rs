@@ -1,4 +1,4 @@
-//! What a compute node holds of a memory node.
+//! A compute node's connection to a memory node.
 
 use crate::clock::Deadline;
 use crate::endpoint::Endpoint;
@@ -6,7 +6,7 @@ use crate::error::FabricError;
 use crate::meter::MeterSnapshot;
 use crate::verbs::AreaId;
 
-/// A request that was posted, until its reply has been waited for or it was given up. Nobody else's
+/// A request that was posted, until its reply has been waited for or it was given up. No other
 /// request goes over its connection meanwhile.
 #[derive(PartialEq, Eq, Debug)]
 #[must_use = "its connection takes no other request until this one was waited for or given up"]
@@ -34,8 +34,8 @@ pub trait Connection: Send + Sync {
 
     /// Sends a request to the memory node's [`Service`](crate::Service) and returns without waiting
     /// for its reply. One at a time per connection: until the reply was [waited](Self::wait) for,
-    /// or the request [given up](Self::give_up), others wait their turn. Whoever wants several
-    /// requests under way has several connections.
+    /// or the request [given up](Self::give_up), others wait their turn. A caller that wants
+    /// several requests under way opens several connections.
     ///
     /// The deadline is that of the turn; [`wait`](Self::wait) has one of its own.
     ///
@@ -46,8 +46,8 @@ pub trait Connection: Send + Sync {
     fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError>;
 
     /// Takes the reply to a request that was posted here, if it is there: `None` then, and else the
-    /// request, whose turn goes on. A look at a few words, to be taken between other work; whoever
-    /// has nothing else to do waits.
+    /// request, whose turn goes on. A look at a few words, to be taken between other work; a caller
+    /// with nothing else to do waits.
     ///
     /// # Errors
     /// As for [`wait`](Self::wait), except that no deadline passes.

@@ -1,15 +1,16 @@
-//! Who has to go where many have connected and said nothing yet.
+//! The choice of a silent new connection to close when there are too many.
 
 use std::time::Duration;
 
-/// Where there are so many and one more comes, one of the party that has most of them goes.
+/// Connections that may wait for a greeting. When one more comes, one of the party that has most of
+/// them is closed.
 pub(crate) const MAX_GREETING: usize = 64;
-/// How long one is left alone though others wait for its place.
+/// How long one is left alone though others want its place.
 pub(crate) const GRACE: Duration = Duration::from_millis(50);
 
-/// Which of these, in the order in which they came, goes for another: the first one of the party
-/// that has most of them. So the idle connections of one keep nobody else out. Those without a
-/// party stay.
+/// Which of these, in the order in which they came, is closed for another: the first one of the
+/// party that has most of them. So one party's idle connections keep no other party out. Those
+/// without a party stay.
 pub(crate) fn first_of_most<P: PartialEq>(parties: impl Iterator<Item = Option<P>> + Clone) -> Option<usize> {
     let count = |party: &P| parties.clone().flatten().filter(|other| other == party).count();
     let most = parties.clone().flatten().map(|party| count(&party)).max()?;

@@ -1,7 +1,7 @@
-//! Descriptors that a process may have open, shared out among those who open some.
+//! A budget of the descriptors that a process may have open.
 //!
-//! The operating system counts descriptors but reserves none: whoever comes too late gets EMFILE,
-//! and that may be the one who can least do without. So clients and regions *take* their
+//! The operating system counts descriptors but reserves none: the one that comes too late gets
+//! EMFILE, and it may be the one that most needs a descriptor. So clients and regions *take* their
 //! descriptors here before they open them, and what a memory node needs for its files is never
 //! given to them.
 
@@ -29,7 +29,7 @@ impl Descriptors {
         Arc::new(Self { most, taken: AtomicUsize::new(0) })
     }
 
-    /// As many as anybody wants: for memory nodes that leave their process's limit to others.
+    /// No limit: for memory nodes that leave their process's limit to others.
     #[must_use]
     pub fn unlimited() -> Arc<Self> {
         Self::new(usize::MAX)

@@ -147,8 +147,8 @@ pub trait Endpoint {
 
     /// For how long from now on this endpoint waits for the memory node: what waits then fails with
     /// [`DeadlinePassed`](FabricError::DeadlinePassed), however many batches there were before it,
-    /// until this is called again. For whoever begins a call that has a deadline. Where memory is
-    /// mapped nothing is waited for, and this does nothing.
+    /// until this is called again. To be called at the start of a call that has a deadline. Where
+    /// memory is mapped nothing is waited for, and this does nothing.
     #[inline(always)]
     fn set_patience(&mut self, _patience: Duration) {}
 

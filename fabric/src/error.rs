@@ -1,4 +1,4 @@
-//! What can go wrong between a compute node and a memory node, and what the caller can do about it.
+//! Errors between a compute node and a memory node, and what the caller can do about them.
 
 use std::io;
 use std::sync::Arc;
@@ -108,7 +108,7 @@ pub enum FabricError {
         /// What was waited for.
         waiting_for: &'static str,
     },
-    /// The deadline passed before whoever listens at an address said that it is a memory node.
+    /// The deadline passed before the listener at an address said that it is a memory node.
     #[error(
         "deadline passed while waiting for whoever listens at {address} to welcome this client; if that is no memory node, correct the \
          address, else raise the deadline or look at the memory node's load"
@@ -189,8 +189,8 @@ pub enum FabricError {
         /// What helps.
         remedy: &'static str,
     },
-    /// The memory node lets nobody in with this token, or nobody without one; or it could not prove
-    /// that it is the one meant.
+    /// The memory node does not let clients in with this token, or without one; or it could not
+    /// prove that it is the one meant.
     #[error("{address} {why}; {remedy}")]
     TokenRefused {
         /// The address asked for, or who asked.
@@ -285,7 +285,7 @@ impl From<TlsError> for FabricError {
 }
 
 impl FabricError {
-    /// What a memory node tells of a peer that it does not let in beside so many connections.
+    /// What a memory node reports of a peer that it turns away because it has `max` connections.
     pub(crate) fn beyond_maximum(peer: String, max: u64) -> Self {
         let why = format!(
             "the maximum of {max} connections is reached; close some, or raise it: --max-connections (over sockets), and the \

@@ -1,4 +1,4 @@
-//! Looking at an area where it lies, without a landing buffer.
+//! Access to an area where it lies, without a landing buffer.
 
 use crate::error::FabricError;
 use crate::memory::Words;
@@ -18,7 +18,7 @@ pub(crate) const AROUND: usize = 256;
 /// the caller puts one before anything that is to be newer. See
 /// [`Endpoint::load_after_reads`](crate::Endpoint::load_after_reads) for what that gives.
 pub trait InPlace {
-    /// Hints that so many bytes at `offset` will be looked at soon. Out of bounds it does nothing.
+    /// Hints that `bytes` bytes at `offset` will be looked at soon. Out of bounds it does nothing.
     fn prefetch(&self, offset: u64, bytes: usize);
 
     /// Hints that the lines around `offset` will be looked at soon: up to 256 bytes on either side.
@@ -58,7 +58,7 @@ pub trait InPlace {
     /// As for [`words`](Self::words).
     fn load_after_reads(&mut self, offset: u64) -> Result<u64, FabricError>;
 
-    /// Counts what was looked at, in so many waits for memory, as READs.
+    /// Counts what was looked at as `reads` READs in `round_trips` waits for memory.
     ///
     /// # Errors
     /// As for [`check_alive`](Self::check_alive).

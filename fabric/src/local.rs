@@ -39,7 +39,7 @@ impl Default for LocalOptions {
 /// Where the clients of an in-process memory node meet it. Clones are the same hub.
 ///
 /// Clients may connect and READ before and while the hub is served; calls wait for the serving
-/// loop. When the loop ends the hub is closed for good: its clients are disconnected and nobody can
+/// loop. When the loop ends the hub is closed for good: its clients are disconnected and none can
 /// connect.
 #[derive(Clone, Debug)]
 pub struct Hub {

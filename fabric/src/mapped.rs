@@ -1,4 +1,4 @@
-//! What the backends over mapped memory share: the endpoint, and the connection it comes from.
+//! The endpoint and the connection that all backends over mapped memory share.
 
 mod areas;
 mod connection;

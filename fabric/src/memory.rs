@@ -260,7 +260,7 @@ impl SharedMemory {
         Ok(())
     }
 
-    /// Stores a word; everything stored before is visible to whoever loads it with acquire.
+    /// Stores a word; everything stored before is visible to a reader that loads it with acquire.
     ///
     /// # Errors
     /// If the word lies past the end, is not aligned or the mapping is read-only.
@@ -292,7 +292,7 @@ impl SharedMemory {
         }
         let first = start as usize & !63;
         let last = (start as usize + len - 1) & !63;
-        // Most stretches have a line or two, and which of it nobody can foretell: without a branch.
+        // Most stretches have a line or two, and which is unpredictable: without a branch.
         copy::prefetch_line(first as *const u8);
         copy::prefetch_line(last as *const u8);
         let mut line = first + 64;
@@ -302,8 +302,8 @@ impl SharedMemory {
         }
     }
 
-    /// Hints that the cache lines of so many lines on either side of `offset` will be read soon.
-    /// Does nothing if that is out of bounds.
+    /// Hints that `LINES` cache lines on either side of `offset` will be read soon. Does nothing if
+    /// that is out of bounds.
     #[inline(always)]
     pub fn prefetch_around<const LINES: usize>(&self, offset: u64) {
         let Ok(middle) = self.at(offset, 8) else { return };

@@ -1,4 +1,4 @@
-//! Counting what an operation costs the network.
+//! Counters of what operations cost the network.
 
 use std::ops::{Add, AddAssign, Sub};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

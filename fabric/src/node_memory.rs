@@ -28,10 +28,10 @@ pub trait NodeMemory: Debug + Send + Sync + 'static {
     /// If they reach past the end or the memory is read-only.
     fn write_bytes(&self, offset: u64, bytes: &[u8]) -> Result<(), AccessError>;
 
-    /// Merges 1 to 8 bytes into the one aligned word they lie in, by a load and a store: for
-    /// whoever is the only writer of the word, because another's simultaneous store to it would be
-    /// lost. [`write_bytes`](Self::write_bytes) merges by compare-and-swap, several times as dear,
-    /// which matters for single fingerprints.
+    /// Merges 1 to 8 bytes into the one aligned word they lie in, by a load and a store: only for
+    /// the word's only writer, because another writer's simultaneous store to it would be lost.
+    /// [`write_bytes`](Self::write_bytes) merges by compare-and-swap, several times as dear, which
+    /// matters for single fingerprints.
     ///
     /// # Errors
     /// As for [`write_bytes`](Self::write_bytes), or [`Misaligned`](AccessError::Misaligned) if
@@ -72,18 +72,19 @@ pub trait NodeMemory: Debug + Send + Sync + 'static {
     /// As for [`fill_words`](Self::fill_words).
     fn store_relaxed(&self, offset: u64, value: u64) -> Result<(), AccessError>;
 
-    /// Stores the word at the 8-aligned `offset`; whoever sees it sees everything stored before.
+    /// Stores the word at the 8-aligned `offset`; a reader that sees it sees everything stored
+    /// before.
     ///
     /// # Errors
     /// As for [`fill_words`](Self::fill_words).
     fn store_release(&self, offset: u64, value: u64) -> Result<(), AccessError>;
 
-    /// Whoever sees anything stored after sees everything stored before.
+    /// A reader that sees anything stored after it sees everything stored before it.
     fn release(&self);
 
     /// Has everybody see what was stored before, before anything that this thread stores or loads
-    /// after. On x86 they can when this returns; elsewhere a moment later perhaps, which whoever
-    /// measures time from here must leave room for, as [leases](crate::backend::LeasedWord) do.
+    /// after. On x86 they can when this returns; elsewhere a moment later perhaps, which a caller
+    /// that measures time from here must allow for, as [leases](crate::backend::LeasedWord) do.
     fn flush(&self) {
         fence(Ordering::SeqCst);
     }

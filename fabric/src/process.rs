@@ -1,4 +1,4 @@
-//! Processes that have what this one waits for: who they are, and whether they are about to end.
+//! Processes that hold what this one waits for: which they are, and whether they are about to end.
 //!
 //! A process that was killed has its locks and its sockets until the kernel has taken it down,
 //! which takes as long as freeing its memory does. It gives them up after its last store: every
@@ -34,8 +34,8 @@ impl Wait {
     }
 
     /// Waits a little, and says whether it was worth it: ten seconds for a process that is ending,
-    /// half a second for another one, or an unknown one. Of a process that was ending and is not
-    /// known any more what is waited for is about to be had.
+    /// half a second for another one, or an unknown one. Once a process that was ending is gone,
+    /// what it held is about to be free.
     #[must_use]
     pub fn goes_on(&mut self, holder: Option<u32>) -> bool {
         self.was_ending = holder.map_or(self.was_ending, is_ending);
@@ -101,7 +101,7 @@ fn device_and_inode(stat: &Stat) -> String {
 fn holder_in(locks: &str, which: &str) -> Option<u32> {
     locks.lines().find_map(|line| {
         let mut fields = line.split_ascii_whitespace().skip(1);
-        // Whoever waits for a lock has an arrow here.
+        // A process that waits for a lock has an arrow here.
         let is_held = fields.next()? == "FLOCK";
         let holder: u32 = fields.nth(2)?.parse().ok()?;
         (is_held && holder > 0 && fields.next()? == which).then_some(holder)

@@ -1,4 +1,4 @@
-//! Numbers that nobody else has.
+//! Unique random numbers.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};

@@ -17,8 +17,8 @@
 //! word on how to build it.
 //!
 //! **Who is trusted.** What identifies registered memory to a card, the *rkey*, crosses the network
-//! unencrypted, and so does what is READ. Whoever sees it, or guesses it and a queue pair's
-//! numbers, reads the region. It gives no right to write.
+//! unencrypted, and so does what is READ. A party that sees it, or guesses it and a queue pair's
+//! numbers, can read the region. It gives no right to write.
 
 #![cfg_attr(not(feature = "rdma"), allow(dead_code, reason = "cards that are not built ask for nothing"))]
 

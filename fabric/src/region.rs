@@ -1,4 +1,4 @@
-//! Regions by name: what a client asks for when it connects, and what a memory node hands it.
+//! Regions by name, which clients ask for when they connect and memory nodes hand out.
 //!
 //! What a name means is the business of the layers above; here it is up to 64 bytes.
 
@@ -83,9 +83,9 @@ pub struct Export {
     registrations: Arc<Registrations>,
     /// What answers questions about it.
     answers: Option<Arc<dyn Answers>>,
-    /// Where this process maps it for those who cannot. It stays when the last of them goes: to
-    /// unmap what a table has takes as long as its pages are many, and whoever reads next would map
-    /// it anew.
+    /// Where this process maps it for those who cannot. It stays when the last of them goes:
+    /// unmapping a table takes time in proportion to its pages, and the next reader would map it
+    /// anew.
     mapped: Mapped,
     /// For this memory node's network card.
     for_card: ForCard,

@@ -1,4 +1,5 @@
-//! Reading a region in the process of its memory node, as clients that map it do, within a bound.
+//! A bounded reader of a region in the process of its memory node, which reads as clients that map
+//! it do.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -56,8 +57,8 @@ impl<E: Another> Another for RegionReader<E> {
 }
 
 impl<E> RegionReader<E> {
-    /// Has so many bytes be looked at from now on, at most, whatever it takes: what goes beyond
-    /// them fails with [`TooLong`](FabricError::TooLong), and is not looked at.
+    /// Allows at most `bytes` bytes to be looked at from now on: what goes beyond them fails with
+    /// [`TooLong`](FabricError::TooLong), and is not looked at.
     pub fn allow(&mut self, bytes: u64) {
         self.allowed = bytes;
     }

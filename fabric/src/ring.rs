@@ -2,8 +2,8 @@
 //!
 //! Each client has one, in its area [`RINGS`]. The client fills the request half with WRITEs and
 //! fetches the reply half with READs; the memory node works on the same bytes locally. One request
-//! is in flight at a time: who wants several under way has several connections. All words are
-//! little-endian.
+//! is in flight at a time: a client that wants several under way has several connections. All words
+//! are little-endian.
 //!
 //! ```text
 //! offset          size  writer       content
@@ -25,14 +25,14 @@
 //! *Request.* In one doorbell the client WRITEs body, checksum and, last, the tag; WRITEs take
 //! effect in posting order, so a new tag announces a complete request. Sequences count up from 1,
 //! wrapping; zero is skipped. A client that gives up on a request (deadline) goes on with the next
-//! sequence; replies to others than the present one are ignored.
+//! sequence; replies to any but the present one are ignored.
 //!
 //! *Reply.* The memory node stores body, checksum and status, then the tag with release order.
 //!
-//! *Sleeping.* Whoever wants to sleep stores 1 in its sleep word, then looks at the other's tag
-//! once more; whoever has stored a tag then looks at the other's sleep word and, if it is 1, sends
-//! one byte through the connection's socket. A full fence stands between store and look on both
-//! sides, so at least one of them sees the other.
+//! *Sleeping.* A side that wants to sleep stores 1 in its sleep word, then looks at the other's tag
+//! once more; a side that has stored a tag then looks at the other's sleep word and, if it is 1,
+//! sends one byte through the connection's socket. A full fence stands between store and look on
+//! both sides, so at least one of them sees the other.
 //!
 //! *Trust.* The memory node believes nothing here: lengths are checked against the capacity, the
 //! body is copied into private memory before its checksum is compared, and a ring that lies gets

@@ -1,11 +1,10 @@
-//! Long requests that the service has no room for, over rings and over sockets: whose is taken
-//! next.
+//! The order of long requests that the service has no room for, over rings and over sockets.
 
 use std::collections::BTreeSet;
 
 use crate::service::{ClientId, Service};
 
-/// A place among those who wait: for which room, and after whom.
+/// A place in the queue: for which room, and after which others.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct RoomTicket {
     room: u64,
@@ -13,7 +12,7 @@ pub struct RoomTicket {
 }
 
 /// Those who wait for the service to have room. Each room has an order of its own, the one in which
-/// requests for it came, however they came: who waits for one room keeps nobody from another.
+/// requests for it came, however they came: waiting for one room keeps no request from another.
 #[derive(Debug, Default)]
 pub struct RoomQueue {
     waiting: BTreeSet<RoomTicket>,

@@ -18,12 +18,10 @@ use crate::ring::{
 use crate::spin::Spin;
 use crate::verbs::Batch;
 
-/// How long a caller spins for its reply before it sleeps, while that pays off: a quick service
-/// answers within.
+/// How long a caller spins for a reply, while that pays off: a quick service answers within it.
 const SPIN: Duration = Duration::from_micros(20);
 
-/// A request of more bytes takes the server longer than anybody spins: its caller sleeps at once,
-/// and leaves the processor to others.
+/// A request of more bytes takes the server longer than a spin: its caller sleeps at once.
 const LONG: usize = 64 << 10;
 
 /// Replies up to this many bytes are fetched with the look at their tag.
@@ -31,8 +29,7 @@ const SHORT: usize = 64;
 
 /// Sends requests over one way, one at a time.
 pub(crate) trait Calls {
-    /// Sends a request and says by which number its reply is asked for. One that was sent before is
-    /// given up.
+    /// Sends a request and returns its number; one that was sent before is given up.
     fn post(&mut self, request: &[u8]) -> Result<u32, FabricError>;
     /// Takes the reply to the last request if it is there.
     fn poll(&mut self, reply: &mut Vec<u8>) -> Result<bool, FabricError>;
@@ -40,8 +37,8 @@ pub(crate) trait Calls {
     fn wait(&mut self, reply: &mut Vec<u8>, deadline: Deadline) -> Result<(), FabricError>;
 }
 
-/// Sends requests through one ring, one at a time. Its endpoint reads the ring of a memory node
-/// that has hung up, which may have answered before.
+/// Sends requests through one ring, one at a time. Its endpoint also reads the ring after the
+/// memory node has hung up, which may have answered before.
 #[derive(Debug)]
 pub(crate) struct Caller {
     endpoint: MappedEndpoint,
@@ -109,7 +106,7 @@ impl Caller {
                 std::hint::spin_loop();
             }
             if !self.link.is_alive() {
-                // Perhaps after it has answered: whoever sleeps looks once more.
+                // Perhaps after it has answered: `sleep_for_reply` takes another look.
                 return Ok(None);
             }
             if until.has_passed(Instant::now()) {
@@ -239,9 +236,9 @@ pub(crate) struct SharedCaller<C> {
 struct Shared<C> {
     /// `None` while a thread waits for its reply.
     caller: Option<Box<C>>,
-    /// The request whose reply is owed to whoever posted it.
+    /// The request whose poster has not taken the reply yet.
     posted: Option<u32>,
-    /// Threads that wait for their turn: nobody else has to be woken, which is a system call.
+    /// Threads that wait for their turn; without one no wake-up is sent, which is a system call.
     waiting: usize,
 }
 
@@ -251,19 +248,18 @@ impl<C: Calls> SharedCaller<C> {
         Self { state: Mutex::new(shared), freed: Condvar::new() }
     }
 
-    /// Sends a request, whose turn goes on until [`wait`](Self::wait) or
-    /// [`give_up`](Self::give_up).
+    /// Sends a request; its turn lasts until [`wait`](Self::wait) or [`give_up`](Self::give_up).
     pub(crate) fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
         let mut state = self.lock();
         loop {
             if let Shared { caller: Some(caller), posted: posted @ None, .. } = &mut *state {
-                // Sending waits for nobody, so the lock may be held.
+                // Sending does not wait, so the lock may be held.
                 return match caller.post(request) {
                     Ok(number) => {
                         *posted = Some(number);
                         Ok(Posted::new(u64::from(number)))
                     }
-                    // No turn was taken, and whoever waits next may have been passed over for it.
+                    // No turn was taken, and the next waiter may have been passed over for it.
                     Err(error) => {
                         self.end(state);
                         Err(error)
@@ -274,8 +270,7 @@ impl<C: Calls> SharedCaller<C> {
         }
     }
 
-    /// Takes the reply to a request that was posted, which ends its turn, or gives the request
-    /// back.
+    /// Takes the reply to a posted request, which ends its turn, or gives the request back.
     pub(crate) fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
         let mut state = self.lock();
         let Shared { caller: Some(caller), posted: Some(number), .. } = &mut *state else {
@@ -312,7 +307,7 @@ impl<C: Calls> SharedCaller<C> {
         drop(self.resume(posted));
     }
 
-    /// Takes the caller out for whoever posted the request.
+    /// Takes the caller out for the poster of the request.
     fn resume(&self, posted: &Posted) -> Result<Turn<'_, C>, FabricError> {
         let mut state = self.lock();
         if !state.posted.is_some_and(|number| posted.is(number)) {
@@ -357,7 +352,7 @@ impl<C: Calls> SharedCaller<C> {
 }
 
 /// The end of one thread's turn; gives the caller back when dropped, also by a panic: a call that
-/// was cut short left at worst an unanswered sequence behind, which the next call ignores.
+/// was cut short leaves at worst an unanswered sequence, which the next call ignores.
 struct Turn<'s, C: Calls> {
     shared: &'s SharedCaller<C>,
     caller: Option<Box<C>>,
@@ -419,7 +414,7 @@ mod tests {
         }
     }
 
-    /// Makes a call that nobody answers.
+    /// Makes a call that is not answered.
     fn call_in_vain(caller: &mut Caller) {
         caller.post(&[1]).expect("posted");
         let began = Instant::now();

@@ -1,4 +1,4 @@
-//! What a memory node does for its clients.
+//! The interface of a memory node's service.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ struct Event {
 }
 
 impl Waker {
-    /// A waker that nobody listens to yet.
+    /// A waker without a listener yet.
     ///
     /// # Errors
     /// If the process has no descriptor left.
@@ -67,7 +67,7 @@ impl Waker {
 
     /// Wakes the loop.
     pub fn wake(&self) {
-        // In this order: whoever finds that some waker was used finds out which.
+        // In this order: a thread that finds that some waker was used finds out which.
         self.used.store(true, Ordering::Release);
         self.event.used.store(true, Ordering::Release);
         // A full counter is readable, which is all that matters.
@@ -102,26 +102,27 @@ pub const SHORT_BODY: usize = 16 << 10;
 
 /// What a memory node does for its clients. Called by one thread, one request at a time.
 pub trait Service: Send {
-    /// The region of a name that a client asks for; `None` if there is none, and the client is
-    /// turned away. Asked where clients ask for regions by name, over shared memory between
-    /// processes; the other backends have one region.
+    /// The region of a name that a client asks for; `None` if there is no such region, and the
+    /// client is turned away. Asked where clients ask for regions by name, over shared memory
+    /// between processes; the other backends have one region.
     fn export(&mut self, name: &[u8]) -> Option<Export> {
         let _ = name;
         None
     }
 
-    /// Whether it has room for a request of so many bytes of this client, more than [`SHORT_BODY`],
-    /// should that have to be kept. One for which it has none is not taken over from the client: it
-    /// is asked about again every round, and other long ones for the same [room](Self::room_of)
-    /// wait after it. What there is room for must not depend on what clients do.
+    /// Whether it has room for a request of `request_bytes` bytes of this client, more than
+    /// [`SHORT_BODY`], should that have to be kept. One for which it has none is not taken over
+    /// from the client: it is asked about again every round, and other long ones for the same
+    /// [room](Self::room_of) wait after it. What there is room for must not depend on what clients
+    /// do.
     fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
         let _ = (client, request_bytes);
         true
     }
 
     /// Which room the long requests of this client need, by any number. Those that wait for one
-    /// room are taken in the order in which they came, over whatever connections; nobody waits for
-    /// those that wait for another.
+    /// room are taken in the order in which they came, over whatever connections; none waits for a
+    /// request for another room.
     fn room_of(&self, client: ClientId) -> u64 {
         let _ = client;
         0
@@ -132,14 +133,14 @@ pub trait Service: Send {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled;
 
     /// A reply to a request that was to be answered later: writes it into `reply`, which comes
-    /// empty. Asked after every round of requests and of work until there is none.
+    /// empty. Asked after every round of requests and of work until it returns `None`.
     fn next_reply(&mut self, reply: &mut Vec<u8>) -> Option<ClientId> {
         let _ = reply;
         None
     }
 
     /// A client that is to be hung up on, because its region is gone. Asked after the replies of
-    /// every round until there is none.
+    /// every round until it returns `None`.
     fn next_farewell(&mut self) -> Option<ClientId> {
         None
     }

@@ -1,4 +1,4 @@
-//! Serving loops, and what ends them.
+//! Serving loops, and how they end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -77,8 +77,8 @@ impl Serving {
         Ok(Self { stop, thread: Some(thread), here })
     }
 
-    /// Tells the thread to end, and gives it. In a process that was forked from the thread's there
-    /// is none to end.
+    /// Tells the thread to end, and gives it. A process that was forked from the thread's has no
+    /// thread to end.
     fn end(&mut self) -> Option<JoinHandle<Result<(), FabricError>>> {
         if self.here.is_inherited() {
             std::mem::forget(self.thread.take());
@@ -107,7 +107,7 @@ impl Serving {
 impl Drop for Serving {
     fn drop(&mut self) {
         if let Some(thread) = self.end() {
-            // Its error has nobody left to go to; `stop` is for those who want it.
+            // Its error has no receiver left; `stop` is for those who want it.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! How long to spin before sleeping.
+//! The decision how long to spin before sleeping.
 
 use std::time::Duration;
 
@@ -7,12 +7,12 @@ use std::time::Duration;
 const BRIEF: Duration = Duration::from_micros(2);
 /// How many long spins in a row must have been in vain before they are given up.
 const PATIENCE: u32 = 8;
-/// Every so many waits a long spin is tried again.
+/// After this many waits a long spin is tried again.
 const PROBE: u32 = 32;
 
 /// Decides between spinning long and briefly by whether it has paid off lately.
 ///
-/// Where both sides have a processor of their own, whoever spins gets the other's answer within a
+/// Where both sides have a processor of their own, a spinning side gets the other's answer within a
 /// microsecond. Where they share one, or the answer takes long anyway, a spin only keeps the other
 /// from running; it is then given up until a probe shows that things have changed. See Karlin, Li,
 /// Manasse and Owicki, "Empirical Studies of Competitive Spinning for a Shared-Memory

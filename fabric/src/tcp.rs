@@ -8,7 +8,7 @@
 //!
 //! **Who gets in.** Over a unix socket the memory node's own user, and those that are named. Over
 //! the loopback interface every process of the machine, unless a token is required; at addresses
-//! that other machines reach, whoever knows a [`Token`], with the rights that it has.
+//! that other machines reach, clients that know a [`Token`], with the rights that it has.
 //!
 //! | | |
 //! |---|---|

@@ -241,9 +241,9 @@ impl Batch {
     }
 
     /// Asks the memory node what its [`Answers`](crate::Answers) for the region say to `question`.
-    /// The reply lands as words, at most so many, and after it zeros; all of it is zeros if nobody
-    /// answers. Costs one round trip and no READ; its bytes and those of the reply count as others
-    /// do.
+    /// The reply lands as at most `reply_words` words, zeros after it; it is all zeros if questions
+    /// are not answered. Costs one round trip and no READ; its bytes and those of the reply count
+    /// as others do.
     ///
     /// A batch has one question and nothing else, or none. Where the endpoint's other side does not
     /// [answer](crate::Endpoint::answers) it fails with

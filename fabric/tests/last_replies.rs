@@ -1,4 +1,4 @@
-//! What a memory node has answered before it hung up reaches whoever asked.
+//! Replies that a memory node gave before it hung up reach the clients that asked.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 #[path = "conformance/suite/service.rs"]
@@ -63,8 +63,8 @@ fn service() -> OneRegion<TestService> {
     one_region(TestService::default())
 }
 
-/// A reply that nobody has taken yet when the end of the memory node is noticed; of any length that
-/// a socket holds until it is read, for the end comes after it.
+/// A reply that is not taken yet when the end of the memory node is noticed; of any length that a
+/// socket holds until it is read, for the end comes after it.
 fn is_taken_after_the_end<C: Connection>(start: impl Fn() -> (Serving, C)) {
     for (round, len) in [0, 8, 64, 5_000, 20_000].into_iter().enumerate() {
         let (serving, connection) = start();
@@ -89,7 +89,7 @@ fn is_taken_after_the_end<C: Connection>(start: impl Fn() -> (Serving, C)) {
     }
 }
 
-/// Whoever sleeps is woken by the reply and the end at once.
+/// A sleeping client is woken by the reply and the end at once.
 fn is_taken_with_the_end<C: Connection>(start: impl Fn() -> (Serving, C)) {
     for round in 0..ROUNDS {
         let (serving, connection) = start();

@@ -1,5 +1,5 @@
-//! Other users at a memory node's socket: those who are not admitted take nothing, those who are
-//! keep nobody out, and names lead to whom they name.
+//! Other users at a memory node's socket: those not admitted take nothing, those admitted keep no
+//! others out, and names lead to the users they name.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "conformance/suite/service.rs"]
@@ -22,7 +22,7 @@ use service::TestService;
 
 const PART: &str = "FPCACHE_USERS_TEST_PART";
 const ADDRESS: &str = "FPCACHE_USERS_TEST_ADDRESS";
-/// Some user who is neither root nor whoever runs the tests.
+/// A user other than root and the one that runs the tests.
 const OTHER: u32 = 65_534;
 /// Idle sockets of one user: more than a memory node has greet it at once, and than wait in its
 /// queue.
@@ -135,7 +135,7 @@ fn idle_sockets_keep_nobody_out() {
 #[test]
 fn another_users_idle_sockets_keep_nobody_out() {
     if !is_root() {
-        // Nobody else can become another user.
+        // Only root can become another user.
         return;
     }
     for allowed in [&[OTHER][..], &[1]] {
@@ -175,7 +175,7 @@ fn an_admitted_user_reaches_a_memory_node_by_its_name() {
     // The owner need not say whose it is, and may.
     echo(&own).unwrap();
     echo(&others).unwrap();
-    // Without a user that is let in, it is where nobody else can reach it.
+    // Without a user that is let in, it is where no other user can reach it.
     drop(serving);
     let _serving = serve(&own, &[]).unwrap();
     echo(&own).unwrap();

@@ -1,5 +1,5 @@
-//! Many regions at one address: who gets which, who is turned away, and what becomes of a region's
-//! clients when it goes.
+//! Many regions at one address: which client gets which, who is turned away, and what happens to a
+//! region's clients when it goes.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 use std::collections::{BTreeMap, VecDeque};

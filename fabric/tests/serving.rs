@@ -1,4 +1,4 @@
-//! The serving loop: whose reply it is, whose turn it is, and when it sleeps.
+//! The serving loop: to whom replies go, whose turn it is, and when the loop sleeps.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "serving/room.rs"]

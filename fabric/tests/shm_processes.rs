@@ -66,7 +66,7 @@ impl Service for Observed {
     }
 
     fn disconnected(&mut self, client: ClientId) {
-        // At the end of a test nobody listens any more.
+        // At the end of a test there is no listener any more.
         let _ = self.events.send(Event::Disconnected(client));
     }
 

@@ -1,5 +1,5 @@
-//! Whether a memory node has room for a request; those that wait do so in the order that the real
-//! loops keep, too.
+//! Admission of requests by a memory node's room; those that wait are taken in the order of the
+//! real loops.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ impl Service for Asked<'_> {
     }
 
     fn handle(&mut self, _: ClientId, _: &[u8], _: &mut Vec<u8>) -> Handled {
-        // Nobody asks it to.
+        // It is not asked to.
         Handled::Later
     }
 }

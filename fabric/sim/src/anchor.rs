@@ -1,4 +1,4 @@
-//! What keeps a connection open.
+//! The anchor that keeps a connection open.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::baton::Shared;
 pub(crate) struct Anchor {
     pub(crate) shared: Arc<Shared>,
     pub(crate) connection: usize,
-    /// Whether it is one inside the memory node, of which nobody is told: it ends where a life
+    /// Whether it is one inside the memory node, of which no one is told: it ends where a life
     /// does, under the world's lock.
     pub(crate) is_local: bool,
 }

@@ -1,4 +1,4 @@
-//! Whose turn it is: of all threads of a world one runs, the others are parked.
+//! The baton: of all threads of a world its holder runs, the others are parked.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ impl Shared {
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         // What a service or a start panics with is caught inside; a panic of the scheduler itself
-        // has no better reporter than whoever looks next.
+        // has no better reporter than the thread that looks next.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +81,7 @@ impl Shared {
                 None if me == OUTSIDE => {
                     let report = state.describe_stop();
                     drop(state);
-                    // Documented: from outside there is nobody else to tell.
+                    // Documented: from outside there is no other way to tell.
                     panic!("{report}");
                 }
                 None => self.conductor(),

@@ -134,7 +134,7 @@ impl Shared {
     }
 
     /// Takes the reply to a request that was posted, which ends its turn; `false` if it is not
-    /// there and nobody waits for it.
+    /// there and not waited for.
     pub(crate) fn wait_for_reply(
         &self,
         connection: usize,
@@ -194,7 +194,7 @@ impl Shared {
         }
     }
 
-    /// Takes a reply. Without `waits` nobody waits for it; else until the time there, if there is
+    /// Takes a reply. Without `waits` it is not waited for; else until the time there, if there is
     /// one.
     fn take_reply(
         &self,

@@ -51,7 +51,7 @@ impl Connection for SimConnection {
         shared.post(*connection, request, deadline, &self.call_meter)
     }
 
-    /// No time passes: whoever looks again and again rests in between.
+    /// No time passes: a caller that looks again and again rests in between.
     fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
         let Anchor { shared, connection, .. } = &*self.anchor;
         match shared.wait_for_reply(*connection, &posted, reply, Patience::None, &self.call_meter) {

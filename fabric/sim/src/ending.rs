@@ -1,4 +1,4 @@
-//! What a memory node stored on its way to be seen, its death, and who notices.
+//! The way of a memory node's stores to be seen, its death, and who notices.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What can happen in a world, and in which order.
+//! The events of a world, and their order.
 
 use std::cmp::Ordering as Order;
 use std::sync::Arc;

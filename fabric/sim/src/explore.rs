@@ -1,4 +1,4 @@
-//! Many seeds, one after the other, and the first that fails.
+//! Runs of many seeds, one after the other, until the first that fails.
 
 use std::error::Error;
 use std::ops::Range;
@@ -44,7 +44,7 @@ pub struct Found {
 /// Runs `test` in a world of each seed, and panics at the first that fails with its reason, its
 /// last events and how to run it alone.
 ///
-/// [`SEED_VARIABLE`] runs one seed alone, [`SEEDS_VARIABLE`] so many from the range's start on.
+/// [`SEED_VARIABLE`] runs one seed alone, [`SEEDS_VARIABLE`] that number from the range's start on.
 ///
 /// # Panics
 /// If a seed's test fails, or a variable is no number.

@@ -159,9 +159,9 @@ impl Stores {
         }
     }
 
-    /// The memory node dies. What is left behind is a beginning of its stores in program order,
-    /// whatever the order was in which they became visible: a processor finishes what a dead
-    /// process began. `further` more entries belong to it.
+    /// The memory node dies. What it leaves is a beginning of its stores in program order, whatever
+    /// the order was in which they became visible: a processor finishes what a dead process began.
+    /// `further` more entries belong to it.
     pub(crate) fn die(&mut self, further: u64) {
         let end = self.reached.saturating_add(further);
         while self.queue.front().is_some_and(|queued| queued.number < end)
@@ -248,7 +248,7 @@ impl SimMemory {
         Ok(())
     }
 
-    /// Stores one word, unless it holds the value already: nobody could tell.
+    /// Stores one word, unless it holds the value already: there would be no difference.
     fn store(&self, stores: &mut Stores, offset: u64, value: u64) -> Result<(), AccessError> {
         if self.word_at(offset)? != value {
             self.private.store_relaxed(offset, value)?;

@@ -1,4 +1,4 @@
-//! How connections begin and end, and how messages travel over them, get lost, come twice.
+//! The begin and end of connections, and messages that travel over them, get lost or come twice.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -167,7 +167,7 @@ impl State {
     pub(crate) fn replied(&mut self, connection: usize, call: u64, bytes: Vec<u8>) {
         self.note(What::Replied, connection, call, bytes.len() as u64);
         let link = &mut self.links[connection];
-        // A late reply, or the second to a request that came twice, is nobody's.
+        // A late reply, or the second to a request that came twice, is dropped.
         if let Some(calling) = link.calling.as_mut().filter(|calling| calling.call == call)
             && calling.reply.is_none()
         {

@@ -1,4 +1,4 @@
-//! What memory nodes and processes of a world are called.
+//! The names of memory nodes and processes in a world.
 
 /// Names a memory node of a world.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

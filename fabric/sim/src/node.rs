@@ -58,7 +58,7 @@ pub(crate) struct Node {
     pub(crate) areas: Arc<[SimArea]>,
     pub(crate) start: Option<Start>,
     pub(crate) on_death: Option<OnDeath>,
-    /// Dies when so many stores have become visible, over all lives.
+    /// Dies when this many stores have become visible, over all lives.
     pub(crate) dies_at: Option<u64>,
     /// Who waits for the service to have room.
     pub(crate) room: Room,

@@ -1,4 +1,4 @@
-//! What a world is made of: faults, limits, memory nodes.
+//! Options of a world: faults, limits, memory nodes.
 
 use std::time::{Duration, Instant};
 
@@ -126,7 +126,7 @@ pub struct SimOptions {
     pub faults: Faults,
     /// Whether the seed leaves some of the faults out ([`Faults::swarm`]).
     pub swarm: bool,
-    /// After so many events the world counts as going round in circles.
+    /// After this many events the world counts as going round in circles.
     pub max_events: u64,
     /// How many of the last events are kept for reports.
     pub trace: usize,

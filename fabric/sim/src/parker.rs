@@ -1,4 +1,4 @@
-//! Where threads wait for their turns.
+//! Parking places where threads wait for their turns.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +31,7 @@ impl Parker {
         }
     }
 
-    /// Parks no longer than `patience` of real time; false if nobody woke it.
+    /// Parks no longer than `patience` of real time; false if it was not woken.
     pub(crate) fn park_for(&self, patience: Duration) -> bool {
         let begun = Instant::now();
         while !self.go.swap(false, Ordering::Acquire) {

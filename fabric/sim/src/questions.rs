@@ -1,9 +1,9 @@
-//! Questions about a region, which threads of the memory node's own answer.
+//! Questions about a region, answered by threads of the memory node.
 //!
 //! The process that asks does the answering, in the time between its question's arrival and its
 //! answer's departure: so there are as many such threads as processes that ask, and every look that
-//! one takes at memory is an event among the others'. It looks over a connection inside the memory
-//! node, which ends where the memory node's life does, whoever notices that how late.
+//! one takes at memory is an event among all others. It looks over a connection inside the memory
+//! node, which ends when the memory node's life does, however late that is noticed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,7 +58,7 @@ impl SimRegion {
 
 impl State {
     /// What answers questions that come over a connection; `None` if the memory node's life is
-    /// over, or nobody does.
+    /// over, or if questions are not answered.
     fn answers_of(&mut self, connection: usize) -> Option<(Arc<dyn Answers>, ThreadMemory)> {
         if !self.reaches(connection) {
             return None;
@@ -112,7 +112,7 @@ impl SimEndpoint {
         Ok(())
     }
 
-    /// The other side has gone, which whoever asks it notices.
+    /// The other side has gone, which is noticed by asking it.
     fn gone(&self, mut state: MutexGuard<'_, State>) -> FabricError {
         state.cut(self.connection());
         state.links[self.connection()].disconnected()

@@ -1,4 +1,4 @@
-//! How a run went, and why it ended early.
+//! The report of a run: how it went, and why it ended early.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub struct RunReport {
 /// Why a run ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Nobody can go on and nothing is under way.
+    /// No process can go on and nothing is under way.
     Deadlock,
     /// More events than [`SimOptions::max_events`](crate::SimOptions::max_events).
     Circles,

@@ -19,7 +19,7 @@ pub(crate) struct Waiting {
 pub(crate) struct Room {
     pub(crate) queue: RoomQueue,
     pub(crate) waiting: VecDeque<Waiting>,
-    /// Whether there is none for anybody, whatever the service says.
+    /// Whether there is no room at all, whatever the service says.
     pub(crate) is_full: bool,
 }
 

@@ -13,7 +13,7 @@ use crate::slot::Stop;
 use crate::state::State;
 use crate::trace::What;
 
-/// How far a memory node's stores may lie behind when it goes on all the same.
+/// Stores of a memory node that may be waiting to become visible while it goes on.
 const RUN_AHEAD: usize = 256;
 
 impl State {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::parker::Parker;
 
-/// The slot of whoever uses the world from outside [`run`](crate::World::run), one at a time.
+/// The slot of the user of the world from outside [`run`](crate::World::run), one at a time.
 pub(crate) const OUTSIDE: usize = 0;
 
 /// A wait of a slot: void once the slot waits for something else.
@@ -48,7 +48,7 @@ pub(crate) enum Status {
     Ended,
 }
 
-/// A process, or whoever is outside.
+/// A process, or the user outside.
 #[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) name: Arc<str>,

@@ -1,4 +1,4 @@
-//! How lives of a memory node begin in a world.
+//! The start of a memory node's lives in a world.
 
 use std::sync::{Arc, Weak};
 

@@ -9,8 +9,8 @@ pub(crate) struct Time {
     /// Nanoseconds since `base`.
     now: AtomicU64,
     pub(crate) base: Instant,
-    /// Whether a memory node's code runs: it may look at the clock but nobody else can have a turn
-    /// meanwhile.
+    /// Whether a memory node's code runs: it may look at the clock but no other thread can have a
+    /// turn meanwhile.
     pub(crate) in_service: AtomicBool,
 }
 

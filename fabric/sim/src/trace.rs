@@ -1,4 +1,4 @@
-//! What happened, for reports, and as one number for comparisons.
+//! The trace of what happened: for reports, and as one number for comparisons.
 
 use std::collections::VecDeque;
 use std::fmt;

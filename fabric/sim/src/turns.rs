@@ -1,4 +1,5 @@
-//! Events, one after the other: whoever's turn it is executes them until somebody can go on.
+//! The execution of events, one after the other: the thread whose turn it is executes them until a
+//! process can go on.
 
 use crate::event::{Event, Scheduled};
 use crate::slot::{Outcome, Status, Stop};
@@ -28,7 +29,7 @@ impl State {
         }
     }
 
-    /// Executes the next event; false if there is none.
+    /// Executes the next event; false if no event is left.
     pub(crate) fn happen(&mut self) -> bool {
         while let Some(Scheduled { at, event, .. }) = self.heap.pop() {
             // An event that has become void must not move time: most deadlines never pass.

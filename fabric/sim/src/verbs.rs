@@ -1,4 +1,4 @@
-//! What a simulated endpoint can do.
+//! The verbs of a simulated endpoint.
 
 use fpcache_fabric::backend::question;
 use fpcache_fabric::{
@@ -13,7 +13,7 @@ use crate::slot::Wait;
 const MAX_IN_FLIGHT: usize = 4096;
 
 impl SimEndpoint {
-    /// READs words through the batch that is kept for it, or records of so many words.
+    /// READs words through the batch that is kept for it, or records of `stride` words.
     fn read_kept(
         &mut self,
         from: RemoteAddr,

@@ -31,7 +31,7 @@ const AHEAD: Duration = Duration::from_secs(3600);
 
 /// A handle on a world, for connecting to its memory nodes. Clones are the same world.
 ///
-/// A world is used by its processes while it runs. Before and after, whoever holds a handle may use
+/// A world is used by its processes while it runs. Before and after, any holder of a handle may use
 /// it, one at a time; the world then runs within each call, and a world that stops panics with its
 /// report.
 #[derive(Clone, Debug)]
@@ -54,8 +54,8 @@ impl Sim {
         Ok(SimConnection::new(self.shared.connect(node.0, deadline)?))
     }
 
-    /// A generator of its own, drawn from the world's: for whoever needs numbers that differ from
-    /// others'.
+    /// A generator of its own, drawn from the world's: for a process that needs numbers other than
+    /// those of the rest.
     #[must_use]
     pub fn random(&self) -> Random {
         self.shared.lock().random.split()
@@ -102,10 +102,10 @@ type Body = Box<dyn FnOnce(Process) + Send>;
 /// Memory nodes and processes in one virtual time, deterministic from [`SimOptions::seed`].
 ///
 /// Each process is a thread of the operating system, of which one runs at any time: every call of
-/// the fabric hands over to whoever comes next. A process must not wait for another but through the
-/// fabric or the world's clock: no mutex may be held across a fabric call that another process
-/// wants (a run that blocks on one is reported as [`Stuck`](FailureKind::Stuck)), and nothing may
-/// depend on real time, addresses or a hash map's order.
+/// the fabric hands over to the next. A process must not wait for another but through the fabric or
+/// the world's clock: no mutex may be held across a fabric call that another process wants (a run
+/// that blocks on one is reported as [`Stuck`](FailureKind::Stuck)), and nothing may depend on real
+/// time, addresses or a hash map's order.
 ///
 /// A process that dies unwinds from the fabric call it is in, or about to begin; its destructors
 /// run, the world takes no notice of what they do except that connections break.
@@ -172,7 +172,7 @@ impl World {
         self.sim.shared.lock().nodes[node.0].on_death = Some(Box::new(hook));
     }
 
-    /// Has a memory node die when so many of its stores have become visible, over all its lives:
+    /// Has a memory node die when `stores` of its stores have become visible, over all its lives:
     /// exactly there if stores are not reordered.
     pub fn kill_node_after(&mut self, node: NodeId, stores: u64) {
         self.sim.shared.lock().nodes[node.0].dies_at = Some(stores);
@@ -300,8 +300,8 @@ impl World {
                 return true;
             }
             let Some(mut state) = shared.try_lock() else {
-                // Whoever runs holds the lock for longer than patience: a memory node's code that
-                // does not return.
+                // The running process holds the lock for longer than patience: a memory node's code
+                // that does not return.
                 if before == Some(None) {
                     return false;
                 }

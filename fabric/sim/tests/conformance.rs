@@ -1,5 +1,5 @@
-//! The simulated backend passes what of the suite neither waits for the real clock nor shares a
-//! connection between threads that are no processes of the world.
+//! The simulated backend passes the part of the suite that neither waits for the real clock nor
+//! shares a connection between threads outside the world.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "../../tests/conformance/suite/mod.rs"]

@@ -1,5 +1,5 @@
-//! What a simulated world must do: show every state, nothing else, and the same again from the same
-//! seed.
+//! Tests of the simulated world, which must show every state, nothing else, and the same again from
+//! the same seed.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[path = "sim/memory.rs"]

@@ -1,4 +1,4 @@
-//! Mapped areas, and what requests do there.
+//! Mapped areas, and the execution of requests on them.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -16,7 +16,7 @@ const READS_AHEAD: usize = 32;
 /// caught on.
 pub(super) const PREFETCH_PER_READ: usize = 1024;
 /// How a request ended. The error is boxed because moving a large one costs more than a READ, even
-/// when there is none.
+/// on success.
 pub(super) type Outcome = Result<(), Box<FabricError>>;
 
 /// A mapped area and an endpoint's rights to it.
@@ -119,7 +119,7 @@ fn change(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outcome {
     let outcome = match request.verb {
         Verb::Read => Ok(()),
         Verb::Write => {
-            // Changes take effect in posting order: whoever sees this one sees those before.
+            // Changes take effect in posting order: a reader that sees this one sees those before.
             fence(Ordering::Release);
             let len = request.len as usize;
             let bytes = &buffer[word..word + len.div_ceil(8)].as_bytes()[..len];

@@ -1,4 +1,4 @@
-//! Whether a memory node is still there.
+//! The link to a memory node: whether it is still there.
 
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};

@@ -1,5 +1,4 @@
-//! Which of the memory's pages there are: huge ones, none where nothing is stored, and giving them
-//! back.
+//! The pages behind the memory: huge ones, none where nothing is stored, and giving them back.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,11 +29,11 @@ impl SharedMemory {
         }
     }
 
-    /// Says that the bytes from `end` on hold nothing, and need have no memory. Whoever copies out
-    /// of an [`Export`](crate::Export) of this memory for clients takes them for zeros and does not
-    /// touch them: what touches a hole of a file takes memory for it, also by reading, and dies
-    /// where there is none. To be raised before anything is stored there, and lowered before the
-    /// memory goes back. All bytes, unless said.
+    /// Says that the bytes from `end` on hold nothing, and need have no memory. Code that copies
+    /// out of an [`Export`](crate::Export) of this memory for clients takes them for zeros and does
+    /// not touch them: touching a hole of a file takes memory for it, also by reading, and kills
+    /// the process where no memory is left. To be raised before anything is stored there, and
+    /// lowered before the memory goes back. All bytes, unless said.
     pub fn set_backed_end(&self, end: u64) {
         self.backed_end.store(end, Ordering::Release);
     }

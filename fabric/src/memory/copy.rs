@@ -147,8 +147,8 @@ unsafe fn store_words(dst: *mut u64, src: *const u8, words: usize) {
     }
 }
 
-/// Copies as many whole 64-byte chunks as `words` words hold by vector moves, and returns how many
-/// words that were.
+/// Copies the whole 64-byte chunks in `words` words by vector moves, and returns how many words it
+/// copied.
 ///
 /// # Safety
 /// `src` holds and `dst` takes `words * 8` bytes; one of them is shared, 8-aligned and accessed

@@ -39,9 +39,9 @@ impl SharedMemory {
     ///
     /// The length is rounded up to whole pages of the file system, and [`len`](Self::len) is the
     /// rounded one. The file system is asked to set all of it aside now, because a disk that fills
-    /// up later would kill whoever stores (SIGBUS); where it cannot do that, the file is sparse.
-    /// What is stored is in the file at once as far as other processes and a successor of this one
-    /// are concerned, in program order; on the medium it is after [`sync`](Self::sync).
+    /// up later would kill the process that stores (SIGBUS); where it cannot do that, the file is
+    /// sparse. What is stored is in the file at once as far as other processes and a successor of
+    /// this one are concerned, in program order; on the medium it is after [`sync`](Self::sync).
     ///
     /// The file is locked (flock(2), exclusive) until the memory, the descriptor and all duplicates
     /// are gone, so that it has one memory node at a time. Huge pages come with the file system:
@@ -221,7 +221,7 @@ impl SharedMemory {
         if access == Access::ReadWrite {
             lock(path, &fd)?;
         }
-        // After the lock: whoever is just creating the file sizes it under its own.
+        // After the lock: a process that is creating the file sizes it under its own lock.
         let stat = rustix::fs::fstat(&fd).map_err(file(path, "examining"))?;
         if stat.st_size <= 0 {
             let what = "is empty: whoever created it was interrupted";
@@ -291,7 +291,7 @@ enum Space {
     Later,
 }
 
-/// Locks a file for its one writer. Whoever is ending has the lock a moment longer.
+/// Locks a file for its one writer. A process that is ending has the lock a moment longer.
 fn lock(path: &Path, fd: &OwnedFd) -> Result<(), MemoryError> {
     let mut wait = Wait::begin();
     loop {

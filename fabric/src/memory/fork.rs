@@ -83,7 +83,7 @@ impl ForkFlag {
     #[inline]
     fn word(&self, index: usize) -> &AtomicU64 {
         // SAFETY: the page is mapped for reading and writing as long as `self.page` is there,
-        // begins on a page boundary and has room for both words. Nobody else has a pointer to it,
+        // begins on a page boundary and has room for both words. No other code has a pointer to it,
         // and all accesses are atomic.
         unsafe { self.page.base.cast::<AtomicU64>().add(index).as_ref() }
     }

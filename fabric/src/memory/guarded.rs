@@ -22,7 +22,7 @@ use super::{OutOfBounds, SharedMemory};
 /// What lands in the place of a guard if its record kept changing while it was copied.
 pub const CHANGED: u64 = 1;
 
-/// Copies of one record before it counts as changed. Whoever reads it may come again.
+/// Copies of one record before it counts as changed. Its reader may try again.
 const ATTEMPTS: usize = 4;
 /// Records whose guards are loaded before they are copied together.
 const TOGETHER: usize = 32;

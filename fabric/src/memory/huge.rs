@@ -29,14 +29,14 @@ pub(super) fn map_shared(
         return NonNull::new(base.cast()).ok_or(Errno::NOMEM);
     };
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing. Nobody can
-    // access it.
+    // SAFETY: a new mapping at an address of the kernel's choice replaces nothing. It cannot be
+    // accessed.
     let room =
         unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), reserved, ProtFlags::empty(), flags) }?;
     let before = room.align_offset(HUGE_PAGE).min(HUGE_PAGE);
     // SAFETY: `before` is at most a huge page, which the room has beyond `mapped`.
     let place = unsafe { room.cast::<u8>().add(before) };
-    // SAFETY: replaces `mapped` bytes of the room, which was mapped just now and is nobody's yet.
+    // SAFETY: replaces `mapped` bytes of the room, which was mapped just now and is not used yet.
     // As for the file's bytes, as above.
     let base = unsafe {
         rustix::mm::mmap(place.cast(), mapped, protection, MapFlags::SHARED | MapFlags::FIXED, fd, 0)
@@ -45,7 +45,7 @@ pub(super) fn map_shared(
     // given it to somebody else.
     for (from, len) in [(0, before), (before + mapped, HUGE_PAGE - before)] {
         if len > 0 {
-            // SAFETY: within the room, of which this part is nobody's. If it fails, address space
+            // SAFETY: within the room, of which this part is not used. If it fails, address space
             // is lost and nothing else.
             let _ = unsafe { rustix::mm::munmap(room.cast::<u8>().add(from).cast(), len) };
         }
@@ -80,8 +80,8 @@ impl SharedMemory {
 
     /// Merges the pages of the huge page at `offset`, a multiple of its length, into one for
     /// everyone who maps it (`MADV_COLLAPSE`), and says whether that is done. Holes in it take
-    /// memory; where all is a hole nothing is merged. About a millisecond, in which whoever
-    /// accesses it waits; nothing if they are merged already. For memory without a named file,
+    /// memory; where all is a hole nothing is merged. It takes about a millisecond, in which every
+    /// access to it waits; nothing if they are merged already. For memory without a named file,
     /// whatever the kernel's settings say but `deny`; kernels before 6.1 cannot do it.
     pub fn merge_pages(&self, offset: u64) -> bool {
         let start = usize::try_from(offset).ok().filter(|start| start.is_multiple_of(HUGE_PAGE));

@@ -53,7 +53,8 @@ impl SharedMemory {
     }
 
     /// Zeroed memory that can be handed to other processes by its descriptor: a memfd, which needs
-    /// no `/dev/shm`. It is sealed against shrinking, so that nobody can make an access fault.
+    /// no `/dev/shm`. It is sealed against shrinking, so that no other process can make an access
+    /// fault.
     ///
     /// # Errors
     /// If `len` is zero, the operating system has no such memory, or huge pages are required and
@@ -95,8 +96,8 @@ impl SharedMemory {
             .or_else(|_| rustix::fs::memfd_create(name, flags))
             .map_err(os("creating a memory file", len))?;
         rustix::fs::ftruncate(&fd, mapped as u64).map_err(os("sizing a memory file", len))?;
-        // Nor may whoever shares it make it longer: to punch gigabytes out of it takes seconds, for
-        // which all who touch it wait.
+        // Nor may a process that shares it make it longer: to punch gigabytes out of it takes
+        // seconds, for which all who touch it wait.
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
             .map_err(os("sealing a memory file", len))?;
         let memory = Self::map(fd.as_fd(), len, Access::ReadWrite)?;
@@ -174,8 +175,8 @@ fn no_huge_pages(len: usize, errno: Errno) -> MemoryError {
     MemoryError::NoHugePages { len, pages: len.div_ceil(HUGE_PAGE), source: errno.into() }
 }
 
-/// Whether nobody can make a memory file shorter, which would end whoever touches what it has lost.
-/// No seal is ever taken away.
+/// Whether a memory file is sealed against shrinking, which would end any process that touches a
+/// lost page. No seal is ever taken away.
 pub(crate) fn cannot_shrink(fd: BorrowedFd<'_>) -> bool {
     rustix::fs::fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK))
 }

@@ -15,9 +15,9 @@ pub struct OwnPages {
 }
 
 /// Merges the pages of this process's heap and anonymous mappings into huge ones (`MADV_COLLAPSE`),
-/// whatever the kernel's settings: what [`merge_pages`](super::SharedMemory::merge_pages) is for
-/// regions, for what is compared with them. About a millisecond for each huge page, in which
-/// whoever accesses it waits. Memory that nobody has touched stays as it is; kernels before 6.1
+/// whatever the kernel's settings: the same as [`merge_pages`](super::SharedMemory::merge_pages)
+/// does for regions, for structures compared with them. It takes about a millisecond for each huge
+/// page, in which every access to it waits. Untouched memory stays as it is; kernels before 6.1
 /// cannot do it.
 #[must_use]
 pub fn merge_own_memory() -> OwnPages {

@@ -1,4 +1,4 @@
-//! Who has told devices where memory lies, and must take that back before the memory goes.
+//! Registrations of memory with devices, which must be taken back before the memory goes.
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};

@@ -1,4 +1,4 @@
-//! Words that others may change, looked at where they lie.
+//! Words that other processes may change, looked at where they lie.
 
 use std::marker::PhantomData;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +16,7 @@ use super::{OutOfBounds, SharedMemory};
 pub struct Words<'a> {
     start: *const u64,
     len: usize,
-    /// Whether nobody changes them.
+    /// Whether they do not change any more.
     landed: bool,
     memory: PhantomData<&'a AtomicU64>,
 }
@@ -29,7 +29,7 @@ impl<'a> Words<'a> {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether there is no word.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.len == 0
@@ -43,7 +43,8 @@ impl<'a> Words<'a> {
         self.start
     }
 
-    /// Every `stride`-th of them, from the one at `first` on: so many, or none if there are fewer.
+    /// Every `stride`-th of them, from the one at `first` on: `count` words, or none if there are
+    /// fewer.
     #[inline(always)]
     #[must_use]
     pub fn every(self, first: usize, stride: usize, count: usize) -> Every<'a> {
@@ -52,7 +53,7 @@ impl<'a> Words<'a> {
         Every { at: self.start.wrapping_add(first), left, stride, landed: self.landed, memory: PhantomData }
     }
 
-    /// The words, if nobody changes them.
+    /// The words, if they do not change any more.
     #[inline]
     #[must_use]
     pub fn landed(self) -> Option<&'a [u64]> {

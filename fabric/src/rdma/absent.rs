@@ -1,4 +1,4 @@
-//! What stands in place of cards where the feature `rdma` is off: nothing that can be made.
+//! Stand-ins for cards where the feature `rdma` is off: types without values.
 
 use std::convert::Infallible;
 use std::sync::Arc;

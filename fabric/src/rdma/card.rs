@@ -1,4 +1,4 @@
-//! Which device, port and address of a card are used, as an address has it.
+//! The choice of a card's device, port and address, as given in an address.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Where a card says that work requests are done.
+//! Completion queues: where a card reports that work requests are done.
 
 use std::ffi::CStr;
 use std::io;
@@ -30,10 +30,10 @@ pub(super) struct Done {
 }
 
 impl CompletionQueue {
-    /// A queue for so many completions at once.
+    /// A queue for `entries` completions at once.
     pub(super) fn new(device: &Arc<Device>, entries: u32) -> Result<Self, RdmaError> {
         let entries = i32::try_from(entries).unwrap_or(i32::MAX);
-        // SAFETY: the device is open and stays so; nobody is notified by a channel.
+        // SAFETY: the device is open and stays so; no channel is notified.
         let queue = unsafe {
             ffi::ibv_create_cq(device.context(), entries, std::ptr::null_mut(), std::ptr::null_mut(), 0)
         };

@@ -1,9 +1,9 @@
-//! What can go wrong with cards, and what helps.
+//! Errors of cards, and their remedies.
 
 use std::io;
 
-/// What helps against memory that was not registered for this reason, of a process that may lock so
-/// many bytes.
+/// What helps when memory could not be registered for this reason, in a process that may lock
+/// `may_lock` bytes.
 #[cfg(feature = "rdma")]
 pub(super) fn registration_remedy(source: &io::Error, may_lock: Option<u64>) -> String {
     if source.raw_os_error() == Some(libc::EFAULT) {
@@ -57,7 +57,7 @@ pub enum RdmaError {
         device: String,
         /// The port asked for.
         port: u8,
-        /// What is the matter.
+        /// What is wrong.
         what: &'static str,
     },
     /// No such entry in the port's table.

@@ -1,4 +1,4 @@
-//! What a device says unasked: that a port went down, a queue pair broke, or that it is gone.
+//! Asynchronous events of a device: a port went down, a queue pair broke, or the device is gone.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,8 +10,8 @@ use rustix::io::Errno;
 
 use super::RdmaError;
 
-/// The events of a device, which whoever uses it looks at when something takes long or fails, and
-/// before anything new is made.
+/// The events of a device, which its users look at when something takes long or fails, and before
+/// anything new is made.
 #[derive(Debug)]
 pub(super) struct Events {
     state: Mutex<State>,

@@ -115,7 +115,8 @@ impl NodeCard {
         let is_it = |region: &RegisteredRegion| {
             Arc::ptr_eq(&region.memory, memory) && Arc::ptr_eq(region.device(), device)
         };
-        // Nobody can ask for one that only the card still has, and what it has pinned goes with it.
+        // No client can ask for one that only the card still has, and what it has pinned goes with
+        // it.
         let is_left = |region: &mut Arc<RegisteredRegion>| {
             let stays = region.rights == Rights::RemoteChange && Arc::ptr_eq(region.device(), device);
             let is_used = Arc::strong_count(region) > 1 || stays;

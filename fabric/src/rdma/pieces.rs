@@ -1,4 +1,4 @@
-//! By which pieces memory is registered that grows and shrinks at its end.
+//! The pieces by which memory is registered that grows and shrinks at its end.
 //!
 //! Memory is divided into stretches of one length, and no piece reaches over the bounds of one:
 //! what fills its stretch stays as it is while the memory grows, and a shrink costs no more than a
@@ -22,7 +22,7 @@ pub(super) fn stretch_of(len: u64) -> u64 {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Step {
     pub(super) range: Range<u64>,
-    /// So many of those that there are stay; it takes the place of the rest.
+    /// How many of the present pieces stay; this one replaces the rest.
     pub(super) keeps: usize,
 }
 

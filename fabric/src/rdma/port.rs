@@ -1,5 +1,5 @@
-//! A device's port as it is now: its addresses move when its interface's do, and its number and MTU
-//! when its network changes.
+//! The present state of a device's port: its addresses move when its interface's do, and its number
+//! and MTU when its network changes.
 
 use std::ptr::NonNull;
 

@@ -221,7 +221,8 @@ impl QueuePair {
     ///
     /// # Safety
     /// Until the completion, or until this is dropped, what lies at the local places must be
-    /// registered with the device by `lkey`, stay so, and be nobody's who minds that it changes.
+    /// registered with the device by `lkey`, stay so, and not be used by code that minds a change
+    /// of it.
     pub(super) unsafe fn post(&mut self, list: &[WorkRequest], lkey: u32, number: u64) -> io::Result<()> {
         assert!((1..=DEPTH).contains(&list.len()), "a list fits the queue");
         self.requests.clear();

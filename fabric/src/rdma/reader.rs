@@ -56,7 +56,7 @@ pub(crate) struct Reader {
     lease: LeasedWord,
     /// When the word's READ was posted that is under way; it lands first.
     renewed_at: Option<Instant>,
-    /// READs of the word that nobody has counted.
+    /// READs of the word that are not counted yet.
     uncounted: u32,
     tallies: Arc<Tallies>,
     /// Counts lists.
@@ -300,7 +300,7 @@ impl Reader {
     #[allow(unsafe_code)]
     fn post(&mut self, lkey: u32) -> io::Result<()> {
         // SAFETY: all local places lie in the arena, which is registered by `lkey` until after the
-        // pair is gone. Nobody looks at it before the completion, or writes to it but for the next
+        // pair is gone. Nothing looks at it before the completion, or writes to it but for the next
         // list; if the wait for it ends without one the reader is dropped, and the pair with it.
         unsafe { self.pair.post(&self.list, lkey, self.number) }
     }

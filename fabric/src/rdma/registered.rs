@@ -1,4 +1,4 @@
-//! What of a region is registered with a memory node's card.
+//! The parts of a region that are registered with a memory node's card.
 //!
 //! Registering takes a third of a microsecond per page and more, so it is done without the lock
 //! that withdrawing takes, which the memory's only writer does: it waits for what overlaps, a piece
@@ -16,11 +16,11 @@ use super::pieces::{next_step, next_step_beside, stretch_of};
 use super::wire::Extent;
 use crate::memory::{Registered, SharedMemory};
 
-/// After so long a client is told what is registered so far; it asks again for the rest.
+/// After this long a client is told what is registered so far; it asks again for the rest.
 const AT_ONCE: Duration = Duration::from_millis(50);
 /// How long nothing is registered after that has failed: at first, and in the end.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Pieces from which on none are made that take the place of none.
+/// At this number of pieces, only ones that replace others are made.
 const MANY: usize = 1536;
 
 /// What of a region is registered.
@@ -40,8 +40,8 @@ pub(super) struct RegisteredRegion {
 struct Pieces {
     /// One after another from the region's begin.
     current: Vec<Piece>,
-    /// In whose place others are, the oldest first: they stay for those who were told of them and
-    /// have not asked since.
+    /// Replaced by others, the oldest first: they stay for those who were told of them and have not
+    /// asked since.
     superseded: Vec<Piece>,
     /// What is being registered or given back.
     busy: Vec<Busy>,
@@ -52,7 +52,7 @@ struct Pieces {
 #[derive(Debug)]
 struct Piece {
     registered: MemoryRegion,
-    /// Whoever was told of it has this.
+    /// Held by every client that was told of it.
     known: Known,
 }
 
@@ -113,8 +113,8 @@ impl Pieces {
         self.current.iter().map(range).collect()
     }
 
-    /// Takes those out of the superseded ones that nobody knows any more, and the oldest while they
-    /// are more than so many bytes.
+    /// Takes those out of the superseded ones that no client knows any more, and the oldest while
+    /// they are more than `most` bytes.
     fn forgotten(&mut self, most: u64) -> Vec<Piece> {
         let mut gone: Vec<Piece> =
             self.superseded.extract_if(.., |piece| Arc::strong_count(&piece.known) == 1).collect();
@@ -204,7 +204,7 @@ impl RegisteredRegion {
             pieces = work.end();
             match made {
                 Ok(registered) => {
-                    // The others stay registered, so that whoever knows them goes on.
+                    // The others stay registered, so that clients that know them go on.
                     let replaced = pieces.current.drain(step.keeps..).collect::<Vec<_>>();
                     pieces.superseded.extend(replaced);
                     pieces.current.push(Piece { registered, known: Known::default() });
@@ -225,7 +225,7 @@ impl RegisteredRegion {
         }
     }
 
-    /// Gives back what others have taken the place of and nobody needs any more.
+    /// Gives back what was replaced and is not needed any more.
     pub(super) fn tidy(&self) {
         let mut pieces = self.lock();
         let gone = pieces.forgotten(2 * self.stretch);
@@ -240,7 +240,7 @@ impl RegisteredRegion {
         known.map(|piece| piece.registered.end()).max().unwrap_or(0)
     }
 
-    /// Gives these back without the lock; whoever withdraws meanwhile waits for it.
+    /// Gives these back without the lock; a withdrawal meanwhile waits for it.
     fn give_back(&self, pieces: MutexGuard<'_, Pieces>, gone: Vec<Piece>) {
         let Some(end) = gone.iter().map(|piece| piece.registered.end()).max() else { return };
         let work = Work::begin(self, pieces, Busy { end, registers: false });

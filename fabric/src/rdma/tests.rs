@@ -1,4 +1,4 @@
-//! What breaks on cards, between both ends in one process. `rdma/guest.sh` gives a machine a card.
+//! Failures of cards, between both ends in one process. `rdma/guest.sh` gives a machine a card.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod registering;
@@ -105,7 +105,7 @@ fn rdma_an_error_in_the_middle_of_a_list_is_told_and_the_next_queue_pair_reads()
     let node = Node::start();
     let mut reader = Node { wrong: 0x5a00, ..node.clone() }.reader().unwrap();
     let half = LEN as u64 / 2;
-    // The sixteenth of 32 has an rkey that is nobody's.
+    // The sixteenth of 32 has an unknown rkey.
     let places = |middle| (0..32).map(move |at| if at == 15 { middle } else { at * 64 });
     let (outcome, took) = run(&mut reader, places(half));
     let error = broken(outcome).to_string();
@@ -124,7 +124,7 @@ fn rdma_a_peer_that_died_within_a_batch_is_waited_for_no_longer_than_the_deadlin
     let node = Node::start();
     let mut reader = node.reader().unwrap();
     assert!(run(&mut reader, [0, 8].into_iter()).0.is_ok());
-    // Of the first list's rest nobody answers.
+    // The rest of the first list is not answered.
     *node.held.lock().unwrap() = None;
     let (outcome, took) = run(&mut reader, (0..300).map(|at| at * 8));
     assert!(matches!(outcome, Err(Miss::Silent | Miss::Broken(_))), "{outcome:?}");
@@ -157,8 +157,8 @@ fn rdma_nothing_lands_after_a_queue_pair_is_gone() {
             is_fenced: false,
         };
         let list: Vec<_> = (0..LEN as u64).step_by(PART as usize).map(read).collect();
-        // SAFETY: the landing memory is registered until after the pair is gone, and nobody minds
-        // what lies there until then.
+        // SAFETY: the landing memory is registered until after the pair is gone, and nothing
+        // depends on its contents until then.
         unsafe { asks.post(&list, landing.lkey(), 1) }.unwrap();
         drop(asks);
         memory.write_bytes(0, &vec![0xee; LEN]).unwrap();
@@ -222,8 +222,8 @@ fn rdma_a_queue_that_is_full_says_so_and_overruns_nothing() {
     let request = WorkRequest { work: Work::Read, local, len: 8, remote: local + 8, rkey, is_fenced: false };
     let list = [request; DEPTH];
     let post = |asks: &mut QueuePair, number| {
-        // SAFETY: the place is registered until after the pair is gone, and nobody minds what lies
-        // there.
+        // SAFETY: the place is registered until after the pair is gone, and nothing depends on its
+        // contents.
         unsafe { asks.post(&list, region.lkey(), number) }
     };
     let refused = (0..20).find_map(|number| post(&mut asks, number).err());
@@ -299,7 +299,7 @@ fn rdma_a_device_that_was_gone_is_opened_anew() {
     assert!(matches!(run(&mut before, [64].into_iter()).0, Err(Miss::Broken(_))));
 }
 
-/// Needs to be root, of a machine whose card is nobody's else: the guest.
+/// Needs to be root, of a machine whose card nothing else uses: the guest.
 #[test]
 #[ignore = "needs an RDMA device"]
 fn rdma_a_port_that_goes_down_is_told_and_comes_back() {

@@ -1,4 +1,4 @@
-//! What the cards of a client and a memory node must know of each other, as bytes.
+//! The wire format in which the cards of a client and a memory node are introduced to each other.
 //!
 //! ```text
 //! client asks, in a frame of kind 4          memory node answers, in a reply of status 0
@@ -6,7 +6,7 @@
 //! 4  4  1: for a queue pair, 2: for extents   4  4  number of extents
 //! 8  4  its queue pair's number               8  32 as of the client's queue pair; zeros where it asked
 //! 12 4  its first packet sequence number            for extents only
-//! 16 16 its GID                               40 8  nanoseconds of the watched word's lease; 0: there is none
+//! 16 16 its GID                               40 8  nanoseconds of the watched word's lease; 0: none
 //! 32 2  its LID, 0 over Ethernet              48    extents, 32 bytes each
 //! 34 1  its MTU: 1 to 5 for 256 to 4096       extent
 //! 35 1  its service level                     0  4  area: 0 the region, 2 what clients may change
@@ -15,9 +15,9 @@
 //! 39 1  0                                     16 8  bytes
 //!                                             24 8  address of its first byte, as a card is told
 //! ```
-//! All integers are little-endian; the GID is in the order of the network. The answer to whom
-//! cannot be served has the status 3 and a text that says why, in UTF-8. Extents of an area are in
-//! order and do not overlap.
+//! All integers are little-endian; the GID is in the order of the network. The answer to a client
+//! that cannot be served has the status 3 and a text that says why, in UTF-8. Extents of an area
+//! are in order and do not overlap.
 
 use std::time::Duration;
 
@@ -194,7 +194,7 @@ impl Request {
     /// The request that these bytes are, or the version that they are of.
     ///
     /// # Errors
-    /// What is the matter with them.
+    /// What is wrong with them.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let ask = Ask::read_from_bytes(bytes).map_err(|_| "a request of another length")?;
         if ask.version != VERSION {
@@ -234,7 +234,7 @@ impl Answer {
     /// The answer that these bytes are.
     ///
     /// # Errors
-    /// What is the matter with them.
+    /// What is wrong with them.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
         let (head, rest) = Head::read_from_prefix(bytes).map_err(|_| "an answer that is too short")?;
         if head.version != VERSION {

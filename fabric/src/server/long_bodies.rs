@@ -1,5 +1,5 @@
-//! Long requests and replies in the rings: which wait for the service to have room, and which pages
-//! of rings the process keeps mapped.
+//! Long requests and replies in the rings: those that wait for the service to have room, and the
+//! pages of rings that the process keeps mapped.
 
 use crate::memory::{AccessError, SharedMemory};
 use crate::ring::{BODIES, RingLayout};
@@ -27,7 +27,7 @@ pub(super) struct RingPages {
     /// Bytes of requests and of replies that may be mapped.
     request: usize,
     reply: usize,
-    /// Whether the last reply takes memory that nobody needs when the next request is there.
+    /// Whether the last reply takes memory that is not needed once the next request is there.
     discards_reply: bool,
 }
 

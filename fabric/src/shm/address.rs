@@ -11,13 +11,13 @@ const MAX_PATH: usize = 107;
 /// `shm://NAME`, a memory node of this user, `shm://NAME@UID`, one of the user with this numeric
 /// id, or `shm:///absolute/path.sock`, one whose socket file lies elsewhere.
 ///
-/// NAME is made of letters, digits, `.`, `_` and `-`. The socket file of a memory node that lets
-/// nobody else in is `$XDG_RUNTIME_DIR/fpcache/NAME.sock`, or `/tmp/fpcache-UID/NAME.sock` where
+/// NAME is made of letters, digits, `.`, `_` and `-`. The socket file of a memory node that lets no
+/// other user in is `$XDG_RUNTIME_DIR/fpcache/NAME.sock`, or `/tmp/fpcache-UID/NAME.sock` where
 /// that variable is not set; the directory belongs to the user, mode 0700. One that lets others in
 /// listens at `/tmp/fpcache-shared-UID/NAME.sock`, in a directory that only its owner may write or
-/// list and everybody may pass through, mode 0711. Whoever connects by a name asks the operating
-/// system who listens, and goes away if it is somebody else than the name says. Of an explicit path
-/// the permissions are the operator's.
+/// list and every user may pass through, mode 0711. A client that connects by a name asks the
+/// operating system who listens, and leaves if it is not the user that the name says. Of an
+/// explicit path the permissions are the operator's.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShmAddress {
     place: Place,
@@ -27,7 +27,7 @@ pub struct ShmAddress {
 enum Place {
     /// Of this user, unless another one is named.
     Named(String, Option<u32>),
-    /// Whoever listens there, or this user or root alone.
+    /// Any listener there, or only this user or root.
     Path(PathBuf, Listens),
 }
 
@@ -126,8 +126,8 @@ impl ShmAddress {
         }
     }
 
-    /// The socket file of a memory node, by the environment of this process: where nobody else is
-    /// let in, unless the address names a user.
+    /// The socket file of a memory node, by the environment of this process: where no other user is
+    /// let in, unless the address names one.
     ///
     /// # Errors
     /// If the path is too long for a socket.

@@ -90,14 +90,14 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
     establish(address, socket, &welcome, &fds)
 }
 
-/// A socket connected to whoever listens.
+/// A socket connected to the listener.
 fn reach(address: &ShmAddress, options: &ConnectOptions) -> Result<OwnedFd, FabricError> {
     let mut places = address.places()?.into_iter();
     // There is always one.
     let first = reach_at(address, &places.next().unwrap_or_default(), options);
     places.fold(first, |reached, path| match reached {
         Err(nobody @ FabricError::NoMemoryNode { .. }) => match reach_at(address, &path, options) {
-            // Of the places where nobody listens the first is the likelier one.
+            // If no place has a listener, the first is the likelier one.
             Err(FabricError::NoMemoryNode { .. }) => Err(nobody),
             reached => reached,
         },

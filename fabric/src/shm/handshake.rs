@@ -1,4 +1,4 @@
-//! The first bytes on the socket.
+//! The handshake: the first bytes on the socket.
 //!
 //! ```text
 //! client: HELLO, 32 bytes and a name  memory node: WELCOME, 80 bytes, with two descriptors if admitted
@@ -50,7 +50,7 @@ pub(super) struct Hello {
 }
 
 impl Hello {
-    /// Before a name of so many bytes.
+    /// Before the bytes of `name`.
     pub(super) fn new(version: u32, name: &RegionName) -> Self {
         // At most 64.
         let name_bytes = U32::new(name.as_bytes().len() as u32);

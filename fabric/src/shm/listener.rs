@@ -49,7 +49,7 @@ pub struct ListenOptions {
     /// Clients served at once. Default 1024.
     pub max_clients: usize,
     /// Where each client takes the descriptor of its socket; when none is left no more clients are
-    /// let in. Default: nobody counts. [`Listener::GREETING_DESCRIPTORS`] are needed beside it.
+    /// let in. Default: no limit. [`Listener::GREETING_DESCRIPTORS`] are needed beside it.
     pub descriptors: Arc<Descriptors>,
     /// Memory that every client may read and change, as area 2. Default: none.
     pub scratch: Option<Scratch>,
@@ -189,8 +189,8 @@ impl Listener {
         Serving::spawn("fpcache-serve", move |stop| self.serve(&mut service, stop))
     }
 
-    /// Takes clients from the queue, a bounded number: whoever connects again and again must not
-    /// keep the loop from requests.
+    /// Takes a bounded number of clients from the queue: a peer that connects again and again must
+    /// not keep the loop from requests.
     fn accept(&mut self, now: Instant, service: &mut dyn Service) {
         for _ in 0..MAX_ACCEPTED {
             let crowding = self.crowding();
@@ -219,7 +219,7 @@ impl Listener {
         }
     }
 
-    /// Whose turn it is to go where there are as many as there can be.
+    /// The one to close when there are as many as allowed.
     fn crowding(&self) -> Option<usize> {
         if self.greeting.len() < MAX_GREETING {
             return None;
@@ -290,7 +290,7 @@ impl Listener {
         if open >= self.options.max_clients {
             return Err(too_many(self.options.max_clients as u64));
         }
-        // What tables have taken is nobody's who connects.
+        // Descriptors that tables have taken are not there for new clients.
         let descriptor = self.options.descriptors.take(1, 0).ok_or_else(|| too_many(open as u64))?;
         let Some(export) = service.export(name.as_bytes()) else {
             refuse(&socket, NO_SUCH_REGION, 0);
@@ -387,7 +387,7 @@ fn take_place(address: &ShmAddress, lets_others_in: bool) -> Result<(PathBuf, Ve
     };
     let places: Vec<&Path> = [Some(private.as_path()), shared.as_deref()].into_iter().flatten().collect();
     let mut locks = vec![PathLock::take(&private, address, &places)?];
-    // What is left there of a process that has ended would lead clients nowhere.
+    // What a process that has ended left there would lead clients nowhere.
     remove_stale(&private, address)?;
     let Some(shared) = shared.filter(|_| is_shared) else { return Ok((private, locks)) };
     if let Some(directory) = shared.parent() {

@@ -1,5 +1,5 @@
-//! The socket file of a memory node: where it lies, whose it is, and whether somebody still listens
-//! at it.
+//! The socket file of a memory node: its place, its owner, and whether a process still listens at
+//! it.
 
 use std::fmt;
 use std::io;
@@ -31,7 +31,7 @@ pub enum ListenError {
     /// There can be no TLS at the address.
     #[error(transparent)]
     Tls(#[from] crate::tcp::TlsError),
-    /// Nobody would need a token there.
+    /// No client would need a token there.
     #[error(
         "{address} means {target}, which other machines reach, and there are no tokens by which a memory node could tell who may \
          use it: make one with `fpcache-cli token new`, write it into a file of this user alone as a line `write TOKEN`, and name \
@@ -184,7 +184,7 @@ pub(crate) fn socket_mode(lets_others_in: bool) -> Mode {
 }
 
 /// Has a socket's file begin with this mode when it is bound: Linux gives it what the socket itself
-/// has, but for what the process's mask takes away. So it is open to nobody else for a moment.
+/// has, but for what the process's mask takes away. So it is not open to other users for a moment.
 pub(crate) fn prepare_mode(socket: &OwnedFd, mode: Mode) -> Result<(), Errno> {
     rustix::fs::fchmod(socket, mode)
 }
@@ -226,7 +226,7 @@ pub(super) fn open_socket(path: &Path, mode: Mode) -> Result<OwnedFd, ListenErro
     }
 }
 
-/// Removes a socket file nobody listens at; we hold the lock, so nobody is about to.
+/// Removes a socket file without a listener; we hold the lock, so none is about to come.
 pub(crate) fn remove_stale(path: &Path, address: &dyn fmt::Display) -> Result<(), ListenError> {
     use std::os::unix::fs::FileTypeExt;
     match std::fs::symlink_metadata(path) {
@@ -291,7 +291,7 @@ pub(crate) struct PathLock {
 }
 
 impl PathLock {
-    /// Takes the right to `socket_path`. Whoever has it listens at one of `places`.
+    /// Takes the right to `socket_path`. Its holder listens at one of `places`.
     pub(crate) fn take(
         socket_path: &Path,
         address: &dyn fmt::Display,
@@ -331,7 +331,7 @@ impl PathLock {
 
 impl Drop for PathLock {
     fn drop(&mut self) {
-        // Before the lock is dropped, so that nobody else can hold it meanwhile.
+        // Before the lock is dropped, so that no other process can hold it meanwhile.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -1,5 +1,5 @@
-//! Whatever bytes a peer sends, decoding and serving them ends, touches nothing it has no right to,
-//! and holds a bounded amount.
+//! Tests with any bytes from a peer: decoding and serving them ends, touches nothing it has no
+//! right to, and holds a bounded amount.
 //!
 //! `FPCACHE_FUZZ_INPUTS` says how many inputs; a few hundred thousand unless told.
 
@@ -30,7 +30,7 @@ const LIMITS: Limits =
     Limits { batch_bytes: 1 << 12, reply_bytes: 1 << 13, call_request: 1 << 12, call_reply: 1 << 12 };
 /// Bytes of each area.
 const AREA: usize = 4096;
-/// One of so many inputs goes over a socket too.
+/// One of this many inputs goes over a socket too.
 const BY_SOCKET: usize = 256;
 
 /// Answers with the question.
@@ -239,7 +239,7 @@ fn whatever_a_peer_sends_ends_and_stays_within_bounds() {
             landed += usize::from(land(&peer.bytes));
         }
     }
-    // Clients change nothing of the region, and what is right gets through.
+    // Clients change nothing of the region, and valid changes get through.
     assert_eq!(region.load_relaxed(0).expect("within"), 0x1122);
     let part = |count: usize, of: usize| assert!(count > of / 100, "{count} of {of}");
     part(served, inputs);

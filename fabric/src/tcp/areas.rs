@@ -1,4 +1,4 @@
-//! Executing batches on the memory of the node.
+//! The execution of batches on the node's memory.
 
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 use std::sync::{Arc, Weak};
@@ -70,7 +70,7 @@ impl Output {
         }
     }
 
-    /// The next so many words, whatever they hold.
+    /// The next `words` words, whatever they hold.
     fn take(&mut self, words: usize) -> &mut [u64] {
         let (start, end) = (self.used, self.used + words);
         if end > self.words.len() {
@@ -283,7 +283,7 @@ impl Areas {
             match change {
                 Change::Read(entry) => self.copy(&entry, out)?,
                 Change::Write(entry, bytes) => {
-                    // Changes take effect in posting order: whoever sees this one sees those
+                    // Changes take effect in posting order: a reader that sees this one sees those
                     // before.
                     fence(Ordering::Release);
                     self.changeable(&entry)?.write_bytes(entry.offset, bytes)?;
@@ -347,7 +347,7 @@ mod tests {
         let head = ReplyHead { bytes: 32, tag: 3, status: SERVED, word: 5 };
         let expected = [&head.encode()[..], &[1, 2, 10, 11]].concat();
         assert_eq!(out.bytes(), expected.as_bytes());
-        // What is refused leaves no trace, and the buffer's old contents do not show.
+        // A refused batch leaves no trace, and the buffer's old contents do not show.
         for bad in [entry(4096, 1), entry(u64::MAX, 8), entry(0, 264), ReadEntry { area: 1, ..entry(0, 8) }] {
             assert!(read(&areas, &[entry(0, 8), bad], &mut out).is_err());
             assert_eq!(out.len(), expected.len() * 8);

@@ -1,4 +1,4 @@
-//! Who tried to come in without a right to, so that trying again and again takes time.
+//! Failed attempts to come in, by address, so that trying again and again takes time.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,7 +16,8 @@ const FORGET: Duration = Duration::from_secs(60);
 /// Addresses that are remembered; of more, the one that failed longest ago is forgotten.
 const MAX_ADDRESSES: usize = 1024;
 
-/// Failures by address. Whoever knows a token is let in at once whatever others at its address do.
+/// Failures by address. A client that knows a token is let in at once whatever others at its
+/// address do.
 #[derive(Debug, Default)]
 pub(super) struct Attempts {
     failures: Mutex<HashMap<IpAddr, (u32, Instant)>>,

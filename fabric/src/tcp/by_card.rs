@@ -1,5 +1,4 @@
-//! Reading by a network card, where an endpoint's address asks for that, and by its socket where
-//! that cannot be.
+//! Reads by a network card, where an endpoint's address asks for that, and by its socket otherwise.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -173,7 +172,7 @@ impl CardReader {
 }
 
 /// How many bytes are READ to see that packets as long as cards may make them pass: more than one
-/// has, if so many are registered.
+/// packet has, if that many are registered.
 fn probe_len(mtu: u32, registered: u64) -> usize {
     // An MTU is short.
     (u64::from(mtu) + 1).min(registered) as usize

@@ -1,5 +1,5 @@
-//! A client's network card, and the socket over which it and the memory node's are introduced to
-//! each other.
+//! A client's network card, and the socket over which it and the memory node's card are introduced
+//! to each other.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 

@@ -16,7 +16,7 @@ use crate::verbs::{Batch, Verb};
 
 /// Bytes that are received at once, unless they can go where they land.
 const INPUT: usize = 64 << 10;
-/// From so many bytes on what is still to come is received where it lands.
+/// If this many bytes or more are still to come, they are received where they land.
 const DIRECT: usize = 16 << 10;
 
 /// When a batch was put on its way.
@@ -77,7 +77,7 @@ pub(super) struct Channel {
     tag: u16,
     /// What the newest reply says of the watched word.
     pub(super) watched: Option<u64>,
-    /// Whether a reply has said that nobody answers questions.
+    /// Whether a reply has said that questions are not answered.
     pub(super) is_unanswered: bool,
 }
 
@@ -238,7 +238,7 @@ impl Channel {
                 if flight.frames > 0 {
                     continue;
                 }
-                // Handed over by whoever called, so that the next reply finds its batch.
+                // Handed over by the caller, so that the next reply finds its batch.
                 return Ok(());
             }
             if self.flights.front().is_none_or(|flight| flight.frames == 0) {
@@ -292,7 +292,7 @@ fn direct(left: Option<usize>, is_empty: bool, flights: &mut VecDeque<Flight>) -
 }
 
 impl Flight {
-    /// Where the next so many words land.
+    /// Where the next `words` words land.
     fn place(&mut self, words: usize) -> Option<&mut [u64]> {
         let end = self.words.checked_add(words).filter(|end| *end <= self.total)?;
         let buffer = match &mut self.gathered {

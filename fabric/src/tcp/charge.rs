@@ -1,12 +1,12 @@
-//! Memory for requests to the service that are on their way to it.
+//! The memory of requests that are on their way to the service.
 //!
 //! Requests take memory piece by piece, as they arrive, and hold it until the service has room for
 //! them. So those to a region whose service stands still would have all of it in the end, and many
 //! that are half sent could have it without one of them being whole. Hence the *shares*: three
 //! quarters of the memory are given out such that requests to one region have no more than they
 //! leave to others; and whichever of a region has waited longest takes what it needs of the rest.
-//! Whoever has waited longest of all takes it in any case, so that however long requests may be,
-//! one gets on.
+//! The one that has waited longest of all takes it in any case, so that one gets on however long
+//! requests may be.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -14,8 +14,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use crate::region::RegionName;
 
-/// Bytes that are held, and who waits for some, by their numbers, in the order in which they began
-/// to.
+/// Bytes that are held, and the numbers of those that wait for some, in the order in which they
+/// began to.
 #[derive(Debug, Default)]
 struct Account {
     held: AtomicUsize,
@@ -87,7 +87,7 @@ impl Charge {
         self.bytes
     }
 
-    /// Takes so many bytes more; `false` if it has to wait for them.
+    /// Takes `bytes` bytes more; `false` if it has to wait for them.
     pub(super) fn grow(&mut self, bytes: usize) -> bool {
         let Share { memory, own } = &self.share;
         let all = memory.all.held.fetch_add(bytes, Ordering::Relaxed);
@@ -103,8 +103,8 @@ impl Charge {
         true
     }
 
-    /// Whether nobody has waited longer: of its region, if it fits, and else of all. It waits from
-    /// here on.
+    /// Whether no other has waited longer: of its region, if it fits, and else of all. It waits
+    /// from here on.
     #[cold]
     fn may_exceed(&mut self, fits: bool) -> bool {
         let Share { memory, own } = &self.share;

@@ -46,11 +46,11 @@ pub struct ConnectOptions {
     /// off. Default 50 µs.
     pub spin: Duration,
     /// Whether connecting fails if the address asks for network cards and they cannot be used. If
-    /// not, as is right for whoever was connected before, sockets are read over until they can be
-    /// ([`TcpConnection::card_trouble`]). Default: it fails.
+    /// not, as is right for a client that was connected before, sockets are read over until they
+    /// can be ([`TcpConnection::card_trouble`]). Default: it fails.
     pub needs_card: bool,
-    /// Whether the network cards that the address asks for are used. Whoever reads nothing needs
-    /// none. Default: yes.
+    /// Whether the network cards that the address asks for are used. A client that reads nothing
+    /// needs none. Default: yes.
     pub uses_card: bool,
     /// The token to prove, and to have the memory node prove: over TCP, not over unix sockets,
     /// where the operating system tells who is there. Default: none.
@@ -79,8 +79,8 @@ impl Default for ConnectOptions {
 /// Connects to the memory node at `address`.
 ///
 /// # Errors
-/// [`TcpAddress`](FabricError::TcpAddress) if nobody knows the host,
-/// [`NoMemoryNode`](FabricError::NoMemoryNode) if nothing listens there or nobody can get there,
+/// [`TcpAddress`](FabricError::TcpAddress) if the host is unknown,
+/// [`NoMemoryNode`](FabricError::NoMemoryNode) if nothing listens there or it cannot be reached,
 /// [`VersionMismatch`](FabricError::VersionMismatch), [`Protocol`](FabricError::Protocol) if
 /// something else listens there, [`UserRefused`](FabricError::UserRefused),
 /// [`NoSuchRegion`](FabricError::NoSuchRegion), [`TokenRefused`](FabricError::TokenRefused),

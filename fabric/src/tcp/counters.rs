@@ -1,4 +1,4 @@
-//! What a memory node counts of its sockets.
+//! Counters of a memory node's sockets.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;

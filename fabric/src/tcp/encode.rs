@@ -1,4 +1,4 @@
-//! From batches to frames.
+//! The encoding of batches as frames.
 
 use zerocopy::IntoBytes;
 

@@ -43,8 +43,8 @@ pub struct TcpEndpoint {
     done: VecDeque<Completion>,
     /// What was waited for.
     ran: Option<(Batch, Result<(), FabricError>)>,
-    /// When whoever waits now has waited long enough: of one call, while `Session::patience` is the
-    /// connection's. `None` if never.
+    /// When the present waiter has waited long enough: of one call, while `Session::patience` is
+    /// the connection's. `None` if never.
     until: Option<Instant>,
     /// When something last moved while something was under way.
     moved_at: Instant,
@@ -75,7 +75,7 @@ impl TcpEndpoint {
         Arc::clone(&self.meter)
     }
 
-    /// Connects the endpoint's socket, if it has none: what is posted after that waits for nobody.
+    /// Connects the endpoint's socket, if it has none: what is posted after that does not wait.
     /// Waits for the memory node's answer.
     ///
     /// # Errors
@@ -84,10 +84,10 @@ impl TcpEndpoint {
         self.begin()
     }
 
-    /// The socket, for whoever waits for it among others, and whether the endpoint has something to
-    /// send over it; [`poll`](Endpoint::poll) moves what can be moved. `None` before there is one,
-    /// and after it was left because of an error: then the next one is another. `None` also where a
-    /// network card reads: posting then waits for it.
+    /// The socket, for a caller that waits for it among others, and whether the endpoint has
+    /// something to send over it; [`poll`](Endpoint::poll) moves what can be moved. `None` before
+    /// there is one, and after it was left because of an error: then the next one is another.
+    /// `None` also where a network card reads: posting then waits for it.
     #[must_use]
     pub fn socket(&self) -> Option<(BorrowedFd<'_>, bool)> {
         let by_socket = self.channel.as_ref().filter(|_| self.by_card.is_none());
@@ -110,7 +110,7 @@ impl TcpEndpoint {
         self.moved_at.checked_add(self.session.patience)
     }
 
-    /// What is alive, with a socket.
+    /// Opens a socket if there is none; fails once the memory node is gone.
     fn begin(&mut self) -> Result<(), FabricError> {
         if !self.session.link.is_alive() {
             return Err(self.lose());
@@ -173,7 +173,7 @@ impl TcpEndpoint {
             if is_alone {
                 self.moved_at = Instant::now();
             }
-            // Whoever posted one may look for it late.
+            // The poster of one may look for it late.
             let is_trip = ticket.is_none() && is_alone && is_short(&batch);
             let sent = Sent { at: Instant::now(), is_trip };
             channel.submit(ticket, batch, error, sent);
@@ -292,7 +292,7 @@ impl Endpoint for TcpEndpoint {
 
     /// The watched word comes with every batch over the socket: of it the newest reply tells. Where
     /// a network card reads, it is known by a [lease](crate::Export::with_lease), and costs a round
-    /// trip where there is none. Any other word costs one.
+    /// trip where there is no lease. Any other word costs one.
     fn load_after_reads(&mut self, at: RemoteAddr) -> Result<u64, FabricError> {
         self.session.check_word(at)?;
         let is_watched = at.area == REGION && self.session.watched == Some(at.offset);

@@ -1,4 +1,4 @@
-//! The bytes of requests and replies, and no input or output.
+//! The wire format of requests and replies, without input or output.
 //!
 //! ```text
 //! request head, 16 bytes                     reply head, 16 bytes
@@ -25,8 +25,8 @@
 //! has the answer's bytes, and in the head their XXH3-64; where the status is 1 the answer was too
 //! long, the word is its length and nothing follows; where it is 2 the request was damaged and not
 //! executed. The reply to a question has the answer's words and in the head their XXH3-64; where
-//! the status is 2 the question was damaged, where it is 4 nobody answers questions about this
-//! region, and nothing follows.
+//! the status is 2 the question was damaged, where it is 4 questions about this region are not
+//! answered, and nothing follows.
 
 use crate::memory::AccessError;
 use crate::rdma::wire::MAX_REQUEST_BYTES;
@@ -46,7 +46,7 @@ pub const SERVED: u16 = 0;
 pub const REPLY_TOO_LONG: u16 = 1;
 /// The bytes of a call do not match their checksum.
 pub const DAMAGED: u16 = 2;
-/// Nobody answers questions about this region.
+/// Questions about this region are not answered.
 pub const NOT_ANSWERED: u16 = 4;
 
 /// Bytes before the bytes of a question.
@@ -354,7 +354,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Bytes that make so many a multiple of 8.
+/// The padding that makes `bytes` a multiple of 8.
 #[must_use]
 pub const fn padding(bytes: usize) -> usize {
     bytes.wrapping_neg() % 8

@@ -1,4 +1,4 @@
-//! The first bytes on a socket, and no input or output.
+//! The wire format of the handshake, without input or output.
 //!
 //! ```text
 //! client: HELLO, 64 bytes, and after it      memory node: WELCOME, 128 bytes
@@ -16,7 +16,7 @@
 //!                                             76 4  bytes of the reply to a batch, at most
 //!                                             80 4  bytes of a call, at most
 //!                                             84 4  bytes of the answer to a call, at most
-//!                                             88 8  bytes of area 2, which clients may change; 0: there is none
+//!                                             88 8  bytes of area 2, which clients may change; 0: none
 //!                                             96 8  detail of a refusal: the maximum of connections, or the user refused
 //!                                             104 24 zero
 //! ```
@@ -46,7 +46,7 @@ pub const MAGIC: [u8; 8] = *b"FPFABTCP";
 
 /// What a client that speaks TLS begins with: a handshake's record.
 pub const TLS_RECORD: [u8; 2] = [0x16, 3];
-/// What whoever speaks TLS says of something else: an alert's record.
+/// What a TLS peer answers to something else: an alert's record.
 pub const TLS_ALERT: u8 = 0x15;
 
 /// The client is let in.
@@ -55,7 +55,7 @@ pub const ADMITTED: u32 = 0;
 pub const OTHER_VERSION: u32 = 1;
 /// The client's user is not let in.
 pub const USER_REFUSED: u32 = 2;
-/// There are as many connections as there may be.
+/// The maximum of connections is reached.
 pub const TOO_MANY_CLIENTS: u32 = 3;
 /// There is no region of the name.
 pub const NO_SUCH_REGION: u32 = 4;
@@ -104,7 +104,7 @@ pub const MAX_GREETING_BYTES: usize = size_of::<Hello>() + PROOF_BYTES + RegionN
 pub struct Membership {
     /// Its number.
     pub client: u64,
-    /// What nobody else knows.
+    /// Its secret.
     pub secret: [u64; 2],
 }
 
@@ -141,7 +141,7 @@ pub enum Credentials {
     Token,
 }
 
-/// What a memory node asks whoever says that it knows a token.
+/// What a memory node asks a client that says that it knows a token.
 #[must_use]
 pub fn challenge(version: u32, nonce: &[u8; PROOF_BYTES]) -> [u8; WELCOME_HEAD_BYTES + PROOF_BYTES] {
     let mut bytes = [0; WELCOME_HEAD_BYTES + PROOF_BYTES];
@@ -272,7 +272,7 @@ struct WelcomeBytes {
 pub const WELCOME_BYTES: usize = size_of::<WelcomeBytes>();
 
 impl Welcome {
-    /// Nobody's.
+    /// A refusal, of no client.
     #[must_use]
     pub fn refusal(version: u32, status: u32, detail: u64) -> Self {
         Self {

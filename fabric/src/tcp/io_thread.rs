@@ -1,4 +1,4 @@
-//! A thread that serves sockets.
+//! One I/O thread, which serves sockets.
 //!
 //! Connections that were used lately are *hot*: the thread looks at them again and again without
 //! asking the kernel which of them has something, and asks for the others now and then. When none

@@ -66,10 +66,10 @@ impl Listener {
 
     /// Listens at `addresses`. Port 0 means one that is free; [`addresses`](Self::addresses) tells
     /// which. Every process of this machine, of whatever user, can connect to a loopback address
-    /// unless tokens are required; at one that other machines reach nobody gets in without a token,
-    /// and there must be some. A unix socket is for the owner of this process, and for users that
-    /// are named. If one of the addresses is read by a network card, it is of the first one's
-    /// choice.
+    /// unless tokens are required; at one that other machines reach no client gets in without a
+    /// token, and there must be tokens. A unix socket is for the owner of this process, and for
+    /// users that are named. If one of the addresses is read by a network card, it is of the first
+    /// one's choice.
     ///
     /// # Errors
     /// See [`ListenError`]; nothing is left behind.
@@ -93,7 +93,7 @@ impl Listener {
             }
             if is_tls && tls.is_none() {
                 let address = address.to_string();
-                // Whoever names a certificate to a program without TLS has made it in vain.
+                // A certificate named to a program without TLS was made in vain.
                 let error = match cfg!(feature = "tls") {
                     true => TlsError::NoIdentity { address },
                     false => TlsError::NotBuilt { address },
@@ -137,7 +137,7 @@ impl Listener {
         &self.addresses
     }
 
-    /// Where it listens on TCP, and whether nobody gets in there without a token.
+    /// Where it listens on TCP, and whether a token is required there.
     pub fn token_rules(&self) -> impl Iterator<Item = (&TcpAddress, bool)> {
         let all = self.addresses.iter().zip(&*self.listening);
         all.filter(|(_, at)| matches!(at.target, Target::Internet(_)))
@@ -304,18 +304,17 @@ pub struct AccessKeeper {
 }
 
 impl AccessKeeper {
-    /// From here on these tokens let somebody in and no others. Clients that came in by one that is
-    /// not among them, or that has other rights now, are hung up on. Without tokens nobody gets in
-    /// who needs one.
+    /// From here on only these tokens let clients in. Clients that came in by one that is not among
+    /// them, or that has other rights now, are hung up on. Without tokens no client gets in that
+    /// needs one.
     pub fn replace_tokens(&self, tokens: TokenSet) {
         self.shared.set_tokens(tokens);
     }
 
-    /// From here on this certificate is shown, read from its files anew. Connections that there are
-    /// stay.
+    /// From here on this certificate is shown, read from its files anew. Existing connections stay.
     ///
     /// # Errors
-    /// [`TlsError`] if there is none in the files; that of before stays.
+    /// [`TlsError`] if the files hold no certificate; the one before stays.
     pub fn replace_certificate(&self, serving: &TlsServing) -> Result<(), TlsError> {
         self.shared.set_tls(ServerSide::of(serving)?);
         Ok(())

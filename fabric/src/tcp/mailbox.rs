@@ -1,4 +1,4 @@
-//! Messages from thread to thread, and waking whoever waits for them.
+//! Messages from thread to thread, and waking their receiver.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,8 +12,8 @@ use crate::error::FabricError;
 /// A queue with one taker, who sleeps on a descriptor when there is nothing.
 ///
 /// *No wake-up is lost.* The taker says that it is about to sleep, then looks into the queue under
-/// its lock; whoever posts puts the message there under the lock and looks afterwards whether the
-/// taker sleeps. Whichever of the two had the lock later sees what the other did before.
+/// its lock; a sender puts the message there under the lock and looks afterwards whether the taker
+/// sleeps. Whichever of the two had the lock later sees what the other did before.
 #[derive(Debug)]
 pub(super) struct Mailbox<T> {
     queue: Mutex<VecDeque<T>>,

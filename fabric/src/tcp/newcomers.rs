@@ -1,6 +1,6 @@
-//! Connections that have not said yet who they are, or not proven it.
+//! Connections that have not yet said who they are, or not proven it.
 //!
-//! Whoever reaches an address can make such connections. So there are a few of them in all,
+//! Any peer that reaches an address can make such connections. So only a few are allowed in all,
 //! whatever the number of threads; they count neither among the connections of clients nor among
 //! the descriptors that clients and tables share.
 
@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::socket::{Origin, Party};
 use crate::crowding::{GRACE, MAX_GREETING, first_of_most};
 
-/// Of these, so many further sockets of clients stay whoever else comes.
+/// Further sockets of known clients, among these, that stay whatever others come.
 const MAX_KNOWN: usize = MAX_GREETING / 2;
 /// Those that were told to go and have not gone yet, beside these.
 const MAX_LEAVING: usize = 16;
@@ -54,7 +54,7 @@ pub(super) struct Crowded {
 }
 
 impl Newcomers {
-    /// At most so many are there at once.
+    /// The most that are there at once.
     pub(super) const MAX: usize = MAX_GREETING + MAX_LEAVING;
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -62,7 +62,7 @@ impl Newcomers {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether nobody may come now, because no one that is there can be sent away yet.
+    /// Whether none may come now, because none of those here can be sent away yet.
     pub(super) fn is_full(&self, now: Instant) -> bool {
         let state = self.state();
         let is_left_alone = |at: usize| now < state.here[at].since + GRACE;
@@ -92,7 +92,7 @@ impl Newcomers {
 }
 
 impl State {
-    /// Whose turn it is to go where there are as many as there can be.
+    /// The one to close when there are as many as allowed.
     fn crowding(&self) -> Option<usize> {
         let staying = self.here.iter().filter(|newcomer| !newcomer.is_leaving);
         if staying.count() < MAX_GREETING {

@@ -1,4 +1,4 @@
-//! What the threads of a memory node that serve sockets share, and what they tell each other.
+//! The state that the I/O threads of a memory node share, and their messages to each other.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -36,7 +36,7 @@ pub(super) struct Listening {
     pub(super) target: Target,
     /// Whether what goes over its connections is encrypted.
     pub(super) is_tls: bool,
-    /// Whether nobody comes in by it without a token.
+    /// Whether it requires a token.
     pub(super) needs_token: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Where nobody needs a token.
+    /// Where no token is needed.
     pub(super) const OPEN: Self = Self { token: None, rights: Rights::Write };
 }
 
@@ -242,8 +242,7 @@ impl Shared {
     /// on.
     pub(super) fn set_tokens(&self, tokens: TokenSet) {
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(tokens);
-        // After that, so that whoever is let in by the old ones afterwards is found out by the
-        // desk.
+        // After that, so that the desk finds clients that the old ones still let in.
         self.desk.post(ToDesk::TokensChanged);
     }
 
@@ -277,8 +276,8 @@ impl Shared {
         (differs == 0 && client.is_open.load(Ordering::Acquire)).then_some(client)
     }
 
-    /// Lets one connection more in, unless there are as many as there may be: so many, which are
-    /// fewer where there are no descriptors for more.
+    /// Lets one connection more in, unless the maximum is reached: then it returns that number,
+    /// which is lower where descriptors do not suffice for more.
     pub(super) fn admit(self: &Arc<Self>) -> Result<Admission, usize> {
         let max = self.options.max_connections;
         let add = |count| (count < max).then_some(count + 1);
@@ -340,15 +339,15 @@ pub(super) enum End {
     Idle,
     /// It is not of this protocol.
     Foreign,
-    /// It speaks TLS where nobody does.
+    /// It speaks TLS where the memory node does not.
     SpeaksTls,
     /// TLS with it has failed, and why.
     Tls(String),
-    /// It has credentials that nobody understands.
+    /// It has unknown credentials.
     Credentials,
     /// It has no token where one is needed.
     NoToken,
-    /// It has a token that nobody knows.
+    /// It has an unknown token.
     WrongToken,
     /// It wanted to join a client that there is not.
     NoClient,

@@ -1,4 +1,4 @@
-//! How a memory node serves sockets.
+//! Options of a memory node that serves sockets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,8 +28,8 @@ pub struct ListenOptions {
     ///       them at most.
     pub max_connections: usize,
     /// Bytes of requests to the service that may be under way, of all clients together, before the
-    /// service has room for them; others wait. Those to one region leave some to others. Default 16
-    /// MiB.
+    /// service has room for them; others wait. Requests to one region leave some to those to other
+    /// regions. Default 16 MiB.
     pub request_memory: usize,
     /// How long a connection may take to greet. Default 2 s.
     pub greeting_time: Duration,
@@ -53,7 +53,7 @@ pub struct ListenOptions {
     pub scratch: Option<Arc<SharedMemory>>,
     /// Where each connection that is let in takes its descriptor; when none is left no more get in.
     /// [`Listener::own_descriptors`](super::Listener::own_descriptors) are needed beside it.
-    /// Default: nobody counts.
+    /// Default: no limit.
     pub descriptors: Arc<Descriptors>,
 }
 

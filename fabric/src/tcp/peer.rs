@@ -68,14 +68,14 @@ impl Arriving {
         self.len - self.bytes.len()
     }
 
-    /// Whether there is memory for so many bytes more. A request of which nothing has come waits
-    /// for none: it may never come.
+    /// Whether there is memory for `more` bytes. A request of which nothing has come waits for no
+    /// memory: it may never come.
     fn has_memory_for(&mut self, more: usize) -> bool {
         let lacks = (self.bytes.len() + more).saturating_sub(self.charge.bytes());
         lacks == 0 || self.len <= SHORT_BODY || self.charge.grow(lacks)
     }
 
-    /// Whether there is none for so many bytes that have come.
+    /// Whether there is no memory for the `came` bytes that have come.
     fn is_starved(&mut self, came: usize) -> bool {
         let more = self.missing().min(came);
         !self.has_memory_for(more)
@@ -186,7 +186,7 @@ impl Peer {
         let Stage::Open { client, .. } = &self.stage else { return false };
         client.is_open.store(false, Ordering::Release);
         (self.asked, self.arriving, self.partial_since) = (None, None, None);
-        // Whoever has no right to the region any more is to READ no more of it, by whatever way.
+        // A client that has no right to the region any more is to READ no more of it, in any way.
         (self.queue_pair, self.reads_by_card) = (None, None);
         self.is_unsent()
     }

@@ -15,7 +15,7 @@ pub(super) enum Unreadable {
     Failed(Error),
 }
 
-/// The text of a file that nobody else can read or change: its group may read it.
+/// The text of a file that no other user can read or change: its group may read it.
 pub(super) fn read(path: &Path) -> Result<String, Unreadable> {
     // A pipe is not waited for.
     let flags = rustix::fs::OFlags::NONBLOCK.bits() as i32;

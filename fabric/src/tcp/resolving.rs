@@ -1,5 +1,5 @@
-//! Asking whom a name means, which may take any time: one is under way for each name, however many
-//! want its answer.
+//! Host name resolution, which may take any time: one is under way for each name, however many
+//! callers want its answer.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};

@@ -1,4 +1,4 @@
-//! What a round trip over a connection takes, as measured.
+//! The measured time of a round trip over a connection.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

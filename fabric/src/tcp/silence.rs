@@ -1,4 +1,4 @@
-//! How long a memory node has been silent, over whatever socket of a client it was asked.
+//! The time for which a memory node has been silent, over all sockets of a client.
 //!
 //! A call ends with its own deadline, and leaves the socket that it waited for: no one wait need be
 //! as long as the patience with which a memory node counts as gone. So waits in vain are added up
@@ -68,7 +68,7 @@ mod tests {
         let waited =
             |from, to| silence.waited(begin + Duration::from_millis(from), begin + Duration::from_millis(to));
         assert!(!waited(0, 400) && !waited(100, 400) && !waited(0, 500));
-        // Nobody waited meanwhile.
+        // No caller waited meanwhile.
         assert!(!waited(5000, 5400));
         assert!(waited(5300, 5500));
         silence.heard();

@@ -24,7 +24,7 @@ const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// What became of an attempt to move bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Moved {
-    /// So many bytes, at least one.
+    /// The number of bytes moved, at least one.
     Bytes(usize),
     /// None now.
     Nothing,
@@ -116,8 +116,8 @@ pub(super) fn bind(socket: impl AsFd, target: &Target) -> Result<(), Errno> {
     }
 }
 
-/// A socket connected to whoever listens at one of an address's targets, and that target. One that
-/// is silent leaves the others their share of the time.
+/// A socket connected to a listener at one of an address's targets, and that target. One that is
+/// silent leaves the others their share of the time.
 pub(super) fn reach(
     address: &TcpAddress,
     targets: &[Target],
@@ -168,8 +168,8 @@ pub(super) fn reach(
         .unwrap_or_else(|| FabricError::NoMemoryNode { address: address.to_string(), path: String::new() }))
 }
 
-/// Refuses whoever listens at a unix socket if that is neither this process's user nor root, nor
-/// whom the address names: others may have put a socket there.
+/// Refuses a listener at a unix socket that is neither this process's user nor root, nor the user
+/// that the address names: others may have put a socket there.
 fn look_who_listens(socket: &OwnedFd, address: &TcpAddress, target: &Target) -> Result<(), FabricError> {
     let Target::Unix(_) = target else { return Ok(()) };
     let peer = sockopt::socket_peercred(socket).map_err(FabricError::io("asking who the memory node is"))?;
@@ -229,7 +229,7 @@ pub(super) fn is_local(target: &Target) -> bool {
     }
 }
 
-/// Accepts a connection: the socket, and what its peer is called; `None` if there is none.
+/// Accepts a connection: the socket, and what its peer is called; `None` if none waits.
 pub(super) fn accept(listening: impl AsFd, at: &Target) -> Result<Option<(OwnedFd, Origin)>, Errno> {
     loop {
         let (socket, peer) = match rustix::net::acceptfrom_with(&listening, FLAGS) {
@@ -244,7 +244,7 @@ pub(super) fn accept(listening: impl AsFd, at: &Target) -> Result<Option<(OwnedF
             }
             Target::Unix(_) => match sockopt::socket_peercred(&socket) {
                 Ok(peer) => Origin::User(peer.uid.as_raw()),
-                // Of whom nobody can say whether it is to be let in, is not.
+                // A peer whose user is unknown is not let in.
                 Err(_) => continue,
             },
         };
@@ -315,7 +315,7 @@ mod tests {
             (socket, Target::Internet(at.try_into().unwrap()))
         };
         let ((_full, silent), (_listening, good)) = (listen(0), listen(8));
-        // Whoever comes when its queue is full is not answered.
+        // A client that comes when its queue is full is not answered.
         let Target::Internet(address) = &silent else { unreachable!() };
         let crowd: Vec<OwnedFd> = (0..4).map(|_| open(&silent).unwrap()).collect();
         for socket in &crowd {

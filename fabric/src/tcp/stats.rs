@@ -1,4 +1,4 @@
-//! What a memory node tells of its sockets.
+//! Statistics of a memory node's sockets.
 
 use std::fmt;
 use std::sync::Arc;

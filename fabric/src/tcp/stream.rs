@@ -64,7 +64,7 @@ impl<S: AsFd> Stream<S> {
         self.queue.len() - self.sent
     }
 
-    /// Gives room of the queue above so many bytes back, once it is empty.
+    /// Gives room of the queue above `most` bytes back, once it is empty.
     pub(super) fn shrink_queue(&mut self, most: usize) {
         if self.queued() == 0 {
             self.queue().shrink_to(most);

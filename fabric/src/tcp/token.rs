@@ -1,4 +1,4 @@
-//! Tokens: who knows one gets in, with the rights that it has.
+//! Tokens: secrets by which clients are let in, with the rights that a token has.
 //!
 //! A token is 32 random bytes, written as 64 hexadecimal digits. What is seen of an exchange lets
 //! anybody try guesses at leisure, which is hopeless against random bytes, and against nothing
@@ -29,7 +29,7 @@ const MAX_TOKENS: usize = 64;
 #[derive(Clone, Copy)]
 pub struct Token([u8; BYTES]);
 
-/// What whoever proves a token may do.
+/// The rights of a client that proves a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rights {
     /// Read, and nothing else.
@@ -42,7 +42,7 @@ pub enum Rights {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
-    /// Not 64 hexadecimal digits, or such as nobody draws at random.
+    /// Not 64 hexadecimal digits, or digits that are clearly not random.
     #[error(
         "{0} is no token: one has 64 hexadecimal digits that are random; make one with `fpcache-cli token new`"
     )]
@@ -133,7 +133,7 @@ impl Token {
         }
     }
 
-    /// Its 64 digits, to be shown to whoever keeps it.
+    /// Its 64 digits, to be shown to its keeper.
     #[must_use]
     pub fn reveal(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -160,7 +160,7 @@ impl Token {
     }
 }
 
-/// Who proves, so that nobody's proof can be sent back to them.
+/// Who proves, so that a proof cannot be sent back to its sender.
 pub(super) struct Role([u8; 16]);
 
 /// The compute node.
@@ -168,7 +168,7 @@ pub(super) const CLIENT: Role = Role(*b"fpcache client 1");
 /// The memory node.
 pub(super) const NODE: Role = Role(*b"fpcache server 1");
 
-/// Bytes that nobody has seen before.
+/// Fresh random bytes.
 pub(super) fn nonce() -> Result<[u8; BYTES], FabricError> {
     let mut bytes = [0; BYTES];
     for word in bytes.chunks_exact_mut(8) {
@@ -266,7 +266,7 @@ impl TokenSet {
         self.tokens.len()
     }
 
-    /// Whether there is none.
+    /// Whether there is no token.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.tokens.is_empty()
@@ -394,7 +394,7 @@ mod tests {
         std::fs::write(&path, format!("write {A}\n# {}", "x".repeat(64 << 10))).unwrap();
         let error = TokenSet::from_file(&path).unwrap_err().to_string();
         assert!(error.contains("more than 64 KiB"), "{error}");
-        // Nobody writes into this pipe.
+        // This pipe has no writer.
         let pipe = folder.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
         let error = TokenSet::from_file(&pipe).unwrap_err().to_string();

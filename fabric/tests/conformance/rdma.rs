@@ -1,5 +1,5 @@
-//! READs by network cards pass the suite, and what is special about them. `rdma/guest.sh` gives a
-//! machine a card.
+//! READs by network cards: the suite, and tests of what is special about them. `rdma/guest.sh`
+//! gives a machine a card.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -256,7 +256,7 @@ fn classes_levels_and_keys_are_taken_from_the_address() {
     assert!(error.contains("no partition key at index 999") && error.contains("/pkeys"), "{error}");
 }
 
-/// Needs to be root, of a machine whose card is nobody's else: the guest.
+/// Needs to be root, of a machine whose card nothing else uses: the guest.
 #[test]
 #[ignore = "needs an RDMA device"]
 fn addresses_that_move_in_their_table_are_found_again() {
@@ -322,7 +322,8 @@ fn a_listener_without_a_card_says_so() {
         matches!(&error, FabricError::Rdma(why) if matches!(**why, RdmaError::NotServed { .. })),
         "{error}"
     );
-    // Whoever was connected before goes on over sockets, whatever is the matter with the cards.
+    // A client that was connected before goes on over sockets, whatever is the matter with the
+    // cards.
     for address in [address.clone(), format!("{address}?dev=no_card")] {
         let options = ConnectOptions { needs_card: false, ..ConnectOptions::default() };
         let connection = connect(&address.parse().unwrap(), options).unwrap();

@@ -1,6 +1,6 @@
-//! What a memory node's processor spends on a READ over sockets, and on connections that are idle
-//! or stuck. A measurement, of the threads' processor time, which others on the machine disturb
-//! less than time:
+//! A measurement of what a memory node's processor spends on a READ over sockets, and on
+//! connections that are idle or stuck: of the threads' processor time, which other load disturbs
+//! less than elapsed time:
 //! `cargo test --release -p fpcache-fabric --test conformance --locked -- --ignored --nocapture --test-threads 1 cost_of`.
 
 use std::fs;
@@ -35,7 +35,7 @@ fn admitted(port: u16) -> TcpStream {
     socket
 }
 
-/// So many frames of so many READs each, from anywhere in the region.
+/// `count` frames of `reads` READs each, from anywhere in the region.
 fn frames(count: usize, reads: u32) -> Vec<u8> {
     let (mut bytes, mut state) = (Vec::new(), 1u64);
     for tag in 0..count {

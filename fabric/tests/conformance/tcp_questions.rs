@@ -1,5 +1,5 @@
-//! Questions about a region over sockets: answered by the threads that serve them, or refused, and
-//! nobody's harm.
+//! Questions about a region over sockets: answered by the threads that serve them, or refused,
+//! without harm to other clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -161,7 +161,7 @@ fn where_nobody_answers_that_is_said_once() {
     let mut word = [0];
     endpoint.read_words(RemoteAddr::region(64), &mut word).unwrap();
     assert_eq!(word, [77], "the connection is as good as before");
-    // Over mapped memory there is nobody to ask.
+    // Over mapped memory questions are not answered.
     let region = Arc::new(SharedMemory::anonymous(4096).unwrap());
     let hub = local::Hub::new(region, local::LocalOptions::default()).unwrap();
     let mut endpoint = hub.connect().unwrap().endpoint();
@@ -195,7 +195,7 @@ fn damaged_questions_are_not_answered_and_those_that_cannot_be_end_the_connectio
     assert_eq!(batch.words(landing), [97]);
 }
 
-/// READs count when they are posted; of a question that nobody waits for any longer nothing was
+/// READs count when they are posted; of a question that is not waited for any longer nothing was
 /// counted.
 #[test]
 fn a_question_that_is_given_up_has_cost_its_round_trip() {
@@ -210,7 +210,7 @@ fn a_question_that_is_given_up_has_cost_its_round_trip() {
     assert_eq!((cost.round_trips, cost.reads, cost.bytes_to, cost.bytes_from), (1, 0, 4, 0));
 }
 
-/// What is looked at for a question counts, not only its bytes: others have their turn between two.
+/// The bytes looked at for a question count, not only its own: others have their turn between two.
 #[test]
 fn questions_that_cost_much_keep_no_thread_from_others() {
     let node = Node::with_threads(1, true);

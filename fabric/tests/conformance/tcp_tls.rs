@@ -1,5 +1,5 @@
-//! What goes over `tcps://` is encrypted, to whom its certificate says; whoever is wrong about that
-//! learns what.
+//! TLS: what goes over `tcps://` is encrypted, to the peer that the certificate names; a client
+//! with a wrong address or certificate learns what is wrong.
 
 use std::path::PathBuf;
 

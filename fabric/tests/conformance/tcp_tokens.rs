@@ -1,4 +1,5 @@
-//! Whoever knows a token gets in, with the rights that it has; others do not, and learn why.
+//! Tokens: a client that knows one gets in, with the rights that it has; others do not, and learn
+//! why.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -326,7 +327,7 @@ fn what_was_seen_of_an_exchange_lets_nobody_in() {
         again.write_all(sent).unwrap();
         assert_eq!(status(&mut again), 10);
     }
-    // Proofs of others' challenges: two at once.
+    // Proofs for other challenges: two at once.
     let (mut one, mut other) = (socket(&node), socket(&node));
     for socket in [&mut one, &mut other] {
         socket.write_all(&self::hello(Some([7; 32]), None)).unwrap();
@@ -357,7 +358,7 @@ fn a_socket_joins_only_by_the_right_that_its_client_came_by() {
     assert_eq!(status(&mut join), 0);
     let reader = node.connect(Some(known)).unwrap();
     reads(&reader).unwrap();
-    // One that says that it has a token and then proves nothing waits for nobody.
+    // One that says that it has a token and then proves nothing holds no other up.
     let mut silent = socket(&node);
     silent.write_all(&hello(Some([1; 32]), Some(&welcome))).unwrap();
     take::<48>(&mut silent);
@@ -367,8 +368,8 @@ fn a_socket_joins_only_by_the_right_that_its_client_came_by() {
     reads(&reader).unwrap();
 }
 
-/// Whoever fails again and again waits for the refusal; whoever knows a token does not, also at the
-/// same address.
+/// A client that fails again and again waits for the refusal; one that knows a token does not, also
+/// at the same address.
 #[test]
 fn failures_cost_their_address_time_and_others_none() {
     let known = token();

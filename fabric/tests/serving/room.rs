@@ -1,4 +1,4 @@
-//! Long requests wait for room, in one order.
+//! Long requests that wait for room, in one order.
 
 use super::*;
 

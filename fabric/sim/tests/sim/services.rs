@@ -1,4 +1,4 @@
-//! What memory nodes of these worlds do.
+//! The services of memory nodes in these worlds.
 
 use super::*;
 
@@ -39,7 +39,7 @@ impl Service for Counter {
     }
 }
 
-/// Answers nobody.
+/// Never answers.
 pub(super) struct Silent;
 
 impl Service for Silent {

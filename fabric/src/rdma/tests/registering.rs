@@ -1,5 +1,4 @@
-//! What is registered of memory that grows and shrinks, and what becomes of those who read it
-//! meanwhile.
+//! Registering memory that grows and shrinks while clients read it.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, Release};
@@ -98,8 +97,8 @@ fn rdma_a_shrink_takes_a_stretch_from_its_readers_and_no_more() {
     read_all(&mut node.reader().unwrap(), 0..9 * MIB - (512 << 10));
 }
 
-/// Does it where next to nothing may be locked: in a thread of its own, because whoever has had
-/// other rights since may not use the devices that it has opened.
+/// Does it where next to nothing may be locked: in a thread of its own, because a thread whose
+/// rights have changed since may not use the devices that it has opened.
 fn with_little_lockable<T: Send>(doing: impl FnOnce() -> T + Send) -> T {
     let before = getrlimit(Resource::Memlock);
     setrlimit(Resource::Memlock, Rlimit { current: Some(64 << 10), ..before }).unwrap();
@@ -148,7 +147,7 @@ fn rdma_nobody_is_served_where_nothing_can_be_registered() {
     assert!(node.exchange(&introduction, Deadline::NONE).is_ok());
 }
 
-/// Whoever withdraws memory waits for what is just being registered of it.
+/// A withdrawal of memory waits for the part of it that is being registered.
 #[test]
 #[ignore = "needs an RDMA device"]
 fn rdma_nothing_is_registered_of_what_was_withdrawn() {

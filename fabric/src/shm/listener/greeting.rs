@@ -1,4 +1,4 @@
-//! Clients that have connected and not said all of who they are and what they want.
+//! Clients that have connected and not finished their greeting.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;

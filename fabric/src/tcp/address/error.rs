@@ -1,4 +1,4 @@
-//! What can be wrong with an address over TCP.
+//! Errors of addresses over TCP.
 
 /// What `sockaddr_un` takes, without the closing zero.
 pub(super) const MAX_PATH: usize = 107;
@@ -26,7 +26,7 @@ pub enum TcpAddressError {
         /// Its length in bytes.
         len: usize,
     },
-    /// Nobody knows the host.
+    /// The host is unknown.
     #[error(
         "the host of {address} cannot be found: {why}; correct the name, or write its address; if it was found before, try again"
     )]

@@ -41,7 +41,7 @@ impl Greeting<'_> {
         let (mut head, mut status) = self.take_head(stream)?;
         let mut proves = None;
         if status == CHALLENGED {
-            // Nobody without a token is asked.
+            // A client without a token is not asked.
             let token =
                 self.token.ok_or_else(|| self.protocol("it asks for a token that it was not told of"))?;
             let mut asked = [0; PROOF_BYTES];
@@ -74,7 +74,8 @@ impl Greeting<'_> {
         Ok(welcome)
     }
 
-    /// Says a few bytes. Whoever was refused before it spoke is told why by what it then takes.
+    /// Says a few bytes. A client that was refused before it spoke learns why from what it then
+    /// takes.
     fn say(&self, stream: &mut Stream, bytes: &[u8]) -> Result<(), FabricError> {
         match stream.send_all(bytes, self.deadline) {
             Ok(()) | Err(InVain::Gone) => Ok(()),
@@ -84,7 +85,7 @@ impl Greeting<'_> {
         }
     }
 
-    /// Has what is under the protocol begin, where it is encrypted.
+    /// Begins the TLS session under the protocol, where there is one.
     fn shake_hands(&self, stream: &mut Stream) -> Result<(), FabricError> {
         while stream.is_handshaking() {
             if stream.push_out() == Moved::Gone {
@@ -115,7 +116,7 @@ impl Greeting<'_> {
         }
     }
 
-    /// What is the same in all versions, and the status.
+    /// The part that is the same in all versions, and the status.
     fn take_head(&self, stream: &mut Stream) -> Result<([u8; WELCOME_HEAD_BYTES], u32), FabricError> {
         let (mut head, mut have) = ([0; WELCOME_HEAD_BYTES], 0);
         while have < head.len() {

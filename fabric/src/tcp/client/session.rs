@@ -1,4 +1,4 @@
-//! What a connection and its endpoints share, and the sockets that join it.
+//! The state that a connection and its endpoints share, and the sockets that join it.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
@@ -49,7 +49,7 @@ pub(in crate::tcp) struct Session {
     pub(in crate::tcp) region_len: u64,
     pub(in crate::tcp) scratch_len: u64,
     pub(in crate::tcp) watched: Option<u64>,
-    /// Whether the memory node may answer questions: until it has said that nobody does.
+    /// Whether the memory node may answer questions: true until it has said that it does not.
     pub(in crate::tcp) answers: AtomicBool,
     /// What round trips take of short batches over sockets.
     pub(in crate::tcp) round_trip: RoundTrip,
@@ -80,8 +80,7 @@ impl Session {
     }
 
     /// A new socket that has joined the client. A memory node hangs up on some of many newcomers:
-    /// whoever is one of these comes again. That it has gone is told by the socket that the client
-    /// began with.
+    /// such a one comes again. That it has gone is told by the socket that the client began with.
     fn join(&self, patience: Duration) -> Result<(Stream, Welcome), FabricError> {
         let begun = Instant::now();
         let deadline = Deadline::after(self.patience.min(patience));
@@ -115,8 +114,8 @@ impl Session {
     fn try_to_join(&self, deadline: Deadline) -> Result<(Stream, Welcome), FabricError> {
         let reached = reach(&self.address, std::slice::from_ref(&self.target), deadline);
         if let Err(FabricError::NoMemoryNode { .. }) = reached {
-            // Also if the memory node lives and its socket file does not: nobody can read there
-            // over this connection any more.
+            // Also if the memory node lives and its socket file does not: no READ is possible over
+            // this connection any more.
             self.link.cut();
         }
         let (socket, _) = reached?;

@@ -1,4 +1,4 @@
-//! What can be known of a batch before it is sent.
+//! Checks of a batch before it is sent.
 
 use crate::error::FabricError;
 use crate::tcp::areas::SCRATCH;

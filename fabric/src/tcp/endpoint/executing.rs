@@ -58,7 +58,7 @@ impl TcpEndpoint {
         }
     }
 
-    /// READs words through the batch that is kept for it, or records of so many words.
+    /// READs words through the batch that is kept for it, or records of `stride` words.
     pub(super) fn read_kept(
         &mut self,
         from: RemoteAddr,

@@ -1,4 +1,4 @@
-//! Frames are the drawn bytes, and others are refused.
+//! Tests that frames are the drawn bytes, and others are refused.
 
 use super::*;
 use proptest::prelude::*;

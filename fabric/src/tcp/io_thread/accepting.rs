@@ -21,7 +21,7 @@ use crate::tcp::stream::Stream;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that are accepted in a round.
 const MAX_ACCEPTED: usize = 64;
-/// How long none is accepted while as many as may be have not greeted.
+/// How long none is accepted while the maximum of connections have not greeted.
 const CROWDED_PAUSE: Duration = Duration::from_millis(2);
 
 impl IoThread {
@@ -90,7 +90,7 @@ impl IoThread {
             return shared.report(HangUp::NoRight, error);
         }
         let session = match listening.is_tls.then(|| shared.tls()?.session()) {
-            // Nobody listens there without what begins one.
+            // Cannot happen: listening there takes a certificate.
             Some(None) => return,
             session => session.flatten(),
         };

@@ -17,7 +17,7 @@ use crate::tcp::socket::Moved;
 use crate::tcp::token::{NODE, nonce};
 
 impl Peer {
-    /// Receives what has come, but no more than one byte beyond so many in all; whether there was
+    /// Receives what has come, but no more than one byte beyond `most` in all; whether there was
     /// something.
     fn hear(&mut self, most: usize, tools: &mut Tools) -> Result<bool, End> {
         let room = (most + 1).saturating_sub(self.rest.len());
@@ -42,7 +42,7 @@ impl Peer {
         match greeting {
             Greeting::Incomplete => Ok(Pumped::Active),
             Greeting::Foreign if hello.starts_with(&TLS_RECORD) => {
-                // What is no TLS tells its client so.
+                // An address without TLS tells its client so.
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
                 Err(End::SpeaksTls)
             }

@@ -1,4 +1,4 @@
-//! What a client that has come in asks for.
+//! Requests of a client that was let in.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,7 +13,7 @@ use crate::tcp::frame::{
 use crate::tcp::node::{Client, End, ReadsByCard, Shared, ToDesk};
 use crate::tcp::socket::Moved;
 
-/// Replies leave when they are so many bytes, or at the end of the input.
+/// Replies leave when they are this many bytes, or at the end of the input.
 const FLUSH: usize = 2 << 10;
 /// Bytes of replies after which others have their turn.
 const TURN: usize = 1 << 20;
@@ -146,7 +146,7 @@ impl Peer {
         Ok((at, Pumped::Active))
     }
 
-    /// Takes what has come of a call; `None` if frames behind it are to be looked at.
+    /// Takes what has come of a call; `None` if frames after it are to be looked at.
     fn take_arriving(
         &mut self,
         client: &Client,

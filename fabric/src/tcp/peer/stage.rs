@@ -1,4 +1,4 @@
-//! How far a connection has come.
+//! The stages of a connection.
 
 use std::sync::Arc;
 use std::time::Instant;

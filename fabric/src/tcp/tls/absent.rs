@@ -1,4 +1,4 @@
-//! What stands for TLS in a program that was built without.
+//! Stand-ins for TLS in a program that was built without it: types without values.
 
 use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use super::{Fault, TlsError, TlsServing, TlsTrust};
 use crate::tcp::socket::Moved;
 
-/// There is none.
+/// Has no values.
 #[derive(Clone, Debug)]
 pub(in crate::tcp) struct ClientSide(Infallible);
 
@@ -20,7 +20,7 @@ impl ClientSide {
     }
 }
 
-/// There is none.
+/// Has no values.
 #[derive(Clone, Debug)]
 pub(in crate::tcp) struct ServerSide(Infallible);
 
@@ -34,7 +34,7 @@ impl ServerSide {
     }
 }
 
-/// There is none.
+/// Has no values.
 #[derive(Debug)]
 pub(in crate::tcp) struct Session(Infallible);
 

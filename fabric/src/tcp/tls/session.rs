@@ -22,7 +22,7 @@ use crate::tcp::socket::{self, Moved};
 
 /// Bytes that a session takes before it has sent those of before.
 const CHUNK: usize = 16 << 10;
-/// Of so many bytes that came a part must have been the protocol's, or their sender only makes
+/// Of this many bytes that came a part must have been the protocol's, or their sender only makes
 /// work. The shortest frame of either side is 16 bytes in a record of 38; a handshake is a few
 /// thousand.
 const WINDOW: usize = 64 << 10;
@@ -42,7 +42,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
     }
 }
 
-/// The private key of a file that nobody else can read.
+/// The private key of a file that no other user can read.
 fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     let wrong = |why: String| TlsError::File { what: "a private key", path: path.to_owned(), why };
     let text = private_file::read(path).map_err(|error| match error {
@@ -148,8 +148,8 @@ impl ServerSide {
         Ok(Self(Arc::new(config)))
     }
 
-    /// A session with whoever has connected; `None` if there can be none, which takes a clock that
-    /// cannot be read.
+    /// A session with a client that has connected; `None` if there can be none, which takes a clock
+    /// that cannot be read.
     pub(in crate::tcp) fn session(&self) -> Option<Session> {
         ServerConnection::new(Arc::clone(&self.0)).ok().map(|one| Session::of(one.into()))
     }
@@ -246,7 +246,7 @@ impl Session {
     }
 
     /// Counts bytes that have come. Records without content, or with next to none, cost more than
-    /// what they bring: whoever sends many of them would have this end work without end.
+    /// what they bring: a sender of many of them would have this end work without end.
     fn weigh(&mut self, bytes: usize) -> Result<(), Fault> {
         self.came += bytes;
         if self.came < WINDOW {
@@ -381,7 +381,7 @@ mod tests {
         ((node, a), (client, b))
     }
 
-    /// Sends messages of so many bytes until the other end has had enough, or for a while; how
+    /// Sends messages of `bytes` bytes until the other end has had enough, or for a while; how
     /// many.
     fn messages_taken(bytes: usize) -> usize {
         let ((mut node, a), (mut client, b)) = ends();

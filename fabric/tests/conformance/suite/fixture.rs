@@ -1,4 +1,4 @@
-//! What a backend provides for the suite.
+//! The fixture that a backend provides for the suite.
 
 use fpcache_fabric::{AreaId, Connection, SharedMemory};
 

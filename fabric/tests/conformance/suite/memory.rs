@@ -1,4 +1,4 @@
-//! What endpoints say of memory: loads after READs, landings, and what is counted.
+//! Tests of endpoints' memory: loads after READs, landings, and counts.
 
 use fpcache_fabric::{AreaId, Batch, Connection, Endpoint, FabricError, RemoteAddr};
 

@@ -1,4 +1,4 @@
-//! What every backend must do, as one suite.
+//! The suite that every backend must pass.
 //!
 //! A backend provides a [`Fixture`] and calls [`run_all`], or the parts one by one. Nothing here
 //! looks after the traits, so a backend over TCP, RDMA or a simulator is held to the same

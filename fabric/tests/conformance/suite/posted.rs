@@ -119,8 +119,8 @@ pub fn requests_that_are_too_long_are_not_posted<F: Fixture>(fixture: &F) {
     assert_eq!(reply, [1]);
 }
 
-/// One that is refused while others wait for their turn as well passes over none of these: whoever
-/// waits next is woken all the same.
+/// One that is refused while others wait for their turn as well passes over none of these: the next
+/// waiter is woken all the same.
 pub fn a_request_that_is_not_posted_keeps_no_others_from_their_turn<F: Fixture>(fixture: &F) {
     let connection = fixture.connection();
     let posted = connection.post(&[TestService::SLEEP, 100, 1], limit()).unwrap();

@@ -71,7 +71,7 @@ impl Service for TestService {
             [Self::LATER, milliseconds, ..] => {
                 let at = Instant::now() + Duration::from_millis(u64::from(*milliseconds));
                 self.waiting.push((at, client, request[1..].to_vec()));
-                // What a service leaves behind here is not part of the reply.
+                // What a service leaves here is not part of the reply.
                 reply.extend_from_slice(b"unfinished");
                 return Handled::Later;
             }

@@ -300,7 +300,7 @@ fn a_memory_node_that_ends_while_it_is_connected_to_is_not_there() {
     std::thread::scope(|scope| {
         let comes_and_goes = || {
             while !is_over.load(Ordering::Relaxed) {
-                // Closing it resets those whom nobody has accepted.
+                // Closing it resets those that were not accepted.
                 drop(std::net::TcpListener::bind(ends));
             }
         };

@@ -1,5 +1,4 @@
-//! Peers over sockets that do what they may not: each costs the others nothing and the node little,
-//! and is told.
+//! Misbehaving peers over sockets: each costs the others nothing and the node little, and is told.
 
 mod connections;
 mod node;

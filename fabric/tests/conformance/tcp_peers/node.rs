@@ -51,7 +51,7 @@ fn batches_longer_than_a_frame_or_a_socket_come_back_whole() {
     let error = endpoint.run(&mut batch).unwrap_err();
     assert!(matches!(error, FabricError::TooLong { .. }), "{error}");
 
-    // More in flight than all buffers hold, and nobody looks.
+    // More in flight than all buffers hold, and none is looked at.
     let mut posted = Vec::new();
     for i in 0..64u64 {
         let mut batch = Batch::new();

@@ -1,4 +1,4 @@
-//! What peers say: something else, nothing, half of it, lies.
+//! Peers that say something else, nothing, half of it, or lies.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Memory nodes of which nothing comes any more, though their sockets stay.
+//! Memory nodes that fall silent, though their sockets stay.
 
 use std::sync::atomic::AtomicUsize;
 
@@ -112,7 +112,7 @@ fn a_call_that_could_wait_for_long_is_told_that_the_memory_node_is_silent() {
     assert!(begun.elapsed() < LONG && !connection.is_alive());
 }
 
-/// READs over other sockets went on, so that nobody gave the connection up, and no call was ever
+/// READs over other sockets went on, so that the connection was not given up, and no call was ever
 /// answered again.
 #[test]
 fn a_socket_of_calls_that_is_silent_alone_is_given_up_too() {
