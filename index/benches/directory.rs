@@ -322,8 +322,8 @@ fn ratio<A, B>(first: impl Fn() -> A, second: impl Fn() -> B) -> f64 {
     least[0] / least[1]
 }
 
-/// As a table has them: a segment of so many keys begins with what its first key does not share
-/// with the key before it, or what all of its keys share, whichever is longer.
+/// As a table has them: a segment of `keys_per_segment` keys begins with what its first key does
+/// not share with the key before it, or what all of its keys share, whichever is longer.
 fn separators(keys: &[Vec<u8>], keys_per_segment: usize) -> Vec<Vec<u8>> {
     let shared = |a: &[u8], b: &[u8]| a.iter().zip(b).take_while(|(x, y)| x == y).count();
     let mut separators = vec![Vec::new()];

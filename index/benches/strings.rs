@@ -16,7 +16,7 @@ use rand::{Rng, SeedableRng};
 
 type Keys = Vec<Vec<u8>>;
 
-/// Every so many keys one is in the sample.
+/// One key in this many is in the sample.
 const RATE: usize = 20;
 
 fn sorted(mut keys: Keys) -> Keys {

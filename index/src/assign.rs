@@ -1,4 +1,4 @@
-//! Which key of a segment gets which slot.
+//! The assignment of a segment's keys to slots.
 //!
 //! Inside a window order does not matter, because fingerprints do the searching. That freedom is
 //! spent on putting keys *home*: into the very slot their prediction names, where a reader that
@@ -9,7 +9,7 @@
 
 use crate::SegmentModel;
 
-/// Marks a key without a slot; no segment has so many slots that it were one.
+/// Marks a key without a slot; no segment has that many slots.
 const NONE: u16 = u16::MAX;
 
 /// Turns ascending predictions into distinct slots within their windows.
@@ -20,9 +20,9 @@ const NONE: u16 = u16::MAX;
 /// stayed free.
 ///
 /// Keys past their homes wait in a queue, earliest deadline first. Whatever a slot is given to, the
-/// keys ahead find as many slots as before, so only the queue's own deadlines and, where nobody
+/// keys ahead find as many slots as before, so only the queue's own deadlines and, where no key
 /// waits, the keys ahead can force the choice: every placement that exists is completed. `None` if
-/// there is none. Linear in keys and slots.
+/// no placement exists. Linear in keys and slots.
 pub(crate) fn assign_slots(predictions: &[u16], model: &SegmentModel) -> Option<Vec<u16>> {
     let latest = latest_slots(predictions, model)?;
     let keys = predictions.len();

@@ -1,4 +1,4 @@
-//! From a piece in rank space to a segment in slot space.
+//! The placement of keys: from a piece in rank space to a segment in slot space.
 //!
 //! # Why a fit in ranks has a placement in slots
 //!
@@ -171,7 +171,7 @@ fn slots_per_unit(slope: Slope, cap: u16, keys: u16) -> i128 {
 }
 
 /// The intercept, in 1/256 slot, with equal room at both ends of the segment, among those that meet
-/// conditions 2 and 3 with ε; `None` if there is none.
+/// conditions 2 and 3 with ε; `None` if none does.
 fn choose_intercept(slope: Line, xs: &[u64], cap: u16, epsilon: u32) -> Option<i64> {
     const ONE: i64 = 1 << crate::line::FRACTION_BITS;
     let (keys, epsilon) = (xs.len() as i64, i64::from(epsilon));

@@ -1,4 +1,4 @@
-//! Asking for memory before it is needed.
+//! Prefetching of memory.
 
 /// Asks for the cache lines of `items`, without waiting for them.
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Cutting an ascending stream of coordinates into pieces.
+//! The segmenter, which cuts an ascending stream of coordinates into pieces.
 
 use crate::plr::{Fitter, Slope};
 use thiserror::Error;

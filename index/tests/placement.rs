@@ -1,4 +1,4 @@
-//! Placed segments hold every key in its window, with the least ε there is.
+//! Placed segments hold every key in its window, with the least possible ε.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! A directory from entries that come a few at a time.
+//! The builder of a directory from entries that come a few at a time.
 
 use super::entries::{NEW_LEAF, cut_new};
 use super::key::{DirectoryKey, LeafOf};
@@ -52,7 +52,7 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Builder<K, T> {
         self.len
     }
 
-    /// Whether there is none.
+    /// Whether there is no entry.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0

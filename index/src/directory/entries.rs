@@ -1,4 +1,4 @@
-//! Leaves as nodes of a directory of one kind of key.
+//! Leaves as nodes of a directory for one kind of key.
 
 use super::key::{DirectoryKey, LeafOf};
 use super::leaf::LEAF;

@@ -1,4 +1,4 @@
-//! Leaves in groups.
+//! Groups of leaves.
 
 use super::entries;
 use super::key::{DirectoryKey, Kind, LeafOf};

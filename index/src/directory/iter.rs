@@ -1,4 +1,4 @@
-//! Entries one after the other.
+//! Iterators over entries.
 
 use super::key::{DirectoryKey, LeafOf};
 use super::top::Top;

@@ -1,4 +1,4 @@
-//! What a directory asks of its separators.
+//! The traits that a directory's separators implement.
 
 use super::leaf::Leaf;
 use super::separators::Separators;

@@ -137,10 +137,10 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Directory<K, T> {
     /// Replaces the entries whose separators lie in `[lo, hi)` (`None`: no end) by `with`, whose
     /// separators must ascend strictly and lie there too. Returns how many entries were removed.
     ///
-    /// Keys of the range below `with`'s first separator fall to the entry before, so that one who
-    /// replaces segments starts `with` at `lo`. O(page + |with| + removed) amortised, and as many
-    /// references again where they are shared with a clone; one that makes a group come or go costs
-    /// O(groups) besides.
+    /// Keys of the range below `with`'s first separator fall to the entry before, so a caller that
+    /// replaces segments starts `with` at `lo`. O(page + |with| + removed) amortised, and the same
+    /// number of references again where they are shared with a clone; one that makes a group come
+    /// or go costs O(groups) besides.
     ///
     /// # Errors
     /// [`DirectoryError`]; nothing has changed then.

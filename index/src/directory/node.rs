@@ -1,5 +1,4 @@
-//! Nodes of a directory and how a change of neighbours is made: what leaves and groups have in
-//! common. For both, and for the tree above the groups.
+//! Nodes of a directory, and changes of neighbouring ones: what leaves and groups have in common.
 
 use std::alloc::Layout;
 

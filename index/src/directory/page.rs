@@ -1,4 +1,4 @@
-//! Lookups in stages.
+//! Pages, and lookups in stages.
 
 use super::key::{DirectoryKey, LeafOf};
 use super::separators::BLOCK;

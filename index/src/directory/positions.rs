@@ -19,13 +19,13 @@ pub(super) fn set<K: DirectoryKey + ?Sized>(
     *separators = K::pack(&all);
 }
 
-/// Index of the greatest separator at or below `key`, 0 if there is none. May lie after the last
+/// Index of the greatest separator at or below `key`, 0 if all are above. May lie after the last
 /// child and then means that one.
 pub(super) fn position<K: DirectoryKey + ?Sized>(separators: &Separators<K::Text>, key: &K) -> usize {
     K::enter(K::first(separators), key).map_or(0, |mut trail| K::search_group(separators, key, &mut trail))
 }
 
-/// Index of the greatest separator below `key`, 0 if there is none.
+/// Index of the greatest separator below `key`, 0 if none is below.
 pub(super) fn position_below<K: DirectoryKey + ?Sized>(
     separators: &Separators<K::Text>,
     children: usize,

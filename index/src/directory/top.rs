@@ -1,4 +1,4 @@
-//! What lies above the groups of a directory.
+//! The tree above the groups of a directory.
 
 use super::entries;
 use super::group::Group;
@@ -58,8 +58,8 @@ impl<K: DirectoryKey + ?Sized> Index<K> {
         let mut blocks = Vec::new();
         let mut below = leaves;
         for _ in 0..levels {
-            // Each block tells apart what begins with every so many groups. Above the last level
-            // none is left out.
+            // Each block tells apart runs of equally many groups. Above the last level none is left
+            // out.
             let (all, each) = (leaves / below, below / K::WIDTH);
             let ends: Vec<K::Owned> = firsts.iter().step_by(each).cloned().collect();
             let used = ends.chunks(K::WIDTH).map(K::block);
@@ -132,7 +132,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
         self.chunks.get(index / CHUNK)?[index % CHUNK].as_deref()
     }
 
-    /// The group at `index`, or the last if there is none.
+    /// The group at `index`, or the last group if `index` is beyond it.
     #[inline(always)]
     fn group_or_last(&self, index: usize) -> Option<&Group<K, T>> {
         match self.group(index) {
@@ -158,7 +158,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
         K::enter(self.index.first.borrow(), key)
     }
 
-    /// The leaf whose range holds `key`; `None` if there is none. `trail` knows how the key
+    /// The leaf whose range holds `key`; `None` if no range does. `trail` knows how the key
     /// compares with the first separator, and then with the leaf's first.
     #[inline(always)]
     pub(super) fn leaf(&self, key: &K, trail: &mut K::Trail) -> Option<&LeafOf<K, T>> {
@@ -170,7 +170,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     }
 
     /// Leaf, and entry there, whose range holds `key`, and how many bytes that shares with the
-    /// entry's separator; `None` if there is none.
+    /// entry's separator; `None` if no range does.
     #[inline(always)]
     pub(super) fn find(&self, key: &K) -> Option<(&LeafOf<K, T>, usize, usize)> {
         match self.enter(key) {

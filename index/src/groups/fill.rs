@@ -1,4 +1,4 @@
-//! Which keys have which slots.
+//! The slots of a segment while keys are put into them.
 
 /// A key without a slot.
 const NONE: u16 = u16::MAX;
@@ -10,7 +10,7 @@ const NONE: u16 = u16::MAX;
 struct Steps(Vec<u32>);
 
 impl Steps {
-    /// Nothing known of so many places.
+    /// Nothing known of `places` places.
     fn new(places: usize) -> Self {
         // Fewer than 2^16, and the end.
         Self((0..=places as u32).collect())
@@ -39,7 +39,7 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// As many free slots, and keys.
+    /// `cap` free slots, and `keys` keys.
     pub(super) fn new(cap: u16, keys: usize) -> Self {
         Self { taken: vec![false; usize::from(cap)], slots: vec![NONE; keys] }
     }
@@ -63,7 +63,7 @@ impl Slots {
         }
     }
 
-    /// Gives all keys that have none the free slots nearest to their blocks, of as many slots.
+    /// Gives all keys that have none the free slots nearest to their blocks of `block` slots.
     pub(super) fn place_the_rest(&mut self, block_of: impl Fn(usize) -> usize, block: u16) {
         let rest: Vec<usize> = (0..self.slots.len()).filter(|key| self.slots[*key] == NONE).collect();
         if rest.is_empty() {

@@ -1,4 +1,4 @@
-//! What hashes choose.
+//! Choices by hash.
 
 /// Mixes a hash with a seed, so that seeds make hashes that have nothing to do with one another.
 #[inline]

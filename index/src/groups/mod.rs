@@ -1,8 +1,8 @@
-//! Groups: which few slots of a segment a key lies in, told by a small table beside the segment's
-//! line.
+//! Groups: the few slots of a segment that a key can lie in, told by a small table beside the
+//! segment's line.
 //!
 //! A line predicts a slot within ±ε, and a segment's order within that window is free. Here it is
-//! spent on *blocks* of slots that hold keys in their order, as many in each. A 16-bit *separator*
+//! spent on *blocks* of slots that hold keys in their order, equally many in each. A 16-bit *separator*
 //! a block, relative to the line, names the block of a key, so that one READ of few slots finds
 //! nearly every key, present or absent, whatever ε is. Three forms:
 //!
@@ -42,8 +42,8 @@ pub enum Form {
     Plain {
         /// Slots from one group to the next.
         stride: u16,
-        /// Slots that are READ, not below the stride: what is more belongs to the next group as
-        /// well.
+        /// Slots that are READ, not below the stride: any beyond the stride belong to the next
+        /// group as well.
         reach: u16,
     },
     /// A block has several groups of `reach` slots each, between which the keys' hashes choose.
@@ -232,7 +232,7 @@ impl GroupTable {
         &self.bytes
     }
 
-    /// How many of so many groups there are in a block: fewer in the only one of a segment with
+    /// How many of `groups` groups there are in a block: fewer in the only one of a segment with
     /// fewer slots.
     #[inline]
     fn groups_there(&self, groups: u16, reach: u16) -> u16 {

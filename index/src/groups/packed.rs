@@ -1,4 +1,4 @@
-//! Separators in fewer bits, as whoever looks keys up keeps them.
+//! Separators in fewer bits, as compute nodes keep them.
 //!
 //! Separators ascend, so that they can be told as Elias and Fano tell ascending numbers (Elias,
 //! JACM 1974; Fano, 1971): the low digits of each, one after the other, and the high ones in unary.
@@ -64,9 +64,9 @@ impl Shape {
     }
 }
 
-/// Appends the words of separators with so many `bits`, each of a block that begins `stride` slots
-/// after the one before, whose distances these are; `false`, and nothing is appended, if they do
-/// not ascend.
+/// Appends the words of separators of `bits` bits, each of a block that begins `stride` slots after
+/// the one before, whose distances these are; `false`, and nothing is appended, if they do not
+/// ascend.
 pub fn pack(bits: u8, stride: u16, distances: &[i16], out: &mut Vec<u32>) -> bool {
     // As many blocks as a u16 counts, or no table.
     let Ok(blocks) = u16::try_from(distances.len()) else { return false };
@@ -165,8 +165,8 @@ pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize)
 }
 
 /// The value of the line, in fractions of [`finest`](super::finest), at which the keys of a block
-/// begin by packed separators: that of its first slot for block 0, whose separator nobody keeps,
-/// and for one past the last.
+/// begin by packed separators: that of its first slot for block 0, whose separator is not kept, and
+/// for one past the last.
 #[must_use]
 pub fn separator_in_packed(block: u16, shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> i64 {
     let shape = Shape::new(shape);

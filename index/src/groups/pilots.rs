@@ -1,12 +1,12 @@
-//! Slots that hashes choose, by a pilot for each bucket of keys with which they are all free.
+//! Slots chosen by hash, with a pilot for each bucket of keys such that their slots are all free.
 
 use std::cmp::Reverse;
 use std::ops::Range;
 
 use super::hash::choose;
 
-/// In the place of a pilot: there is none with which the keys of the bucket had free slots, and
-/// they lie elsewhere.
+/// In the place of a pilot: with none had the keys of the bucket free slots, and they lie
+/// elsewhere.
 const UNKNOWN: u8 = u8::MAX;
 /// Most slots of a block.
 const MOST_SLOTS: usize = 256;
@@ -109,7 +109,7 @@ impl Buckets {
 }
 
 /// Chooses a pilot for each bucket, large ones first, and puts their keys, as `put(key, slot)`.
-/// Buckets for which there is none are left out.
+/// Buckets without one are left out.
 pub(super) fn choose_pilots(hashes: &[u64], slots: u16, pilots: &mut [u8], mut put: impl FnMut(usize, u16)) {
     // At most 256 of them.
     let buckets = Buckets::new(hashes, pilots.len() as u16);

@@ -1,4 +1,4 @@
-//! Groups that hashes choose, by a seed with which none gets too many keys.
+//! Groups chosen by hash, with a seed such that none gets too many keys.
 
 use super::hash::{choose, mixed};
 
@@ -7,7 +7,7 @@ use super::hash::{choose, mixed};
 /// put elsewhere: docs/design.md, "Groups".
 const TRIED: u8 = 16;
 
-/// Which of so many groups of its block a key of this hash belongs to, by the block's seed.
+/// Which of its block's `groups` groups a key of this hash belongs to, by the block's seed.
 #[inline]
 #[must_use]
 pub fn group_by_seed(hash: u64, seed: u8, groups: u16) -> u16 {

@@ -1,4 +1,4 @@
-//! Which block of a segment a key belongs to.
+//! The separators between the blocks of a segment.
 
 use super::hash::choose;
 use crate::SegmentModel;
@@ -32,7 +32,7 @@ impl BlockRun {
 }
 
 /// Which of `blocks` blocks, each `stride` slots after the one before, keys belong to whose line
-/// has this value, in fractions of [`finest`]; separators have so many `bits`, and `distance` tells
+/// has this value, in fractions of [`finest`]; separators have `bits` bits, and `distance` tells
 /// each, however they are kept. Below `blocks`, whatever they are, if there is a block.
 #[inline]
 #[must_use]
@@ -134,9 +134,9 @@ impl Separators {
         blocks_among(finest(model, x), form, |block| self.distances[block])
     }
 
-    /// Separators of as many `blocks` with about as many keys in each, and the rank of the first
-    /// key of each, or of its run of equal separators; `None` if some key lies farther from its
-    /// prediction than separators say. Keys of one quantile belong to one block, or to a run of
+    /// Separators of `blocks` blocks with about equally many keys in each, and the rank of the
+    /// first key of each, or of its run of equal separators; `None` if some key lies farther from
+    /// its prediction than separators say. Keys of one quantile belong to one block, or to a run of
     /// them.
     ///
     /// They have as few bits as leave no block with more than a key above the even number: each bit
@@ -168,7 +168,7 @@ impl Separators {
         best.map(|(_, separators, firsts)| (separators, firsts))
     }
 
-    /// The same with so many bits; `None` if some separator does not fit then.
+    /// The same with `bits` bits; `None` if some separator does not fit then.
     fn with_bits(
         model: &SegmentModel,
         xs: &[u64],

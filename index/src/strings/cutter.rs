@@ -1,4 +1,4 @@
-//! Cutting a stream of keys into segments.
+//! The cutter, which cuts a stream of keys into segments.
 
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ impl Cutter {
         self.shared.push(shared as u16);
         self.position += 1;
         if self.starts.len() > self.max_keys + self.max_keys.max(1024) {
-            // With so many in reserve no segment ends for want of keys.
+            // With this many in reserve no segment ends for want of keys.
             self.cut(self.max_keys);
         }
         Ok(())

@@ -1,4 +1,4 @@
-//! Encoders in bytes.
+//! The byte format of encoders.
 
 use thiserror::Error;
 

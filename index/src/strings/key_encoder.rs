@@ -1,4 +1,4 @@
-//! Numbers in the order of byte strings.
+//! Encoders of byte strings as numbers in the same order.
 //!
 //! # How a string becomes a number
 //!

@@ -62,7 +62,7 @@ enum End {
 /// Skips tried for a run. Beyond that it may be shorter than it could be.
 const ROUNDS: usize = 8;
 /// Bytes that all keys share and that a first segment cannot skip, from which on it pays to put an
-/// empty one before it: coding so many takes 30 ns.
+/// empty one before it: coding that many takes 30 ns.
 const FRONT: usize = 16;
 
 /// Finds runs; keeps what they need between them.
@@ -76,7 +76,7 @@ pub(super) struct Finder {
 }
 
 impl Finder {
-    /// A finder whose first run is expected to have so many keys. Lines serve ε / 2 equal
+    /// A finder whose first run is expected to have `expected` keys. Lines serve ε / 2 equal
     /// neighbours well.
     pub(super) fn new(expected: usize, epsilon: u32) -> Self {
         Self { expected, ties: (epsilon as usize / 2).max(1), spare: Vec::new() }

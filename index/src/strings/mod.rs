@@ -1,4 +1,4 @@
-//! Lines over byte strings.
+//! Segments of byte strings.
 //!
 //! A segment of a byte-string table owns the keys from its *separator* to the next one's. The keys
 //! it was built from share the first `skip` bytes of the separator; the bytes after these a

@@ -1,4 +1,4 @@
-//! Dividing the keys of a rebuild where one skip does not tell them apart.
+//! The division of a rebuild's keys where one skip does not tell them apart.
 
 use std::ops::Range;
 

@@ -1,4 +1,4 @@
-//! What byte strings begin with.
+//! Common prefixes of byte strings, and separators between them.
 
 /// Most bytes of a key.
 pub const MAX_KEY_BYTES: usize = 4096;

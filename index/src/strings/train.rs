@@ -1,4 +1,4 @@
-//! Fitting a [`KeyEncoder`] to keys.
+//! The training of a [`KeyEncoder`] on keys.
 //!
 //! # What is counted
 //!
@@ -46,7 +46,7 @@ const GROUP: (usize, usize) = (16, 8192);
 /// Bytes counted of those that a whole group has in common: they are predictable, and enough of
 /// that is enough.
 const COUNTED_IN_COMMON: usize = 2;
-/// Most keys of a sample; of more, every so many one is used.
+/// Most keys of a sample; of more, only keys at even distances are used.
 const MAX_SAMPLE: usize = 1 << 17;
 /// Most bytes counted, so that memory stays within 64 MiB whatever the sample.
 const MAX_EVENTS: usize = 8 << 20;
@@ -131,8 +131,8 @@ const fn longer(context: Context, byte: u8) -> Context {
     context << 8 | byte as u32
 }
 
-/// A byte that was counted: the byte before in bits 40–48, the one before that in 28–36 (256 where
-/// there is none), and its column in 0–8: 0 for the end of a key, else its class and one.
+/// A byte that was counted: the byte before in bits 40–48, the one before that in 28–36 (256 before
+/// the string's start), and its column in 0–8: 0 for the end of a key, else its class and one.
 type Event = u64;
 
 const COLUMN: Event = 0x1ff;

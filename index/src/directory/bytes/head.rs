@@ -1,4 +1,4 @@
-//! Eight bytes that stand for a byte string among others that begin alike.
+//! Heads: eight bytes that stand for a byte string among others that begin alike.
 
 pub(super) use crate::strings::common_prefix;
 use std::hint::select_unpredictable;
@@ -136,7 +136,7 @@ mod tests {
             let [a, b] = &pair;
             prop_assert_eq!(common_prefix(a, b), a.iter().zip(b).take_while(|(x, y)| x == y).count());
             let shared = common_prefix(a, b);
-            // A head is of bytes behind some that both strings share.
+            // A head is of bytes after some that both strings share.
             let at = most.min(shared);
             let [low, high] = [a, b].map(|s| Headed::new(s).head(at));
             prop_assert!(low <= high && high < BEYOND);

@@ -1,4 +1,4 @@
-//! What a page of byte strings holds beside their heads.
+//! The text of a page of byte strings: all but their heads.
 
 use super::super::separators::{BLOCK, PAGE};
 use super::head::{HEAD_BYTES, Headed, Slot, UNUSED, bytes_of, common_prefix, is_long};
@@ -27,7 +27,7 @@ impl Text {
         self.bytes.len()
     }
 
-    /// Layout of what is outside the page.
+    /// Layout of the memory outside the page.
     pub(super) fn layout(&self) -> Layout {
         Layout::for_value(&*self.bytes)
     }
