@@ -1,5 +1,5 @@
-//! Looking keys up in a region of this process, each plan, one by one and in groups of 32, against
-//! a hash map.
+//! Lookups in a region of this process by each plan, one by one and in groups of 32, against a hash
+//! map.
 //!
 //! One million random keys, 8-byte values, keys asked for in random order. The map is the standard
 //! library's, which is hashbrown's, with CityHash64. Figures are per key.

@@ -1,4 +1,5 @@
-//! Finding a fingerprint in a window: every kernel this processor runs, by width and window length.
+//! The search for a fingerprint in a window: every kernel this processor runs, by width and window
+//! length.
 
 use std::hint::black_box;
 

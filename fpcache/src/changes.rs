@@ -1,7 +1,7 @@
-//! Keeping a directory current: the records of the change log, read and applied in order.
+//! Updates of a directory by the records of the change log, read and applied in order.
 //!
 //! Nothing a region holds is trusted. A record that was overwritten, is damaged, or makes no sense
-//! where it stands ends the matter: whoever asked fetches the directory anew.
+//! where it stands ends the update: the caller fetches the directory anew.
 
 use std::borrow::Borrow;
 

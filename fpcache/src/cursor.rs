@@ -1,4 +1,4 @@
-//! Bytes of a peer, taken from the front one field after another.
+//! A cursor over a peer's bytes, taken from the front one field after another.
 
 /// Fewer bytes are left than a field has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl<'a> Cursor<'a> {
         Ok(part)
     }
 
-    /// Takes so many bytes.
+    /// Takes `len` bytes.
     #[inline]
     pub(crate) fn bytes(&mut self, len: usize) -> Result<&'a [u8], CutShort> {
         self.part(|bytes| bytes.split_at_checked(len))

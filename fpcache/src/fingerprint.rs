@@ -54,7 +54,7 @@ impl FingerprintWidth {
         }
     }
 
-    /// Bytes of so many fingerprints.
+    /// Bytes of `count` fingerprints.
     #[inline(always)]
     pub const fn bytes_of(self, count: usize) -> usize {
         // The widths are in order, each twice the one before.
@@ -70,7 +70,7 @@ impl FingerprintWidth {
     /// The fingerprint of a free slot.
     pub const EMPTY: u64 = 0;
 
-    /// The fingerprint every slot of a replaced segment carries: whoever reads it must fetch the
+    /// The fingerprint every slot of a replaced segment carries: its reader must fetch the
     /// directory anew.
     #[inline]
     pub const fn frozen(self) -> u64 {

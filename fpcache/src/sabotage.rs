@@ -1,4 +1,4 @@
-//! Breaking the protocol on purpose, so that tests can show that they would notice. Not for use:
+//! Deliberate breaks of the protocol, by which tests show that they would notice. Not for use:
 //! without the feature `sabotage` nothing is broken, whatever is asked for.
 
 /// One step of the protocol to leave out or to swap with another.

@@ -115,8 +115,8 @@ impl<K: KeySpace> Table<K> {
     ///
     /// # Errors
     /// [`OpenError::Budget`] if the models have been allowed more than the budget,
-    /// [`OpenError::Memory`] if the hot cache's memory cannot be had. A budget with no room for a
-    /// hot cache is no error: then there is none.
+    /// [`OpenError::Memory`] if the hot cache's memory cannot be had. A budget without room for a
+    /// hot cache is no error: then there is no hot cache.
     pub fn over(view: TableView<K>, options: &TableOptions) -> Result<Self, OpenError> {
         let record = view.record();
         let at_home = record.at_home as f64 / record.keys.max(1) as f64;

@@ -1,5 +1,5 @@
-//! What a long group needed, the thread that looked it up has not for ever. Alone in its process:
-//! the allocator counts everybody.
+//! Memory that a long group needed is given back by the thread that looked it up. Alone in its
+//! process: the allocator counts all threads.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test fails by panicking")]
 
 #[allow(dead_code, reason = "each test uses its share")]

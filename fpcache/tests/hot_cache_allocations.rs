@@ -1,5 +1,5 @@
-//! That the hot cache takes what it says, and allocates nothing once it is there. Alone in its
-//! process, with no harness's thread beside it: the allocator counts everybody.
+//! The hot cache takes what it says, and allocates nothing once it is there. Alone in its process,
+//! without a harness's thread: the allocator counts all threads.
 
 use std::alloc::System;
 

@@ -1,4 +1,4 @@
-//! What models say they take is what they allocate, and never more than they were given.
+//! Models allocate just what they say they take, and never more than they were given.
 //!
 //! One test, alone in its process: the counts are those of the whole process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

@@ -21,7 +21,7 @@ fn bytes_for<K: Firsts>(region: &Region<K>, pages: usize) -> u64 {
     least_bytes(region) + ((pages - 1) * K::kept_bytes()) as u64
 }
 
-/// A view of the region with room for about so many full pages.
+/// A view of the region with room for about `pages` full pages.
 fn open<K: Firsts>(region: &Region<K>, pages: usize) -> TableView<K> {
     let view = TableView::open_within(&mut region.endpoint(), bytes_for(region, pages)).unwrap();
     assert!(view.models().paged().is_some());

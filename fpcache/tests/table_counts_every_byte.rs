@@ -1,4 +1,4 @@
-//! What a table says it uses of its budget is what it allocates, and never more.
+//! A table allocates just what it says it uses of its budget, and never more.
 //!
 //! One test, alone in its process: the counts are those of the whole process.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]

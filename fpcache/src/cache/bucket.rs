@@ -28,7 +28,7 @@ impl Bucket {
         std::array::from_fn(|word| self.0[word].load(Relaxed))
     }
 
-    /// Replaces the word if nobody else has meanwhile.
+    /// Replaces the word if no other thread has meanwhile.
     #[inline]
     pub(super) fn swap(&self, word: usize, from: u64, to: u64) -> Result<(), u64> {
         self.0[word].compare_exchange(from, to, Relaxed, Relaxed).map(|_| ())

@@ -1,9 +1,9 @@
-//! Memory of exactly the size that was budgeted, or an error. For the buckets of a hot cache and
-//! its counters of heat.
+//! Allocation of exactly the size that was budgeted, for the buckets of a hot cache and its
+//! counters of heat.
 
 use std::collections::TryReserveError;
 
-/// As many values, where there is memory for exactly those.
+/// `count` values, in memory for exactly those.
 pub(super) fn collected<T>(count: usize, value: impl FnMut() -> T) -> Result<Box<[T]>, TryReserveError> {
     let mut all = Vec::new();
     all.try_reserve_exact(count)?;

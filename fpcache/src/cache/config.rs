@@ -1,4 +1,4 @@
-//! What a compute node may keep, and what it has kept.
+//! Options of what a compute node keeps, and counters of what it has kept.
 
 use std::str::FromStr;
 
@@ -32,8 +32,8 @@ pub enum Policy {
     #[default]
     Heat,
     /// The entry's own decayed count of hits. A sketch of the keys that are not cached (TinyLFU,
-    /// ACM TOS 13(4), 2017) is left out: eight counters of four bits for each entry would take as
-    /// many bytes as the entry.
+    /// ACM TOS 13(4), 2017) is left out: eight counters of four bits for each entry would double
+    /// its bytes.
     Frequency,
     /// Time since the entry's last hit.
     Lru,

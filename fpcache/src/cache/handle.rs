@@ -1,4 +1,4 @@
-//! One thread's counters and random bits.
+//! A thread's handle: its counters and random bits.
 
 use std::ops::Add;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ impl CounterLines {
 
     /// Takes a free line, or the shared one.
     fn take(&self) -> usize {
-        // Acquire: whoever takes a line goes on from all its last owner counted.
+        // Acquire: the new owner of a line goes on from all its last owner counted.
         let free = |line: &CounterLine| line.taken.compare_exchange(false, true, Acquire, Relaxed).is_ok();
         self.0.iter().skip(1).position(free).map_or(0, |behind_shared| behind_shared + 1)
     }

@@ -1,4 +1,4 @@
-//! How hot segments are: decayed counts of sampled accesses (FPCache, §3.3).
+//! The heat of segments: decayed counts of sampled accesses (FPCache, §3.3).
 
 use std::collections::TryReserveError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,7 +8,7 @@ use super::collected::collected;
 use super::handle::CacheHandle;
 use super::probe::CacheProbe;
 
-/// One access in so many is counted.
+/// One access in this many is counted.
 const SAMPLING: u64 = 16;
 /// Samples a handle takes between two ticks of the clock.
 const SAMPLES_PER_TICK: u32 = 256;
@@ -31,10 +31,10 @@ const MEAN_BITS: u32 = 8;
 /// Decayed access counts per segment: 4 bits of epoch above 12 bits of count.
 ///
 /// A counter found in an earlier epoch has lost half its count for every epoch since, up to 15; one
-/// that nobody touched for longer looks younger than it is, which costs an admission at most. Where
-/// there are more segments than counters, neighbours in the region share one, since what is hot
-/// together often lies together. Counts are stored, not added atomically: where two threads count
-/// at once, one sample is lost.
+/// left untouched for longer looks younger than it is, which costs an admission at most. Where
+/// there are more segments than counters, neighbours in the region share one, since hot segments
+/// often lie together. Counts are stored, not added atomically: where two threads count at once,
+/// one sample is lost.
 #[derive(Debug)]
 pub(super) struct SegmentHeat {
     counters: Box<[AtomicU16]>,
@@ -55,12 +55,12 @@ struct Pulse {
 }
 
 impl SegmentHeat {
-    /// Bytes of so many counters.
+    /// Bytes of `counters` counters.
     pub(super) const fn size(counters: usize) -> usize {
         counters * size_of::<AtomicU16>()
     }
 
-    /// So many counters for a table of so many segments.
+    /// `counters` counters for a table of `segments` segments.
     pub(super) fn new(counters: usize, segments: u64) -> Result<Self, TryReserveError> {
         let crowd = (segments / (counters as u64).max(1)).max(1).ilog2();
         // An address has 64 bits.

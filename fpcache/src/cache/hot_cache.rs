@@ -347,7 +347,7 @@ fn lower<P: Packing>(_: P, bucket: &Bucket, words: &mut [u64; WORDS]) {
 enum Victim {
     /// Nothing is there.
     Free(usize),
-    /// The bucket is full, and this is an entry of its lowest level; so many are at level 0.
+    /// The bucket is full, and this is an entry of its lowest level; `at_0` entries are at level 0.
     Lowest { entry: usize, level: u32, at_0: usize },
 }
 

@@ -1,4 +1,4 @@
-//! The hot cache: where hot keys lie, in a few bytes each, within one budget.
+//! The hot cache: the slots of hot keys, in a few bytes each, within one budget.
 //!
 //! A [`HotCache`] answers one question before a lookup reads anything: which slot of its window the
 //! key lies in. FPCache (§3.3) keeps a fingerprint and the offset from the predicted slot, 4 bytes,
@@ -6,7 +6,7 @@
 //! each as dense as its fields allow. Entries lie in buckets of one cache line; a key's hash names
 //! the bucket, and inside it every entry will do.
 //!
-//! **No entry is trusted.** An entry names a slot of the key's window, and whoever asked reads that
+//! **No entry is trusted.** An entry names a slot of the key's window, and the caller reads that
 //! slot and compares the full key. An entry that is wrong, because two keys have one tag, the
 //! record has moved, or memory was overwritten, costs that one READ and is dropped. Absence is
 //! never concluded from the cache.

@@ -1,5 +1,5 @@
-//! Every interleaving of two threads on one bucket, as the C++ memory model allows them, explored
-//! by loom: `RUSTFLAGS="--cfg loom" cargo test -p fpcache --release --lib cache::model`.
+//! Tests of every interleaving of two threads on one bucket, as the C++ memory model allows them,
+//! explored by loom: `RUSTFLAGS="--cfg loom" cargo test -p fpcache --release --lib cache::model`.
 
 use fpcache_index::Window;
 use loom::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the words of a bucket mean: entries and their marks, whatever the variant.
+//! The words of a bucket: entries and their marks, whatever the variant.
 
 use super::bucket::WORDS;
 use super::probe::CacheProbe;

@@ -1,4 +1,4 @@
-//! Who enters a bucket, who leaves it, and how levels rise and fall.
+//! Replacement policies: which entries enter and leave a bucket, and how levels rise and fall.
 //!
 //! Every entry has a level of 0 to 15. A newcomer takes the place of an entry of the lowest level
 //! of its bucket, ties broken by chance. What levels mean is the policy's:
@@ -8,10 +8,10 @@
 //! - *Frequency* and *Heat*: a hit raises level l with probability 2^-l, so that a level is the
 //!   logarithm of a count (Morris, CACM 21(10), 1978) and hot entries are hardly ever written.
 //!   Newcomers start at 0 and compete for the entries at 0, an eighth of a bucket. When hits have
-//!   raised so many that fewer are left, the bucket is lowered by one: counts halve exactly as fast
-//!   as newcomers prove to be worth their place. A hotspot that moves is followed. Keys that are
-//!   asked for once, in sequence, compete for the entries at 0 like any newcomers: with as many of
-//!   them as lookups of a fixed skew (zipf 0.99, 40 K entries for 4 M keys) 31.5 and 29.3 % are
+//!   raised some and fewer are left, the bucket is lowered by one: counts halve exactly as fast as
+//!   newcomers prove to be worth their place. A hotspot that moves is followed. Keys that are asked
+//!   for once, in sequence, compete for the entries at 0 like any newcomers: with as many of them
+//!   as lookups of a fixed skew (zipf 0.99, 40 K entries for 4 M keys) 31.5 and 29.3 % are
 //!   answered, and 34.9 by the best set.
 
 use super::Policy;

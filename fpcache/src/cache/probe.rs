@@ -1,5 +1,5 @@
-//! What a lookup asks the hot cache: a key, its window and where the segment lies. Made by the read
-//! path for every lookup; buckets, packings and heat are looked up by it.
+//! The probe of a hot cache: a key, its window and where the segment lies. Made by the read path
+//! for every lookup; buckets, packings and heat are looked up by it.
 
 use fpcache_index::Window;
 

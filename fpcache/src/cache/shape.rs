@@ -1,4 +1,4 @@
-//! How large a hot cache is, and why there may be none.
+//! The size of a hot cache, and why there may be none.
 
 use bytesize::ByteSize;
 
@@ -7,7 +7,7 @@ use super::packing::Packing;
 use super::variants::{D, F, Fd, Full};
 use super::{Policy, Variant};
 
-/// Counters of segment heat take at most one byte in so many.
+/// Counters of segment heat take at most one byte in this many.
 const HEAT_SHARE: usize = 64;
 /// Entries for each key of the table beyond which room would stay empty. Twice as many, because
 /// keys do not spread evenly over buckets.
@@ -23,7 +23,7 @@ pub struct Shape {
     /// Largest distance between a key's slot and its prediction, in slots; above 16,383, farther
     /// ones are not cached.
     pub epsilon: u32,
-    /// Segments of the table: as many counters [`Policy::Heat`] keeps, if a 64th of the bytes has
+    /// Segments of the table: [`Policy::Heat`] keeps a counter for each, if a 64th of the bytes has
     /// room for them.
     pub segments: u64,
     /// Keys of the table: there is room for about twice as many entries, and no more, whatever the
@@ -32,7 +32,7 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// Counters of segment heat in a cache of so many bytes.
+    /// Counters of segment heat in a cache of `bytes` bytes.
     pub(super) fn counters(&self, bytes: usize) -> usize {
         match self.policy {
             // No segment is without a key.

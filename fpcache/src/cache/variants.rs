@@ -1,4 +1,4 @@
-//! How each variant packs entries into the words of a bucket.
+//! The packing of entries into the words of a bucket, by variant.
 //!
 //! An entry is a *mark* and, in the variants that hold full keys, a word for the key. A mark lies
 //! in one word:

@@ -1,4 +1,4 @@
-//! What segments' tables are known by, and what is known from them.
+//! The names of segments' tables, and what is known from the tables.
 
 use std::ops::AddAssign;
 

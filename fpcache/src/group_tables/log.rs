@@ -1,4 +1,4 @@
-//! Words that are given memory when they are first needed.
+//! The log: words that are given memory when they are first needed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
@@ -26,7 +26,7 @@ impl Log {
     const BESIDE_CHUNK: usize = size_of::<OnceLock<Chunk>>();
     const LEAST_BITS: u32 = 6;
 
-    /// Bytes in which so many words have room.
+    /// Bytes that have room for `words` words.
     pub(super) fn bytes_for(words: u64) -> u64 {
         let bytes = words.saturating_mul(4);
         let chunks = (words >> Self::bits_of(bytes)).saturating_add(1);
@@ -37,10 +37,10 @@ impl Log {
         bytes.saturating_mul(2).isqrt().next_power_of_two().ilog2().max(Self::LEAST_BITS)
     }
 
-    /// As many words as have room in so many bytes, when all are needed; `None` if that is not one,
-    /// or what leads to them cannot be had.
+    /// As many words as have room in `bytes` bytes when all are needed; `None` if there is no room
+    /// for one, or the memory for their chunks cannot be had.
     pub(super) fn within(bytes: usize) -> Option<Self> {
-        // Positions tell as many apart.
+        // Positions tell no more apart.
         let bytes = bytes.min(1 << 33);
         let bits = Self::bits_of(bytes as u64);
         let whole = Self::BESIDE_CHUNK + (4 << bits);
@@ -60,7 +60,7 @@ impl Log {
         Some(Self { chunks: chunks.into_boxed_slice(), bits, len })
     }
 
-    /// As many words, of which none has been needed.
+    /// An equally long log, of which no word has been needed.
     pub(super) fn emptied(&self) -> Option<Self> {
         Self::of(self.len, self.bits)
     }
@@ -77,7 +77,7 @@ impl Log {
         self.chunks.get(at >> self.bits)?.get()?.get(at & ((1 << self.bits) - 1))
     }
 
-    /// Sees to it that so many words are there from a place on; whether there is memory. Not by two
+    /// Provides memory for `count` words from a place on; `false` if there is none. Not by two
     /// threads at once.
     pub(super) fn need(&self, at: usize, count: usize) -> bool {
         let end = at.saturating_add(count).min(self.len);

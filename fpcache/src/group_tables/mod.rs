@@ -1,10 +1,11 @@
-//! The tables of groups that a compute node keeps: which few slots of its segment a key lies in.
+//! The tables of groups that a compute node keeps, which tell the few slots of its segment that a
+//! key can lie in.
 //!
 //! A table belongs to one segment as long as that lives and never changes, so all versions of a
 //! [`Table`](crate::table::Table) share what is kept. Tables lie one after the other in a circular
 //! log of words, in which the newest overwrite the oldest, and an index of eight entries for each
 //! bucket says where (as the lossy logs and indexes of MICA; Lim et al., NSDI 2014): whatever is
-//! not found is READ again. Nobody who looks takes a lock.
+//! not found is READ again. Readers take no lock.
 //!
 //! ```text
 //! entry   bits 0–31 position of the table in the log, in words from its beginning of time, plus 1 · 32–63 generation
@@ -15,7 +16,7 @@
 //! The log is given memory as words are needed (`log.rs`), up to what tables may take.
 //!
 //! A reader looks at the log's head after it has looked at a table: what was overwritten meanwhile
-//! lies too far behind it. The head is stored before words are overwritten, with a release fence
+//! lies too far back from it. The head is stored before words are overwritten, with a release fence
 //! between, and loaded after an acquire fence.
 
 mod known;
@@ -34,10 +35,10 @@ use crate::layout::{Grouping, decode_groups};
 
 /// Entries of a bucket: a cache line.
 const BUCKET: usize = 8;
-/// Of a position; the others are the log's head's. After so many words an older position would be
-/// taken for a newer one, where another table's name is not this one's.
+/// Bits of a position; the other bits are only in the log's head. After 2^32 words an older
+/// position would be taken for a newer one, if that table's name were the same.
 const POSITION_BITS: u32 = 32;
-/// In their place: the keys of the segment are in no groups.
+/// In the place of a table's bits: the keys of the segment are in no groups.
 const NONE: u8 = BITS as u8;
 
 /// Tables within a number of bytes.
@@ -50,7 +51,7 @@ pub struct GroupTables {
     head: AtomicU64,
     /// Held by who adds one.
     adding: Mutex<()>,
-    /// Of tables that are not here one in so many is asked for once the log is full.
+    /// Of tables that are not here one in this many is asked for once the log is full.
     one_in: u32,
     /// Those that were not here since then.
     missed: AtomicU32,
@@ -59,8 +60,8 @@ pub struct GroupTables {
 }
 
 impl GroupTables {
-    /// Bytes for the tables of so many segments with so many slots together, and for a quarter more
-    /// of them.
+    /// Bytes for the tables of `segments` segments with `slots` slots in all, and for a quarter
+    /// more of them.
     #[must_use]
     pub fn bytes_for(grouping: Grouping, segments: u64, slots: u64) -> u64 {
         /// Of a separator of a stride of nine. Most tables have 10 to 12; those with more leave
@@ -81,11 +82,11 @@ impl GroupTables {
         // Generations are given in order, so that buckets fill evenly; a quarter for those that
         // come later.
         let most = segments.saturating_add(segments / 4).saturating_add(BUCKET as u64);
-        // No memory node has so many: whatever a region claims, the sum stays a number.
+        // No memory node has that many: whatever a region claims, the sum stays a number.
         usize::try_from(most).unwrap_or(usize::MAX).min(usize::MAX / 64).next_multiple_of(BUCKET)
     }
 
-    /// No tables yet, and room for those of about so many segments in so many bytes; `None` if
+    /// No tables yet, and room for those of about `segments` segments in `bytes` bytes; `None` if
     /// these are too few, or their memory cannot be had.
     #[must_use]
     pub fn new(grouping: Grouping, segments: u64, bytes: u64) -> Option<Self> {
@@ -94,7 +95,7 @@ impl GroupTables {
         Self::over(grouping, entries, Log::within(rest)?)
     }
 
-    /// No tables yet, with so many entries in the index, over a log without words.
+    /// No tables yet, with `entries` entries in the index, over a log without words.
     fn over(grouping: Grouping, entries: usize, log: Log) -> Option<Self> {
         Some(Self {
             grouping,
@@ -108,8 +109,8 @@ impl GroupTables {
         })
     }
 
-    /// No tables yet, and room for a part of those of so many segments, which would take `all`
-    /// bytes, in so many bytes.
+    /// No tables yet, and room in `bytes` bytes for a part of those of `segments` segments, which
+    /// would take `all` bytes.
     ///
     /// Of the tables that are not here when they are looked for, few are asked for then: each would
     /// push another out. So those of segments come to be here, and come back, that are looked for
@@ -120,7 +121,7 @@ impl GroupTables {
         Some(Self { one_in: Self::ONE_OF_MISSED, ..tables })
     }
 
-    /// The share of the tables of so many segments that [`some_of`](Self::some_of) keeps, where
+    /// The share of the tables of `segments` segments that [`some_of`](Self::some_of) keeps, where
     /// they take `tables` bytes, each with its name.
     pub(crate) fn share_within(segments: u64, all: u64, bytes: u64, tables: f64) -> f64 {
         let entries = Self::entries_for(Self::part_of(segments, all, bytes));
@@ -133,7 +134,7 @@ impl GroupTables {
         u64::try_from(part).unwrap_or(u64::MAX)
     }
 
-    /// The same, of segments of whose slots so many have a record, as a share.
+    /// The same, where the share `fill` of all slots has a record.
     #[must_use]
     pub(crate) fn of_fill(self, fill: f64) -> Self {
         Self { fill: Some(fill).filter(|fill| *fill > 0.0), ..self }
@@ -210,7 +211,7 @@ impl GroupTables {
         self.index.iter().filter(is_here).count() as u64
     }
 
-    /// Whether there is none.
+    /// Whether it holds no table.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -277,13 +278,13 @@ impl GroupTables {
         (bits != NONE).then(|| (bits, self.grouping.block(), self.grouping.count(segment.cap)))
     }
 
-    /// Words of the seeds or pilots of so many blocks.
+    /// Words of the seeds or pilots of `blocks` blocks.
     #[inline]
     fn name_words(&self, blocks: u16) -> usize {
         (usize::from(blocks) * usize::from(self.grouping.names)).div_ceil(4)
     }
 
-    /// The words of a table that begins there, behind its first one and so many more.
+    /// The words of a table that begins there, after its first one and `beyond` more.
     #[inline]
     fn words_from(&self, position: u64, beyond: usize) -> impl Fn(usize) -> u32 {
         let at = self.place(position) + 1 + beyond;
@@ -312,7 +313,7 @@ impl GroupTables {
             return;
         }
         self.head.store(start + len as u64, Ordering::Relaxed);
-        // Whoever sees a word that is stored from here on sees the head.
+        // A reader that sees a word stored from here on sees the head.
         fence(Ordering::Release);
         let at = self.place(start);
         let store = |at: usize, word: u32| {
@@ -341,7 +342,7 @@ impl GroupTables {
         let is_whole =
             distances.len() == count && packed.len() == self.name_words(self.grouping.count(segment.cap));
         let is_packed = is_whole && pack(bits, self.grouping.block(), &distances, &mut packed);
-        // One that does not fit counts as none, so that nobody asks for it again and again.
+        // One that does not fit counts as none, so that it is not asked for again and again.
         if is_packed && packed.len() < self.log.len() {
             return (bits, packed);
         }
@@ -415,8 +416,8 @@ const fn mask(bits: u32) -> u64 {
     (1 << bits) - 1
 }
 
-/// So many words of zero, if there is memory for them. The system gives it as they are used: how
-/// many there are is partly the word of a region.
+/// `len` words of zero, if there is memory for them. The system gives it as they are used: how many
+/// there are is partly the word of a region.
 fn words(len: usize) -> Option<Box<[AtomicU64]>> {
     <[AtomicU64]>::new_box_zeroed_with_elems(len).ok()
 }

@@ -1,4 +1,4 @@
-//! Tables come, stay and make way.
+//! Tests that tables come, stay and make way.
 
 use super::*;
 use crate::layout::{GroupForm, encode_groups};

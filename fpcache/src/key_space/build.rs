@@ -1,4 +1,4 @@
-//! What it takes to build a table's segments from keys: the memory node's side of a key space.
+//! The building of a table's segments from keys: the memory node's side of a key space.
 
 use std::fmt::Debug;
 use std::ops::Range;
@@ -118,11 +118,11 @@ pub trait BuildKeys: KeySpace {
     /// cannot be if a key lies on either side.
     fn boundary(between: &Between<'_, Self>, encoders: &Self::Encoders) -> Option<Self::Owned>;
 
-    /// What suits a table of so many keys, 0 if these are all, of which these are a sample, in
-    /// order.
+    /// The encoder for a table of `table_keys` keys of which these are a sample, in order; 0: these
+    /// are all.
     fn train<'k>(sample: impl IntoIterator<Item = &'k Self::Key>, table_keys: u64) -> Self::Encoders;
 
-    /// The encoders of a table of about so many keys and another one, trained on these runs of
+    /// The encoders of a table of about `table_keys` keys and another one, trained on these runs of
     /// neighbouring keys, which must be in order; `None` if the newest there is makes hardly more
     /// segments of them, or there is no room for more. Some milliseconds for ten thousand keys.
     fn learn(

@@ -1,4 +1,4 @@
-//! Byte strings of 1 B to 4 KiB in lexicographic order.
+//! Byte-string keys of 1 B to 4 KiB, in lexicographic order.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl KeyEncoders {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -312,7 +312,7 @@ mod tests {
             ByteKeys::decode_encoders(&most).map(|encoders| encoders.len()).ok(),
             Some(KeyEncoders::MOST)
         );
-        // The one after them is damaged, which nobody looks at.
+        // The one after them is damaged, which is not looked at.
         let more = [&most[..], &[0, 0, 0, 0]].concat();
         let why = ByteKeys::decode_encoders(&more).map(|encoders| encoders.len()).expect_err("too many");
         assert_eq!(why, "more than 8 encoders");

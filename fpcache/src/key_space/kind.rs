@@ -1,4 +1,4 @@
-//! The key spaces there are, for whoever learns only at run time which one a table has.
+//! The kinds of key spaces, for callers that learn only at run time which one a table has.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! What a table needs to know about its keys.
+//! Key spaces: all that a table needs to know about its keys.
 
 mod build;
 mod byte_keys;
@@ -96,7 +96,7 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// Writes the encoded form into `out`, which has its length.
     fn encode(key: &Self::Key, out: &mut [u8]);
 
-    /// The key with this encoded form; `None` if there is none.
+    /// The key with this encoded form; `None` if no key has it.
     fn view(bytes: &[u8]) -> Option<Self::View<'_>>;
 
     /// The key as its encoded form would show it.

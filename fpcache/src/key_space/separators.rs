@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use fpcache_index::strings::common_prefix;
 
-/// Separators of a page, in ascending order, in as many bytes as they need.
+/// Separators of a page, in ascending order, in just the bytes they need.
 pub trait PageSeparators<Key: ?Sized + ToOwned>: Debug + Send + Sync + 'static {
     /// Heap bytes for each, beside its [`text`](Self::text_bytes).
     const EACH: usize;

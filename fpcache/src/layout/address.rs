@@ -1,4 +1,4 @@
-//! Where a segment or an extent lies: which memory node, and where in its region.
+//! Addresses of segments and extents: the memory node, and the place in its region.
 
 use std::fmt;
 

@@ -1,5 +1,4 @@
-//! The change log: which segments were replaced by which, for readers to keep their directories
-//! current.
+//! The change log: replacements of segments, by which readers keep their directories current.
 //!
 //! ```text
 //! record:  0 sequence u64 · 8 checksum u32 · 12 part u16 · 14 parts u16 · 16 its share of the change, 48 bytes
@@ -7,7 +6,7 @@
 //! ```
 //!
 //! A change says that a range, from the first new segment's `lo` up to its end, exclusive, belongs
-//! to new segments. It takes as many records in a row as it is long, `part` counting from 0. Record
+//! to new segments. It takes several records in a row if it is long, `part` counting from 0. Record
 //! `n` lies at `n mod capacity` of a ring. The log head in the superblock is stored after the last
 //! part: that commits the change.
 

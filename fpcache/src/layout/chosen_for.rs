@@ -1,4 +1,4 @@
-//! Why a table has its parameters, where they were chosen for it.
+//! The reasons for a table's parameters, where they were chosen for it.
 
 use super::{GroupForm, put, u32_at, u64_at};
 
@@ -10,7 +10,7 @@ const NO_BUDGET: u64 = u64::MAX;
 ///
 /// ```text
 /// 0 round trip, ns u32 · 4 byte, ps u32 · 8 budget u64 (all ones: none) · 16 inserts a key, millionths u32
-/// 20 round trips of a lookup, millionths u32 · 24 bytes of a lookup u32 · 28 time of the next best form, thousandths u32 (0: there is none)
+/// 20 round trips of a lookup, millionths u32 · 24 bytes of a lookup u32 · 28 time of the next best form, thousandths u32 (0: none)
 /// ```
 ///
 /// The form that the last number is of has a byte beside: 0 no groups, 1 plain, 2 seeded, 3 pilots.

@@ -74,7 +74,7 @@ pub struct DirectoryPage;
 
 impl DirectoryPage {
     /// The bytes of a page of the first of `descriptors`, as many as fit, in the directory of this
-    /// checkpoint; and how many those are: at least one, unless there is none.
+    /// checkpoint; and how many those are: at least one, unless there are no descriptors.
     pub fn encode<K: KeySpace>(descriptors: &[Descriptor<K>], checkpoint: u64) -> (Vec<u8>, usize) {
         let mut page = vec![0; PAGE_HEADER_BYTES];
         page.reserve(K::PAGE_BYTES);
@@ -157,7 +157,7 @@ pub fn encode_root<K: KeySpace>(entries: &[RootEntry<K>]) -> Vec<u8> {
     out
 }
 
-/// The entries of a root of so many pages; `None` if these are not the bytes of one.
+/// The entries of a root of `pages` pages; `None` if these are not the bytes of one.
 ///
 /// Few bytes may be many entries that share most of their separators, which take their whole length
 /// here: so no more are made than there are pages.

@@ -1,4 +1,4 @@
-//! Which form of groups a table is to have, and how options spell it.
+//! The choice of a table's form of groups, and how options spell it.
 
 use std::fmt::{self, Display};
 use std::ops::RangeInclusive;
@@ -16,8 +16,8 @@ pub enum GroupChoice {
     Auto,
     /// This one.
     Fixed(GroupForm),
-    /// Pilots, in blocks of so many slots: of shorter ones scans READ less, and compute nodes keep
-    /// more.
+    /// Pilots, in blocks of this many slots: of shorter ones scans READ less, and compute nodes
+    /// keep more.
     Pilots(u8),
 }
 
@@ -25,7 +25,7 @@ impl GroupChoice {
     /// Slots that blocks with pilots can be told to have. Shorter ones would have but one pilot.
     const SLOTS_OF_A_BLOCK: RangeInclusive<u8> = 8..=64;
 
-    /// The groups of slots of so many bytes; `None` if these are too long for the form.
+    /// The groups for slots of `slot_bytes` bytes; `None` if these are too long for the form.
     #[must_use]
     pub const fn grouping(self, slot_bytes: usize) -> Option<Grouping> {
         match self {
@@ -34,7 +34,7 @@ impl GroupChoice {
         }
     }
 
-    /// The form for slots of so many bytes.
+    /// The form for slots of `slot_bytes` bytes.
     #[must_use]
     pub const fn of(self, slot_bytes: usize) -> GroupForm {
         match (self, Grouping::for_slots(GroupForm::Plain, slot_bytes)) {

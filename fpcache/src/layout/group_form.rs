@@ -1,4 +1,4 @@
-//! Which forms of groups there are.
+//! The forms of groups.
 
 use std::fmt::{self, Display};
 

@@ -1,11 +1,12 @@
-//! Which group of a segment's slots a key belongs to: the table that lies after the slots.
+//! The table of groups, which lies after a segment's slots and tells the group of slots that a key
+//! belongs to.
 //!
 //! ```text
 //! 0 bits u8, all ones: no table · 1 the high seven bytes of XXH3-64 of what follows, seeded with generation and bits
 //! 8 a separator i16 for each block · then, for each, its seed u8 or its pilots · zeros up to a multiple of eight
 //! ```
 //!
-//! A block is a plain group, or several seeded ones, one of which a key's hash chooses, or as many
+//! A block is a plain group, or several seeded ones, one of which a key's hash chooses, or several
 //! slots, each a group of one, of which a pilot chooses. Group `g` begins at slot `g · stride`; a
 //! READ for a key of it is of `reach` slots from there on. What separators mean is
 //! [`fpcache_index::groups::Separators`], what seeds do [`fpcache_index::groups::group_by_seed`],
@@ -33,8 +34,8 @@ pub struct Grouping {
     pub reach: u8,
     /// Groups of a block, which share a separator.
     pub per_block: u8,
-    /// Bytes by which hashes choose between the groups of a block: 0 where it has one, a seed, or
-    /// so many pilots.
+    /// Bytes by which hashes choose between the groups of a block: 0 where it has one, 1 for a
+    /// seed, or the number of pilots.
     pub names: u8,
 }
 
@@ -50,33 +51,33 @@ impl Grouping {
     /// Slots of a block with pilots, unless told otherwise.
     pub(super) const PILOT_SLOTS: u8 = 32;
 
-    /// Plain groups, of so many slots from one to the next and so many that are READ.
+    /// Plain groups, `stride` slots apart, of which a READ brings `reach` slots.
     #[must_use]
     pub const fn plain(stride: u8, reach: u8) -> Self {
         Self { stride, reach, per_block: 1, names: 0 }
     }
 
-    /// Blocks of so many groups, of so many slots each.
+    /// Blocks of `groups` groups, of `reach` slots each.
     #[must_use]
     pub const fn seeded(groups: u8, reach: u8) -> Self {
         Self { stride: reach, reach, per_block: groups, names: 1 }
     }
 
-    /// Blocks of so many slots, with so many pilots, of which there are several.
+    /// Blocks of `slots` slots, with `pilots` pilots, of each more than one.
     #[must_use]
     pub const fn pilots(slots: u8, pilots: u8) -> Self {
         Self { stride: 1, reach: 1, per_block: slots, names: pilots }
     }
 
-    /// Blocks of so many slots, of which there are several, with as many pilots as these need: one
-    /// for 3.7 keys or fewer at the fill of groups.
+    /// Blocks of `slots` slots, more than one, with as many pilots as these need: one for 3.7 keys
+    /// or fewer at the fill of groups.
     #[must_use]
     pub const fn by_pilots(slots: u8) -> Self {
         Self::pilots(slots, (slots as u16 * 7).div_ceil(32) as u8)
     }
 
-    /// Groups of this form of slots of so many bytes; `None` if those are too long for several to
-    /// be READ at once, or too short.
+    /// Groups of this form for slots of `slot_bytes` bytes; `None` if those are too long for
+    /// several to be READ at once, or too short.
     #[must_use]
     pub const fn for_slots(form: GroupForm, slot_bytes: usize) -> Option<Self> {
         if let GroupForm::Pilots = form {
@@ -191,8 +192,8 @@ impl Grouping {
     }
 
     /// The slots of the group that a key of this hash belongs to, in a block of a segment of `cap`
-    /// slots: the first, and how many; none, and the first of the block, if no pilot tells. `name`
-    /// tells the byte of so many that choose between the groups of all blocks.
+    /// slots: the first, and how many; none, and the first of the block, if no pilot tells.
+    /// `name(i)` is byte `i` of those that choose between the groups of all blocks.
     #[inline]
     #[must_use]
     pub fn run(self, block: u16, hash: u64, cap: u16, name: impl FnOnce(usize) -> u8) -> (u32, u32) {
@@ -273,7 +274,7 @@ pub const fn separator_at(block: usize) -> (u64, u32) {
     word_of(HEADER_BYTES + 2 * block)
 }
 
-/// The same of one of the bytes that choose between the groups of blocks, in the table of so many
+/// The same of one of the bytes that choose between the groups of blocks, in the table of `blocks`
 /// blocks.
 #[inline]
 #[must_use]

@@ -1,4 +1,4 @@
-//! Every byte of a region.
+//! The layout of a region: every byte of it.
 //!
 //! ```text
 //! 0            4096                                                        region length

@@ -1,4 +1,4 @@
-//! How a record lies in a slot.
+//! The layout of a record in a slot.
 //!
 //! ```text
 //! nothing varies      key · value
@@ -53,7 +53,7 @@ pub enum Stored<'a> {
 /// The checksum is in the slot, whose own checksum vouches for it: bytes that have it are the
 /// value, whatever became of the memory since. So an extent needs no header, is neither moved nor
 /// touched when its record's segment is rebuilt, and its memory can have another use as soon as no
-/// slot names it: whoever reads it then reads the slot again.
+/// slot names it: its reader then reads the slot again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ValueExtent {
     /// Where it begins; takes whole words.

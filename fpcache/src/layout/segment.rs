@@ -48,13 +48,13 @@ impl SegmentGeometry {
         Self { width, stores_fingerprints: true, slot_bytes, shape, groups: None }
     }
 
-    /// Bytes of so many stored fingerprints.
+    /// Bytes of `count` stored fingerprints.
     #[inline(always)]
     pub const fn fingerprint_bytes(&self, count: usize) -> usize {
         if self.stores_fingerprints { self.width.bytes_of(count) } else { 0 }
     }
 
-    /// Bytes that a key's record is looked for among in a window of so many slots: fingerprints, or
+    /// Bytes that are searched for a key's record in a window of `slots` slots: fingerprints, or
     /// slots where there are none.
     pub const fn searched_bytes(&self, slots: usize) -> usize {
         if self.stores_fingerprints { self.width.bytes_of(slots) } else { slots * self.slot_bytes }
@@ -70,7 +70,7 @@ impl SegmentGeometry {
         self.slots_offset(cap) + cap as usize * self.slot_bytes
     }
 
-    /// Bytes of the table of its groups; 0 where there is none.
+    /// Bytes of the table of its groups; 0 without groups.
     pub const fn table_bytes(&self, cap: u16) -> usize {
         match self.groups {
             Some(groups) => groups.table_bytes(cap),

@@ -1,4 +1,4 @@
-//! What a table is made of, at the head of its record.
+//! A table's parameters, at the head of its record.
 //!
 //! ```text
 //!   0 key space u32 · 4 fingerprint bits u32 (0: none) · 8 key bytes u32 (0: they vary) · 12 value bytes u32 (all ones: they vary)
@@ -209,9 +209,9 @@ impl TableParameters {
         (geometry.fingerprint_bytes(1) + geometry.slot_bytes) as f64 + separators
     }
 
-    /// Bytes that a segment with so many keys has more for being in groups, on average: the slots
-    /// that make its last block a whole one, or its last group where it has no more than a block,
-    /// and the head and the padding of its table.
+    /// Bytes that groups add to a segment with `keys_per_segment` keys, on average: the slots that
+    /// make its last block a whole one, or its last group where it has no more than a block, and
+    /// the head and the padding of its table.
     pub fn group_bytes_per_segment(&self, keys_per_segment: f64) -> f64 {
         const HEAD_AND_PADDING: f64 = 12.0;
         let Some(groups) = self.groups else { return 0.0 };

@@ -1,9 +1,9 @@
-//! The map of a table over several memory nodes: which of them has which keys.
+//! The map of a table over several memory nodes: the ranges of keys that each has.
 //!
 //! Such a table is divided into *ranges* of keys. Each range is a table like any other, on one
 //! memory node, whose name ([`RangeMap::table`]) holds the map's creation number and the range's
-//! number. A pair of these is never used for other keys, so that whoever reaches a region by that
-//! name has the keys it means.
+//! number. A pair of these is never used for other keys, so that a client that reaches a region by
+//! that name has the keys it means.
 //!
 //! ```text
 //! 0 magic "FPRANGES" · 8 format version u32 (1) · 12 bytes in all u32 · 16 creation u64 · 24 version u32 · 28 state u32
@@ -382,7 +382,7 @@ fn take_range(rest: &mut Cursor<'_>) -> Result<MappedRange, MapError> {
     Ok(MappedRange { number, node, start, end: has_end.then_some(end) })
 }
 
-/// Takes so many bytes, and the zeros up to a multiple of 8 after them.
+/// Takes `len` bytes, and the zeros up to a multiple of 8 after them.
 fn padded<'b>(rest: &mut Cursor<'b>, len: usize) -> Result<&'b [u8], CutShort> {
     rest.bytes(len.next_multiple_of(8)).map(|bytes| &bytes[..len])
 }

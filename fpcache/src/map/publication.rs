@@ -1,5 +1,5 @@
-//! How a memory node publishes the maps of its tables: in its lobby, after the superblock, where
-//! clients READ them.
+//! The publication of a memory node's maps: in its lobby, after the superblock, where clients READ
+//! them.
 //!
 //! ```text
 //! 0 magic "FPMAPS\0\0" · 8 sequence u64 · 16 bytes of the maps u64 · 24 XXH3-64 of the maps · 32–55 zero
@@ -30,7 +30,7 @@ const HEAD_BYTES: usize = 64;
 pub enum Published {
     /// All of them.
     Whole(Vec<RangeMap>),
-    /// There are more: READ so many bytes.
+    /// There are more: READ this many bytes.
     Needs(usize),
     /// They were being changed: READ them again.
     Torn,

@@ -1,4 +1,4 @@
-//! Matching 32 bytes a step.
+//! Kernels of AVX2, 32 bytes a step.
 //!
 //! Memory that others may change is loaded by one instruction of inline assembly a vector, which
 //! the compiler can neither repeat nor leave out: matching and looking for FROZEN see the same
@@ -85,8 +85,7 @@ unsafe fn load(at: *const u64, count: usize) -> __m256i {
         // SAFETY: the caller vouches for four.
         return unsafe { load_whole(at) };
     }
-    // Not by a mask: whether words that are masked off may be nobody's is for each processor to
-    // say.
+    // Not by a mask: whether words that are masked off may be unmapped depends on the processor.
     let (mut low, mut high) = (_mm_setzero_si128(), _mm_setzero_si128());
     let pairs = count / 2;
     if pairs > 0 {
@@ -183,7 +182,7 @@ impl Seen {
         self.frozen = _mm256_or_si256(self.frozen, _mm256_and_si256(frozen, inside));
         let hit = _mm256_movemask_epi8(_mm256_and_si256(equal, inside)) as u32;
         self.bytes += hit.count_ones();
-        // By conditional moves: where a key lies nobody can foretell.
+        // By conditional moves: where a key lies is unpredictable.
         (self.hit, self.at) = if self.hit == 0 { (hit, at) } else { (self.hit, self.at) };
     }
 }
@@ -258,7 +257,7 @@ fn scan_slots(window: Words<'_>, stride: &SlotStride, key: u64) -> KeyHits {
         let (mut shows, mut frozen_words) = (0, 0);
         for half in [0, STEP_WORDS] {
             let left = window.len().saturating_sub(base + half);
-            // SAFETY: so many words are left; without one, none is accessed.
+            // SAFETY: `left` words follow; without one, none is accessed.
             let v = unsafe { load(window.as_ptr().wrapping_add(base + half), left) };
             let equal = _mm256_cmpeq_epi64(v, needle);
             let is_frozen = _mm256_cmpeq_epi64(_mm256_and_si256(v, frozen), frozen);

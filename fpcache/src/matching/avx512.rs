@@ -1,4 +1,4 @@
-//! Matching 64 bytes a step, the last step masked.
+//! Kernels of AVX-512, 64 bytes a step, the last step masked.
 //!
 //! Memory that others may change is loaded by one instruction of inline assembly a vector, which
 //! the compiler can neither repeat nor leave out: matching and looking for FROZEN see the same
@@ -143,7 +143,7 @@ unsafe fn count<const W: usize>(window: Bytes, wanted: u64) -> Hits {
             greatest = greatest_of::<W>(greatest, v);
             equal_lanes::<W>(v, needle)
         });
-        // Where the first one lies nobody can foretell.
+        // Where the first one lies is unpredictable.
         let [a, b, c] = lanes.map(u64::trailing_zeros);
         let (b, c) = ((LINE / W) as u32 + b, (2 * LINE / W) as u32 + c);
         let first = select_unpredictable(lanes[0] != 0, a, select_unpredictable(lanes[1] != 0, b, c));
@@ -229,7 +229,7 @@ unsafe fn match_group<const W: usize>(group: Bytes, needle: __m512i, greatest: &
     }
     let tail = (group.len - done) / W;
     if tail > 0 {
-        // SAFETY: so many whole fingerprints are left.
+        // SAFETY: `tail` whole fingerprints are left.
         let v = unsafe { load_first(group.at.add(done), tail * W) };
         *greatest = greatest_of::<W>(*greatest, v);
         lanes |= (equal_lanes::<W>(v, needle) & ((1 << tail) - 1)) << (done / W);

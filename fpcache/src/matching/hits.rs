@@ -1,4 +1,4 @@
-//! What matching finds.
+//! The results of matching.
 
 /// What a window holds of a fingerprint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! Kernels over words that others may change, and running code that is compiled for them.
+//! Kernels over words that other processes may change, and code that is compiled for each.
 
 use fpcache_fabric::Words;
 
@@ -48,8 +48,7 @@ pub(crate) trait WithKernels {
 }
 
 impl<'a> Fingerprints<'a> {
-    /// So many fingerprints, from the first byte of these words on; those that are there, if they
-    /// are fewer.
+    /// `count` fingerprints, from the first byte of these words on; fewer if the words end before.
     pub fn new(width: FingerprintWidth, count: usize, words: &'a [u64]) -> Self {
         Self { words: words.into(), skip: 0, used: width.bytes_of(count).min(size_of_val(words)), width }
     }

@@ -1,4 +1,4 @@
-//! Finding a fingerprint in a window of fingerprints.
+//! The search for a fingerprint in a window of fingerprints.
 //!
 //! One pass compares every fingerprint of the window with the wanted one and with FROZEN. The
 //! kernel is chosen once, by what the processor offers: AVX-512 (64 bytes a step), AVX2 (32 bytes),

@@ -1,4 +1,4 @@
-//! The kernel every processor runs, and the measure of the others.
+//! The portable kernels, and the measure of the others.
 
 use fpcache_fabric::Words;
 use zerocopy::IntoBytes;
@@ -8,7 +8,7 @@ use super::kernels::{Fingerprints, Kernels, WithKernels};
 use super::stride::{self, SlotStride};
 use crate::fingerprint::FingerprintWidth;
 
-/// Kernels of words that nobody changes: others are copied first.
+/// Kernels of words that do not change: others are copied first.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Portable;
 

@@ -1,4 +1,4 @@
-//! Finding a key among slots: every so many words a slot begins, and its second word is the key.
+//! The search for a key among slots at a fixed stride of words, of which the second is the key.
 
 use super::hits::KeyHits;
 use crate::layout::{SlotState, SlotWord};

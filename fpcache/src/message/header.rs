@@ -1,4 +1,4 @@
-//! What all requests begin with, and what is wrong with those that do not decode.
+//! The header of all requests, and the errors of those that do not decode.
 
 use crate::cursor::{Cursor, CutShort};
 

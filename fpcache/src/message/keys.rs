@@ -13,7 +13,7 @@ use crate::layout::RecordShape;
 pub fn put_key<K: KeySpace>(key: &K::Key, out: &mut Vec<u8>) {
     let len = K::encoded_len(key);
     if K::FIXED_BYTES.is_none() {
-        // No longer than keys can be: whoever takes them in has looked.
+        // No longer than keys can be: the caller has checked.
         out.extend((len as u16).to_le_bytes());
     }
     let at = out.len();

@@ -1,4 +1,4 @@
-//! Replies: done, or refused with a reason.
+//! Replies of success, or of refusal with a reason.
 
 use super::header::MessageError;
 use crate::cursor::{Cursor, CutShort};

@@ -24,8 +24,8 @@ use crate::table_name::{TableName, TableNameError};
 /// Most tables in one reply.
 pub const MOST_LISTED: usize = 512;
 
-/// The first tables there are, and how many more, in words: for the error that there is none of a
-/// name. Of one over several memory nodes it names the table, which is what commands are given.
+/// The first tables there are, and how many more, in words: for the error that no table has a name.
+/// Of one over several memory nodes it names the table, which is what commands are given.
 pub fn some_names<'n>(names: impl ExactSizeIterator<Item = &'n TableName>) -> String {
     /// Tables that are named.
     const NAMED: usize = 8;

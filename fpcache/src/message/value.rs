@@ -28,7 +28,7 @@ const AHEAD: u32 = 1 << 31;
 pub enum Sent<'a> {
     /// The value.
     Here(&'a [u8]),
-    /// A value of so many bytes that came ahead, in pieces.
+    /// A value of this many bytes that came ahead, in pieces.
     Ahead(u32),
 }
 

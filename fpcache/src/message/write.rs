@@ -6,7 +6,7 @@
 //! operation  0 kind u8 (1 insert, 2 put, 3 update, 4 delete, 5 compare-and-set) · 1 zero u8 · 2 slot hint u16 (0xffff: none)
 //!            4 bytes of the value u32 (bit 31: it came ahead) · 8 key, see [`super::keys`] · then for compare-and-set the expected token u64
 //!            then for all but delete the value
-//! reply, per operation: 0 status u8 · 1–7 zero · 8 token of the record now u64 (0 if there is none)
+//! reply, per operation: 0 status u8 · 1–7 zero · 8 token of the record now u64 (0: no record)
 //! ```
 
 use std::borrow::Borrow;
@@ -32,9 +32,9 @@ pub enum WriteKind {
     Insert,
     /// Makes a record or replaces its value.
     Put,
-    /// Replaces a record's value; fails if there is none.
+    /// Replaces a record's value; fails without a record.
     Update,
-    /// Removes a record; fails if there is none.
+    /// Removes a record; fails without a record.
     Delete,
     /// Replaces a record's value if it is still what the token says.
     CompareAndSet,
@@ -119,7 +119,7 @@ impl<'a> Write<'a> {
     }
 }
 
-/// So many operations, one after another, and nothing else.
+/// `count` operations, one after another, and nothing else.
 fn operations_in<'a, K: KeySpace>(
     operations: &'a [u8],
     mut left: u32,
@@ -238,7 +238,7 @@ pub enum WriteStatus {
     Damaged,
 }
 
-/// The cause of [`DiskFull`](WriteStatus::DiskFull), in the byte behind the status.
+/// The cause of [`DiskFull`](WriteStatus::DiskFull), in the byte after the status.
 const DISK_FULL: u8 = 1;
 
 impl WriteStatus {
@@ -269,7 +269,7 @@ impl WriteStatus {
 pub struct WriteReply {
     /// How it ended.
     pub status: WriteStatus,
-    /// What the record holds now; `None` if there is none.
+    /// The token of the record now; `None` without a record.
     pub token: Option<RecordToken>,
 }
 

@@ -1,4 +1,4 @@
-//! The models of a table as a compute node has them: all of them, or those that fit its bytes.
+//! The models of a table on a compute node: all of them, or those that fit its bytes.
 //!
 //! A model, an address and a first key take 42 bytes per segment of integer keys; of byte strings
 //! about as much as that and what front coding leaves of a separator. Where a compute node has
@@ -65,7 +65,7 @@ impl<K: KeySpace> Models<K> {
         }
     }
 
-    /// Bytes that a resident directory of so many segments, in so many pages, does not exceed: a
+    /// Bytes that a resident directory of `segments` segments, in `pages` pages, does not exceed: a
     /// few per cent above what it takes, which is known only when it is there.
     pub(crate) fn resident_bytes_at_most(segments: u64, pages: u64) -> u64 {
         /// What lies above the pages begins with as much, and the last group of pages may be nearly

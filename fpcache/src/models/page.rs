@@ -1,4 +1,4 @@
-//! One page of the directory, decoded.
+//! A decoded page of the directory.
 
 use std::borrow::Borrow;
 

@@ -92,7 +92,7 @@ impl<K: KeySpace> PagedModels<K> {
         self.root.size_in_bytes() + self.shards.iter().map(Shard::most_bytes).sum::<usize>()
     }
 
-    /// The fewest bytes of the heap for so many pages: see [`PagedModels::least_bytes`].
+    /// The fewest bytes of the heap for `pages` pages: see [`PagedModels::least_bytes`].
     pub(super) const fn least_heap_bytes(pages: usize) -> usize {
         Root::<K>::heap_bytes(pages).saturating_add(Shard::<K>::LEAST_BYTES)
     }

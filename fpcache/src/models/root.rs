@@ -78,8 +78,7 @@ impl<K: KeySpace> Root<K> {
         self.firsts.partition_point(|first| first.borrow() <= key).saturating_sub(1) as u32
     }
 
-    /// Where a page lies; past the region's end, where no READ reaches, if there is none of this
-    /// number.
+    /// Where a page lies; past the region's end, where no READ reaches, if no page has this number.
     #[inline]
     pub(crate) fn address(&self, page: u32) -> u64 {
         self.offsets.get(page as usize).copied().unwrap_or(u64::MAX)

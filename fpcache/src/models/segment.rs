@@ -1,4 +1,4 @@
-//! One segment as a compute node knows it.
+//! A segment as a compute node knows it.
 
 use fpcache_index::{Line, SegmentModel};
 
@@ -42,7 +42,7 @@ impl<K: KeySpace> Segment<K> {
         self.tail
     }
 
-    /// The coordinate of a key of its range, which shares so many bytes with its first key.
+    /// The coordinate of a key of its range, which shares `shared` bytes with its first key.
     #[inline]
     pub fn coordinate(&self, key: &K::Key, shared: usize, encoders: &K::Encoders) -> u64 {
         K::coordinate(key, shared, self.tail, encoders)

@@ -1,4 +1,4 @@
-//! Pages that are kept, within a number of bytes.
+//! A shard of the pages that are kept, within a number of bytes.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::num::NonZeroUsize;

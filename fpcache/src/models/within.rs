@@ -1,4 +1,4 @@
-//! Models in pages within a number of bytes, those of [`Models`] around them included.
+//! Models in pages within a number of bytes, those of [`Models`] itself included.
 
 use super::Models;
 use super::paged::PagedModels;
@@ -19,7 +19,7 @@ impl<K: KeySpace> PagedModels<K> {
         size_of::<Models<K>>() + self.heap_bytes()
     }
 
-    /// The fewest bytes with which a directory of so many pages can be used: its top level, the
+    /// The fewest bytes with which a directory of `pages` pages can be used: its top level, the
     /// containers, and room for one page. Without what separators have on the heap, which is known
     /// when the top level is here.
     pub const fn least_bytes(pages: u64) -> usize {

@@ -1,4 +1,4 @@
-//! What fabrics charge for READs.
+//! The costs of READs, by fabric.
 
 /// What a fabric charges, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -67,10 +67,10 @@ impl FabricCosts {
         node_lookup: 13_200.0,
     };
 
-    /// What a lookup is charged where so many are under way at a time, of all compute nodes
-    /// together, at a memory node: its turn comes after the bytes and requests of the others, and
-    /// its round trips take no longer for that. So bytes become dear where many lookups share a
-    /// network, and round trips where few do.
+    /// The cost of a lookup where `lookups` are under way at a time, of all compute nodes together,
+    /// at a memory node: its turn comes after the bytes and requests of the others, and its round
+    /// trips take no longer for that. So bytes become dear where many lookups share a network, and
+    /// round trips where few do.
     #[must_use]
     pub fn at_concurrency(self, lookups: u32) -> Self {
         let others = f64::from(lookups.max(1));

@@ -1,4 +1,4 @@
-//! Plans: the ways in which a key can be read, and which one is the cheapest.
+//! Plans: the ways in which a key can be read, and the choice of the cheapest.
 
 mod costs;
 mod planner;

@@ -1,4 +1,4 @@
-//! Choosing a plan by its cost.
+//! The planner, which chooses a plan by its cost.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub struct Expected {
     pub at_node: Option<f64>,
 }
 
-/// What is there for lookups beside models, to choose among.
+/// What lookups can choose among, beside models.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ways {
     /// The memory node looks keys up: see [`Endpoint::answers`](fpcache_fabric::Endpoint::answers).
@@ -163,13 +163,13 @@ impl Planner {
         }
     }
 
-    /// What a round trip costs each of so many keys.
+    /// What a round trip costs each of `keys` keys.
     fn share(&self, keys: usize, round_trip: Option<Duration>) -> f64 {
         let round_trip = round_trip.map_or(self.costs.round_trip, |measured| measured.as_nanos() as f64);
         round_trip / (keys.max(1) as f64).min(self.costs.overlap)
     }
 
-    /// Whether so many keys are looked up by the memory node.
+    /// Whether `keys` keys are looked up by the memory node.
     #[inline]
     pub fn asks_node(&self, keys: usize, ways: &Ways) -> bool {
         ways.answers
@@ -179,7 +179,7 @@ impl Planner {
             }
     }
 
-    /// What a call for so many keys is expected to take, and by which plan it is made.
+    /// What a call for `keys` keys is expected to take, and by which plan it is made.
     ///
     /// A question is one round trip, as a READ is that brings all that may matter: it is for keys
     /// that would take two, or many bytes. It is not chosen where groups bring a key with one READ,

@@ -1,4 +1,4 @@
-//! What a present key takes by each plan: the sums by which plans are chosen, and tables tuned.
+//! The cost of a present key by each plan: the sums by which plans are chosen, and tables tuned.
 
 use super::{FabricCosts, Plan};
 
@@ -23,7 +23,7 @@ pub(crate) struct Sums {
 }
 
 impl Sums {
-    /// For slots and fingerprints of so many bytes.
+    /// For slots and fingerprints of these sizes.
     pub(crate) fn of(
         costs: FabricCosts,
         slot_bytes: f64,
@@ -39,7 +39,7 @@ impl Sums {
         self.costs.round_trip + self.slot + self.costs.request
     }
 
-    /// A key by a plan that READs, where its window has so many slots, and its group so many.
+    /// A key by a plan that READs, where its window has `window` slots, and its group `reach`.
     pub(crate) fn ns(&self, plan: Plan, window: f64, reach: f64) -> f64 {
         let FabricCosts { round_trip, request, table, .. } = self.costs;
         match plan {
@@ -78,13 +78,13 @@ impl Sums {
         self.by_fingerprints().1 / (self.slot - fingerprint)
     }
 
-    /// The cheapest plan for a window of so many slots, without groups and hot cache.
+    /// The cheapest plan for a window of `window` slots, without groups and hot cache.
     pub(crate) fn by_window(&self, window: f64) -> Plan {
         if window < self.range_below() { Plan::Range } else { self.by_fingerprints().0 }
     }
 
-    /// A key with such a window is cheaper by a cached slot from so many slots on: over it a range
-    /// READ pays (n − 1)·s·b, the others n·w·b and what they pay beside fingerprints, less s·b.
+    /// The slots of a window from which on a key is cheaper by a cached slot: over it a range READ
+    /// pays (n − 1)·s·b, the others n·w·b and what they pay beside fingerprints, less s·b.
     pub(crate) fn cached_from(&self) -> f64 {
         let (probe, range_below) = (self.costs.probe, self.range_below());
         let range_from = 1.0 + probe / self.slot;
@@ -96,8 +96,8 @@ impl Sums {
         }
     }
 
-    /// A key is cheaper by a group of `reach` slots where its window has more than so many: more
-    /// than what a range READ pays, and than what the others do.
+    /// The slots of a window above which a key is cheaper by a group of `reach` slots: more than
+    /// what a range READ pays, and than what the others do.
     pub(crate) fn by_groups_above(&self, reach: f64) -> f64 {
         let group = reach * self.slot + self.costs.table;
         let over_range = group / self.slot;

@@ -1,4 +1,4 @@
-//! Whether it is worth asking the memory node, by how questions went. Kept with the buffers of
+//! The decision whether to ask the memory node, by how questions went. Kept with the buffers of
 //! lookups in batches.
 
 /// Questions in vain in a row after which some lookups ask no more.
@@ -11,10 +11,10 @@ const MOST_PASSED: u32 = 1024;
 /// A memory node may have no view of a table for long, where its models find no room, or where all
 /// values are external: then each question is a round trip for nothing. So after four in a row the
 /// next four lookups ask nothing, and twice as many after every second further question in vain, at
-/// most 1024; after the others, four. For the first question after long finds a view that nobody
-/// has had brought up to date: it is the second one that tells whether there is one at all. A
-/// question is in vain if it has an answer for less than half of its keys: the round trip of the
-/// others is lost. One that is not makes all well.
+/// most 1024; after the others, four. For the first question after long finds a view that was not
+/// brought up to date: it is the second one that tells whether there is one at all. A question is
+/// in vain if it has an answer for less than half of its keys: the round trip of the others is
+/// lost. One that is not makes all well.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Asking {
     /// Questions in a row that were in vain.
@@ -31,7 +31,7 @@ impl Asking {
         may
     }
 
-    /// A question about so many keys came back, of which these were answered.
+    /// A question about `keys` keys came back, of which `answered` were answered.
     pub(super) fn came_back(&mut self, answered: usize, keys: usize) {
         self.in_vain = if answered * 2 >= keys { 0 } else { self.in_vain.saturating_add(1) };
         self.to_pass = match self.in_vain.checked_sub(PATIENCE) {

@@ -88,7 +88,7 @@ enum Seen {
     Found,
     /// Another key's.
     Other,
-    /// Nobody's.
+    /// No key's.
     Nothing,
     /// For the engine to say.
     Rare,

@@ -1,7 +1,7 @@
-//! One key's lookup, step by step: what has come decides what is asked for next.
+//! The lookup of one key, step by step: the bytes that have come decide what is asked for next.
 //!
 //! Every plan, every kind of key and record and every fabric goes this way. The steps know nothing
-//! of round trips or of other keys: whoever drives them lets a round trip pass between
+//! of round trips or of other keys: their driver lets a round trip pass between
 //! [`begin`](Engine::begin) and [`take`](Engine::take), and between one take and the next, for one
 //! key or for many at a time, over memory looked at in place or over doorbell batches.
 
@@ -54,7 +54,7 @@ pub(super) enum Stage {
     Fingerprints,
     /// The slot whose fingerprint matches.
     Slot(u32),
-    /// The slots whose fingerprints match: from this place in the list on, so many.
+    /// The slots whose fingerprints match: their first place in the list, and how many.
     Slots(u32, u32),
     /// All slots of the window.
     Window,

@@ -1,5 +1,5 @@
-//! Operations whose batches are on their way while others go on: of one thread over several memory
-//! nodes.
+//! Operations in flight: those of one thread over several memory nodes, of which some go on while
+//! others wait for their batches.
 
 use fpcache_fabric::Endpoint;
 

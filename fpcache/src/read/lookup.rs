@@ -1,4 +1,4 @@
-//! Looking keys up: one or many, over memory looked at in place or in doorbell batches.
+//! Lookups of one key or many, over memory looked at in place or in doorbell batches.
 //!
 //! Keys of a batch share their round trips. Where memory is mapped, a round trip is a wait for
 //! memory, and keys share it by being taken in turns: all of a group are located, then all windows

@@ -1,4 +1,4 @@
-//! Reading: the operations that carry plans out.
+//! Reads: the operations that carry plans out.
 //!
 //! A lookup is a state machine without I/O, clock or thread of its own (`engine`): what has come
 //! decides what is asked for next. It runs over memory looked at in place, one key inline and many
@@ -89,7 +89,7 @@ pub enum ReadError {
         /// Reads that were tried.
         attempts: u32,
     },
-    /// Whoever asked would wait no longer.
+    /// It took longer than the caller would wait.
     #[error(
         "no end of it after {round_trips} round trips: the call has many keys, or many beside the wanted one were deleted"
     )]
@@ -155,8 +155,9 @@ pub fn drive_while<E: Endpoint, O: Operation>(
     Ok(())
 }
 
-/// Steps an operation until it wants its batch run, for `true`, or its result is there. For whoever
-/// waits for batches in a way of its own: what is asked of the endpoint here costs no round trip.
+/// Steps an operation until it wants its batch run, for `true`, or its result is there. For a
+/// caller that waits for batches in a way of its own: what is asked of the endpoint here costs no
+/// round trip.
 ///
 /// # Errors
 /// [`ReadError`]: the operation has ended.

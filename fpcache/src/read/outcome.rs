@@ -1,4 +1,4 @@
-//! How lookups end.
+//! The outcomes of lookups.
 
 use std::ops::Range;
 
@@ -34,8 +34,8 @@ impl Outcome {
 }
 
 impl Outcome {
-    /// The answer of the memory node's processor, which took so many bytes, and READs where it said
-    /// that the value lies outside its slot.
+    /// The answer of the memory node's processor, which took `bytes` bytes, and `reads` READs where
+    /// it said that the value lies outside its slot.
     pub fn server_side(version: Option<u32>, bytes: u64, reads: u32) -> Self {
         Self {
             version,
@@ -81,7 +81,7 @@ impl Outcomes {
         self.outcomes.iter().map(move |o| (o, value(o)))
     }
 
-    /// Adds the answer of the memory node's processor for the next key, whose value took so many
+    /// Adds the answer of the memory node's processor for the next key, whose value took `reads`
     /// READs.
     pub fn push_server_side(&mut self, version: Option<u32>, value: &[u8], reads: u32) {
         let outcome = Outcome::server_side(version, value.len() as u64, reads);

@@ -73,7 +73,7 @@ impl<K: KeySpace> Place<K> {
 #[derive(Debug)]
 pub(super) enum Found<K: KeySpace> {
     Here(Place<K>),
-    /// There is none: the table ends.
+    /// No segment: the table ends.
     Nowhere,
     /// A page of the directory is needed first.
     InPage(u32),
@@ -85,10 +85,10 @@ impl<K: KeySpace> Found<K> {
     }
 }
 
-/// Pages of the directory that were asked for together, each once, whoever needs it.
+/// Pages of the directory that were asked for together, each once, however many keys need it.
 #[derive(Debug)]
 pub(super) struct Coming<K: KeySpace, A = Landing> {
-    /// Where each is found, by its number, and what came of it once somebody has looked.
+    /// Where each is found, by its number, and what came of it, once looked at.
     pages: HashMap<u32, Awaited<K, A>>,
 }
 
@@ -109,7 +109,7 @@ impl<K: KeySpace, A> Coming<K, A> {
         }
     }
 
-    /// Asks for a page of so many bytes, unless somebody has.
+    /// Asks for a page, unless it was asked for already.
     pub(super) fn ask(&mut self, number: u32, cost: &mut Cost, ask: impl FnOnce(usize) -> A) {
         self.pages.entry(number).or_insert_with(|| {
             cost.reads += 1;

@@ -53,7 +53,7 @@ impl Records {
         start + bytes.start..start + bytes.end
     }
 
-    /// Keeps a value of so many bytes, eight at most, and says where it lies.
+    /// Keeps a value of `bytes` bytes, eight at most, and says where it lies.
     #[inline(always)]
     pub(super) fn keep_word(&mut self, value: u64, bytes: usize) -> Range<usize> {
         self.room(1)[0] = value.to_le();

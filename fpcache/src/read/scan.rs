@@ -19,7 +19,7 @@
 //! [blocks] instead, and covers the keys of these: what it reads beyond them is what the first and
 //! the last block have.
 //!
-//! A scan stops once it has found 16 MiB, so that whoever scans takes them before there are more.
+//! A scan stops once it has found 16 MiB, so that the caller takes them before there are more.
 //!
 //! External values are read after the stretches, of the records that are kept, in order and several
 //! with one doorbell.
@@ -47,8 +47,8 @@ use crate::key_space::KeySpace;
 use crate::models::{Models, PagedModels};
 use crate::table_view::TableView;
 
-/// Times the slots that windows take at both ends of a stretch: as many records are wanted of a
-/// long one.
+/// A stretch is long if the records wanted of it are this many times the slots that windows take at
+/// both its ends.
 const LONG: usize = 8;
 
 /// Reads up to `limit` records in key order, starting at the least key not below `start`, of all
@@ -222,7 +222,7 @@ impl<'a, K: KeySpace> Directed<'a, K> for Scan<'a, K> {
             is_marked = cut.as_ref().is_some_and(|cut| stretch.is_marked(cut));
             is_whole = stretch.is_to_end() && cut.is_none();
             if is_marked {
-                // What lies behind is for later.
+                // What lies after it is for later.
                 self.collected.reaches_end = false;
                 stretches.truncate(at + 1);
                 break;

@@ -93,7 +93,7 @@ impl<K: KeySpace> LookupScratch<K> {
         self.group.answers.keep_little();
     }
 
-    /// Gives back the buffers if they are more than so many bytes: answers that were found are gone
+    /// Gives back the buffers if they are more than `bytes` bytes: answers that were found are gone
     /// then.
     pub fn keep_at_most(&mut self, bytes: usize) {
         if self.kept_bytes() > bytes {

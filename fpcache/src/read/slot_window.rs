@@ -1,4 +1,4 @@
-//! Where a key can be.
+//! The window of slots in which a key can be.
 
 use fpcache_index::Window;
 use fpcache_index::groups::finest;

@@ -1,4 +1,4 @@
-//! Where lookups look: at memory in place, or at what a doorbell batch brought.
+//! The sources of lookups: memory in place, or what a doorbell batch brought.
 
 use std::sync::atomic::{Ordering, fence};
 

@@ -1,4 +1,4 @@
-//! Deciding what the bytes of a slot say.
+//! The decision what the bytes of a slot say.
 
 use std::borrow::Borrow;
 
@@ -173,8 +173,8 @@ pub(super) fn match_window<M: Kernels>(
 #[inline]
 pub(super) fn shows<K: KeySpace>(slot: &[u8], key: &K::Key, shape: RecordShape) -> bool {
     let Some((word, body)) = slot.split_first_chunk::<SLOT_WORD_BYTES>() else { return true };
-    // Where the key's length makes no sense the record is half written, and its key is nobody's
-    // yet. A value's length may be what is damaged.
+    // Where the key's length makes no sense the record is half written, and has no valid key yet. A
+    // value's length may be what is damaged.
     shape.key::<K>(body).is_some_and(|shown| is_key::<K>(shown, key))
         || SlotWord::from_bits(u64::from_le_bytes(*word)).state() == SlotState::Frozen
 }

@@ -1,4 +1,4 @@
-//! How a budget is divided between models, tables of groups and the hot cache.
+//! The division of a budget between models, tables of groups and the hot cache.
 
 use crate::cache::{CacheConfig, HotCache, NoCache, Shape};
 use crate::group_tables::GroupTables;
@@ -8,7 +8,8 @@ use crate::plan::Planner;
 use crate::table::Table;
 use crate::table_view::{OpenError, TableView};
 
-/// Tables of groups have room for those of so many segments at first, each of so many slots.
+/// Tables of groups have room at first for those of at least this many segments, of `SLOTS_OF_FEW`
+/// slots.
 pub(super) const FEW_SEGMENTS: u64 = 64;
 const SLOTS_OF_FEW: u64 = 4096;
 
@@ -110,14 +111,14 @@ pub(super) fn hot_cache<K: KeySpace>(
     }
 }
 
-/// Models that are all here get one part in so many on top of what they take.
+/// Models that are all here get one part in this many on top of what they take.
 pub(crate) const MODELS_GROW: u64 = 8;
 
-/// The share of tables of groups in what is `left` of a budget beside the models, where `all` of
-/// them take so many bytes: all, or three quarters of what is left, unless that is too little to be
-/// worth it.
+/// The share of tables of groups in what is `left` of a budget beside the models, where all of them
+/// take `all` bytes: all, or three quarters of what is left, unless that is too little to be worth
+/// it.
 pub(crate) const fn for_group_tables(left: u64, all: u64) -> u64 {
-    /// One table in so many is the fewest to be kept.
+    /// One table in this many is the fewest to be kept.
     const LEAST_PART: u64 = 16;
     match left / 4 * 3 {
         _ if left >= all => all,
@@ -126,8 +127,8 @@ pub(crate) const fn for_group_tables(left: u64, all: u64) -> u64 {
     }
 }
 
-/// The share of tables of groups that have room in `kept` bytes, where `all` of them, and a quarter
-/// more, take so many.
+/// The share of tables of groups that have room in `kept` bytes, where all of them, and a quarter
+/// more, take `all` bytes.
 pub(crate) fn share_of_tables(kept: u64, all: u64) -> f64 {
     (1.25 * kept as f64 / all.max(1) as f64).min(1.0)
 }
@@ -141,8 +142,8 @@ pub(crate) fn keys_for_entries(keys: u64, tables: f64) -> u64 {
     others.saturating_add(keys / LATER).min(keys)
 }
 
-/// Bytes that a table of slots of so many bytes takes beside its models, tables of groups and hot
-/// cache, whatever its keys are.
+/// Bytes that a table of slots of `slot_bytes` bytes takes beside its models, tables of groups and
+/// hot cache, whatever its keys are.
 pub(crate) fn beside_models(slot_bytes: usize) -> u64 {
     let stride = SlotStride::new(slot_bytes / 8).heap_bytes();
     Table::<U64Keys>::beside_models(stride).max(Table::<ByteKeys>::beside_models(stride))

@@ -1,4 +1,4 @@
-//! Why a table could not be opened.
+//! Errors of opening a table.
 
 use bytesize::ByteSize;
 use fpcache_fabric::FabricError;
@@ -46,8 +46,8 @@ pub enum OpenError {
     Fabric(#[from] FabricError),
 }
 
-/// A size rounded up to the tenth of a unit that is shown, so that whoever asks for what is shown
-/// gets enough.
+/// A size rounded up to the tenth of a unit that is shown, so that a caller that asks for what is
+/// shown gets enough.
 fn rounded_up(bytes: u64) -> ByteSize {
     let unit = 1u128 << (bytes.max(1).ilog2() / 10 * 10);
     let tenths = (u128::from(bytes) * 10).div_ceil(unit);

@@ -1,4 +1,4 @@
-//! What is READ of a table to open it: superblock, directory, encoders.
+//! The READs that open a table: superblock, directory, encoders.
 
 use fpcache_fabric::{Batch, Endpoint, FabricError, REGION, RemoteAddr};
 use fpcache_index::{Directory, DirectoryBuilder};
@@ -38,7 +38,7 @@ pub(super) fn read_superblock<K: KeySpace, E: Endpoint>(
         endpoint.run(batch)?;
         match Superblock::decode::<K>(batch.bytes(landing)) {
             Err(SuperblockError::Changing) if attempt < SUPERBLOCK_SPINS => std::hint::spin_loop(),
-            // Whoever changes it may wait for this processor.
+            // Its writer may wait for this processor.
             Err(SuperblockError::Changing) => std::thread::yield_now(),
             other => return Ok(other?),
         }
@@ -74,7 +74,7 @@ pub(super) struct Fetched<K: KeySpace> {
     pub(super) encoders: K::Encoders,
 }
 
-/// The directory's top level, and all the rest of it if that fits so many bytes.
+/// The directory's top level, and all the rest of it if that fits `bytes` bytes.
 pub(super) fn fetch_directory<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,

@@ -1,4 +1,4 @@
-//! What a lookup costs by a form of tables, and what these take.
+//! The cost of a lookup by a form of tables, and the memory these take.
 
 use super::Counts;
 use super::counts::TABLE_PLACE_BYTES;
@@ -12,7 +12,7 @@ use crate::table::{MODELS_GROW, beside_models, budget_for_models, for_models};
 pub struct Lookups {
     /// What the fabric charges.
     pub costs: FabricCosts,
-    /// Bytes of the compute node; as many as there is use for, if there is no bound.
+    /// Bytes of the compute node; without a bound, as many as are of use.
     pub budget: Option<u64>,
     /// Exponent of the lookups' distribution over keys.
     pub theta: f64,
@@ -197,7 +197,7 @@ impl Candidate {
         Way { tables: 1.0, ..Way::reads(1.0, self.slots_read * self.slot_bytes) }
     }
 
-    /// The share of tables that have room in so many of the bytes that all are set aside for.
+    /// The share of tables that have room in `bytes` of the bytes that are set aside for all.
     pub(super) fn tables_within(&self, bytes: u64) -> f64 {
         let (segments, all) = (self.segments as u64, self.table_room as u64);
         match bytes {

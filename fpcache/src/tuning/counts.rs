@@ -1,4 +1,4 @@
-//! How many keys one READ finds, of segments that are cut and grouped as a memory node does.
+//! Counts of the keys that one READ finds, in segments cut and grouped as a memory node does it.
 
 use fpcache_index::groups::{Form, GroupTable, GroupedSegment};
 use fpcache_index::{PlacedSegment, SegmentModel};
@@ -73,15 +73,15 @@ impl Counts {
         self.add_model(model, xs.len());
     }
 
-    /// Counts a segment of so many keys that no table leads to, among others with tables.
+    /// Counts a segment of `keys` keys that no table leads to, among others with tables.
     pub(super) fn add_without_table(&mut self, model: &SegmentModel, keys: usize) {
         self.without_table += keys as u64;
-        // Of absent keys as many are looked for as elsewhere.
+        // Absent keys are looked for as often as elsewhere.
         self.absent += keys as u64;
         self.add_model(model, keys);
     }
 
-    /// Counts a segment of so many keys that are looked up in windows.
+    /// Counts a segment of `keys` keys that are looked up in windows.
     fn add_model(&mut self, model: &SegmentModel, keys: usize) {
         self.keys += keys as u64;
         self.slots += u64::from(model.cap);
@@ -89,7 +89,7 @@ impl Counts {
         self.segments += 1;
     }
 
-    /// The counts of a table of so many times as many keys, but for the bytes of its directory.
+    /// The counts of a table of `factor` times as many keys, but for the bytes of its directory.
     #[must_use]
     pub(super) fn times(self, factor: f64) -> Self {
         let of = |count: u64| (count as f64 * factor).round() as u64;

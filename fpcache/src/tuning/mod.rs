@@ -1,5 +1,5 @@
-//! Which parameters suit a table: from a sample of its keys, the records' shape, what the fabric
-//! charges, and the bytes that a compute node has for it.
+//! The choice of a table's parameters, from a sample of its keys, the records' shape, the fabric's
+//! costs, and the bytes that a compute node has for it.
 //!
 //! Every form of groups that the slots can be in, and none, is compared with every ε that is
 //! sensible: the sample is cut, grouped, and grown by some inserts, as a memory node does
@@ -7,7 +7,8 @@
 //! follow, with the budget divided between tables and entries of the hot cache as compute nodes do
 //! ([`Split`]). Times are these at the prices of the fabric, by the sums that read plans are chosen
 //! by. Of all whose time is within a twentieth of the least, the one with the fewest bytes wins,
-//! and of several with as many the fastest ([`cheapest`]). What is forced is all that is compared.
+//! and of several with as many the fastest ([`cheapest`]). A forced parameter is the only one
+//! compared.
 
 mod cost;
 mod counts;
@@ -32,7 +33,7 @@ use crate::layout::{
 /// Times as far apart as this, as a share, are taken for equal.
 const CLOSE: f64 = 1.05;
 
-/// What is decided beforehand.
+/// Parameters that are decided beforehand.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Forced {
     /// The form of groups, or that there are none.
@@ -105,7 +106,7 @@ impl Considered {
     }
 }
 
-/// What is chosen, and what else there was.
+/// The choice, and the alternatives.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuned {
     /// All that was compared, by form, fill and ε.
@@ -157,7 +158,7 @@ pub enum TuneError {
 }
 
 impl Tuned {
-    /// What is chosen.
+    /// The choice.
     ///
     /// # Panics
     /// Never: there is one.
@@ -197,7 +198,7 @@ impl Tuned {
     }
 }
 
-/// What is chosen, what a compute node keeps for it, what a lookup takes, and what each [other
+/// The choice, what a compute node keeps for it, what a lookup takes, and what each [other
 /// form](Tuned::others) would take and keep: a line each.
 impl Display for Tuned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,5 @@
-//! Keys that say what a table will be like: cut, grouped and inserted as a memory node does.
+//! The sample of keys that a table's parameters are chosen by: cut, grouped and inserted as a
+//! memory node does it.
 
 use std::borrow::Borrow;
 

@@ -1,4 +1,4 @@
-//! How a budget is divided, and what a lookup costs then.
+//! The division of a budget, and the cost of a lookup with it.
 
 use super::{Candidate, Lookups, Way};
 use crate::cache::{HotCache, Policy, Shape, Variant};
@@ -53,7 +53,7 @@ impl Split {
         unsettled(candidate, self.tables)
     }
 
-    /// With this share of tables, in so many bytes at most, and a hot cache of so many bytes.
+    /// With this share of tables, in `room` bytes at most, and a hot cache of `hot_bytes` bytes.
     fn with(candidate: &Candidate, asked: &Lookups, (tables, room): (f64, f64), hot_bytes: f64) -> Self {
         let (present, absent) = candidate.by_window(asked.costs);
         let first = candidate.first_read();
@@ -91,14 +91,14 @@ impl Split {
     }
 }
 
-/// Entries in so many places, of as many keys as want one: their hashes do not spread them evenly
+/// Entries in `places` places, of `keys` keys that want one: their hashes do not spread them evenly
 /// over buckets.
 fn held(places: f64, keys: f64) -> f64 {
     if places < 1.0 {
         return 0.0;
     }
     let mean = f64::from(BUCKET) * keys / places;
-    // Of a bucket that has k keys, as many as a Poisson distribution says, the others are free.
+    // Buckets have k keys with the shares of a Poisson distribution; their other places are free.
     let (mut share, mut free) = ((-mean).exp(), 0.0);
     for k in 0..BUCKET {
         free += share * f64::from(BUCKET - k);
@@ -131,7 +131,7 @@ struct Ranks {
 }
 
 impl Ranks {
-    /// The sum of the first so many ranks' weights, by integral beyond the first few.
+    /// The sum of the weights of the first `count` ranks, by integral beyond the first few.
     fn weight(self, count: f64) -> f64 {
         const FEW: f64 = 64.0;
         let few = count.min(FEW).floor();
@@ -145,16 +145,16 @@ impl Ranks {
         sum + rest.max(0.0)
     }
 
-    /// The share of lookups of the first so many.
+    /// The share of lookups of the first `count` ranks.
     fn share(self, count: f64) -> f64 {
         (self.weight(count.min(self.keys)) / self.weight(self.keys)).clamp(0.0, 1.0)
     }
 
     /// The share of lookups that are of the keys which were the first of their segments to be
-    /// looked up, of so many segments: each was so likely, before all others of its segment, as its
-    /// share of the segment's lookups.
+    /// looked up, of `segments` segments: each was so likely, before all others of its segment, as
+    /// its share of the segment's lookups.
     fn first_of(self, segments: f64) -> f64 {
-        /// Ranks are taken together that are as far apart.
+        /// Ranks within this factor are taken together.
         const STEP: f64 = 1.05;
         let (all, others) = (self.weight(self.keys), 1.0 / segments.max(1.0));
         let (mut rank, mut sum) = (1.0f64, 0.0);

@@ -1,4 +1,4 @@
-//! What is chosen follows from the keys, the fabric, the budget and what is forced.
+//! Tests that the choice follows from the keys, the fabric, the budget and what is forced.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ fn mixed(n: u64) -> u64 {
     x ^ x >> 27
 }
 
-/// As many keys, anywhere.
+/// `count` keys, anywhere.
 fn scattered(count: usize) -> Vec<u64> {
     let mut keys: Vec<u64> = (0..count as u64).map(mixed).collect();
     keys.sort_unstable();
@@ -21,7 +21,7 @@ fn scattered(count: usize) -> Vec<u64> {
     keys
 }
 
-/// As many keys, in gaps of all sizes: no line is near many of them.
+/// `count` keys, in gaps of all sizes: no line is near many of them.
 fn uneven(count: usize) -> Vec<u64> {
     let gap = |n: u64| 1 + (1 << (mixed(n / 50) % 24)) + mixed(n) % (1 << (mixed(n) % 24));
     (0..count as u64)

@@ -1,4 +1,4 @@
-//! What fingerprints are worth beside tables.
+//! The worth of fingerprints beside tables.
 
 use super::{Candidate, Lookups, Split};
 

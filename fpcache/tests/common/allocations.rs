@@ -1,5 +1,5 @@
-//! What the whole process has allocated. For tests that are alone in theirs, each of which includes
-//! this file: whoever does gets an allocator that counts.
+//! A counting allocator for the whole process. For tests that are alone in theirs, each of which
+//! includes this file.
 
 use std::alloc::System;
 

@@ -249,7 +249,7 @@ fn store<'v, K: KeySpace>(
     }
 }
 
-/// Writes a segment, whose header nobody reads, and says how many of its keys lie where they are
+/// Writes a segment, whose header is not read, and says how many of its keys lie where they are
 /// predicted.
 fn write_segment<K: KeySpace>(
     image: &mut Vec<u8>,

@@ -1,5 +1,4 @@
-//! Keys by number, so that what is tested over integers is tested over byte strings in the same
-//! words.
+//! Keys by number, so that tests over integers run over byte strings in the same words.
 #![allow(dead_code, reason = "each test uses its share")]
 
 use fpcache::key_space::{ByteKeys, ByteTail, KeySpace, U64Keys};
@@ -24,7 +23,7 @@ pub trait Numbered: KeySpace {
     /// A model that predicts the slot `n` for the number `first + n`.
     fn model(first: u64, cap: u16, epsilon: u16) -> SegmentModel;
 
-    /// Records with values of so many bytes and a few more.
+    /// Records with values of `value_bytes` bytes and a few more.
     fn shape(value_bytes: u32) -> RecordShape;
 
     /// Bytes of the value for this number, no fewer than the usual ones.

@@ -21,7 +21,7 @@ pub trait Firsts: KeySpace {
     fn key(number: u64) -> Self::Owned;
     /// What the `i`-th segment skips.
     fn tail(i: u64) -> Self::Tail;
-    /// Records with values of so many bytes.
+    /// Records with values of `value_bytes` bytes.
     fn shape(value_bytes: u32) -> RecordShape;
     /// Segments that a page has room for.
     fn full() -> usize;
@@ -80,7 +80,7 @@ pub fn first_key<K: Firsts>(i: u64) -> K::Owned {
     K::key(i * 10 + 5)
 }
 
-/// The fewest bytes with which the region's models can be used, as whoever has fewer is told.
+/// The fewest bytes with which the region's models can be used, as the error for fewer tells.
 pub fn least_bytes<K: Firsts>(region: &Region<K>) -> u64 {
     match TableView::<K>::open_within(&mut region.endpoint(), 1) {
         Err(OpenError::Budget { least, .. }) => least,
@@ -106,7 +106,7 @@ impl<K: Firsts> Region<K> {
         Self::with_values(counts, 8)
     }
 
-    /// One for values of so many bytes.
+    /// One for values of `value_bytes` bytes.
     pub fn with_values(counts: &[usize], value_bytes: u32) -> Self {
         Self::with_firsts(counts, value_bytes, first_key::<K>)
     }

@@ -214,7 +214,7 @@ impl<K: Numbered> Node<K> {
         self.put(0, &self.superblock.encode::<K>());
     }
 
-    /// Has the table record claim so many segments.
+    /// Has the table record claim `segments` segments.
     pub fn claim_segments(&mut self, segments: u64) {
         self.superblock.table.as_mut().expect("there is one").segments = segments;
         self.put(0, &self.superblock.encode::<K>());

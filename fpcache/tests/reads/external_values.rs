@@ -1,4 +1,4 @@
-//! External values: what reading them costs, and that nothing else is ever taken for them.
+//! External values: the costs of reading them, and that nothing else is ever taken for them.
 
 mod costs;
 
@@ -298,7 +298,7 @@ fn references_that_lie_end_in_an_error_and_are_not_followed_out_of_the_region() 
     let slot = built.slot_of(&KEY);
     for lie in lies {
         built.write_slot(slot, &KEY, 3, &Stored::External(lie));
-        // A length that no record can have is nobody's yet where all slots are looked at.
+        // A length that no record can have counts as half written where all slots are looked at.
         let makes_sense = lie.bytes as usize <= MAX_VALUE_BYTES;
         let check = |answer: Result<Option<Vec<u8>>, ReadError>, context: &str| match answer {
             Err(ReadError::Contended { .. }) => {}
@@ -326,7 +326,7 @@ fn a_reader_that_believes_extents_unseen_is_caught() {
     }
 }
 
-/// Lengths of values at which something begins or ends, for keys of so many bytes.
+/// Lengths of values at which something begins or ends, for keys of `key_bytes` bytes.
 fn lengths(key_bytes: usize) -> impl Strategy<Value = usize> {
     let room = ROOM as usize - key_bytes;
     prop_oneof![

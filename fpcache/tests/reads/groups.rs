@@ -1,5 +1,5 @@
-//! Groups of keys: what becomes of one is nothing to the answers of others, and what is under way
-//! at once is bounded.
+//! Groups of keys: the fate of one does not change the answers of others, and what is under way at
+//! once is bounded.
 
 use std::borrow::Borrow;
 

@@ -1,4 +1,4 @@
-//! What the hot cache may say whatever it holds, and what it may take.
+//! Limits of the hot cache: what it may say whatever it holds, and what it may take.
 
 use std::collections::HashMap;
 

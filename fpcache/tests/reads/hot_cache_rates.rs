@@ -1,4 +1,4 @@
-//! How many lookups the hot cache answers, by policy and kind of requests.
+//! The share of lookups that the hot cache answers, by policy and kind of requests.
 //!
 //! The tests that run by default are small. Another prints tables:
 //! `cargo test -p fpcache --release --test reads hot_cache_rates -- --ignored --nocapture`.
@@ -105,7 +105,7 @@ struct Subject {
 }
 
 impl Subject {
-    /// In the bytes of so many entries: what is kept beside them takes their place.
+    /// In the bytes of `entries` entries: what is kept beside them takes their place.
     fn new(entries: u64, policy: Policy, variant: Variant, keys: u64) -> Self {
         let shape = Shape { variant, policy, epsilon: EPSILON, segments: keys / KEYS_PER_SEGMENT + 1, keys };
         let per_bucket = match variant {

@@ -1,5 +1,5 @@
-//! A message with bytes after its end is refused, whatever it is: they would be of somebody who
-//! means something else.
+//! Messages with bytes after their end are refused, whatever they are: their sender would mean
+//! something else.
 
 use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};

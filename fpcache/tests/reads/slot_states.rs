@@ -26,7 +26,7 @@ const KEY: u64 = 4;
 /// Another key with the same window, in the state's slot before or after.
 const OTHER: u64 = 5;
 
-/// An answer, or why there is none.
+/// An answer, or why it is missing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Answer {
     Value(u64),

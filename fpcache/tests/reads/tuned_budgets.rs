@@ -1,4 +1,5 @@
-//! What is told to be enough for a table's models is enough for a compute node that opens it.
+//! The bytes that are reported as enough for a table's models are enough for a compute node that
+//! opens it.
 
 use super::built::{Built, Cuts, Records};
 use fpcache::cache::CacheConfig;

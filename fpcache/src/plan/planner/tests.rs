@@ -1,4 +1,4 @@
-//! Plans are the cheapest by their sums.
+//! Tests that plans are the cheapest by their sums.
 
 use super::*;
 use crate::fingerprint::{FingerprintWidth, WidthChoice};

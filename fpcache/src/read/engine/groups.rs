@@ -138,7 +138,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         })
     }
 
-    /// Where among so many slots the first lies that shows the key, in bytes.
+    /// Where among `count` slots the first lies that shows the key, in bytes.
     fn shown_at(&mut self, count: u32, key: &K::Key, probe: &Probe) -> Result<Option<usize>, ReadError> {
         let (slot_bytes, rules) = (self.geometry().slot_bytes, Rules::of(self.table.view()));
         for at in 0..count as usize {

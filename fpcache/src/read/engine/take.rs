@@ -1,4 +1,4 @@
-//! What has come for a key, and what follows from it.
+//! The part of the engine that takes what has come for a key.
 
 use std::ops::Range;
 

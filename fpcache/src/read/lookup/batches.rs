@@ -27,7 +27,7 @@ pub struct Lookup<'a, K: KeySpace> {
     wanted: Wanted,
     scratch: &'a mut LookupScratch<K>,
     rounds: u32,
-    /// With so many rounds behind it, it does not read again what was being written.
+    /// After this many rounds it does not read again what was being written.
     most_rounds: u32,
     doubt: Doubt,
     /// Whether some key lies in a segment that was replaced.

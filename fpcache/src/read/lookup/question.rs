@@ -1,5 +1,4 @@
-//! The bytes of questions to the memory node and of its replies: what a client that looks keys up
-//! writes and takes, and what the memory node that answers takes and writes.
+//! The wire format of questions to the memory node and of its replies, for both sides.
 //!
 //! ```text
 //! question                                     reply, for each key in order
@@ -38,7 +37,7 @@ const ABSENT: u8 = 2;
 const MOST_SLOT_BYTES: usize = 64 << 10;
 pub(super) const MOST_LOOKED_AT: usize = 256 << 10;
 
-/// Bytes that a lookup of so many keys looks at; `None` if that is more than a question may cost.
+/// Bytes that a lookup of `keys` keys looks at; `None` if that is more than a question may cost.
 pub(super) fn looked_at(geometry: &SegmentGeometry, epsilon: u32, keys: usize) -> Option<usize> {
     let slot_bytes = geometry.slot_bytes;
     // At most 4096 slots to either side, and slots of 68 KiB.

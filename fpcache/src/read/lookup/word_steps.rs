@@ -73,8 +73,8 @@ impl WordPlace {
         plan: Plan::TwoStage,
     };
 
-    /// The place of a key of this segment, of which it shares so many bytes with the first key, and
-    /// the predicted slot's address.
+    /// The place of a key of this segment, of which it shares `shared` bytes with the first key,
+    /// and the predicted slot's address.
     #[inline(always)]
     pub(super) fn of<K: KeySpace>(
         table: &Table<K>,

@@ -1,4 +1,4 @@
-//! Reading by order: the nearest record to a key, and scans that go down.
+//! Reads by order: the nearest record to a key, and scans that go down.
 //!
 //! Both rest on what a scan rests on: coordinates do not decrease as keys grow, and a key lies in
 //! its window. So a key at or below *x* lies no higher than *x*'s window, and every key above one

@@ -90,7 +90,7 @@ pub(super) enum Answer {
 pub(super) enum Value {
     /// In the slot, which is kept.
     InSlot,
-    /// So many bytes of what landed.
+    /// This many bytes of what landed.
     Landed(Landing, usize),
 }
 

@@ -7,8 +7,8 @@
 //! the search over doorbell batches, which begins anew. What is proven is the same, see `seek`:
 //!
 //! - Keys are loaded before the words of their slots, with a fence between. A word of version 0 or
-//!   1 then says that its slot's record was never changed before the key was loaded: whoever
-//!   changes it makes the word another one first.
+//!   1 then says that its slot's record was never changed before the key was loaded: a change makes
+//!   the word another one first.
 //! - Where a word is of another version, the words are loaded, then the keys, then the words again,
 //!   with fences between; the words must be the same both times, and none busy.
 //! - The word of the slot that is copied in the end must still be the one that was part of the

@@ -80,7 +80,7 @@ impl<K: KeySpace> Scan<'_, K> {
     /// About how many slots the records below a key take, from its first block on: as if keys lay
     /// evenly in blocks, and a little more, as one record that is missing costs a round trip.
     fn slots_before(&self, place: &Place<K>, finest: i64, blocks: BlockRun, size: u32) -> u32 {
-        // In a run of blocks it may be behind all of them.
+        // In a run of blocks it may be after all of them.
         let share = match blocks.last - blocks.first {
             0 => self.groups.and_then(|tables| tables.share_below(&place.name(), blocks.first, finest)),
             _ => None,

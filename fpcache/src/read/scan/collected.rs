@@ -1,4 +1,4 @@
-//! What scans have in common, whichever way they go: records are collected from stretches of slots,
+//! The common part of scans in both directions: records are collected from stretches of slots,
 //! external values come after them, and what could not be told is read again.
 
 use std::borrow::Borrow;
@@ -41,9 +41,9 @@ pub(in crate::read) struct Collected<'a, K: KeySpace> {
 pub(in crate::read) enum Next<'k, K: KeySpace> {
     /// Nowhere: all records are found that are wanted.
     Ended,
-    /// Behind the segments whose slots it has.
+    /// After the segments whose slots it has.
     Segments,
-    /// Behind this key.
+    /// After this key.
     Key(&'k K::Key),
     /// Where it was, with more slots: not one key was covered.
     Same,

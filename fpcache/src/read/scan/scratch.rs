@@ -1,5 +1,5 @@
-//! What scans keep between their steps and between calls: stretches that were asked for, and
-//! records that were found.
+//! The buffers that scans keep between their steps and between calls: stretches that were asked
+//! for, and records that were found.
 
 use fpcache_fabric::{Batch, Landing};
 
@@ -8,8 +8,7 @@ use crate::key_space::KeySpace;
 use crate::layout::{Stored, ValueExtent};
 use crate::read::{Cost, MAX_ATTEMPTS, ReadError};
 
-/// Bytes of records after which a scan stops, so that whoever scans takes them before there are
-/// more.
+/// Bytes of records after which a scan stops, so that the caller takes them before there are more.
 const PAUSE_BYTES: usize = 16 << 20;
 /// Bytes of records that there is room for from one scan to the next.
 const KEPT_BYTES: usize = 4 << 20;

@@ -1,4 +1,4 @@
-//! Stretches of slots, and which keys they cover.
+//! Stretches of slots, and the keys that they cover.
 
 use fpcache_fabric::Landing;
 
@@ -38,7 +38,7 @@ pub(in crate::read) struct Stretch<K: KeySpace> {
 }
 
 impl<K: KeySpace> Stretch<K> {
-    /// Whether the segment has no slots behind it.
+    /// Whether the segment has no slots after it.
     pub(super) fn is_to_end(&self) -> bool {
         self.end == self.place.cap()
     }

@@ -1,5 +1,5 @@
-//! How scans READ external values: after the stretches, of the records that are kept, in order and
-//! several with one doorbell. For scans in either direction.
+//! READs of external values by scans in either direction: after the stretches, of the records that
+//! are kept, in order and several with one doorbell.
 
 use super::scratch::{Progress, ScanScratch, ValuePlace};
 use crate::key_space::KeySpace;
@@ -24,7 +24,7 @@ impl<K: KeySpace> ScanScratch<K> {
     /// Asks for the next values that are missing, in order.
     #[cold]
     pub(in crate::read) fn ask_for_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> Asked {
-        // Whoever goes on from where the scan stops must get on.
+        // A caller that goes on from where the scan stops must make progress.
         if progress.whole > 0 && self.is_enough() {
             return Asked::Enough;
         }

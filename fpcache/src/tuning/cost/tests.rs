@@ -1,4 +1,4 @@
-//! Sums, and when tables pay.
+//! Tests of the sums, and of when tables pay.
 
 use super::*;
 use crate::fingerprint::{FingerprintWidth, WidthChoice};

@@ -1,4 +1,4 @@
-//! Divisions, and what lookups take by them.
+//! Tests of divisions, and of what lookups take by them.
 
 use super::*;
 use crate::plan::FabricCosts;

@@ -1,4 +1,4 @@
-//! What reading external values costs.
+//! The costs of reading external values.
 
 use super::*;
 

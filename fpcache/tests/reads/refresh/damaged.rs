@@ -85,7 +85,7 @@ fn a_change_to_a_coder_that_the_reader_lacks_is_refused() {
     }
 }
 
-/// Whoever has no budget takes room for as many as the root says, before it has read them.
+/// A reader without a budget takes room for as many as the root says, before it has read them.
 fn counts_of_segments_that_cannot_be_are_errors<K: Numbered>() {
     for segments in [0, 7, 1 << 40, 1 << 60, u64::MAX] {
         let mut node = node::<K>();

@@ -45,7 +45,7 @@ impl<K: Numbered> Node<K> {
             Act::Cut(_) => {}
             Act::Merge(n) => {
                 let lo = at(n);
-                // As many keys as there are slots.
+                // A key for every slot.
                 if let Some(next) = self.end_after(lo)
                     && last(self, next) - 1 - lo < u64::from(CAP)
                 {

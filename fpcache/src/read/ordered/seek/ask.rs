@@ -1,4 +1,4 @@
-//! What a search asks for.
+//! The requests of a search.
 
 use std::borrow::Borrow;
 
@@ -145,8 +145,8 @@ impl<K: KeySpace> Seek<K> {
         })
     }
 
-    /// A stretch of the segment beside the last one, as long as its windows and so many slots.
-    /// `false` if there is none, or its page of the directory has to come first.
+    /// A stretch of the segment beside the last one, as long as its windows and `more` slots.
+    /// `false` without such a segment, or its page of the directory has to come first.
     fn go_on_in_neighbour(&mut self, more: u32, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) -> bool {
         let Some(last) = self.stretches.last() else { return false };
         let lo = last.place.lo.borrow();
@@ -176,8 +176,8 @@ impl<K: KeySpace> Seek<K> {
         }
     }
 
-    /// Stretches further out: up to the end of the window of the record that was found, or as many
-    /// slots again as were read.
+    /// Stretches further out: up to the end of the window of the record that was found, or the same
+    /// number of slots again.
     fn extend(&mut self, key: &K::Key, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
         let Some(last) = self.stretches.last() else { return self.begin(key, rule, doorbell) };
         let (place, first, end) = (last.place.clone(), last.first, last.end);

@@ -1,4 +1,4 @@
-//! What a search makes of what has come.
+//! The part of a search that takes what has come.
 
 use std::borrow::Borrow;
 
