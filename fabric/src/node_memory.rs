@@ -82,9 +82,10 @@ pub trait NodeMemory: Debug + Send + Sync + 'static {
     /// A reader that sees anything stored after it sees everything stored before it.
     fn release(&self);
 
-    /// Has everybody see what was stored before, before anything that this thread stores or loads
-    /// after. On x86 they can when this returns; elsewhere a moment later perhaps, which a caller
-    /// that measures time from here must allow for, as [leases](crate::backend::LeasedWord) do.
+    /// Makes what was stored before visible to all, before anything that this thread stores or
+    /// loads after. On x86 they can when this returns; elsewhere a moment later perhaps, which a
+    /// caller that measures time from here must allow for, as [leases](crate::backend::LeasedWord)
+    /// do.
     fn flush(&self) {
         fence(Ordering::SeqCst);
     }

@@ -3,7 +3,7 @@
 //! A process that was killed has its locks and its sockets until the kernel has taken it down,
 //! which takes as long as freeing its memory does. It gives them up after its last store: every
 //! thread lets go of the memory before it lets go of the files, and a lock ends with the last of
-//! them. So who gets the lock need not fear that anybody still writes.
+//! them. So the process that gets the lock need not fear that another still writes.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};

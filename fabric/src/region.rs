@@ -217,7 +217,7 @@ impl Export {
         }
         let len = usize::try_from(self.len).unwrap_or(usize::MAX);
         let memory = SharedMemory::map(fd, len, access)?;
-        // Of two threads that come first one's is unmapped again, before anybody has read there.
+        // Of two threads that come first one's is unmapped again, before anything was read there.
         Ok(Arc::clone(mapped.get_or_init(|| Arc::new(memory.with_registrations(&self.registrations)))))
     }
 

@@ -20,7 +20,7 @@ pub struct RoomQueue {
 }
 
 impl RoomQueue {
-    /// Whether anybody waits.
+    /// Whether a request waits.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -177,7 +177,7 @@ pub trait Service: Send {
         let _ = client;
     }
 
-    /// Somebody was not let in: another version, a user not admitted, no such region, too many
+    /// A client was not let in: another version, a user not admitted, no such region, too many
     /// clients.
     fn rejected(&mut self, error: &FabricError) {
         let _ = error;

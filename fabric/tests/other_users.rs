@@ -208,7 +208,7 @@ fn a_name_is_one_memory_nodes_wherever_its_socket_lies() {
 
 #[test]
 fn whoever_listens_under_another_users_name_is_not_believed() {
-    // A user that there is not, in whose directory somebody else has put a socket.
+    // A user that does not exist, in whose directory another user has put a socket.
     let user = 4_000_000_000 + std::process::id() % 1000;
     let address = ShmAddress::of_user("planted", user).unwrap();
     let path = address.shared_socket_path().unwrap();

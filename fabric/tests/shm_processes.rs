@@ -203,12 +203,12 @@ fn errors_of_addresses_name_the_remedy() {
     ));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1, "nothing is left behind");
 
-    // Somebody who listens without our lock is not displaced either.
+    // A listener without our lock is not displaced either.
     let foreign = ShmAddress::at_path(directory.path().join("foreign.sock")).unwrap();
     let _listener = UnixListener::bind(foreign.socket_path().unwrap()).unwrap();
     let error = Listener::bind(&foreign, ListenOptions::default()).unwrap_err();
     assert!(error.to_string().contains(&format!("process {}", std::process::id())), "{error}");
-    // It never welcomes anybody.
+    // It never welcomes a client.
     let deadline = Deadline::after(Duration::from_millis(30));
     let error = connect(&foreign, ConnectOptions { deadline, ..Default::default() }).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");

@@ -102,8 +102,8 @@ impl Shared {
     /// Lets time pass for the caller.
     pub(crate) fn sleep(&self, nanos: u64) {
         if self.time.in_service.load(Ordering::Relaxed) {
-            // A memory node that sleeps keeps everybody waiting: its loop is one thread, and the
-            // world stands still while its code runs.
+            // A memory node that sleeps keeps all processes waiting: its loop is one thread, and
+            // the world stands still while its code runs.
             self.time.pass(nanos);
             return;
         }

@@ -12,7 +12,7 @@ use crate::time::nanos;
 /// What a look at the clock takes, so that a loop that waits for a deadline without sleeping ends.
 const LOOK: u64 = 20;
 
-/// A world's clock. Time passes as events happen, when somebody sleeps, and 20 ns with each look.
+/// A world's clock. Time passes as events happen, when a process sleeps, and 20 ns with each look.
 #[derive(Clone)]
 pub struct SimClock {
     pub(crate) shared: Arc<Shared>,

@@ -1,4 +1,4 @@
-//! The way of a memory node's stores to be seen, its death, and who notices.
+//! The way of a memory node's stores to be seen, its death, and which processes notice it.
 
 use std::sync::Arc;
 

@@ -73,7 +73,7 @@ impl SimEndpoint {
         if state.links[connection].is_alive() { Ok(()) } else { Err(state.links[connection].disconnected()) }
     }
 
-    /// What somebody sees who looks in place: if the memory node has gone, what it left.
+    /// What a look in place sees: if the memory node has gone, what it left.
     pub(crate) fn or_after_death(
         &self,
         seen: Result<(), FabricError>,

@@ -3,7 +3,7 @@
 //! Whatever is looked at is fetched at that moment, at the instants and in the pieces a READ has:
 //! so what is looked at in place tears, and other stores become visible between two looks. As
 //! mapped memory does, it outlives the memory node: what is looked at then is what the dead left,
-//! until somebody asks whether it lives.
+//! until a process asks whether it lives.
 
 use fpcache_fabric::{AreaId, Endpoint, FabricError, InPlace, RemoteAddr, Words};
 

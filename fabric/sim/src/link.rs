@@ -23,14 +23,14 @@ pub(crate) struct Link {
     pub(crate) in_hand: Option<u64>,
     /// Requests that came while one was in hand.
     pub(crate) held: VecDeque<(u64, Arc<[u8]>)>,
-    /// Who waits for the connection to be made.
+    /// The process that waits for the connection to be made.
     pub(crate) opener: Option<Waiter>,
     /// Whether the memory node has been told of its end.
     pub(crate) closed: bool,
     pub(crate) calls: u64,
     /// The call under way.
     pub(crate) calling: Option<Calling>,
-    /// Whether a thread has its turn, and who waits for theirs.
+    /// Whether a thread has its turn, and which others wait for theirs.
     pub(crate) taken: bool,
     pub(crate) turns: VecDeque<Waiter>,
     /// Whether the caller has a deadline: else a message must not be lost.
@@ -45,7 +45,7 @@ pub(crate) struct Link {
 #[derive(Debug)]
 pub(crate) struct Calling {
     pub(crate) call: u64,
-    /// Who waits for the reply, if anybody does yet.
+    /// The process that waits for the reply, if one does yet.
     pub(crate) waiter: Option<Waiter>,
     pub(crate) reply: Option<Vec<u8>>,
 }

@@ -60,7 +60,7 @@ pub(crate) struct Node {
     pub(crate) on_death: Option<OnDeath>,
     /// Dies when this many stores have become visible, over all lives.
     pub(crate) dies_at: Option<u64>,
-    /// Who waits for the service to have room.
+    /// The requests that wait for the service to have room.
     pub(crate) room: Room,
     /// What answers questions in this life, and what the threads that do so have kept.
     pub(crate) answers: Option<Arc<dyn Answers>>,

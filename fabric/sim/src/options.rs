@@ -63,7 +63,7 @@ impl Faults {
         crash_node: 0,
     };
 
-    /// What memory and network may do while everybody lives: tear, reorder, delay.
+    /// What memory and network may do without any failure: tear, reorder, delay.
     pub const WEATHER: Self = Self {
         tear: Tear::Lines,
         reorder_stores: true,

@@ -45,7 +45,7 @@ pub(crate) enum Part {
 pub(crate) struct Flight {
     pub(crate) ticket: u64,
     pub(crate) batch: Batch,
-    /// Who waits for it; `None`: it is polled.
+    /// The process that waits for it; `None`: it is polled.
     pub(crate) waiter: Option<Waiter>,
     /// By instant; those before `next` are done.
     pub(crate) pieces: Vec<Piece>,

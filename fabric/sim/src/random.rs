@@ -38,8 +38,7 @@ impl Random {
         per_million > 0 && self.below(1_000_000) < u64::from(per_million)
     }
 
-    /// A generator of its own, for somebody whose choices must not change with how many others
-    /// make.
+    /// A generator of its own, for choices that must not change with how many others are made.
     #[must_use]
     pub fn split(&mut self) -> Self {
         Self(self.bits())

@@ -49,7 +49,7 @@ pub enum FailureKind {
     NodePanicked,
 }
 
-/// A run that ended early, with what everybody was waiting for.
+/// A run that ended early, with what each process was waiting for.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{text}\nthe last events:\n{trace}run only this seed with {SEED_VARIABLE}={seed}")]
 pub struct RunFailure {
@@ -87,7 +87,7 @@ impl State {
         }
     }
 
-    /// Why the world stopped and what everybody was doing.
+    /// Why the world stopped and what each process was doing.
     pub(crate) fn describe_stop(&self) -> String {
         let name = |slot: usize| &self.slots[slot].name;
         let mut text = match &self.stop {

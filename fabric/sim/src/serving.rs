@@ -82,8 +82,8 @@ impl State {
         }
         node.turning = false;
         let run_ahead = self.faults.run_ahead && queued < RUN_AHEAD && self.random.below(4) == 0;
-        // Who is let in must see a memory node that is ready: that is a system call, after which
-        // all stores are visible.
+        // A client that is let in must see a memory node that is ready: that is a system call,
+        // after which all stores are visible.
         let connects = matches!(node.inbox.front(), Some(Item::Connect(_)));
         if queued > 0 && (connects || !run_ahead) {
             node.held_up = true;

@@ -1,4 +1,4 @@
-//! The world's state: what there is, what has been scheduled, and who waits. One lock guards it.
+//! The world's state: its parts, what is scheduled, and which processes wait. One lock guards it.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) struct State {
     pub(crate) events: u64,
     pub(crate) switches: u64,
     pub(crate) stop: Option<Stop>,
-    /// How things stood when the world stopped, and the last events before; then everybody dies.
+    /// How things stood when the world stopped, and the last events before; then all processes die.
     pub(crate) last_words: Option<(String, String)>,
     pub(crate) deaths: u64,
     pub(crate) waits: u64,

@@ -7,7 +7,7 @@ use crate::state::State;
 use crate::trace::What;
 
 impl State {
-    /// Executes events until somebody can go on, and says who. `None`: the world has stopped.
+    /// Executes events until a process can go on, and says which. `None`: the world has stopped.
     pub(crate) fn advance(&mut self) -> Option<usize> {
         loop {
             if self.stop.is_some() {

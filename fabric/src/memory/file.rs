@@ -89,7 +89,7 @@ impl SharedMemory {
             })?;
         let outcome = Self::fill_new_file(path, fd, len, huge, space);
         if outcome.is_err() {
-            // Made by this call, and of no use to anybody.
+            // Made by this call, and of no use.
             let _ = rustix::fs::unlinkat(folder, name, AtFlags::empty());
         }
         outcome
@@ -210,7 +210,7 @@ impl SharedMemory {
             Access::ReadOnly => OFlags::RDONLY,
             Access::ReadWrite => OFlags::RDWR,
         };
-        // Opening a pipe that somebody has put there must not wait for its other end.
+        // Opening a pipe that another user has put there must not wait for its other end.
         let flags = rights | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let opened = retry_on_intr(|| rustix::fs::openat(folder, name, flags, Mode::empty()));
         let fd = opened.map_err(file(path, "opening"))?;

@@ -42,7 +42,7 @@ pub(super) fn map_shared(
         rustix::mm::mmap(place.cast(), mapped, protection, MapFlags::SHARED | MapFlags::FIXED, fd, 0)
     };
     // What is left of the room. Where the file was not mapped, its place stays: the kernel may have
-    // given it to somebody else.
+    // given it to another mapping.
     for (from, len) in [(0, before), (before + mapped, HUGE_PAGE - before)] {
         if len > 0 {
             // SAFETY: within the room, of which this part is not used. If it fails, address space

@@ -12,7 +12,7 @@ use super::device::Device;
 use super::error::registration_remedy;
 use crate::memory::SharedMemory;
 
-/// Who may do what with registered memory.
+/// Rights to registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Rights {
     /// Another machine's card may read it.

@@ -16,7 +16,7 @@ use crate::memory::{Registered, SharedMemory};
 pub(crate) struct NodeCard {
     /// Opened anew when it has gone.
     device: Mutex<Arc<Device>>,
-    /// Those whose regions somebody can still ask for.
+    /// Those whose regions clients can still ask for.
     regions: Mutex<Vec<Arc<RegisteredRegion>>>,
 }
 

@@ -56,7 +56,7 @@ struct Piece {
     known: Known,
 }
 
-/// Of a piece that somebody was told of.
+/// Held by clients that were told of a piece.
 pub(super) type Known = Arc<()>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

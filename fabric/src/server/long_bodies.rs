@@ -13,7 +13,7 @@ const MOST_MAPPED: usize = 16 << 20;
 /// What is known of the long bodies of all rings.
 #[derive(Debug, Default)]
 pub(super) struct LongBodies {
-    /// Who waits for the service to have room, over sockets too.
+    /// The requests that wait for the service to have room, over sockets too.
     pub(super) queue: RoomQueue,
     /// Bytes of long bodies in rings that may be mapped.
     mapped: usize,

@@ -31,7 +31,7 @@ enum Place {
     Path(PathBuf, Listens),
 }
 
-/// Who is believed at a path.
+/// The listeners that are believed at a path.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 enum Listens {
     Anybody,
@@ -107,7 +107,7 @@ impl ShmAddress {
         }
     }
 
-    /// The same, for a client that had it from somebody else: at a path it believes this user and
+    /// The same, for a client that got it from another source: at a path it believes this user and
     /// root alone.
     #[must_use]
     pub fn of_own_or_root(self) -> Self {

@@ -62,7 +62,7 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
         .map_err(FabricError::io("asking who the memory node is"))?;
     let user = peer.uid.as_raw();
     if !address.believes(user, rustix::process::geteuid().as_raw()) {
-        // Somebody else has put a socket where that user's memory node would be.
+        // Another user has put a socket where that user's memory node would be.
         let remedy = match address.owner() {
             Some(_) => {
                 "a name means a memory node of your own user; write shm://NAME@UID, or shm:///path.sock, for another's"

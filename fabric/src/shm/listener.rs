@@ -227,7 +227,7 @@ impl Listener {
         first_of_most(self.greeting.iter().map(|client| Some(client.user)))
     }
 
-    /// Who it is that has connected. A user that is not admitted is told so before it has said
+    /// The user that has connected. A user that is not admitted is told so before it has said
     /// anything, and takes up no room.
     fn look_at(&self, socket: OwnedFd, since: Instant) -> Result<Greeting, FabricError> {
         let peer = rustix::net::sockopt::socket_peercred(&socket)

@@ -139,7 +139,7 @@ fn no_directory(socket_path: &Path) -> ListenError {
 pub(super) enum Passage {
     /// Only its owner.
     Private,
-    /// Everybody who knows the name of a socket in it.
+    /// All users that know the name of a socket in it.
     Open,
 }
 
@@ -190,7 +190,7 @@ pub(crate) fn prepare_mode(socket: &OwnedFd, mode: Mode) -> Result<(), Errno> {
 }
 
 /// Gives a socket file that was bound the mode, if the process's mask has taken something from it.
-/// Nothing follows a link that somebody has put in its place meanwhile, where others may write to
+/// No link is followed that another user has put in its place meanwhile, where others may write to
 /// the directory.
 pub(crate) fn give_mode(path: &Path, mode: Mode) -> Result<(), Errno> {
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -263,7 +263,7 @@ pub(super) fn listener(path: &Path) -> Option<u32> {
     }
 }
 
-/// Whether somebody listens at a socket file, and who.
+/// Whether a process listens at a socket file, and which.
 fn probe(path: &Path) -> Probe {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let Ok(socket) = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None) else {
@@ -276,7 +276,7 @@ fn probe(path: &Path) -> Probe {
             Probe::Live(peer.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok()))
         }
         Err(Errno::CONNREFUSED | Errno::NOENT) => Probe::Dead,
-        // A full queue, or no permission: somebody's.
+        // A full queue, or no permission: there is a listener.
         Err(_) => Probe::Live(None),
     }
 }

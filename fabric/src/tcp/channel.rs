@@ -97,7 +97,7 @@ impl Channel {
         }
     }
 
-    /// Whether nothing is under way, so that somebody else can go on with it.
+    /// Whether nothing is under way, so that another endpoint can go on with it.
     pub(super) fn is_idle(&self) -> bool {
         self.flights.is_empty() && !self.is_unsent() && self.start == self.end
     }

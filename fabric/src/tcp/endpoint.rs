@@ -152,7 +152,7 @@ impl TcpEndpoint {
         error()
     }
 
-    /// What waits has waited too long: for the call that it belongs to, or for anybody.
+    /// What waits has waited too long: for the call that it belongs to, or for any call.
     #[cold]
     fn wait_no_longer(&mut self) -> FabricError {
         let (from, now) = (self.moved_at, Instant::now());

@@ -282,7 +282,7 @@ impl Threads {
 
 impl Drop for Threads {
     fn drop(&mut self) {
-        // Somebody else's error ends them, or a panic.
+        // Another thread's error ends them, or a panic.
         let _ = self.end();
     }
 }

@@ -139,7 +139,7 @@ pub(super) enum ToDesk {
     Request { client: ClientId, bytes: Vec<u8>, charge: Charge },
     /// A client has gone.
     Gone(ClientId),
-    /// Somebody was hung up on or not let in.
+    /// A peer was hung up on or not let in.
     Rejected(FabricError),
     /// There are other tokens than before.
     TokensChanged,
@@ -232,7 +232,7 @@ impl Shared {
         self.clients().remove(&client.0);
     }
 
-    /// The tokens that let somebody in now.
+    /// The tokens that let clients in now.
     pub(super) fn tokens(&self) -> Arc<TokenSet> {
         // Held for a copy of the pointer.
         Arc::clone(&self.tokens.read().unwrap_or_else(PoisonError::into_inner))
@@ -294,7 +294,7 @@ impl Shared {
         }
     }
 
-    /// Counts somebody who was hung up on or not let in, and tells the service.
+    /// Counts a peer that was hung up on or not let in, and tells the service.
     pub(super) fn report(&self, reason: HangUp, error: FabricError) {
         self.hang_ups.add(reason);
         self.tell(error);

@@ -43,7 +43,7 @@ pub struct ListenOptions {
     /// Over unix sockets: numeric ids of users that get in beside the owner of this process.
     /// Default: none.
     pub allowed_users: Vec<u32>,
-    /// The tokens that let somebody in, and what with. Default: none.
+    /// The tokens that let clients in, with their rights. Default: none.
     pub tokens: TokenSet,
     /// Whether a token is needed over the loopback interface too. Default: no.
     pub require_token: bool,

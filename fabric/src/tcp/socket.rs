@@ -252,7 +252,7 @@ pub(super) fn accept(listening: impl AsFd, at: &Target) -> Result<Option<(OwnedF
     }
 }
 
-/// Who is at the other end.
+/// The other end of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Origin {
     Internet(std::net::SocketAddr),
@@ -260,8 +260,8 @@ pub(super) enum Origin {
     Unknown,
 }
 
-/// Whom a connection counts for where everybody may have some: a user, or what one party has of
-/// addresses, of IPv6 64 bits.
+/// The party that a connection counts for where each may have some: a user, or what one party has
+/// of addresses, of IPv6 64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Party {
     Network(IpAddr),

@@ -1,8 +1,7 @@
 //! Tokens: secrets by which clients are let in, with the rights that a token has.
 //!
-//! A token is 32 random bytes, written as 64 hexadecimal digits. What is seen of an exchange lets
-//! anybody try guesses at leisure, which is hopeless against random bytes, and against nothing
-//! else.
+//! A token is 32 random bytes, written as 64 hexadecimal digits. An observer of an exchange can try
+//! guesses at leisure, which is hopeless against random bytes, and against nothing else.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,7 +18,7 @@ use crate::random::random_bits;
 /// Bytes of a token, of a nonce and of a proof.
 pub(super) const BYTES: usize = 32;
 /// Different bytes that a token has at least. Of 32 random ones hardly ever fewer than 24 differ;
-/// of what somebody typed to try things out, most are alike.
+/// of digits typed to try things out, most are alike.
 const LEAST_DIFFERENT: usize = 8;
 /// Tokens that a memory node knows at most: each is tried where one is proven.
 const MAX_TOKENS: usize = 64;
@@ -160,7 +159,7 @@ impl Token {
     }
 }
 
-/// Who proves, so that a proof cannot be sent back to its sender.
+/// The side that proves, so that a proof cannot be sent back to its sender.
 pub(super) struct Role([u8; 16]);
 
 /// The compute node.

@@ -208,8 +208,8 @@ fn a_service_that_does_not_look_at_rights_gets_no_request_of_a_reader() {
     assert_eq!(reply, 1u64.to_le_bytes(), "the service has seen the writer's request alone");
 }
 
-/// Anybody may put a socket file somewhere: a path means a memory node of one's own user, or of the
-/// one that is named.
+/// Any user may put a socket file somewhere: a path means a memory node of one's own user, or of
+/// the one that is named.
 #[test]
 fn whoever_listens_at_a_path_is_another_user_than_the_one_that_is_named() {
     let node = Node::start(TokenSet::default(), false);

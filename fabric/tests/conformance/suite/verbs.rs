@@ -247,7 +247,7 @@ pub fn atomics_agree_under_contention<F: Fixture>(fixture: &F) {
                         let swap = batch.compare_swap(at(64), round, round + 1);
                         endpoint.run(&mut batch).unwrap();
                         wins += u64::from(batch.u64(swap) == round);
-                        // Everybody tries every round.
+                        // All threads try every round.
                         barrier.wait();
                     }
                     wins

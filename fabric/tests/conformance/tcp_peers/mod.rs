@@ -169,7 +169,7 @@ impl Node {
         assert_eq!(reply, [5]);
     }
 
-    /// Waits until somebody was hung up on or not let in for this reason, told in these words.
+    /// Waits until a peer was hung up on or not let in for this reason, told in these words.
     fn tells(&self, reason: HangUp, words: &str) {
         let patience = Instant::now() + Duration::from_secs(5);
         while !self.seen.lock().unwrap().rejected.iter().any(|why| why.contains(words)) {

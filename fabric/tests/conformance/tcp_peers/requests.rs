@@ -1,4 +1,4 @@
-//! Requests that are half sent, too many, or under way when somebody goes.
+//! Requests that are half sent, too many, or under way when a peer goes.
 
 use super::*;
 
@@ -21,7 +21,7 @@ fn a_request_of_which_nothing_comes_is_late_also_while_memory_is_short() {
         Node::start(ListenOptions { request_memory: 1 << 20, frame_time: Duration::from_secs(1), ..short() });
     let (mut greedy, mut waits, mut says_nothing) = (node.admitted().0, node.admitted().0, node.admitted().0);
     let announced = [head(8 + (1 << 20), 0, 3), vec![0; 8]].concat();
-    // All that one has of its region's share, and somebody who waits for more.
+    // All that one has of its region's share, and another that waits for more.
     greedy.write_all(&[&announced[..], &vec![0; 760 << 10]].concat()).unwrap();
     std::thread::sleep(Duration::from_millis(50));
     waits.write_all(&[&announced[..], &vec![0; 300 << 10]].concat()).unwrap();
