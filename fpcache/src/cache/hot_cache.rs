@@ -318,8 +318,8 @@ pub(super) fn replace<P: Packing>(
     if P::key_word(entry).is_some_and(|at| words[at] != seen.key) {
         return false;
     }
-    // Every turn but the last means that another thread has changed the word: somebody always gets
-    // on.
+    // Every turn but the last means that another thread has changed the word: one always makes
+    // progress.
     while P::bare(P::get(words, entry)) == P::bare(seen.mark) {
         let to = P::put(words[word], entry, mark);
         match bucket.swap(word, words[word], to) {

@@ -258,7 +258,7 @@ pub fn is_whole_table(generation: u32, bytes: &[u8]) -> bool {
 }
 
 /// The bits of separators, by the first word of their table; `None` if the keys are in no groups.
-/// For who has written the table.
+/// For the writer of the table.
 #[inline]
 #[must_use]
 pub const fn bits_of_groups(word: u64) -> Option<u8> {

@@ -72,7 +72,7 @@ pub struct RangeMap {
     pub ranges: Vec<MappedRange>,
 }
 
-/// A range of keys, and who has it.
+/// A range of keys, and the memory node that has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappedRange {
     /// Its number, which no other range of the table has nor will have.

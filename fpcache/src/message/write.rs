@@ -81,7 +81,7 @@ pub struct WriteOperation<'a, Key> {
 /// A request that changes records, as it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
-    /// Who asks: a number no other client has, the same over all of its connections.
+    /// The client that asks: a number no other client has, the same over all of its connections.
     pub client: u64,
     /// Counts the client's requests, from 1.
     pub request: u64,
@@ -229,7 +229,7 @@ pub enum WriteStatus {
     /// Not done: the region has no room for the record.
     NoRoom,
     /// The same, because the file system that the region lies in has none: told as a cause of
-    /// `NoRoom`, so that who does not know it takes it for that.
+    /// `NoRoom`, so that a client that does not know it takes it for that.
     DiskFull,
     /// Not done: it could not be written to the log.
     NotDurable,
@@ -322,7 +322,7 @@ mod tests {
                 assert_eq!(WriteReply::decode(&reply.encode()), Some(reply));
             }
         }
-        // Who looks at the status alone takes a full disk for a full region.
+        // A client that looks at the status alone takes a full disk for a full region.
         let full = WriteReply { status: WriteStatus::DiskFull, token: None };
         let mut bytes = full.encode();
         assert_eq!(WriteReply::decode(&bytes), Some(full));

@@ -216,7 +216,7 @@ impl<K: KeySpace> Pages<K> {
         }
     }
 
-    /// Asks for a page, unless somebody else has with the same doorbell.
+    /// Asks for a page, unless another key has with the same doorbell.
     pub(super) fn ask(
         &mut self,
         number: u32,

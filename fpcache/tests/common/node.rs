@@ -24,7 +24,7 @@ use super::keys::Numbered;
 pub const CAP: u16 = 16;
 pub const EPSILON: u16 = 2;
 
-/// A region, who writes it, and what it should hold. Keys go by their numbers.
+/// A region, its writer, and what it should hold. Keys go by their numbers.
 pub struct Node<K: Numbered> {
     pub memory: Arc<SharedMemory>,
     hub: Hub,

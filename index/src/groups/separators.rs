@@ -58,7 +58,7 @@ pub fn blocks_among(
         while first > 1 && separator(first - 1) == quantile {
             first -= 1;
         }
-        // The first block of all has no separator that anybody keeps.
+        // The first block of all has no separator that is kept.
         first -= usize::from(first == 1);
     }
     // There are fewer blocks than 2^16.
