@@ -110,7 +110,7 @@ pub enum FabricError {
     },
     /// The deadline passed before the listener at an address said that it is a memory node.
     #[error(
-        "deadline passed while waiting for whoever listens at {address} to welcome this client; if that is no memory node, correct the \
+        "deadline passed while waiting for the listener at {address} to welcome this client; if that is no memory node, correct the \
          address, else raise the deadline or look at the memory node's load"
     )]
     NoWelcome {
