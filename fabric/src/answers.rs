@@ -28,7 +28,7 @@ pub struct Answered {
     pub cost: usize,
 }
 
-/// What answers keep from one question to the next on one thread: a value of each type.
+/// One thread's memory of its answers from one question to the next: a value of each type.
 #[derive(Default)]
 pub struct ThreadMemory {
     kept: Vec<Box<dyn Any + Send>>,

@@ -68,7 +68,7 @@ pub fn land_reply(batch: &mut Batch, reply: &[u64]) {
     batch.tally.bytes_from = words as u64 * 8;
 }
 
-/// What [`Connection::post`](crate::Connection::post) returns of a request that the connection
+/// The result of [`Connection::post`](crate::Connection::post) for a request that the connection
 /// calls by this number.
 pub const fn posted(number: u64) -> Posted {
     Posted::new(number)

@@ -103,6 +103,6 @@ pub trait Connection: Send + Sync {
     /// region.
     fn creation(&self) -> u64;
 
-    /// What requests have cost so far.
+    /// The cost of requests so far.
     fn call_meter(&self) -> MeterSnapshot;
 }

@@ -114,8 +114,7 @@ pub trait Endpoint {
         false
     }
 
-    /// What a round trip of a short batch takes over this connection, smoothed, as far as it was
-    /// measured.
+    /// The smoothed time of a short batch's round trip over this connection, if it was measured.
     fn round_trip(&self) -> Option<Duration> {
         None
     }

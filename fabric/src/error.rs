@@ -186,7 +186,7 @@ pub enum FabricError {
         user: u32,
         /// The address asked for.
         address: String,
-        /// What helps.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The memory node does not let clients in with this token, or without one; or it could not
@@ -197,7 +197,7 @@ pub enum FabricError {
         address: String,
         /// What is wrong.
         why: &'static str,
-        /// What helps.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The memory node serves as many connections as it was told to.
@@ -361,14 +361,14 @@ impl FabricError {
         }
     }
 
-    /// Of a batch that is [so long](crate::Batch::oversize).
+    /// The error of a batch that is [too long](crate::Batch::oversize).
     #[must_use]
     pub fn oversize(len: u64) -> Self {
         let max = if len > MAX_BATCH_BYTES { MAX_BATCH_BYTES } else { MAX_REQUEST_BYTES as u64 };
         Self::TooLong { len, max }
     }
 
-    /// Of a client whose token is none any more.
+    /// The error of a client whose token was withdrawn.
     pub(crate) fn token_withdrawn(address: String) -> Self {
         let (why, remedy) = ("came in by a token that was withdrawn", "it needs one that is known");
         Self::TokenRefused { address, why, remedy }

@@ -100,7 +100,7 @@ impl SharedMemory {
         self.len
     }
 
-    /// What may be done with it.
+    /// The access rights to it.
     #[inline]
     #[must_use]
     pub fn access(&self) -> Access {

@@ -77,7 +77,7 @@ use crate::error::FabricError;
 use crate::mapped::Link;
 use crate::memory::SharedMemory;
 
-/// What is used where a choice leaves something open: with its device, port and address.
+/// The full choice for one that leaves something open, with device, port and address.
 ///
 /// # Errors
 /// Those of connecting: there is no such device, port or address, or this was built without cards.
@@ -85,7 +85,7 @@ pub fn resolve(choice: &CardChoice) -> Result<CardChoice, RdmaError> {
     ClientCard::open(choice).map(|card| card.choice())
 }
 
-/// What a memory node lets a client's card address.
+/// The memory that a memory node lets a client's card address.
 #[derive(Debug)]
 pub(crate) struct ServedAreas<'a> {
     /// Area 0, for reading, as it is mapped for cards ([`Export::map_for_card`](crate::Export)).
@@ -98,7 +98,7 @@ pub(crate) struct ServedAreas<'a> {
     pub(crate) scratch: Option<&'a Arc<SharedMemory>>,
 }
 
-/// What a client is told, and what its memory node is to be told.
+/// The answer to a client, and the news for its memory node.
 #[derive(Debug)]
 pub(crate) struct CardAnswer {
     pub(crate) bytes: Vec<u8>,
@@ -135,7 +135,7 @@ pub(crate) enum Miss {
     Gone,
 }
 
-/// What a connection's endpoints did with cards.
+/// Counters of a connection's endpoints' use of cards.
 #[derive(Debug, Default)]
 pub(crate) struct Tallies {
     doorbells: AtomicU64,
@@ -174,7 +174,7 @@ impl Tallies {
     }
 }
 
-/// What the endpoints of a connection did with cards so far.
+/// Counts of a connection's endpoints' use of cards so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 #[non_exhaustive]
 pub struct CardCounts {

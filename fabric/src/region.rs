@@ -66,7 +66,7 @@ impl fmt::Debug for RegionName {
     }
 }
 
-/// What a client gets of a region: a descriptor for reading, and what it must know to map it.
+/// A region as a client gets it: a descriptor for reading, and all that it must know to map it.
 /// Clones share the descriptor.
 #[derive(Clone, Debug)]
 pub struct Export {
@@ -81,7 +81,7 @@ pub struct Export {
     backed_end: Arc<AtomicU64>,
     /// The devices that it is registered with.
     registrations: Arc<Registrations>,
-    /// What answers questions about it.
+    /// The code that answers questions about it.
     answers: Option<Arc<dyn Answers>>,
     /// Where this process maps it for those who cannot. It stays when the last of them goes:
     /// unmapping a table takes time in proportion to its pages, and the next reader would map it
@@ -91,9 +91,9 @@ pub struct Export {
     for_card: ForCard,
 }
 
-/// By what a region is mapped for the memory node's own network card. Kernels before 6.2 pin pages
-/// for a card as if it were to write to them, whatever it may do, which they refuse where they are
-/// mapped for reading alone.
+/// A region's mapping for the memory node's own network card. Kernels before 6.2 pin pages for a
+/// card as if it were to write to them, whatever it may do, which they refuse where they are mapped
+/// for reading alone.
 #[derive(Clone, Debug)]
 struct ForCard {
     /// Without one the region is mapped for reading.
@@ -169,7 +169,7 @@ impl Export {
         Self { answers: Some(answers), ..self }
     }
 
-    /// What answers questions about it, for those who do not keep it.
+    /// The code that answers questions about it, for holders that do not keep it.
     pub(crate) fn answers(&self) -> Option<Weak<dyn Answers>> {
         self.answers.as_ref().map(Arc::downgrade)
     }

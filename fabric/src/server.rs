@@ -202,7 +202,7 @@ impl Session {
 /// All clients of a memory node, being served.
 struct Sessions<'s, S: Service> {
     service: &'s mut S,
-    /// What wakes the loop besides clients.
+    /// Wakes the loop, besides clients.
     waker: Option<Waker>,
     /// In the order of their ids, so that a reply finds its client.
     open: Vec<Session>,

@@ -40,7 +40,7 @@ pub struct Waker {
     used: Arc<AtomicBool>,
 }
 
-/// What a waker and those beside it use.
+/// The state that wakers of one loop share.
 #[derive(Debug)]
 struct Event {
     fd: OwnedFd,
@@ -152,7 +152,7 @@ pub trait Service: Send {
         Work::Nothing
     }
 
-    /// What wakes the loop besides clients. Asked once, when serving begins.
+    /// The waker that wakes the loop, besides clients. Asked once, when serving begins.
     fn waker(&self) -> Option<Waker> {
         None
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// What is spun while spinning does not pay off: a little more than a round trip between two
-/// processors.
+/// The length of a spin while spinning does not pay off: a little more than a round trip between
+/// two processors.
 const BRIEF: Duration = Duration::from_micros(2);
 /// How many long spins in a row must have been in vain before they are given up.
 const PATIENCE: u32 = 8;
@@ -42,7 +42,7 @@ impl Spin {
         }
     }
 
-    /// What was waited for came while spinning.
+    /// The awaited event came while spinning.
     #[inline]
     pub fn paid_off(&mut self) {
         self.in_vain = 0;

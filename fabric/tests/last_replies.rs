@@ -33,7 +33,7 @@ struct Counting {
     inner: TestService,
     handled: Arc<AtomicU64>,
     farewell_after: Option<u64>,
-    /// Of each client.
+    /// The number of requests of each client.
     asked: HashMap<ClientId, u64>,
     leaving: Vec<ClientId>,
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::baton::Shared;
 
-/// What a connection and its endpoints hold together: the memory node is told when the last of them
+/// Held by a connection and its endpoints together: the memory node is told when the last of them
 /// has gone.
 pub(crate) struct Anchor {
     pub(crate) shared: Arc<Shared>,

@@ -9,15 +9,15 @@ use crate::slot::{OUTSIDE, Outcome, Wait};
 use crate::state::State;
 use crate::time::Time;
 
-/// What the payload of a dead process's unwinding is: no panic, and no panic hook sees it.
+/// The payload of a dead process's unwinding: no panic, and no panic hook sees it.
 pub(crate) struct Dead;
 
-/// What all handles of a world share.
+/// The state that all handles of a world share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<State>,
     pub(crate) time: Arc<Time>,
-    /// Of the thread in [`run`](crate::World::run).
+    /// The parker of the thread in [`run`](crate::World::run).
     pub(crate) conductor: Mutex<Arc<Parker>>,
 }
 

@@ -9,7 +9,8 @@ use fpcache_fabric::{Clock, Deadline};
 use crate::baton::Shared;
 use crate::time::nanos;
 
-/// What a look at the clock takes, so that a loop that waits for a deadline without sleeping ends.
+/// The time that a look at the clock takes, so that a loop that waits for a deadline without
+/// sleeping ends.
 const LOOK: u64 = 20;
 
 /// A world's clock. Time passes as events happen, when a process sleeps, and 20 ns with each look.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::slot::Waiter;
 
-/// What can happen.
+/// An event.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A deadline passes.

@@ -10,10 +10,10 @@ use crate::world::World;
 /// The environment variable that says how many seeds to run instead of the test's own number.
 pub const SEEDS_VARIABLE: &str = "FPCACHE_SIM_SEEDS";
 
-/// What a test of one seed says.
+/// The result of a test of one seed.
 pub type Verdict = Result<(), Box<dyn Error>>;
 
-/// What many seeds came to.
+/// The result of many seeds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Explored {
     /// Seeds that were run.
@@ -35,7 +35,7 @@ pub struct Explored {
 pub struct Found {
     /// The seed.
     pub seed: u64,
-    /// What its test said.
+    /// Its test's error.
     pub why: String,
     /// The last events.
     pub trace: String,

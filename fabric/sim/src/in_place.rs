@@ -57,7 +57,7 @@ impl InPlace for SimInPlace<'_> {
         Ok(word[0])
     }
 
-    /// What was looked at was counted when it was fetched.
+    /// Does nothing: looks are counted when they fetch.
     fn count(&mut self, _: u32, _: u32, _: u64) -> Result<(), FabricError> {
         self.check_alive()
     }

@@ -65,7 +65,7 @@ pub(crate) struct Stores {
     pub(crate) flushed: bool,
 }
 
-/// What became visible.
+/// What became visible: a store or a point.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Applied {
     Store,

@@ -30,7 +30,7 @@ pub(crate) struct Life {
     pub(crate) connection: usize,
 }
 
-/// What a life has, once it has begun.
+/// The state of a life that has begun.
 pub(crate) struct Begun {
     pub(crate) service: Box<dyn Service>,
     pub(crate) answers: Option<Arc<dyn Answers>>,
@@ -42,7 +42,7 @@ pub(crate) type Start = Box<dyn FnMut(Life) -> Result<Begun, String> + Send>;
 /// Is told of each death, after the service was dropped.
 pub(crate) type OnDeath = Box<dyn FnMut(NodeDeath) + Send>;
 
-/// What waits for the memory node's loop.
+/// An item that waits for the memory node's loop.
 #[derive(Debug)]
 pub(crate) enum Item {
     Connect(usize),
@@ -62,7 +62,7 @@ pub(crate) struct Node {
     pub(crate) dies_at: Option<u64>,
     /// The requests that wait for the service to have room.
     pub(crate) room: Room,
-    /// What answers questions in this life, and what the threads that do so have kept.
+    /// The code that answers questions in this life, and the memory of the threads that do so.
     pub(crate) answers: Option<Arc<dyn Answers>>,
     pub(crate) thread_memories: Vec<ThreadMemory>,
     pub(crate) service: Option<Box<dyn Service>>,

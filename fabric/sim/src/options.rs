@@ -17,7 +17,7 @@ pub enum Tear {
     Words,
 }
 
-/// What may go wrong. Rates are chances in a million.
+/// The faults that may occur. Rates are chances in a million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Faults {
     /// How READs tear.
@@ -122,7 +122,7 @@ impl Faults {
 pub struct SimOptions {
     /// Where every choice comes from.
     pub seed: u64,
-    /// What may go wrong.
+    /// The faults that may occur.
     pub faults: Faults,
     /// Whether the seed leaves some of the faults out ([`Faults::swarm`]).
     pub swarm: bool,
@@ -174,7 +174,7 @@ pub struct MemoryOptions {
     /// Whether its contents survive the memory node's death. Otherwise the next life finds zeros in
     /// new memory.
     pub survives: bool,
-    /// What compute nodes may do with it; `None`: it is not registered. Its area is its place among
+    /// The access of compute nodes to it; `None`: it is not registered. Its area is its place among
     /// the memories.
     pub offered: Option<Access>,
 }
@@ -202,7 +202,7 @@ impl MemoryOptions {
 /// One memory node.
 #[derive(Clone, Debug)]
 pub struct NodeOptions {
-    /// What it is called in errors and traces.
+    /// Its name in errors and traces.
     pub name: String,
     /// Its memories; the first is the region, [`REGION`](fpcache_fabric::REGION). At most 256.
     pub memories: Vec<MemoryOptions>,

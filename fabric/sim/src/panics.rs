@@ -14,7 +14,7 @@ pub(crate) fn guarded<R>(time: &Time, code: impl FnOnce() -> R) -> Result<R, Str
     outcome.map_err(|payload| message(&*payload))
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub(crate) fn message(payload: &(dyn Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())

@@ -50,15 +50,15 @@ impl SimRegion {
         *self.offered.lock().unwrap_or_else(PoisonError::into_inner) = Some(answers);
     }
 
-    /// What was offered, which this does not keep: it may well have this.
+    /// The answerer offered, which this does not keep: that one may well hold this.
     pub(crate) fn take_offered(&self) -> Option<Arc<dyn Answers>> {
         self.offered.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 }
 
 impl State {
-    /// What answers questions that come over a connection; `None` if the memory node's life is
-    /// over, or if questions are not answered.
+    /// The code that answers questions that come over a connection; `None` if the memory node's
+    /// life is over, or if questions are not answered.
     fn answers_of(&mut self, connection: usize) -> Option<(Arc<dyn Answers>, ThreadMemory)> {
         if !self.reaches(connection) {
             return None;

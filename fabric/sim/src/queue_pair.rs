@@ -12,7 +12,7 @@ use crate::slot::Waiter;
 #[derive(Clone, Debug)]
 pub(crate) struct SimArea {
     pub(crate) visible: Arc<SharedMemory>,
-    /// What the memory node's own loads see.
+    /// The memory as the memory node's own loads see it.
     pub(crate) private: Arc<SharedMemory>,
     /// `None`: not registered.
     pub(crate) access: Option<Access>,
@@ -29,7 +29,7 @@ pub(crate) struct Piece {
     pub(crate) part: Part,
 }
 
-/// What a piece is of its request.
+/// The part of its request that a piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     /// Bytes, or a change.

@@ -10,7 +10,7 @@ use crate::memory::SimMemory;
 use crate::node::{Begun, Life, Start};
 use crate::questions::SimRegion;
 
-/// What a life of a memory node begins with.
+/// The start of a life of a memory node.
 #[derive(Debug)]
 pub struct NodeStart {
     /// Its memories, in the order of [`NodeOptions::memories`](crate::NodeOptions::memories),

@@ -9,7 +9,7 @@ pub(crate) fn mix(hash: u64, value: u64) -> u64 {
     (product as u64) ^ ((product >> 64) as u64)
 }
 
-/// What an event was about; two numbers go with it.
+/// The subject of an event; two numbers go with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum What {
     Resumed,

@@ -74,7 +74,7 @@ impl Sim {
     }
 }
 
-/// What a process is given.
+/// A process's handle to the world.
 #[derive(Debug)]
 pub struct Process {
     /// The world.
@@ -183,7 +183,7 @@ impl World {
         self.sim.shared.lock().slots[process.0].dies_at = Some(step);
     }
 
-    /// What compute nodes see of a memory at present.
+    /// A memory as compute nodes see it at present.
     ///
     /// # Panics
     /// If the memory node has no such memory.
@@ -377,7 +377,7 @@ impl State {
     }
 }
 
-/// What the thread of a process does.
+/// The body of a process's thread.
 fn run_process(index: usize, process: Process, body: Body) {
     let shared = Arc::clone(&process.sim.shared);
     let parker = Arc::clone(&shared.lock().slots[index].parker);

@@ -12,8 +12,8 @@ use crate::verbs::{AreaId, Posted, Tally, Verb};
 /// How many READs prefetches run ahead of copies: what they fetch must stay in a first-level cache
 /// of 32 KiB or more.
 const READS_AHEAD: usize = 32;
-/// Of one READ at most this much is prefetched; after that the processor's own prefetcher has
-/// caught on.
+/// The most that is prefetched of one READ; after that the processor's own prefetcher has caught
+/// on.
 pub(super) const PREFETCH_PER_READ: usize = 1024;
 /// How a request ended. The error is boxed because moving a large one costs more than a READ, even
 /// on success.
@@ -33,7 +33,7 @@ impl Area {
     }
 }
 
-/// What an endpoint reaches, for as long as the memory node is there, and what that has cost.
+/// The areas that an endpoint reaches while the memory node is there, and the cost so far.
 #[derive(Debug)]
 pub(super) struct Reach {
     pub(super) areas: Arc<[Area]>,

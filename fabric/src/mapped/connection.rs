@@ -15,7 +15,7 @@ use crate::ring::RingLayout;
 use crate::rpc::{Caller, SharedCaller};
 use crate::verbs::AreaId;
 
-/// What meeting a memory node brings, however it was met.
+/// The parts of a new connection, however it was made.
 pub(crate) struct Parts {
     /// The region, then the request ring.
     pub(crate) areas: Arc<[Area]>,
@@ -26,7 +26,7 @@ pub(crate) struct Parts {
     pub(crate) creation: u64,
     /// The memory node's process, where it is another one and the operating system tells.
     pub(crate) node_process: Option<u32>,
-    /// What must live as long as the connection and its endpoints.
+    /// Lives as long as the connection and its endpoints.
     pub(crate) anchor: Option<Arc<dyn Send + Sync + Anchor>>,
 }
 

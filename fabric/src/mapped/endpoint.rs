@@ -27,7 +27,7 @@ pub struct MappedEndpoint {
     reach: Reach,
     /// Whether memory is read and written that a memory node which is gone has left.
     outlives: bool,
-    /// What else must live as long as this endpoint: the connection's socket and watcher.
+    /// Lives as long as this endpoint: the connection's socket and watcher.
     _anchor: Option<Arc<dyn Send + Sync + Anchor>>,
     next_ticket: u64,
     pending: VecDeque<(Ticket, Batch)>,
@@ -100,7 +100,7 @@ impl MappedEndpoint {
         outcome
     }
 
-    /// What must be done and known before words are copied past the queue.
+    /// The checks and steps before words are copied past the queue.
     #[inline(always)]
     fn before_words(&mut self) -> Result<(), FabricError> {
         if !self.pending.is_empty() {
@@ -109,7 +109,7 @@ impl MappedEndpoint {
         if self.is_usable() { Ok(()) } else { Err(self.reach.link.disconnected()) }
     }
 
-    /// What must be done and known, as in `execute`, after words were copied past the queue.
+    /// The checks and steps, as in `execute`, after words were copied past the queue.
     #[inline(always)]
     fn after_words(&mut self, bytes: u64) -> Result<(), FabricError> {
         fence(Ordering::Acquire);

@@ -38,7 +38,7 @@ impl SharedMemory {
         self.backed_end.store(end, Ordering::Release);
     }
 
-    /// What [`set_backed_end`](Self::set_backed_end) said.
+    /// The value of [`set_backed_end`](Self::set_backed_end).
     #[must_use]
     pub fn backed_end(&self) -> u64 {
         self.backed_end.load(Ordering::Acquire)

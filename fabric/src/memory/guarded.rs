@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, fence};
 use super::copy;
 use super::{OutOfBounds, SharedMemory};
 
-/// What lands in the place of a guard if its record kept changing while it was copied.
+/// The word that lands in the place of a guard if its record kept changing while it was copied.
 pub const CHANGED: u64 = 1;
 
 /// Copies of one record before it counts as changed. Its reader may try again.

@@ -5,7 +5,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-/// What may be done with a mapping.
+/// Access rights to a mapping.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Access {
     /// Loads only; a store is refused with a typed error before it can fault.
@@ -177,7 +177,7 @@ pub enum MemoryError {
     },
 }
 
-/// What helps against an error of a file.
+/// The remedy for an error of a file.
 struct FileRemedy<'e>(&'e io::Error);
 
 impl fmt::Display for FileRemedy<'_> {

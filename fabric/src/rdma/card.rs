@@ -27,8 +27,8 @@ pub struct CardChoice {
 }
 
 impl CardChoice {
-    /// What `text` says, as `dev=NAME&gid=INDEX&port=NUMBER&tc=CLASS&sl=LEVEL&pkey=INDEX` in any
-    /// order; nothing is a choice too.
+    /// The choice in `text`, as `dev=NAME&gid=INDEX&port=NUMBER&tc=CLASS&sl=LEVEL&pkey=INDEX` in
+    /// any order; nothing is a choice too.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut choice = Self::default();

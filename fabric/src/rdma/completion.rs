@@ -79,14 +79,14 @@ impl Drop for CompletionQueue {
     }
 }
 
-/// What the library says of a status.
+/// The library's text for a status.
 pub(super) fn text_of(status: u32) -> String {
     // SAFETY: the library has a text for every number, which ends with a zero and is never freed.
     let text = unsafe { CStr::from_ptr(ffi::ibv_wc_status_str(status)) };
     text.to_string_lossy().into_owned()
 }
 
-/// What helps against a status.
+/// The remedy for a status.
 pub(super) fn remedy_for(status: u32) -> &'static str {
     use ffi::ibv_wc_status as s;
     match status {

@@ -20,7 +20,7 @@ pub(crate) struct Device {
     context: NonNull<ffi::ibv_context>,
     domain: NonNull<ffi::ibv_pd>,
     pub(super) name: String,
-    /// What was asked for: what is used of the port may change.
+    /// The choice that was asked for: the port's present state may change.
     pub(super) choice: CardChoice,
     /// As it was when the device was opened.
     found: Port,
@@ -145,7 +145,7 @@ impl Device {
         })
     }
 
-    /// What was opened.
+    /// The choice that was opened.
     pub(crate) fn choice(&self) -> CardChoice {
         let Port { number, gid_index, .. } = self.found;
         let (device, gid, port) = (Some(self.name.clone()), Some(gid_index), Some(number));
@@ -218,5 +218,5 @@ impl Drop for Device {
     }
 }
 
-/// What Soft-RoCE says that its vendor is (`RXE_VENDOR_ID`).
+/// The vendor number of Soft-RoCE (`RXE_VENDOR_ID`).
 const SOFT_VENDOR: u32 = 0xff_ffff;

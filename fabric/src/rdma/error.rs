@@ -2,7 +2,7 @@
 
 use std::io;
 
-/// What helps when memory could not be registered for this reason, in a process that may lock
+/// The remedy when memory could not be registered for this reason, in a process that may lock
 /// `may_lock` bytes.
 #[cfg(feature = "rdma")]
 pub(super) fn registration_remedy(source: &io::Error, may_lock: Option<u64>) -> String {
@@ -17,7 +17,7 @@ pub(super) fn registration_remedy(source: &io::Error, may_lock: Option<u64>) -> 
     )
 }
 
-/// What a function of the verbs' library says that answers with an error number.
+/// The result of a function of the verbs' library that returns an error number.
 #[cfg(feature = "rdma")]
 pub(super) fn succeeded(errno: i32) -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
@@ -39,7 +39,7 @@ pub enum RdmaError {
          type rxe netdev NAME`, or write tcp:// in place of rdma://"
     )]
     NoDevice {
-        /// What the library said.
+        /// The library's message.
         why: String,
     },
     /// No device of the name.
@@ -92,7 +92,7 @@ pub enum RdmaError {
         device: String,
         /// Bytes that were to be registered.
         bytes: u64,
-        /// What helps.
+        /// The remedy.
         remedy: String,
         /// The operating system's reason.
         source: io::Error,
@@ -114,9 +114,9 @@ pub enum RdmaError {
     Event {
         /// The device.
         device: String,
-        /// What happened.
+        /// The event.
         event: String,
-        /// What helps.
+        /// The remedy.
         remedy: &'static str,
     },
     /// A work request ended with an error.
@@ -126,15 +126,15 @@ pub enum RdmaError {
         peer: String,
         /// The status of the completion.
         status: u32,
-        /// What the library says of it.
+        /// The library's text for it.
         text: String,
-        /// What helps.
+        /// The remedy.
         remedy: &'static str,
     },
     /// The memory node's card does not take part.
     #[error("the memory node cannot be read by RDMA: {why}")]
     NotServed {
-        /// What the memory node said.
+        /// The memory node's message.
         why: String,
     },
     /// Short READs come back, and longer ones do not.

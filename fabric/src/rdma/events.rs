@@ -78,7 +78,7 @@ impl Events {
 }
 
 impl State {
-    /// What was noted that ends the use of a queue pair of that number, or of the whole `port`.
+    /// The event noted that ends the use of a queue pair of that number, or of the whole `port`.
     fn verdict(&mut self, device: &str, port: u8, number: Option<u32>) -> Result<(), RdmaError> {
         let happened = |event: String, remedy| RdmaError::Event { device: device.to_owned(), event, remedy };
         if self.is_gone {

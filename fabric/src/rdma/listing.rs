@@ -8,7 +8,7 @@ use super::RdmaError;
 #[derive(Clone, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub struct DeviceInfo {
-    /// What it is called, such as `mlx5_0`.
+    /// Its name, such as `mlx5_0`.
     pub name: String,
     /// Its ports that have addresses.
     pub ports: Vec<PortInfo>,

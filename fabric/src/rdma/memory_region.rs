@@ -98,14 +98,14 @@ impl MemoryRegion {
         self.memory.base_address().as_ptr().addr() as u64 + self.offset
     }
 
-    /// What this machine's card is shown.
+    /// The key for this machine's card.
     pub(super) fn lkey(&self) -> u32 {
         // SAFETY: the registration is the library's until it is given back, and its keys do not
         // change.
         unsafe { self.registered.as_ref().lkey }
     }
 
-    /// What another machine's card must show.
+    /// The key that another machine's card must show.
     pub(super) fn rkey(&self) -> u32 {
         // SAFETY: as above.
         unsafe { self.registered.as_ref().rkey }

@@ -25,7 +25,7 @@ pub(crate) struct NodeCard {
 pub(crate) struct PeerQueuePair {
     _pair: QueuePair,
     region: Arc<RegisteredRegion>,
-    /// What its client was told of.
+    /// The pieces that its client was told of.
     known: Vec<Known>,
 }
 
@@ -101,7 +101,7 @@ impl NodeCard {
         Ok(CardAnswer { bytes, trouble: new.map(|(trouble, _)| trouble) })
     }
 
-    /// What is registered of a memory, for all clients together. Nothing is, to begin with.
+    /// The registered part of a memory, for all clients together. At first it is empty.
     fn region(
         &self,
         device: &Arc<Device>,

@@ -18,7 +18,7 @@ pub(super) fn stretch_of(len: u64) -> u64 {
     usual.max((len / MOST).next_power_of_two())
 }
 
-/// What is to be registered next.
+/// The next step of registering.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Step {
     pub(super) range: Range<u64>,
@@ -72,7 +72,7 @@ mod tests {
         bytes
     }
 
-    /// What is registered is all before `end`, in few pieces.
+    /// All before `end` is registered, in few pieces.
     fn check(have: &[Range<u64>], end: u64) {
         assert_eq!(have.first().map_or(0, |first| first.start), 0);
         assert!(have.windows(2).all(|pair| pair[0].end == pair[1].start));

@@ -30,7 +30,7 @@ pub(super) struct Port {
 }
 
 impl Port {
-    /// What was chosen of the device whose context this is, which is open.
+    /// The chosen port of the device whose context this is, which is open.
     pub(super) fn look(
         context: NonNull<ffi::ibv_context>,
         device: &str,

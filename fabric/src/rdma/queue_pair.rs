@@ -25,10 +25,10 @@ const TIMEOUT: u8 = 14;
 /// may be elsewhere for as long.
 const SOFT_TIMEOUT: u8 = 18;
 const RETRIES: u8 = 7;
-/// Of receivers that are not ready, of which there are none; 7 would be for ever.
+/// Retries where a receiver is not ready, which does not occur; 7 would be for ever.
 const NOT_READY_RETRIES: u8 = 6;
 
-/// What a work request does.
+/// The action of a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Work {
     Read,
@@ -40,7 +40,7 @@ pub(super) enum Work {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WorkRequest {
     pub(super) work: Work,
-    /// What lands here or goes from here.
+    /// The local address that bytes land at or go from.
     pub(super) local: u64,
     pub(super) len: u32,
     pub(super) remote: u64,
@@ -59,7 +59,7 @@ pub(super) struct QueuePair {
     sequence: u32,
     /// Whether it asks, and never answers.
     asks: bool,
-    /// Of one that asks: the list that is posted, whose parts point to each other.
+    /// In an end that asks: the list that is posted, whose parts point to each other.
     requests: Vec<ffi::ibv_send_wr>,
     places: Vec<ffi::ibv_sge>,
 }
@@ -116,7 +116,7 @@ impl QueuePair {
         Ok(made)
     }
 
-    /// What the other side must know of it.
+    /// Its end, as the other side must know it.
     pub(super) fn end(&self) -> End {
         let Port { gid, lid, mtu, .. } = self.port;
         // SAFETY: the pair lives, and its number does not change.

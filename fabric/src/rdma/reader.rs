@@ -29,7 +29,7 @@ const EVENTS: Duration = Duration::from_millis(5);
 /// in the end.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
-/// What goes where when a list is done.
+/// Where bytes are copied when a list is done.
 #[derive(Clone, Copy, Debug)]
 struct Land {
     arena: usize,

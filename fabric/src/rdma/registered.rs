@@ -23,7 +23,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 /// At this number of pieces, only ones that replace others are made.
 const MANY: usize = 1536;
 
-/// What of a region is registered.
+/// The registered part of a region.
 #[derive(Debug)]
 pub(super) struct RegisteredRegion {
     device: Arc<Device>,
@@ -43,7 +43,7 @@ struct Pieces {
     /// Replaced by others, the oldest first: they stay for those who were told of them and have not
     /// asked since.
     superseded: Vec<Piece>,
-    /// What is being registered or given back.
+    /// Pieces that are being registered or given back.
     busy: Vec<Busy>,
     /// Since when nothing more could be registered, and for how long that is not tried again.
     failed: Option<(Instant, Duration)>,
@@ -65,7 +65,7 @@ struct Busy {
     registers: bool,
 }
 
-/// What a client is told.
+/// The answer to a client.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) extents: Vec<Extent>,
@@ -147,7 +147,7 @@ impl RegisteredRegion {
         }
     }
 
-    /// What it is registered with.
+    /// The device that it is registered with.
     pub(super) fn device(&self) -> &Arc<Device> {
         &self.device
     }

@@ -50,7 +50,7 @@ pub struct End {
     pub mtu: u8,
     /// READs and atomics outstanding.
     pub depth: u16,
-    /// Of its packets, and of the other's if that one says 0: at most 15.
+    /// The service level of its packets, and of the other's if that one says 0: at most 15.
     pub service_level: u8,
     /// As the service level.
     pub traffic_class: u8,
@@ -61,7 +61,7 @@ pub struct End {
 pub struct Extent {
     /// The area.
     pub area: u32,
-    /// What a card must show to address it.
+    /// The key that a card must show to address it.
     pub rkey: u32,
     /// Its first byte in the area.
     pub offset: u64,
@@ -71,7 +71,7 @@ pub struct Extent {
     pub address: u64,
 }
 
-/// What a client asks.
+/// A client's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Request {
     /// To be connected to this.
@@ -80,14 +80,14 @@ pub enum Request {
     Extents,
 }
 
-/// What a memory node answers.
+/// A memory node's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// The other end, if it was asked for.
     pub end: Option<End>,
     /// How long the watched word is leased for; zero: it is not.
     pub lease: Duration,
-    /// What is registered.
+    /// The registered memory.
     pub extents: Vec<Extent>,
 }
 

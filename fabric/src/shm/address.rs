@@ -25,7 +25,7 @@ pub struct ShmAddress {
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 enum Place {
-    /// Of this user, unless another one is named.
+    /// A name, of this user unless another one is given.
     Named(String, Option<u32>),
     /// Any listener there, or only this user or root.
     Path(PathBuf, Listens),
@@ -48,7 +48,7 @@ pub enum AddressError {
          another user's memory node, or shm:///absolute/path.sock"
     )]
     Malformed {
-        /// What was given.
+        /// The text given.
         text: String,
     },
     /// The socket file's path is longer than the operating system takes.

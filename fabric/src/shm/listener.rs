@@ -63,7 +63,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Of what [`SharedMemory::create_memfd`] gave.
+    /// An export of what [`SharedMemory::create_memfd`] returned.
     #[must_use]
     pub fn new(memory: Arc<SharedMemory>, fd: OwnedFd) -> Self {
         Self { memory, fd: Arc::new(fd) }
@@ -136,8 +136,7 @@ impl Listener {
         &self.address
     }
 
-    /// What users that are let in beside the owner call it, where that is not
-    /// [`address`](Self::address).
+    /// The address for other users that are let in, where that is not [`address`](Self::address).
     #[must_use]
     pub fn address_for_others(&self) -> Option<ShmAddress> {
         self.address.for_others().filter(|_| !self.options.allowed_users.is_empty())

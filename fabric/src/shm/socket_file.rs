@@ -40,7 +40,7 @@ pub enum ListenError {
     BeyondThisMachine {
         /// The address asked for.
         address: String,
-        /// What it means.
+        /// The place that it means.
         target: String,
     },
     /// There are to be no clients without tokens, and no tokens.
@@ -117,7 +117,7 @@ pub enum ListenError {
     Io {
         /// What was being done.
         doing: &'static str,
-        /// With which file.
+        /// The file concerned.
         path: String,
         /// The operating system's reason.
         source: io::Error,

@@ -30,7 +30,7 @@ const UNIX: &str = "tcp+unix://";
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TcpAddress {
     place: Place,
-    /// What comes with the place.
+    /// The options given with the place.
     way: Way,
 }
 
@@ -104,7 +104,7 @@ impl TcpAddress {
         }
     }
 
-    /// Whom a client believes there, if bytes are encrypted on the way.
+    /// The certificates that a client trusts there, if bytes are encrypted on the way.
     #[must_use]
     pub fn trust(&self) -> Option<&TlsTrust> {
         match &self.way {
@@ -163,8 +163,8 @@ impl TcpAddress {
         }
     }
 
-    /// Whom the address means now, in the order to try. A name is asked for on a thread of its own,
-    /// which may outlive the deadline.
+    /// The targets that the address means now, in the order to try. A name is asked for on a thread
+    /// of its own, which may outlive the deadline.
     pub(super) fn targets_within(&self, deadline: Deadline) -> Result<Vec<Target>, FabricError> {
         let is_name = self.host().is_some_and(|host| host.parse::<IpAddr>().is_err());
         let left = deadline.remaining(Instant::now()).filter(|_| is_name);
@@ -178,7 +178,8 @@ impl TcpAddress {
         answer.map_err(|error| FabricError::TcpAddress(Box::new(error)))
     }
 
-    /// Whom the address means now, in the order to try. Asks the resolver, which may take its time.
+    /// The targets that the address means now, in the order to try. Asks the resolver, which may
+    /// take its time.
     pub(super) fn targets(&self) -> Result<Vec<Target>, TcpAddressError> {
         let (host, port) = match &self.place {
             Place::Path(path, _) => return Ok(vec![Target::Unix(path.clone())]),

@@ -82,7 +82,7 @@ impl Peer {
         }
     }
 
-    /// What a peer may say, more or less.
+    /// Bytes that a peer may send, more or less.
     fn say(&mut self) {
         self.bytes.clear();
         let count = self.below(12) as u32;

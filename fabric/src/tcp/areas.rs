@@ -15,7 +15,7 @@ use crate::memory::{Access, SharedMemory};
 
 /// How many READs prefetches run ahead of copies, as where memory is mapped.
 const READS_AHEAD: usize = 32;
-/// Of one READ at most this much is prefetched.
+/// The most that is prefetched of one READ.
 const PREFETCH_PER_READ: usize = 1024;
 
 /// The area that clients may change, where there is one.
@@ -36,7 +36,7 @@ pub(super) struct Areas {
     pub(super) lease: Duration,
     /// Area 2, which clients may change.
     pub(super) scratch: Option<Arc<SharedMemory>>,
-    /// What answers questions about the region, as long as the service offers that.
+    /// The code that answers questions about the region, as long as the service offers that.
     pub(super) answers: Option<Weak<dyn Answers>>,
 }
 

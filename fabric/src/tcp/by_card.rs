@@ -22,7 +22,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// others never do.
 const STEADY: Duration = Duration::from_secs(1);
 
-/// What became of a batch.
+/// The outcome of a batch.
 #[derive(Debug)]
 pub(super) enum ByCard {
     /// It was executed, or failed for good.

@@ -27,7 +27,7 @@ const READS: usize = 4;
 /// Buffers above this size are given back after a reply.
 const KEEP: usize = 4 << 20;
 
-/// Of its patience, how long a wait lasts before it is noted that nothing has come.
+/// The part of its patience that a wait lasts before it notes that nothing has come.
 const NOTED_AFTER: u32 = 4;
 /// How many times as long as its patience a call waits where other sockets hear of the memory node:
 /// one whose disk stands still answers no writes, and READs all the same.

@@ -10,7 +10,7 @@ use crate::error::FabricError;
 use crate::rdma::wire::{MAX_ANSWER_BYTES, NOT_SERVED};
 use crate::rdma::{CardChoice, ClientCard, Introduction, RdmaError, Tallies};
 
-/// What the endpoints of a connection share of a network card.
+/// The network card that the endpoints of a connection share.
 #[derive(Debug)]
 pub(super) struct SharedCard {
     choice: CardChoice,

@@ -75,7 +75,7 @@ pub(super) struct Channel {
     left: Option<usize>,
     /// The tag of the next reply.
     tag: u16,
-    /// What the newest reply says of the watched word.
+    /// The watched word, by the newest reply.
     pub(super) watched: Option<u64>,
     /// Whether a reply has said that questions are not answered.
     pub(super) is_unanswered: bool,

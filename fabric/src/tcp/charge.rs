@@ -44,7 +44,7 @@ impl RequestMemory {
         Arc::new(Self { bytes, all, next_starved, regions: Mutex::default() })
     }
 
-    /// What clients of a region have of it.
+    /// The share of a region's clients.
     pub(super) fn share(self: &Arc<Self>, region: &RegionName) -> Share {
         // Every change of it leaves a map.
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
@@ -58,7 +58,7 @@ impl RequestMemory {
     }
 }
 
-/// What the clients of one region have of the memory for requests.
+/// The share of one region's clients in the memory for requests.
 #[derive(Clone, Debug)]
 pub(super) struct Share {
     memory: Arc<RequestMemory>,

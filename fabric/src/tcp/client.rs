@@ -174,7 +174,7 @@ impl Drop for TcpConnection {
 }
 
 impl TcpConnection {
-    /// What its endpoints did by network cards, where its address asks for that.
+    /// Counts of its endpoints' use of network cards, where its address asks for that.
     #[must_use]
     pub fn card_counts(&self) -> Option<CardCounts> {
         self.session.card.as_ref().map(|shared| shared.tallies.counts())

@@ -9,7 +9,7 @@ use crate::error::FabricError;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum HangUp {
-    /// What it sent is no frame, or asks for what it may not have.
+    /// It sent bytes that are no frame, or asked for what it may not have.
     BadFrame,
     /// It did not greet in time.
     NoGreeting,
@@ -47,7 +47,7 @@ impl HangUp {
         Self::NoResources,
     ];
 
-    /// What a refusal of the service counts as.
+    /// The reason that a refusal of the service counts for.
     pub(super) const fn of_refusal(error: &FabricError) -> Self {
         match error {
             FabricError::NoSuchRegion { .. } => Self::NoRegion,
@@ -71,7 +71,7 @@ impl HangUpCounts {
     }
 }
 
-/// What one I/O thread has waited, on a cache line of its own: it is the only writer.
+/// The waits of one I/O thread, on a cache line of its own: it is the only writer.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct WaitCounts {

@@ -15,7 +15,7 @@ pub(super) struct Encoder {
     tag: u16,
 }
 
-/// What a batch has become.
+/// An encoded batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Encoded {
     /// Frames, each of which has a reply.

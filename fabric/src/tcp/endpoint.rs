@@ -41,7 +41,7 @@ pub struct TcpEndpoint {
     spin: Spin,
     next_ticket: u64,
     done: VecDeque<Completion>,
-    /// What was waited for.
+    /// The batch that was waited for, and its outcome.
     ran: Option<(Batch, Result<(), FabricError>)>,
     /// When the present waiter has waited long enough: of one call, while `Session::patience` is
     /// the connection's. `None` if never.
@@ -152,7 +152,7 @@ impl TcpEndpoint {
         error()
     }
 
-    /// What waits has waited too long: for the call that it belongs to, or for any call.
+    /// The error of a wait that took too long: for the call that it belongs to, or for any call.
     #[cold]
     fn wait_no_longer(&mut self) -> FabricError {
         let (from, now) = (self.moved_at, Instant::now());
@@ -275,8 +275,8 @@ impl Endpoint for TcpEndpoint {
         self.session.answers.load(Ordering::Relaxed)
     }
 
-    /// Of short batches that were waited for while nothing else was under way, and of all others
-    /// that took less. A network card's are not measured.
+    /// Measured by short batches that were waited for while nothing else was under way, and by all
+    /// others that took less. A network card's are not measured.
     fn round_trip(&self) -> Option<Duration> {
         self.session.round_trip.known().filter(|_| self.by_card.is_none())
     }

@@ -54,7 +54,7 @@ pub const QUESTION_SUM_BYTES: usize = 8;
 /// Most bytes of a question.
 pub const MAX_QUESTION_BYTES: usize = 16 << 10;
 
-/// What a request is.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// A batch of nothing but READs.
@@ -129,7 +129,7 @@ pub struct RequestHead {
     pub entries: u32,
     /// Counts requests.
     pub tag: u16,
-    /// What follows.
+    /// The kind of what follows.
     pub kind: Kind,
 }
 

@@ -41,12 +41,12 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::frame::Limits;
 use crate::region::RegionName;
 
-/// What a handshake begins with.
+/// The first bytes of a handshake.
 pub const MAGIC: [u8; 8] = *b"FPFABTCP";
 
-/// What a client that speaks TLS begins with: a handshake's record.
+/// The first bytes of a client that speaks TLS: a handshake's record.
 pub const TLS_RECORD: [u8; 2] = [0x16, 3];
-/// What a TLS peer answers to something else: an alert's record.
+/// The first byte of a TLS peer's answer to another protocol: an alert's record.
 pub const TLS_ALERT: u8 = 0x15;
 
 /// The client is let in.
@@ -82,7 +82,7 @@ pub const WELCOME_HEAD_BYTES: usize = 16;
 /// No word is watched.
 pub const NO_WORD: u64 = u64::MAX;
 
-/// What a client says first.
+/// A client's first message.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
 pub struct Hello {
@@ -108,7 +108,7 @@ pub struct Membership {
     pub secret: [u64; 2],
 }
 
-/// What has arrived of a greeting.
+/// A greeting, as far as it has arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Greeting {
     /// More must come.
@@ -123,7 +123,7 @@ pub enum Greeting {
     Whole(Purpose, Credentials),
 }
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     /// A client that wants the region of this name.
@@ -132,7 +132,7 @@ pub enum Purpose {
     Join(Membership),
 }
 
-/// What a greeting says of its sender's right to come in.
+/// The credentials in a greeting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Credentials {
     /// Nothing.
@@ -141,7 +141,7 @@ pub enum Credentials {
     Token,
 }
 
-/// What a memory node asks a client that says that it knows a token.
+/// A memory node's challenge to a client that says that it knows a token.
 #[must_use]
 pub fn challenge(version: u32, nonce: &[u8; PROOF_BYTES]) -> [u8; WELCOME_HEAD_BYTES + PROOF_BYTES] {
     let mut bytes = [0; WELCOME_HEAD_BYTES + PROOF_BYTES];
@@ -178,8 +178,7 @@ impl Hello {
         [hello.as_bytes(), nonce.map_or(&[][..], |nonce| nonce), name].concat()
     }
 
-    /// What these bytes, from the first one on, are. No more than [`MAX_GREETING_BYTES`] are ever
-    /// looked at.
+    /// The greeting that these bytes begin. No more than [`MAX_GREETING_BYTES`] are ever looked at.
     #[must_use]
     pub fn read(bytes: &[u8], version: u32) -> Greeting {
         let known = bytes.len().min(MAGIC.len());
@@ -222,7 +221,7 @@ impl Hello {
     }
 }
 
-/// What a memory node answers.
+/// A memory node's answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Welcome {
     /// Its protocol version.
@@ -243,7 +242,7 @@ pub struct Welcome {
     pub limits: Limits,
     /// Bytes of area 2.
     pub scratch_len: u64,
-    /// Of a refusal.
+    /// The detail of a refusal.
     pub detail: u64,
 }
 
@@ -314,7 +313,7 @@ impl Welcome {
         zerocopy::transmute!(bytes)
     }
 
-    /// What these bytes are; `None` if they are not of this protocol.
+    /// The answer in these bytes; `None` if they are not of this protocol.
     #[must_use]
     pub fn decode(bytes: &[u8; WELCOME_BYTES]) -> Option<Self> {
         let bytes: WelcomeBytes = zerocopy::transmute!(*bytes);

@@ -29,7 +29,7 @@ use crate::bell::timespec;
 use crate::error::FabricError;
 use crate::spin::Spin;
 
-/// What one look at a socket brings at most.
+/// The most bytes that one look at a socket brings.
 const RECEIVE: usize = 128 << 10;
 /// Looks at hot connections between two at all, and the time between two: a look that finds much
 /// takes long.
@@ -40,7 +40,7 @@ const STARVED: Duration = Duration::from_millis(1);
 /// Words of output that a thread keeps.
 const KEEP_WORDS: usize = 64 << 10;
 
-/// What an event is about that is no connection.
+/// The key of events of the mailbox, which no connection has.
 const MAILBOX: u64 = u64::MAX;
 const LISTENING: u64 = u64::MAX - 1024;
 
@@ -67,7 +67,7 @@ pub(super) struct IoThread {
     last_event: Instant,
     /// No connection ends before this.
     ends_at: Option<Instant>,
-    /// Of the first thread.
+    /// The listening sockets; empty but in the first thread.
     listening: Arc<[Listening]>,
     paused_until: Option<Instant>,
     next_thread: usize,

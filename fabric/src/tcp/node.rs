@@ -62,7 +62,7 @@ impl Drop for Admission {
     }
 }
 
-/// By what a client came in.
+/// The credentials that a client came in by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Entry {
     /// The token that it has proven, if any.
@@ -79,9 +79,9 @@ impl Entry {
 #[derive(Debug)]
 pub(super) struct Client {
     pub(super) areas: Areas,
-    /// What it is told, also when another socket joins.
+    /// The answer to it, also when another socket joins.
     pub(super) welcome: Welcome,
-    /// Of its requests.
+    /// The share that its requests are charged to.
     pub(super) share: Share,
     pub(super) entry: Entry,
     /// Who it is.
@@ -130,7 +130,7 @@ pub(super) struct PeerKey {
     pub(super) key: u64,
 }
 
-/// What the service's thread is told.
+/// A message to the service's thread.
 #[derive(Debug)]
 pub(super) enum ToDesk {
     /// A client wants the region of a name.
@@ -145,7 +145,7 @@ pub(super) enum ToDesk {
     TokensChanged,
 }
 
-/// What a thread that serves sockets is told.
+/// A message to an I/O thread.
 #[derive(Debug)]
 pub(super) enum ToThread {
     /// To serve a new connection.
@@ -162,7 +162,7 @@ pub(super) enum ToThread {
     Crowded(u64),
 }
 
-/// What all threads share.
+/// The state that all threads share.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) options: ListenOptions,
@@ -179,7 +179,7 @@ pub(super) struct Shared {
     /// For requests that are on their way to the service.
     pub(super) request_memory: Arc<RequestMemory>,
     pub(super) hang_ups: HangUpCounts,
-    /// Of each thread that serves sockets.
+    /// The waits of each I/O thread.
     pub(super) waits: Vec<WaitCounts>,
     reports: AtomicUsize,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
@@ -327,7 +327,7 @@ pub(super) enum End {
     Left,
     /// The node ends it, for a reason that was told already, or that needs no telling.
     Parted,
-    /// What it sent is no frame, or asks for what it may not have.
+    /// It sent bytes that are no frame, or asked for what it may not have.
     Frame(FrameError),
     /// It did not greet in time.
     Silent,
@@ -358,7 +358,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// What it counts as and what to tell of it, if anything.
+    /// The reason that it counts for, and the text to report, if any.
     pub(super) fn told(self) -> Option<(HangUp, String)> {
         let (reason, why) = match self {
             Self::Left | Self::Parted => return None,

@@ -9,8 +9,8 @@ use super::token::TokenSet;
 use crate::descriptors::Descriptors;
 use crate::memory::SharedMemory;
 
-/// What frames are held to: batches of 4096 READs, and as long requests and answers of the service
-/// as a ring has.
+/// The limits of frames: batches of 4096 READs, and as long requests and answers of the service as
+/// a ring has.
 pub(super) const LIMITS: Limits =
     Limits { batch_bytes: 64 << 10, reply_bytes: 256 << 10, call_request: 1 << 20, call_reply: 1 << 20 };
 
@@ -47,7 +47,7 @@ pub struct ListenOptions {
     pub tokens: TokenSet,
     /// Whether a token is needed over the loopback interface too. Default: no.
     pub require_token: bool,
-    /// What is shown at addresses `tcps://`, which need it. Default: nothing.
+    /// The certificate shown at addresses `tcps://`, which need one. Default: none.
     pub tls: Option<TlsServing>,
     /// Memory that every client may read and change, as area 2. Default: none.
     pub scratch: Option<Arc<SharedMemory>>,

@@ -25,19 +25,19 @@ use stage::Stage;
 /// Buffers of a connection above this size are given back when they are empty.
 const KEEP: usize = 4 << 10;
 
-/// What connections of a thread use in turn.
+/// Buffers that the connections of a thread use in turn.
 #[derive(Debug)]
 pub(super) struct Tools {
     pub(super) shared: Arc<Shared>,
     /// Room for the longest batch that was cut off, and for what is received.
     pub(super) input: Box<[u8]>,
     pub(super) out: Output,
-    /// What answers to questions keep.
+    /// The memory of answers to questions.
     pub(super) memory: ThreadMemory,
     pub(super) now: Instant,
 }
 
-/// What looking after a connection found.
+/// The result of looking after a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Pumped {
     /// Nothing to do.

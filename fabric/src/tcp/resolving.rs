@@ -34,8 +34,8 @@ struct Asking {
     answer: Option<Answer>,
 }
 
-/// What `resolver` says of a name, or what another call's has said that was under way already, for
-/// so long.
+/// The answer of `resolver` for a name, or that of another call's which was under way already,
+/// within the time given.
 pub(super) fn resolve(
     name: String,
     resolver: impl FnOnce() -> Answer + Send + 'static,

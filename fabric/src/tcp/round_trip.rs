@@ -43,7 +43,7 @@ impl RoundTrip {
         let _ = self.nanoseconds.fetch_update(Ordering::Relaxed, Ordering::Relaxed, smoothed);
     }
 
-    /// What is known; `None` before the first.
+    /// The time as known; `None` before the first.
     pub(super) fn known(&self) -> Option<Duration> {
         match self.nanoseconds.load(Ordering::Relaxed) {
             0 => None,

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Of all sockets of a client.
+/// The silence over all sockets of a client.
 #[derive(Debug)]
 pub(super) struct Silence {
     patience: Duration,

@@ -21,7 +21,7 @@ const UNACKNOWLEDGED: u32 = 30_000;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-/// What became of an attempt to move bytes.
+/// The outcome of an attempt to move bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Moved {
     /// The number of bytes moved, at least one.
@@ -57,7 +57,7 @@ pub(super) fn receive(socket: impl AsFd, into: &mut [u8]) -> Moved {
     }
 }
 
-/// What a wait for a socket ended with.
+/// The outcome of a wait for a socket.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Ready {
     /// It may be read, or written if that was asked for, or has failed: try.

@@ -13,7 +13,7 @@ use crate::clock::Deadline;
 pub(super) struct Stream<S = OwnedFd> {
     socket: S,
     session: Option<Box<Session>>,
-    /// What is to be sent, and how much of it has been.
+    /// Bytes to be sent, and how many of them have been.
     queue: Vec<u8>,
     sent: usize,
 }
@@ -169,7 +169,7 @@ impl<S: AsFd> Stream<S> {
         self.session.as_ref().is_some_and(|session| session.is_handshaking())
     }
 
-    /// What ended it, if it was encrypted and that went wrong.
+    /// The fault that ended it, if its encryption went wrong.
     pub(super) fn fault(&self) -> Option<&Fault> {
         self.session.as_ref()?.fault()
     }

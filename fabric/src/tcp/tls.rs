@@ -26,23 +26,23 @@ pub struct TlsIdentity {
     pub key: PathBuf,
 }
 
-/// What a memory node shows, and of whom it asks a certificate.
+/// The certificate that a memory node shows, and those that it asks of clients.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TlsServing {
-    /// What it shows.
+    /// Its own certificate.
     pub identity: TlsIdentity,
     /// The certificates, in PEM, of the authorities one of which must have signed a client's;
     /// `None`: clients need none.
     pub client_authority: Option<PathBuf>,
 }
 
-/// What a client believes, and what it shows.
+/// The certificates that a client trusts, and its own.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Debug)]
 pub struct TlsTrust {
     /// The certificates, in PEM, of the authorities that are believed; `None`: those that the
     /// system believes.
     pub authority: Option<PathBuf>,
-    /// What it shows if it is asked.
+    /// Its own certificate, shown if asked for.
     pub identity: Option<TlsIdentity>,
 }
 
@@ -53,7 +53,7 @@ impl TlsTrust {
         Self { authority: self.authority.or(other.authority), identity: self.identity.or(other.identity) }
     }
 
-    /// What an address says of it: `ca=FILE&cert=FILE&key=FILE`, each or none. `None` if it is
+    /// The trust that an address gives: `ca=FILE&cert=FILE&key=FILE`, each or none. `None` if it is
     /// something else.
     pub(super) fn parse(text: &str) -> Option<Self> {
         let (mut authority, mut certificate, mut key) = (None, None, None);
@@ -129,7 +129,7 @@ pub enum TlsError {
     /// A file cannot be used.
     #[error("{what} cannot be taken from {}: {why}; it must be in PEM", path.display())]
     File {
-        /// What should be there.
+        /// The expected content.
         what: &'static str,
         /// The file.
         path: PathBuf,
@@ -167,20 +167,20 @@ pub enum TlsError {
     /// The handshake failed.
     #[error("no TLS with {peer}: {why}; {remedy}")]
     Handshake {
-        /// Who is at the other end.
+        /// The other end.
         peer: String,
         /// What went wrong.
         why: String,
-        /// What the caller can do.
+        /// The remedy for the caller.
         remedy: &'static str,
     },
 }
 
-/// What ended a session.
+/// The fault that ended a session.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Fault {
     pub(super) why: String,
-    /// What a client can do.
+    /// The remedy for a client.
     pub(super) remedy: &'static str,
 }
 

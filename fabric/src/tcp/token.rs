@@ -138,7 +138,7 @@ impl Token {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// What proves it, of these bytes by one that has this role.
+    /// The proof of it, over these bytes, by a side of this role.
     pub(super) fn prove(&self, role: &Role, bytes: &[&[u8]]) -> [u8; BYTES] {
         self.digest(role, bytes).finalize().into_bytes().into()
     }
@@ -284,7 +284,7 @@ impl TokenSet {
     }
 }
 
-/// What the lines of a text say, without comments and empty ones, with their numbers.
+/// The lines of a text, without comments and empty ones, with their numbers.
 fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let numbered = text.lines().zip(1..).flat_map(|(line, number)| line.split(';').map(move |l| (number, l)));
     numbered

@@ -9,7 +9,7 @@ fn file(name: &str) -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/conformance/tls")).join(name)
 }
 
-/// Of a client that believes the authority.
+/// The options of a client that trusts the authority.
 pub fn trust() -> TlsTrust {
     TlsTrust { authority: Some(file("authority.pem")), identity: None }
 }
@@ -92,7 +92,7 @@ mod with_tls {
         fails(node.connect(TlsTrust { identity: Some(identity), ..trust() }), &["chmod 600"]);
     }
 
-    /// Of a memory node at localhost.
+    /// The options of a memory node at localhost.
     pub fn serving() -> TlsServing {
         TlsServing { identity: identity("node"), client_authority: None }
     }

@@ -44,7 +44,7 @@ impl Node {
         Self { held: Arc::default(), ..self.clone() }
     }
 
-    /// What is registered, and what of it cannot be.
+    /// The registered extents, and the error of what cannot be registered.
     fn ask(&self) -> Result<(Vec<Extent>, Option<RdmaError>), RdmaError> {
         let areas =
             ServedAreas { region: &self.region, backed_end: &self.backed_end, lease: LEASE, scratch: None };

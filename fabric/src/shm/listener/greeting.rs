@@ -47,8 +47,8 @@ impl Greeting {
         }
     }
 
-    /// What has arrived: HELLO, and the name if that is there too. Of a HELLO that is not this
-    /// version's, or names no name, the rest is not waited for.
+    /// The part that has arrived: HELLO, and the name if that is there too. Of a HELLO that is not
+    /// this version's, or names no name, the rest is not waited for.
     pub(super) fn hello(&self) -> Option<(Hello, Option<RegionName>)> {
         let (hello, rest) = Hello::read_from_prefix(&self.bytes[..self.arrived]).ok()?;
         let name_bytes = hello.name_bytes.get() as usize;

@@ -13,7 +13,7 @@ pub enum TcpAddressError {
         form(text)
     )]
     Malformed {
-        /// What was given.
+        /// The text given.
         text: String,
         /// What is wrong with it.
         why: String,
@@ -33,7 +33,7 @@ pub enum TcpAddressError {
     UnknownHost {
         /// The address asked for.
         address: String,
-        /// What the resolver said.
+        /// The resolver's message.
         why: String,
     },
 }

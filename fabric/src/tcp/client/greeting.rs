@@ -16,8 +16,8 @@ use crate::tcp::tls::TlsError;
 use crate::tcp::token::{CLIENT, NODE, Token, nonce};
 use crate::verbs::MAX_REQUEST_BYTES;
 
-/// What a memory node's limits must at least be: a batch of a few requests, and a record of a slot
-/// of any table.
+/// The least limits of a memory node: a batch of a few requests, and a record of a slot of any
+/// table.
 const LEAST: u32 = 4 << 10;
 
 /// A handshake.

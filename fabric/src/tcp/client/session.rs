@@ -32,7 +32,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(200);
 /// Sockets that endpoints have left, at most.
 const MAX_KEPT: usize = 16;
 
-/// What a connection and its endpoints share.
+/// The state that a connection and its endpoints share.
 #[derive(Debug)]
 pub(in crate::tcp) struct Session {
     pub(super) address: TcpAddress,
@@ -51,7 +51,7 @@ pub(in crate::tcp) struct Session {
     pub(in crate::tcp) watched: Option<u64>,
     /// Whether the memory node may answer questions: true until it has said that it does not.
     pub(in crate::tcp) answers: AtomicBool,
-    /// What round trips take of short batches over sockets.
+    /// The time of short batches' round trips over sockets.
     pub(in crate::tcp) round_trip: RoundTrip,
     /// The network card that reads, where the address asks for one.
     pub(in crate::tcp) card: Option<Arc<SharedCard>>,

@@ -17,7 +17,7 @@ pub(super) fn is_short(batch: &Batch) -> bool {
     batch.tally.changes() == 0 && batch.requests.len() <= SHORT_REQUESTS && asked <= SHORT_BYTES
 }
 
-/// What the memory node would hang up for is found out here, as where memory is mapped.
+/// Requests that the memory node would hang up for are found here, as where memory is mapped.
 impl Session {
     /// Takes the time of a batch that has come back now, for what a round trip takes.
     pub(super) fn took(&self, sent: Sent) {

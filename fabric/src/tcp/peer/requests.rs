@@ -19,7 +19,7 @@ const FLUSH: usize = 2 << 10;
 const TURN: usize = 1 << 20;
 /// Bytes that are taken at once of what must be decrypted first.
 const ENCRYPTED: usize = 32 << 10;
-/// What a byte of a question costs beside what is looked at for it, in bytes of replies: a question
+/// The cost of a question's byte, beside what is looked at for it, in bytes of replies: a question
 /// for a key takes what READs of its length in entries do, and many of them are received at once.
 const ANSWER_COST: usize = 64;
 

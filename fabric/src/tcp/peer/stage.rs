@@ -26,15 +26,15 @@ pub(super) enum Stage {
 #[derive(Debug)]
 pub(super) struct Challenged {
     pub(super) purpose: Purpose,
-    /// What both sides have said so far.
+    /// The bytes that both sides have sent so far.
     pub(super) said: Vec<u8>,
 }
 
-/// What the memory node proves to a connection that has proven a token.
+/// The memory node's proof to a connection that has proven a token.
 #[derive(Debug)]
 pub(super) struct Proven {
     pub(super) token: Token,
-    /// What both sides have said up to WELCOME.
+    /// The bytes that both sides have sent up to WELCOME.
     pub(super) said: Vec<u8>,
 }
 

@@ -286,7 +286,7 @@ impl Session {
         self.connection.is_handshaking()
     }
 
-    /// What ended it, if TLS has.
+    /// The fault that ended it, if TLS has.
     pub(in crate::tcp) fn fault(&self) -> Option<&Fault> {
         self.fault.as_ref()
     }
