@@ -66,7 +66,7 @@ pub(crate) fn assign_slots(predictions: &[u16], model: &SegmentModel) -> Option<
     slots.iter().all(|slot| *slot != NONE).then_some(slots)
 }
 
-/// Of ε, how far a spread key lies nearer to its home than an even spread has it.
+/// The part of ε by which a spread key lies nearer to its home than an even spread has it.
 const LEAN: u16 = 10;
 
 /// Turns ascending predictions into distinct slots within their windows, spread nearly evenly as

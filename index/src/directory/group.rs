@@ -37,7 +37,7 @@ impl<K: DirectoryKey + ?Sized, T> Group<K, T> {
         self.leaves.last()
     }
 
-    /// Of at most [`PAGE`] leaves.
+    /// A group of at most [`PAGE`] leaves.
     pub(super) fn new(leaves: Vec<LeafOf<K, T>>) -> Self {
         let firsts: Vec<K::Owned> =
             leaves.iter().filter_map(|leaf| entries::separator::<K, T>(leaf, 0)).collect();

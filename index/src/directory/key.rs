@@ -24,13 +24,14 @@ pub trait DirectoryKey:
 /// Both kinds have a number beside every item, its *head*, and every eighth head apart from the
 /// others, so that pages of both are of one shape. What the heads do not say is in the page's text.
 pub trait Kind: ToOwned {
-    /// What a page holds of its separators beside the heads.
+    /// A page's separators, but for their heads.
     type Text: Clone + Debug + Send + Sync + 'static;
 
     /// Separators of up to [`Kind::WIDTH`] children in the tree above the groups.
     type Block: Clone + Debug + Send + Sync + 'static;
 
-    /// What a search knows of a key on its way down: how it compares with the separator found last.
+    /// A search's knowledge of a key on its way down: how it compares with the separator found
+    /// last.
     type Trail: Copy;
 
     /// Reads the separators of a leaf one after the other.

@@ -17,7 +17,7 @@ pub struct Leaf<Text, T> {
     /// As in [`super::separators::Separators`].
     pub(super) pivots: [u64; BLOCK],
     pub(super) entries: Arc<[(u64, T)]>,
-    /// What the heads do not say of the separators.
+    /// The rest of the separators beside the heads.
     pub(super) text: Text,
 }
 

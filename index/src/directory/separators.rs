@@ -22,9 +22,9 @@ pub const STEP: usize = BLOCK - 1;
 pub struct Separators<Text> {
     /// Heads by child. Room after the last is filled.
     pub(super) heads: [u64; PAGE],
-    /// What stands for heads 8, 16, … 56 in the first step, after one that no key lies below.
+    /// The stand-ins for heads 8, 16, … 56 in the first step, after one that no key lies below.
     pub(super) pivots: [u64; BLOCK],
-    /// What the heads do not say.
+    /// The rest of the separators beside the heads.
     pub(super) text: Text,
 }
 

@@ -151,8 +151,8 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
         self.index.groups
     }
 
-    /// What is known of a key that is not below all separators. `Err` if it is: with how many bytes
-    /// it shares with the first.
+    /// The trail of a key that is not below all separators. `Err` if it is: with how many bytes it
+    /// shares with the first.
     #[inline(always)]
     pub(super) fn enter(&self, key: &K) -> Result<K::Trail, usize> {
         K::enter(self.index.first.borrow(), key)

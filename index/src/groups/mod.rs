@@ -145,7 +145,7 @@ impl SlotRun {
     }
 }
 
-/// What leads from a key to a few slots of its segment.
+/// The table that leads from a key to a few slots of its segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupTable {
     form: Form,
@@ -163,7 +163,7 @@ pub struct GroupedSegment {
     pub model: SegmentModel,
     /// The slot of each key: distinct, and within the model's window of the key.
     pub slots: Vec<u16>,
-    /// What leads to nearly all of them.
+    /// The table that leads to nearly all of them.
     pub table: GroupTable,
     /// Which keys, by rank, lie where the table does not lead.
     pub strays: Vec<u32>,
@@ -220,13 +220,13 @@ impl GroupTable {
         }
     }
 
-    /// What leads to blocks.
+    /// The separators, which lead to blocks.
     #[must_use]
     pub fn separators(&self) -> &Separators {
         &self.separators
     }
 
-    /// What leads on within blocks: the seeds or pilots of each, one after the other.
+    /// The names, which lead on within blocks: the seeds or pilots of each, one after the other.
     #[must_use]
     pub fn names(&self) -> &[u8] {
         &self.bytes

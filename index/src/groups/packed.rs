@@ -16,7 +16,7 @@ use super::separators::{BlockRun, MOST_BITS};
 /// Bits of the first distance.
 const FIRST: usize = 16;
 
-/// What separators are of.
+/// The shape of the blocks that separators are of.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
     bits: u8,

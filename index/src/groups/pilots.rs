@@ -13,7 +13,7 @@ const MOST_SLOTS: usize = 256;
 /// Most buckets of a block.
 const MOST_BUCKETS: usize = 256;
 
-/// What a pilot makes of hashes, so that other pilots make others of them.
+/// The hash that a pilot makes of a hash; each pilot makes another.
 ///
 /// A multiplication spreads what an exclusive or has changed over the high bits, by which slots are
 /// chosen; keys' hashes are mixed well already, and building tries some twenty pilots for each key.

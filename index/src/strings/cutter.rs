@@ -71,7 +71,7 @@ pub struct Cutter {
     shaper: Shaper,
 }
 
-/// What makes segments of keys.
+/// The part that makes segments of keys.
 #[derive(Clone, Debug)]
 struct Shaper {
     options: SegmentOptions,

@@ -29,13 +29,13 @@ impl<'a> Keys<'a> {
 
 /// Takes coordinates in order until it cannot serve another.
 pub(super) trait Accept {
-    /// What is known of the coordinates taken.
+    /// The result for the coordinates taken.
     type Found;
     /// Forgets all coordinates.
     fn restart(&mut self);
     /// Takes a coordinate, which may equal the one before, or refuses it.
     fn accept(&mut self, x: u64, equals: bool) -> bool;
-    /// What is known of the coordinates taken, since the restart and up to the one refused.
+    /// The result for the coordinates taken since the restart, up to the one refused.
     fn found(&mut self) -> Self::Found;
 }
 

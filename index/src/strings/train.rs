@@ -52,7 +52,7 @@ const MAX_SAMPLE: usize = 1 << 17;
 const MAX_EVENTS: usize = 8 << 20;
 /// Least bytes counted in a context.
 const LEAST_EVENTS: usize = 32;
-/// What a share must save to be stated.
+/// The bits that a share must save to be stated.
 const BITS_PER_SHARE: f64 = 8.0;
 /// Weight of the shorter context's shares in a longer one's, in bytes counted.
 const SMOOTHING: f64 = 4.0;

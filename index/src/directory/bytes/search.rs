@@ -6,7 +6,7 @@ use super::text::{Block, Text};
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
 
-/// What is known of a key on the way down.
+/// A search's knowledge of a key on the way down.
 #[derive(Clone, Copy)]
 pub struct Trail {
     /// How many bytes the key shares with the separator found last, which it is not below.

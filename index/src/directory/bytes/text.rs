@@ -5,7 +5,7 @@ use super::head::{HEAD_BYTES, Headed, Slot, UNUSED, bytes_of, common_prefix, is_
 use std::alloc::Layout;
 use std::sync::Arc;
 
-/// What the heads of a page of byte strings do not say.
+/// The rest of a page's byte strings beside their heads.
 ///
 /// A block of eight has its first string here: the page's first one whole, the others without the
 /// prefix of the page. Its further strings have a head each, of what follows the prefix of the
@@ -134,7 +134,7 @@ fn prefix_of(strings: &[&[u8]]) -> usize {
 }
 
 impl Packed {
-    /// Of at most [`PAGE`] strings, which ascend.
+    /// The text of at most [`PAGE`] strings, which ascend.
     pub(super) fn new(strings: &[&[u8]]) -> Self {
         let prefix = prefix_of(strings);
         let head = |string: &[u8]| Headed::new(string).head(prefix);
