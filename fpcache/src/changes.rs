@@ -18,7 +18,7 @@ use crate::models::Segment;
 /// Most records fetched with one doorbell: 16 KiB.
 const RECORDS_PER_BATCH: u64 = 256;
 
-/// What became of something that may have been out of date.
+/// The outcome of a refresh of something that may have been out of date.
 #[derive(Debug)]
 pub enum Refresh<T> {
     /// Nothing has changed since.

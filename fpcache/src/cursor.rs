@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CutShort;
 
-/// What is left of the bytes.
+/// A cursor over bytes: those not taken yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Cursor<'a>(&'a [u8]);
 
@@ -51,7 +51,7 @@ impl<'a> Cursor<'a> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// What is left.
+    /// The rest.
     #[inline]
     pub(crate) fn rest(self) -> &'a [u8] {
         self.0

@@ -126,7 +126,7 @@ impl FingerprintWidth {
     }
 }
 
-/// What memory is read in.
+/// The unit in which memory is read.
 const CACHE_LINE_BYTES: usize = 64;
 
 /// Which width a table is to have, as options spell it.

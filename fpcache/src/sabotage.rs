@@ -19,7 +19,7 @@ pub enum Sabotage {
     UnprovenNeighbours,
     /// Scans, up or down, and counts take a frozen slot for a free one.
     ScansPassFrozen,
-    /// What a program reads by keeps the table that it has, whatever newer one its client has.
+    /// Readers keep the table that they have, whatever newer one their client has.
     ReadersStay,
     /// The memory node publishes an insert's word before its fingerprint.
     WordBeforeFingerprint,

@@ -27,11 +27,11 @@ use crate::table_view::{OpenError, TableView};
 pub struct TableOptions {
     /// Which plan lookups use.
     pub plan: PlanChoice,
-    /// What the fabric charges.
+    /// The costs of the fabric.
     pub costs: FabricCosts,
-    /// What may be kept here; `None`: all models, and no hot cache.
+    /// What the table may keep; `None`: all models, and no hot cache.
     pub cache: Option<CacheConfig>,
-    /// What about reading is broken on purpose.
+    /// The part of reading that is broken on purpose.
     #[doc(hidden)]
     pub sabotage: Option<Sabotage>,
 }
@@ -248,8 +248,7 @@ impl<K: KeySpace> Table<K> {
             + self.group_bytes()
     }
 
-    /// What the bytes of [`group_bytes`](Self::group_bytes) are spent on, if all models are here.
-    /// O(separators).
+    /// The parts of [`group_bytes`](Self::group_bytes), if all models are here. O(separators).
     pub fn group_parts(&self) -> GroupBytes {
         let (Some(tables), Some(directory)) = (&self.groups, self.view.models().resident()) else {
             return GroupBytes::default();
@@ -285,13 +284,13 @@ impl<K: KeySpace> Table<K> {
         &self.view
     }
 
-    /// What chooses plans.
+    /// The planner.
     #[inline]
     pub fn planner(&self) -> &Planner {
         &self.planner
     }
 
-    /// What lookups over this endpoint can be made by.
+    /// The ways in which lookups over this endpoint can be made.
     pub fn ways<E: Endpoint>(&self, endpoint: &E) -> Ways {
         Ways {
             answers: endpoint.answers(),
@@ -313,8 +312,8 @@ impl<K: KeySpace> Table<K> {
         self.groups.as_deref()
     }
 
-    /// What is kept within the budget; `None` without one. Counts the entries: tens of microseconds
-    /// per MiB.
+    /// Statistics of what is kept within the budget; `None` without one. Counts the entries: tens
+    /// of microseconds per MiB.
     pub fn cache_stats(&self) -> Option<CacheStats> {
         let config = self.options.cache?;
         let model_bytes = self.view.model_bytes() as u64;

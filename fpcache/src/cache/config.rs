@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-/// What decides which entries stay when a bucket is full.
+/// The policy by which entries stay when a bucket is full.
 ///
 /// Requests answered, in per cent, by the `fd` variant in the bytes of `n` entries, everything
 /// included, over 20 M keys in segments of 190; after 45 requests per entry (11 at `n` = 4 M), in
@@ -39,7 +39,7 @@ pub enum Policy {
     Lru,
 }
 
-/// What an entry holds (FPCache, §4.3.2).
+/// The content of an entry (FPCache, §4.3.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Variant {
     /// Fingerprint and offset from the predicted slot: 4 bytes.
@@ -107,16 +107,16 @@ named!(
     Range = "range"
 );
 
-/// What a compute node may keep of a table.
+/// Limits and options of what a compute node keeps of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheConfig {
     /// Bytes for everything that is kept: models, directory, entries and the containers around
     /// them. Only what the table's keys can fill is taken, so that [`u64::MAX`] is as good as no
     /// limit.
     pub budget: u64,
-    /// What decides which entries stay.
+    /// The policy by which entries stay.
     pub policy: Policy,
-    /// What an entry holds.
+    /// The content of an entry.
     pub variant: Variant,
     /// How a lookup goes on after an entry that was wrong.
     pub on_conflict: OnConflict,
@@ -134,8 +134,8 @@ impl CacheConfig {
     }
 }
 
-/// What a compute node keeps of a table, and how far it helped. Counts are since the table was
-/// opened.
+/// Statistics of what a compute node keeps of a table, and how far it helped. Counts are since the
+/// table was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheStats {
     /// The budget.

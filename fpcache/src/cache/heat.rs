@@ -17,7 +17,7 @@ const SAMPLES_PER_TICK: u32 = 256;
 const SAMPLES_PER_EPOCH: u64 = 8;
 /// Bits of a counter below its epoch.
 const COUNT_BITS: u32 = 12;
-/// What those can hold.
+/// The greatest count in them.
 const MAX_COUNT: u32 = (1 << COUNT_BITS) - 1;
 /// Segments of some 170 short records are about this power of two long, in bytes.
 const TYPICAL_SEGMENT_BITS: u32 = 12;
@@ -44,7 +44,7 @@ pub(super) struct SegmentHeat {
     pulse: Pulse,
 }
 
-/// What all handles write now and then, away from what they read all the time.
+/// Counters that all handles write now and then, away from what they read all the time.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Pulse {
@@ -141,7 +141,7 @@ impl SegmentHeat {
     }
 }
 
-/// What is added to a count, with probability 1/step: a 16th to a 32nd of it, so that the counters
+/// The step added to a count, with probability 1/step: a 16th to a 32nd of it, so that the counters
 /// of hot segments are seldom written.
 #[inline]
 fn step(count: u32) -> u32 {

@@ -15,7 +15,7 @@ use super::shape::{NoCache, Shape};
 use super::variants::{D, Deltas, F, Fd, Full};
 use super::{Policy, Variant};
 
-/// What an entry says of a key: a slot of its window, which may hold another key. Two words, so
+/// An entry's answer for a key: a slot of its window, which may hold another key. Two words, so
 /// that it travels in registers.
 #[derive(Clone, Copy, Debug)]
 pub struct CachedSlot {
@@ -33,7 +33,7 @@ const _: () = assert!(size_of::<Option<CachedSlot>>() == 16);
 pub(super) struct Seen {
     entry: usize,
     mark: u64,
-    /// What stood in its key word, if entries hold keys.
+    /// The content of its key word, if entries hold keys.
     key: u64,
 }
 
@@ -212,8 +212,8 @@ impl HotCache {
         CacheHandle::new(&self.lines, seed)
     }
 
-    /// What all handles ever counted. Each count is exact, though they may be of slightly different
-    /// instants.
+    /// The sum of all handles' counts. Each count is exact, though they may be of slightly
+    /// different instants.
     pub fn counts(&self) -> Counts {
         self.lines.counts()
     }

@@ -24,7 +24,7 @@ pub(super) trait Packing: Copy {
     /// of account, whether it is live: not all of them are zero.
     fn mask(&self) -> u64;
 
-    /// What those bits are for this key.
+    /// The value of those bits for this key.
     fn wanted(&self, probe: &CacheProbe) -> u64;
 
     /// The mark of a key in `slot`, level 0; `None` where the packing cannot express it.

@@ -3,7 +3,7 @@
 
 use fpcache_index::Window;
 
-/// What the read path knows of a key before it reads: all an entry is relative to.
+/// A key as the read path knows it before it reads: all that an entry is relative to.
 #[derive(Clone, Copy, Debug)]
 pub struct CacheProbe {
     /// The key's 64-bit hash: the bucket comes from its high bits, tags from its low ones.

@@ -13,12 +13,12 @@ const HEAT_SHARE: usize = 64;
 /// keys do not spread evenly over buckets.
 const ENTRIES_PER_KEY: u64 = 2;
 
-/// What a hot cache is made for.
+/// The table that a hot cache is made for, and the form of its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shape {
-    /// What an entry holds.
+    /// The content of an entry.
     pub variant: Variant,
-    /// What decides which entries stay.
+    /// The policy by which entries stay.
     pub policy: Policy,
     /// Largest distance between a key's slot and its prediction, in slots; above 16,383, farther
     /// ones are not cached.

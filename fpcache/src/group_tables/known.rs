@@ -7,7 +7,7 @@ use fpcache_index::groups::BlockRun;
 /// Bits of the first word that are no name: those of separators.
 pub(super) const BITS: u32 = 0b1111;
 
-/// What names a segment.
+/// The name of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentName {
     /// Offset of the segment in the region.
@@ -29,7 +29,7 @@ impl SegmentName {
     }
 }
 
-/// What is known of where a key lies.
+/// The place of a key, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Known {
     /// In these slots, if it is not one of the few that its segment's table does not lead to: the
@@ -41,7 +41,7 @@ pub enum Known {
     NotHere,
 }
 
-/// What is known of the blocks of slots that a key may belong to.
+/// The blocks of slots that a key may belong to, as far as they are known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum KnownBlocks {
     /// These.
@@ -52,16 +52,16 @@ pub enum KnownBlocks {
     NotHere,
 }
 
-/// What the bytes for tables of groups are spent on, when the tables of all segments are here.
+/// The bytes of tables of groups by use, when the tables of all segments are here.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct GroupBytes {
     /// Separators, and seeds or pilots.
     pub separators: u64,
-    /// What is beside them in a table: its name, and what its last word is filled up with.
+    /// The other bytes of a table: its name, and the padding of its last word.
     pub names: u64,
-    /// What says where tables lie, with all its room.
+    /// The index of tables, with all its room.
     pub index: u64,
-    /// What no table of a segment that is there takes, or none alone.
+    /// Room that no table of a present segment takes, or none alone.
     pub room: u64,
 }
 

@@ -51,7 +51,7 @@ pub struct GroupTables {
     head: AtomicU64,
     /// Held by who adds one.
     adding: Mutex<()>,
-    /// Of tables that are not here one in this many is asked for once the log is full.
+    /// One in this many missed tables is asked for once the log is full.
     one_in: u32,
     /// Those that were not here since then.
     missed: AtomicU32,
@@ -64,8 +64,8 @@ impl GroupTables {
     /// more of them.
     #[must_use]
     pub fn bytes_for(grouping: Grouping, segments: u64, slots: u64) -> u64 {
-        /// Of a separator of a stride of nine. Most tables have 10 to 12; those with more leave
-        /// less room for what will come.
+        /// Bits of a separator at a stride of nine. Most tables have 10 to 12; those with more
+        /// leave less room for what will come.
         const BITS: u64 = 13;
         let block = grouping.block().max(1);
         let blocks = slots / u64::from(block);
@@ -145,10 +145,10 @@ impl GroupTables {
         self.fill
     }
 
-    /// Of the word before a table that tells whose it is.
+    /// Bytes of the word before a table that tells whose it is.
     pub(crate) const NAME_BYTES: usize = 4;
 
-    /// Of tables that are not here, where not all have room.
+    /// One in this many missed tables is asked for where not all have room.
     const ONE_OF_MISSED: u32 = 16;
 
     /// Whether a table that is not here is to be asked for.
@@ -178,7 +178,7 @@ impl GroupTables {
         (size_of::<Self>() + 8 * self.index.len() + self.log.most_heap_bytes()) as u64
     }
 
-    /// What the bytes are spent on, with these segments. O(their separators).
+    /// The bytes by use, with these segments. O(their separators).
     pub fn parts(&self, segments: impl Iterator<Item = SegmentName>) -> GroupBytes {
         let mut parts = GroupBytes { index: 8 * self.index.len() as u64, ..GroupBytes::default() };
         for segment in segments {

@@ -14,7 +14,7 @@ use super::{ByteKeys, ByteTail, KeyEncoders, KeySpace, U64Keys};
 pub struct CutSegment<K: KeySpace> {
     /// First key of its range, which ends where the next segment's begins.
     pub lo: K::Owned,
-    /// What coordinates depend on beside the key.
+    /// The data that coordinates depend on beside the key.
     pub tail: K::Tail,
     /// Its model, and the slots of its keys, which are the next of the stream.
     pub placed: PlacedSegment,

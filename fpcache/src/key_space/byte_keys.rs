@@ -23,7 +23,7 @@ impl ByteKeys {
     pub const MAX_SEPARATOR_BYTES: usize = Self::MAX_KEY_BYTES + 1;
 }
 
-/// What a segment of byte strings says about coordinates.
+/// A segment's data for the coordinates of byte strings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ByteTail {
     /// Leading bytes that the keys the segment was built from share with its separator.

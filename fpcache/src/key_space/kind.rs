@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use super::{ByteKeys, KeySpace, U64Keys};
 
-/// What the keys of a table are.
+/// The kind of a table's keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyKind {
     /// Integers: [`U64Keys`].

@@ -45,11 +45,11 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     type View<'a>: Borrow<Self::Key> + Copy + Ord + Debug + Hash + Send + Sync;
     /// A key among others, whose bytes lie in an arena if it has any.
     type Kept: Copy + Debug + Send + Sync + 'static;
-    /// What a segment's descriptor says about coordinates beside the model.
+    /// The data in a segment's descriptor that coordinates depend on, beside the model.
     type Tail: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'static;
     /// The separators of a page of the directory.
     type Separators: PageSeparators<Self::Key>;
-    /// What the segments of a table share to compute coordinates.
+    /// The encoders that a table's segments share to compute coordinates.
     type Encoders: Clone + Debug + Default + Send + Sync + 'static;
 
     /// Identifies the key space in a table record, so that a client never reads a table with
@@ -82,8 +82,8 @@ pub trait KeySpace: Copy + Debug + Default + PartialEq + Eq + Send + Sync + 'sta
     /// CityHash64 of the encoded form, from which fingerprints are cut.
     fn hash(key: &Self::Key) -> u64;
 
-    /// What the hot cache's variants with full keys hold: the key itself if it is a word, else
-    /// another hash.
+    /// The tag that the hot cache's variants with full keys hold: the key itself if it is a word,
+    /// else another hash.
     fn tag(key: &Self::Key) -> u64;
 
     /// The encoded form as one little-endian word, if that is what it takes of all keys; words have

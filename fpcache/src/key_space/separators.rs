@@ -66,7 +66,7 @@ pub struct FrontCoded {
 }
 
 impl FrontCoded {
-    /// What a string does not share with the one before.
+    /// The bytes that a string does not share with the one before.
     #[inline]
     fn rest(&self, at: usize) -> &[u8] {
         let start = at.checked_sub(1).and_then(|before| self.ends.get(before)).map_or(0, |end| *end as usize);

@@ -2,10 +2,10 @@
 
 use super::{GroupForm, put, u32_at, u64_at};
 
-/// In the place of a budget where there was none.
+/// In the place of a budget where none was given.
 const NO_BUDGET: u64 = u64::MAX;
 
-/// What parameters were [chosen](crate::tuning::tune) for, and what they were expected to come to
+/// The conditions that parameters were [chosen](crate::tuning::tune) for, and the costs expected
 /// then.
 ///
 /// ```text
@@ -16,9 +16,9 @@ const NO_BUDGET: u64 = u64::MAX;
 /// The form that the last number is of has a byte beside: 0 no groups, 1 plain, 2 seeded, 3 pilots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChosenFor {
-    /// What a round trip was reckoned at, in nanoseconds.
+    /// The assumed time of a round trip, in nanoseconds.
     pub round_trip_ns: u32,
-    /// What a byte was, in picoseconds.
+    /// The assumed time of a byte, in picoseconds.
     pub byte_ps: u32,
     /// Bytes of a compute node, if these were bounded.
     pub budget: Option<u64>,

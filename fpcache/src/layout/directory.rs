@@ -25,13 +25,13 @@ const MODEL_BYTES: usize = 32;
 const PAGE_HEADER_BYTES: usize = 16;
 const PAGE_MAGIC: u32 = u32::from_le_bytes(*b"FPdp");
 
-/// What a compute node needs to know about one segment.
+/// All that a compute node needs to know about one segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Descriptor<K: KeySpace> {
     /// First key of the segment's range; the first segment's range begins at the lowest key
     /// whatever this says.
     pub lo: K::Owned,
-    /// What coordinates depend on beside the key.
+    /// The data that coordinates depend on beside the key.
     pub tail: K::Tail,
     /// Key to window.
     pub model: SegmentModel,

@@ -40,8 +40,8 @@ pub struct Grouping {
 }
 
 impl Grouping {
-    /// What a READ of a group's slots brings at most, in bytes: about as much as a network card
-    /// READs at the price of less.
+    /// The most bytes that a READ of a group's slots brings: about as much as a network card READs
+    /// at the price of less.
     const READ_BYTES: usize = 256;
     /// Fewest slots of a READ. Separators of shorter groups take more than they save.
     const LEAST_REACH: usize = 4;

@@ -57,7 +57,7 @@ pub struct Corrupt {
     pub what: &'static str,
     /// Where it lies, in bytes from the start of the region.
     pub offset: u64,
-    /// What about it cannot be.
+    /// What is impossible about it.
     pub why: String,
 }
 

@@ -217,8 +217,8 @@ impl RecordShape {
         self.used(key_bytes, value)
     }
 
-    /// What [identifies](super::RecordToken) the record of a key and a value, wherever its value
-    /// lies; one that lies outside is hashed, about 0.1 ns a byte.
+    /// The [token](super::RecordToken) that identifies the record of a key and a value, wherever
+    /// its value lies; one that lies outside is hashed, about 0.1 ns a byte.
     pub fn identity<K: KeySpace>(&self, key: &K::Key, value: &[u8]) -> Vec<u8> {
         let stored = match self.place(K::encoded_len(key), value.len()) {
             Some(ValuePlace::External) => {

@@ -35,7 +35,7 @@ pub struct SegmentGeometry {
     pub stores_fingerprints: bool,
     /// Bytes from one slot to the next.
     pub slot_bytes: usize,
-    /// What lies in a slot after its word.
+    /// The content of a slot after its word.
     pub shape: RecordShape,
     /// How slots are grouped, where each segment has a table of its groups after its slots.
     pub groups: Option<Grouping>,

@@ -17,7 +17,7 @@ pub const TABLE_RECORD_BYTES: usize = 192;
 /// A table's record in the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TableRecord {
-    /// What the table was built with.
+    /// The parameters that the table was built with.
     pub parameters: TableParameters,
     /// Live records.
     pub keys: u64,

@@ -58,7 +58,7 @@ pub enum MapState {
 /// The map of a table over several memory nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeMap {
-    /// What the table is called.
+    /// The table's name.
     pub name: TableName,
     /// Random bits drawn when the table was made, never 0: they tell it from others of its name.
     pub creation: u64,
@@ -66,7 +66,7 @@ pub struct RangeMap {
     pub version: u32,
     /// Whether the table is there.
     pub state: MapState,
-    /// What its keys are.
+    /// The kind of its keys.
     pub kind: KeyKind,
     /// The ranges, in the order of their keys.
     pub ranges: Vec<MappedRange>,

@@ -25,7 +25,7 @@ pub const FIRST_READ_BYTES: usize = 16 << 10;
 const MAGIC: [u8; 8] = *b"FPMAPS\0\0";
 const HEAD_BYTES: usize = 64;
 
-/// What was READ of the maps of a memory node.
+/// The maps of a memory node, as READ.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Published {
     /// All of them.
@@ -56,7 +56,7 @@ pub fn encode_published<'m>(sequence: u64, maps: impl IntoIterator<Item = &'m Ra
 }
 
 impl Published {
-    /// What these bytes are, which were READ from [`MAPS_OFFSET`] on.
+    /// The maps in these bytes, which were READ from [`MAPS_OFFSET`] on.
     ///
     /// # Errors
     /// If whole maps are not usable.

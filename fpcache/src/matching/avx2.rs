@@ -160,7 +160,7 @@ fn all_but_first(count: usize) -> __m256i {
     unsafe { _mm256_loadu_si256(EDGE.as_ptr().add(from).cast()) }
 }
 
-/// What has been seen of a window.
+/// The state of a scan over a window.
 struct Seen {
     /// Bytes that match.
     bytes: u32,

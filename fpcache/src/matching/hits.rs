@@ -1,6 +1,6 @@
 //! The results of matching.
 
-/// What a window holds of a fingerprint.
+/// A fingerprint's matches in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Hits {
     /// How many fingerprints match.

@@ -18,7 +18,7 @@ pub struct Fingerprints<'a> {
     pub(crate) width: FingerprintWidth,
 }
 
-/// What a matcher finds in words that others may change. Each word is loaded once.
+/// Searches in words that other processes may change. Each word is loaded once.
 pub(crate) trait Kernels: Copy {
     /// See [`Matcher::hits`](super::Matcher::hits).
     fn hits_in(self, window: Fingerprints<'_>, wanted: u64, copy: &mut Vec<u64>) -> Hits;
@@ -40,7 +40,7 @@ pub(crate) trait Kernels: Copy {
 
 /// Code over kernels, to be compiled once for each kind of them.
 pub(crate) trait WithKernels {
-    /// What it comes back with.
+    /// Its result.
     type Output;
 
     /// Runs it.

@@ -24,7 +24,8 @@ use fpcache_fabric::Words;
 
 use portable::Portable;
 
-/// What looks at memory, which others may change; without vectors, its words are copied first.
+/// The vector instructions that look at memory, which others may change; without vectors, its words
+/// are copied first.
 #[derive(Clone, Copy, Debug)]
 enum Vectors {
     None(Portable),

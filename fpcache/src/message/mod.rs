@@ -66,11 +66,12 @@ pub enum Request<'a> {
         /// The load's number, by which its later requests name it: no other load of this client has
         /// it.
         load: u64,
-        /// What it is built with.
+        /// The parameters that it is built with.
         parameters: TableParameters,
         /// How many records will come, 0 if unknown; lets the node refuse early what cannot fit.
         expected_keys: u64,
-        /// What the segments are to share, encoded; empty for the key space's own choice.
+        /// The encoders that the segments are to share, encoded; empty for the key space's own
+        /// choice.
         encoders: &'a [u8],
     },
     /// More records of the load of this number, in ascending key order.

@@ -23,7 +23,7 @@ pub enum ErrorCode {
     Forgotten,
     /// The memory node holds no table.
     NoTable,
-    /// What was asked cannot be made durable.
+    /// The request cannot be made durable.
     NotDurable,
     /// The memory node failed inside.
     Internal,
@@ -74,7 +74,7 @@ impl ErrorCode {
         Self::NoSuchLoad,
     ];
 
-    /// What a reply begins with: the number of the reason, and in the upper half the version of a
+    /// The first word of a reply: the number of the reason, and in the upper half the version of a
     /// map.
     fn to_status(self) -> u64 {
         let version = match self {

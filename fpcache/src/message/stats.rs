@@ -129,8 +129,8 @@ impl NodeStats {
 }
 
 counters! {
-    /// What a memory node counts of its sockets; all zero without any. Those who were hung up on,
-    /// or not let in, are counted by the reason.
+    /// Counters of a memory node's sockets; all zero without any. Those who were hung up on, or not
+    /// let in, are counted by the reason.
     SocketStats:
     /// Threads that serve sockets.
     io_threads,

@@ -46,9 +46,9 @@ pub fn some_names<'n>(names: impl ExactSizeIterator<Item = &'n TableName>) -> St
 pub enum TablesRequest {
     /// Makes an empty table.
     Create {
-        /// What it is called.
+        /// Its name.
         name: TableName,
-        /// What its keys are.
+        /// The kind of its keys.
         kind: KeyKind,
         /// Bytes of its region; `None`: as many as the memory node has for all tables.
         region_bytes: Option<u64>,
@@ -60,12 +60,12 @@ pub enum TablesRequest {
     },
     /// Removes a table and all its records.
     Drop {
-        /// What it is called.
+        /// Its name.
         name: TableName,
     },
 }
 
-/// What about such a request cannot be read.
+/// Errors of requests about tables that cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TablesError {
     /// Not a request of this version.
@@ -85,9 +85,9 @@ impl From<CutShort> for TablesError {
 /// A table as its memory node tells of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TableInfo {
-    /// What it is called.
+    /// Its name.
     pub name: TableName,
-    /// What its keys are.
+    /// The kind of its keys.
     pub kind: KeyKind,
     /// Live records.
     pub keys: u64,

@@ -25,7 +25,7 @@ const HEADER_BYTES: usize = 24;
 const OPERATION_BYTES: usize = 8;
 const NO_HINT: u16 = u16::MAX;
 
-/// What an operation does with a key.
+/// The kind of an operation on a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WriteKind {
     /// Makes a record; fails if there is one.
@@ -66,7 +66,7 @@ impl WriteKind {
 /// One change of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteOperation<'a, Key> {
-    /// What to do.
+    /// The kind of operation.
     pub kind: WriteKind,
     /// The record's key.
     pub key: Key,
@@ -208,7 +208,7 @@ impl WriteBatch {
             && header::HEADER_BYTES + HEADER_BYTES + self.operations.len() + operation <= max_request
     }
 
-    /// What the request says.
+    /// The request under these numbers.
     pub(super) fn write(&self, client: u64, request: u64, sent_before: bool) -> Write<'_> {
         let Self { count, ref operations } = *self;
         Write { client, request, sent_before, count, operations }
@@ -264,7 +264,7 @@ impl WriteStatus {
     }
 }
 
-/// What the memory node says about one operation.
+/// The memory node's reply to one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WriteReply {
     /// How it ended.

@@ -20,7 +20,7 @@ pub use segment::Segment;
 
 use crate::key_space::KeySpace;
 
-/// What a compute node keeps of a table's directory.
+/// The part of a table's directory that a compute node keeps.
 #[derive(Debug)]
 pub enum Models<K: KeySpace> {
     /// All of it. Nothing on the way to a segment takes a lock.

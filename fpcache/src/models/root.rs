@@ -15,7 +15,7 @@ pub(crate) struct Root<K: KeySpace> {
     geometry: SegmentGeometry,
     encoders: K::Encoders,
     region_bytes: u64,
-    /// Of the directory; pages of another one are refused.
+    /// The directory's checkpoint; pages of another one are refused.
     checkpoint: u64,
 }
 

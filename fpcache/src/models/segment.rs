@@ -36,7 +36,7 @@ impl<K: KeySpace> Segment<K> {
         self.generation
     }
 
-    /// What coordinates depend on beside the key.
+    /// The data that coordinates depend on beside the key.
     #[inline]
     pub fn tail(&self) -> K::Tail {
         self.tail

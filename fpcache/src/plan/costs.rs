@@ -1,6 +1,6 @@
 //! The costs of READs, by fabric.
 
-/// What a fabric charges, in nanoseconds.
+/// The costs of a fabric, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FabricCosts {
     /// For a dependent round trip.
@@ -82,7 +82,7 @@ impl FabricCosts {
         }
     }
 
-    /// Of 4 M keys, on one core: a lookup's way through directory and line takes 20 to 35 ns, and
+    /// With 4 M keys, on one core: a lookup's way through directory and line takes 20 to 35 ns, and
     /// through the table as well 72 to 135 with plain groups, 49 to 86 with seeded ones.
     const TABLE: f64 = 60.0;
 }

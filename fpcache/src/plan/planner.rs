@@ -7,7 +7,7 @@ use super::{FabricCosts, MOST_KEYS, Plan, PlanChoice};
 use crate::cache::OnConflict;
 use crate::layout::SegmentGeometry;
 
-/// What a lookup without a hot cache is expected to take, by each way that is open to it.
+/// The expected time of a lookup without a hot cache, by each way that is open to it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expected {
     /// Keys of the call.
@@ -16,7 +16,7 @@ pub struct Expected {
     pub round_trip: f64,
     /// Whether that was measured over this connection; else it is what such fabrics take.
     pub is_measured: bool,
-    /// What the call is looked up by, where keys have windows of the table's epsilon.
+    /// The plan of the call, where keys have windows of the table's epsilon.
     pub plan: Plan,
     /// The plan for looking keys up by READs, and nanoseconds for each key by it.
     pub own_plan: Plan,
@@ -26,12 +26,12 @@ pub struct Expected {
     pub at_node: Option<f64>,
 }
 
-/// What lookups can choose among, beside models.
+/// The ways that lookups can choose among, beside models.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Ways {
     /// The memory node looks keys up: see [`Endpoint::answers`](fpcache_fabric::Endpoint::answers).
     pub answers: bool,
-    /// What a round trip takes, as measured.
+    /// The measured time of a round trip.
     pub round_trip: Option<Duration>,
     /// Tables of groups.
     pub has_groups: bool,
@@ -163,7 +163,7 @@ impl Planner {
         }
     }
 
-    /// What a round trip costs each of `keys` keys.
+    /// The cost of a round trip to each of `keys` keys.
     fn share(&self, keys: usize, round_trip: Option<Duration>) -> f64 {
         let round_trip = round_trip.map_or(self.costs.round_trip, |measured| measured.as_nanos() as f64);
         round_trip / (keys.max(1) as f64).min(self.costs.overlap)
@@ -179,7 +179,7 @@ impl Planner {
             }
     }
 
-    /// What a call for `keys` keys is expected to take, and by which plan it is made.
+    /// The expected time of a call for `keys` keys, and its plan.
     ///
     /// A question is one round trip, as a READ is that brings all that may matter: it is for keys
     /// that would take two, or many bytes. It is not chosen where groups bring a key with one READ,
@@ -233,7 +233,7 @@ impl Planner {
         }
     }
 
-    /// What the plans cost where a key pays `round_trip` for a dependent round trip.
+    /// The costs of the plans where a key pays `round_trip` for a dependent round trip.
     fn sums(&self, round_trip: f64) -> Sums {
         let geometry = &self.geometry;
         let fingerprint = geometry.stores_fingerprints.then(|| geometry.fingerprint_bytes(1) as f64);

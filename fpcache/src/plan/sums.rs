@@ -12,7 +12,7 @@ use super::{FabricCosts, Plan};
 ///   otherwise is spent on top
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sums {
-    /// What the fabric charges; of a round trip the part that a key pays.
+    /// The costs of the fabric; of a round trip the part that a key pays.
     costs: FabricCosts,
     /// For the bytes of a slot.
     slot: f64,
@@ -55,7 +55,7 @@ impl Sums {
         self.costs.round_trip + window * self.fingerprint.unwrap_or_default() + self.costs.request
     }
 
-    /// What a guess costs beside the fingerprints.
+    /// The cost of a guess beside the fingerprints.
     fn speculative(&self) -> f64 {
         self.slot + self.costs.request + (1.0 - self.at_home) * self.one_slot()
     }

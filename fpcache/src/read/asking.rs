@@ -6,7 +6,7 @@ const PATIENCE: u32 = 4;
 /// Lookups that pass before the next question, at most.
 const MOST_PASSED: u32 = 1024;
 
-/// What one thread knows of how its questions about a table went.
+/// One thread's record of how its questions about a table went.
 ///
 /// A memory node may have no view of a table for long, where its models find no room, or where all
 /// values are external: then each question is a round trip for nothing. So after four in a row the

@@ -34,7 +34,7 @@ pub(super) const CACHED_SEGMENTS: usize = 40_000;
 /// processor waits for together. Of keys as uneven as fb's, a sixth lie where they are predicted,
 /// and two fifths within ten slots of that. Farther gains nothing.
 const NEAR_BYTES: usize = 256;
-/// What memory is fetched in.
+/// The unit in which memory is fetched.
 const LINE_BYTES: usize = 64;
 
 /// Lookups of one table by the short way.
@@ -64,7 +64,7 @@ pub(super) struct Place {
     pub(super) window: Window,
     /// How the key is read.
     pub(super) plan: Plan,
-    /// What is known of its slot.
+    /// Its slot, as far as it is known.
     pub(super) slot: Slot,
 }
 
@@ -81,7 +81,7 @@ pub(super) enum Slot {
     Rare,
 }
 
-/// What a slot is to a key.
+/// The state of a slot for a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Seen {
     /// Its own, and its value is here.
@@ -95,7 +95,7 @@ enum Seen {
 }
 
 impl Place {
-    /// Of a key that the engine looks up.
+    /// The place of a key that is left to the engine.
     pub(super) const RARE: Self = {
         let window = Window { first: 0, last: 0 };
         Self {
@@ -142,7 +142,7 @@ impl Place {
         }
     }
 
-    /// What the hot cache knows the key by.
+    /// The probe of the hot cache for the key.
     #[inline(always)]
     pub(super) fn cache_probe<K: KeySpace>(&self, key: &K::Key, geometry: &SegmentGeometry) -> CacheProbe {
         let Self { hash, predicted, window, slots, .. } = *self;
@@ -322,7 +322,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         Ok(true)
     }
 
-    /// What it cost to see that a key is absent. That it is may be believed of a segment whose
+    /// The cost of seeing that a key is absent. That it is may be believed of a segment whose
     /// memory had no other use yet.
     #[inline(never)]
     fn absence(&mut self, plan: Plan, place: &Place, seen: Seen) -> Result<Option<Cost>, ReadError> {
@@ -337,7 +337,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Attempts<'_, K, L, M> {
         Ok(is_held.then(|| self.cost(plan, place, seen)))
     }
 
-    /// What the answer cost.
+    /// The cost of the answer.
     #[inline(always)]
     fn cost(&self, plan: Plan, place: &Place, seen: Seen) -> Cost {
         let slot_bytes = self.table.view().geometry().slot_bytes as u64;

@@ -35,7 +35,7 @@ pub(super) struct Probe {
     asked: Asked,
 }
 
-/// What has been asked for.
+/// The bytes that have been asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Stage {
     /// Nothing yet.
@@ -163,8 +163,8 @@ impl<K: KeySpace> Lists<K> {
     }
 }
 
-/// What lookups took from bytes that prove nothing by themselves, since the reuse sequence was last
-/// looked at.
+/// Conclusions of lookups from bytes that prove nothing by themselves, since the reuse sequence was
+/// last looked at.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Doubt {
     /// That a key is not where it could have been.
@@ -173,7 +173,7 @@ pub(super) struct Doubt {
     pub(super) torn: bool,
 }
 
-/// What lookups of one table share.
+/// The state that lookups of one table share.
 pub(super) struct Engine<'a, K: KeySpace, S, M> {
     pub(super) table: &'a Table<K>,
     pub(super) rule: Rule,

@@ -43,7 +43,7 @@ pub(super) fn clear(batch: &mut Batch) {
     }
 }
 
-/// What extents of a table are classified by.
+/// The rules by which a table's extents are classified.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Extents {
     region_bytes: u64,

@@ -37,7 +37,7 @@ pub use slot_window::cache_probe;
 use crate::layout::Corrupt;
 use crate::table_view::reuse_sequence;
 
-/// What an operation cost.
+/// The cost of an operation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
     /// Dependent round trips: doorbell batches that had to be waited for one after another.
@@ -66,7 +66,7 @@ impl std::ops::AddAssign for Cost {
     }
 }
 
-/// What is wanted of a record that is there.
+/// The wanted part of a record that is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wanted {
     /// Its value.
@@ -105,7 +105,7 @@ pub enum ReadError {
     Fabric(#[from] FabricError),
 }
 
-/// What an operation wants after a step.
+/// An operation's state after a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Run the batch, then step again.

@@ -16,7 +16,7 @@ pub struct Outcome {
     pub version: Option<u32>,
     /// The plan that gave the answer.
     pub plan: Plan,
-    /// What it cost. The round trips are those this key waited for; keys of one call share them.
+    /// Its cost. The round trips are those this key waited for; keys of one call share them.
     pub cost: Cost,
     /// Whether the value is external, and was not READ for that reason.
     pub(super) is_external: bool,

@@ -38,7 +38,7 @@ impl<K: KeySpace> Place<K> {
         self.segment.model().window(self.coordinate(key, view))
     }
 
-    /// What tables of groups know it by.
+    /// Its name in the tables of groups.
     pub(super) fn name(&self) -> SegmentName {
         let (address, cap) = (self.segment.address().offset(), self.segment.model().cap);
         SegmentName { address, generation: self.segment.generation(), cap }

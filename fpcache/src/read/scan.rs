@@ -127,7 +127,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
         self.collected.progress.stuck_at()
     }
 
-    /// What the scan has cost so far.
+    /// The cost of the scan so far.
     pub fn cost(&self) -> Cost {
         self.collected.progress.cost
     }

@@ -30,7 +30,7 @@ pub(super) struct GroupScratch<K: KeySpace> {
     pub(super) doubts_absence: bool,
     /// The batch that has come back and the one that is being prepared.
     pub(super) trips: [Batch; 2],
-    /// What the memory node is asked.
+    /// The question to the memory node.
     pub(super) question: Vec<u8>,
     /// How that went.
     pub(super) asking: Asking,

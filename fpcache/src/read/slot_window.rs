@@ -73,7 +73,7 @@ impl SlotWindow {
         }
     }
 
-    /// What names its segment.
+    /// The name of its segment.
     #[inline(always)]
     pub(super) fn name(&self) -> SegmentName {
         SegmentName { address: self.segment, generation: self.generation, cap: self.cap }
@@ -91,7 +91,7 @@ impl SlotWindow {
         u32::try_from(bytes).unwrap_or(u32::MAX)
     }
 
-    /// What the hot cache knows the key by.
+    /// The probe of the hot cache for the key.
     #[inline(always)]
     pub(super) fn cache_probe<K: KeySpace>(
         &self,
@@ -109,7 +109,7 @@ impl SlotWindow {
     }
 }
 
-/// What the hot cache knows `key` by. `None` where the page of the directory for it is not here.
+/// The probe of the hot cache for `key`. `None` where the page of the directory for it is not here.
 pub fn cache_probe<K: KeySpace>(view: &TableView<K>, key: &K::Key) -> Option<CacheProbe> {
     Some(SlotWindow::of(view, key)?.cache_probe::<K>((key, K::hash(key)), view.geometry()))
 }

@@ -18,7 +18,7 @@ impl Asked {
     pub(super) const NOTHING: Self = Self { offset: 0, bytes: 0, landing: Landing::NOTHING };
 }
 
-/// What is asked for in one round trip can be looked at after it.
+/// A source of bytes: those asked for in one round trip can be looked at after it.
 pub(super) trait Source {
     /// Asks for `bytes` bytes at `offset` of the region.
     fn ask(&mut self, offset: u64, bytes: usize) -> Asked;
@@ -41,7 +41,7 @@ pub(super) struct Mapped<L> {
     look: L,
     /// Whether slots are copied with their guards.
     guards: bool,
-    /// What was asked for since the last round trip.
+    /// READs asked for since the last round trip.
     reads: u32,
     bytes: u64,
 }
@@ -101,7 +101,7 @@ impl<L: InPlace> Source for Mapped<L> {
     }
 }
 
-/// What landed with the last doorbell batch, and the next one.
+/// The bytes that landed with the last doorbell batch, and the next batch.
 #[derive(Debug)]
 pub(super) struct Landed<'a> {
     pub(super) landed: &'a Batch,

@@ -16,7 +16,7 @@ use crate::matching::{Fingerprints, Hits, Kernels};
 use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
 
-/// What a slot's bytes turned out to be.
+/// The content of a slot's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SlotRead<'a> {
     /// A record, whole; its value may lie outside.
@@ -29,7 +29,7 @@ pub(super) enum SlotRead<'a> {
     Frozen,
 }
 
-/// What slots of a table are classified by.
+/// The rules by which a table's slots are classified.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rules {
     pub(super) shape: RecordShape,
@@ -93,7 +93,7 @@ fn is_key<K: KeySpace>(bytes: &[u8], key: &K::Key) -> bool {
     K::view(bytes).is_some_and(|view| view.borrow() == key)
 }
 
-/// What a slot says about a key.
+/// A slot's answer for a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Check<'s> {
     /// Its record.
@@ -106,8 +106,8 @@ pub(super) enum Check<'s> {
     Torn,
 }
 
-/// What `slot` says about the key, in a segment of this generation; a frozen one, that the segment
-/// was replaced.
+/// The answer of `slot` for the key, in a segment of this generation; a frozen one, that the
+/// segment was replaced.
 #[inline(always)]
 pub(super) fn check<'s, K: KeySpace>(
     slot: &'s [u64],
@@ -154,7 +154,7 @@ pub(super) fn shown_word<K: KeySpace>(key: &K::Key, view: &TableView<K>) -> Opti
     K::word(key).filter(|_| view.geometry().shape.is_fixed())
 }
 
-/// What the words of a window's fingerprints hold of a key with this hash.
+/// The matches of a key with this hash among the words of a window's fingerprints.
 #[inline(always)]
 pub(super) fn match_window<M: Kernels>(
     (words, span): (Words<'_>, FingerprintSpan),

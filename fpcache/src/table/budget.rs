@@ -71,8 +71,8 @@ pub(super) fn group_tables<K: KeySpace>(
     Some(Kept { tables: tables.of_fill(fill), share: 1.0 })
 }
 
-/// What models that are all here get on top of what they take now, so that it is long before they
-/// must be opened anew.
+/// The bytes that models that are all here get on top of what they take now, so that it is long
+/// before they must be opened anew.
 fn headroom<K: KeySpace>(view: &TableView<K>) -> u64 {
     if view.models().resident().is_some() { view.most_model_bytes() as u64 / MODELS_GROW } else { 0 }
 }

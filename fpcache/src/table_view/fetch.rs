@@ -66,7 +66,7 @@ pub(super) fn has_moved<E: Endpoint>(
     Ok(sequence[0] != superblock.sequence || reuse_sequence(endpoint)? > record.checkpoint)
 }
 
-/// What there is of a table beside its records.
+/// The parts of a table beside its records.
 pub(super) struct Fetched<K: KeySpace> {
     pub(super) root: Root<K>,
     /// If there is room for it.

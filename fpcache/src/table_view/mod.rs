@@ -43,7 +43,7 @@ pub struct TableView<K: KeySpace> {
 enum Again {
     /// It was replaced meanwhile.
     Moved,
-    /// What the change log says does not fit it, perhaps because it was being overwritten.
+    /// The change log does not fit it, perhaps because it was being overwritten.
     Unusable(Corrupt),
     /// It will not get better.
     Failed(OpenError),
@@ -265,7 +265,7 @@ impl<K: KeySpace> TableView<K> {
         &self.models
     }
 
-    /// What the segments share to compute coordinates.
+    /// The encoders that the segments share to compute coordinates.
     #[inline]
     pub fn encoders(&self) -> &K::Encoders {
         &self.encoders

@@ -7,10 +7,10 @@ use crate::layout::TableParameters;
 use crate::plan::{FabricCosts, Plan, Sums};
 use crate::table::{MODELS_GROW, beside_models, budget_for_models, for_models};
 
-/// What lookups are like, and what they are to be done with.
+/// The lookups to tune for, and the means for them.
 #[derive(Clone, Copy, Debug)]
 pub struct Lookups {
-    /// What the fabric charges.
+    /// The costs of the fabric.
     pub costs: FabricCosts,
     /// Bytes of the compute node; without a bound, as many as are of use.
     pub budget: Option<u64>,
@@ -20,7 +20,7 @@ pub struct Lookups {
     pub negative: f64,
 }
 
-/// What a lookup takes of the fabric, on average.
+/// A lookup's average use of the fabric.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Way {
     /// Round trips.
@@ -40,7 +40,7 @@ impl Way {
         Self { round_trips: count, requests: count, bytes, probes: 0.0, tables: 0.0 }
     }
 
-    /// What it takes, alone, in nanoseconds.
+    /// Its time, alone, in nanoseconds.
     #[must_use]
     pub fn ns(&self, costs: &FabricCosts) -> f64 {
         self.round_trips * costs.round_trip
@@ -103,7 +103,7 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// Of segments that were counted, of a table with these parameters.
+    /// The candidate of a table with these parameters, by the segments counted.
     #[must_use]
     pub fn of(counts: &Counts, parameters: &TableParameters) -> Self {
         let keys = counts.keys.max(1) as f64;
@@ -145,7 +145,7 @@ impl Candidate {
         for_models(budget, self.beside()) as f64 >= self.model_bytes
     }
 
-    /// What a budget leaves beside the models, to which compute nodes leave some room to grow.
+    /// The bytes of a budget beside the models, to which compute nodes leave some room to grow.
     pub(super) fn left_of(&self, budget: f64) -> f64 {
         let models = self.model_bytes * (1.0 + 1.0 / MODELS_GROW as f64);
         (budget - self.beside() as f64 - models).max(0.0)
@@ -192,7 +192,7 @@ impl Candidate {
         }
     }
 
-    /// What a table's READ takes.
+    /// The cost of a table's READ.
     pub(super) fn first_read(&self) -> Way {
         Way { tables: 1.0, ..Way::reads(1.0, self.slots_read * self.slot_bytes) }
     }

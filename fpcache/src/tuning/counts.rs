@@ -6,7 +6,7 @@ use fpcache_index::{PlacedSegment, SegmentModel};
 /// Bytes that say where a segment's table lies.
 pub const TABLE_PLACE_BYTES: usize = 8;
 
-/// What was found of segments.
+/// Counts over segments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Keys, which were all looked for.

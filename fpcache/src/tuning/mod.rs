@@ -51,7 +51,7 @@ pub struct Forced {
 pub struct Considered {
     /// The parameters.
     pub parameters: TableParameters,
-    /// What was counted.
+    /// The counts.
     pub candidate: Candidate,
     /// How the budget is divided, and what a lookup takes then.
     pub split: Split,
@@ -78,7 +78,8 @@ impl Considered {
         (is_one && self.split.fits, self.split.ns, self.bytes_per_key())
     }
 
-    /// What a compute node keeps, for each key, and of how many keys the hot cache has an entry.
+    /// The bytes that a compute node keeps for each key, and the share of keys with an entry in the
+    /// hot cache.
     fn kept(&self) -> String {
         let Self { candidate, split, .. } = self;
         let keys = candidate.keys.max(1.0);
@@ -112,7 +113,7 @@ pub struct Tuned {
     /// All that was compared, by form, fill and ε.
     pub considered: Vec<Considered>,
     chosen: usize,
-    /// What the chosen table's fingerprints are worth; `None` if it stores none.
+    /// The worth of the chosen table's fingerprints; `None` if it stores none.
     pub fingerprints: Option<FingerprintWorth>,
 }
 
@@ -142,7 +143,7 @@ pub enum TuneError {
     /// Something of the lookups, or of the growth, is no number that can be reckoned with.
     #[error("{what} is {value}: it must be a number {range}")]
     Lookups {
-        /// What it is.
+        /// Its name.
         what: &'static str,
         /// Its value.
         value: f64,
@@ -167,7 +168,7 @@ impl Tuned {
         &self.considered[self.chosen]
     }
 
-    /// What the parameters are chosen for, as their table is to remember.
+    /// The conditions that the parameters are chosen for, as their table is to remember them.
     fn chosen_for(&self, lookups: &Lookups, growth: f64) -> ChosenFor {
         // All are far below 2^32, or told as that.
         let whole = |number: f64, unit: f64| (number * unit).round() as u32;
@@ -186,7 +187,7 @@ impl Tuned {
         }
     }
 
-    /// Of each form that was not chosen, what would be chosen of it alone.
+    /// The best choice within each form that was not chosen.
     pub fn others(&self) -> impl Iterator<Item = &Considered> {
         let of = |form: &'static str| {
             let options = self.considered.iter().map(|one| one.option(one.form() == form));

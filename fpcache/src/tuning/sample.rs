@@ -46,13 +46,13 @@ impl<K: BuildKeys> KeySample<K> {
         self.keys
     }
 
-    /// What suits the keys.
+    /// The encoders that suit the keys.
     pub(super) fn encoders(&self) -> K::Encoders {
         K::train(self.runs.iter().flatten().map(Borrow::borrow), self.keys)
     }
 
-    /// What a table with these parameters comes to, all keys of it, of which `growth` for each of
-    /// the others have been inserted in random order after these were loaded. Segments are not
+    /// The counts of a table with these parameters, over all its keys, of which `growth` for each
+    /// of the others have been inserted in random order after these were loaded. Segments are not
     /// rebuilt, so `growth` must be small.
     ///
     /// # Errors

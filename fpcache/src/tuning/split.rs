@@ -22,7 +22,7 @@ pub struct Split {
     pub by_entry: f64,
     /// The mean lookup.
     pub way: Way,
-    /// What it takes, in nanoseconds.
+    /// Its time, in nanoseconds.
     pub ns: f64,
     /// All bytes that are used.
     pub bytes: f64,
@@ -53,7 +53,8 @@ impl Split {
         unsettled(candidate, self.tables)
     }
 
-    /// With this share of tables, in `room` bytes at most, and a hot cache of `hot_bytes` bytes.
+    /// The division with this share of tables, in `room` bytes at most, and a hot cache of
+    /// `hot_bytes` bytes.
     fn with(candidate: &Candidate, asked: &Lookups, (tables, room): (f64, f64), hot_bytes: f64) -> Self {
         let (present, absent) = candidate.by_window(asked.costs);
         let first = candidate.first_read();

@@ -2,7 +2,7 @@
 
 use super::{Candidate, Lookups, Split};
 
-/// What a table's fingerprints are worth to its lookups.
+/// The worth of a table's fingerprints to its lookups.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FingerprintWorth {
     /// The share of the memory node's bytes that they take.

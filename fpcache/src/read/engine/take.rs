@@ -325,14 +325,14 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         }
     }
 
-    /// What the hot cache knows the key by.
+    /// The probe of the hot cache for the key.
     #[inline(always)]
     pub(super) fn cache_probe(&self, probe: &Probe, key: &K::Key) -> crate::cache::CacheProbe {
         probe.target.cache_probe::<K>((key, probe.hash), self.geometry())
     }
 }
 
-/// What a slot is to a key.
+/// The state of a slot for a key.
 pub(super) enum Slot {
     Found(Found),
     Other,

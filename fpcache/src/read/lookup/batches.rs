@@ -32,9 +32,9 @@ pub struct Lookup<'a, K: KeySpace> {
     doubt: Doubt,
     /// Whether some key lies in a segment that was replaced.
     is_stale: bool,
-    /// What comes after a check of the reuse sequence.
+    /// The step after a check of the reuse sequence.
     after_check: Option<Then>,
-    /// What a round trip takes, if it was measured.
+    /// The time of a round trip, if it was measured.
     round_trip: Option<Duration>,
     /// Whether the memory node is to be asked first.
     asks: bool,
@@ -42,7 +42,7 @@ pub struct Lookup<'a, K: KeySpace> {
     asked: Option<Landing>,
 }
 
-/// What an operation does once it knows that what it read may be believed.
+/// The next step of an operation once it knows that what it read may be believed.
 #[derive(Debug)]
 enum Then {
     Post,

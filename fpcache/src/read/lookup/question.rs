@@ -152,7 +152,7 @@ pub(super) fn take_question<'q, K: KeySpace>(
     rest.is_empty().then_some((count, wanted))
 }
 
-/// What a reply says, key by key.
+/// The answers in a reply, key by key.
 pub(super) struct Answers<'w> {
     rest: &'w [u64],
 }

@@ -21,7 +21,7 @@ use crate::read::slot_window::SlotWindow;
 use crate::read::verify::Rules;
 use crate::table::{Table, WORD_SLOT_BYTES};
 
-/// What the steps of any key need.
+/// The state that the steps of any key need.
 pub(super) struct WordSteps<'a, K: KeySpace, L, M> {
     pub(super) look: &'a mut L,
     pub(super) table: &'a Table<K>,
@@ -35,8 +35,8 @@ pub(super) struct WordSteps<'a, K: KeySpace, L, M> {
 pub(super) struct WordPlace {
     /// Slot 0 of its segment.
     slots: u64,
-    /// What is searched for its slot: the whole words of its window's fingerprints, or its window's
-    /// slots.
+    /// The words that are searched for its slot: the whole words of its window's fingerprints, or
+    /// its window's slots.
     searched: u64,
     searched_bytes: u32,
     /// Bytes before the window's fingerprints, and of these.
@@ -61,7 +61,7 @@ pub(super) enum WordSlot {
 }
 
 impl WordPlace {
-    /// Of a key for the usual way.
+    /// The place of a key that is left to the usual way.
     pub(super) const RARE: Self = Self {
         slots: 0,
         searched: 0,
@@ -123,14 +123,14 @@ impl WordPlace {
         self.searched_bytes > 0
     }
 
-    /// What its answer cost.
+    /// The cost of its answer.
     #[inline(always)]
     pub(super) fn cost(&self, is_there: bool) -> WordCost {
         WordCost { plan: self.plan, searched: self.searched_bytes, is_there }
     }
 }
 
-/// What an answer cost, in a register.
+/// The cost of an answer, in a register.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WordCost {
     /// In two stages, or by range.
@@ -212,7 +212,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> WordSteps<'_, K, L, M> {
     }
 }
 
-/// What was searched was looked at before what is looked at from here on.
+/// Orders the search before all looks from here on.
 #[inline(always)]
 pub(super) fn searched() {
     fence(Ordering::Acquire);

@@ -20,7 +20,7 @@ use crate::table_view::TableView;
 #[derive(Debug)]
 pub struct ScanBack<'a, K: KeySpace> {
     collected: Collected<'a, K>,
-    /// What is not covered yet lies below; `None` when the scan has ended.
+    /// The keys not covered yet lie below; `None` when the scan has ended.
     to: Option<Bound<K::Owned>>,
     /// The least key that is wanted.
     from: K::Owned,
@@ -59,7 +59,7 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
         self.collected.progress.stuck_at()
     }
 
-    /// What the scan has cost so far.
+    /// The cost of the scan so far.
     pub fn cost(&self) -> Cost {
         self.collected.progress.cost
     }

@@ -53,7 +53,7 @@ impl<K: KeySpace> Stretch<K> {
     }
 }
 
-/// What a search does next.
+/// The next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
     /// It asks for the segment that holds the key.
@@ -67,7 +67,7 @@ enum Next {
     Nothing,
 }
 
-/// What has been asked for.
+/// The bytes that have been asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Awaited {
     /// A page of the directory alone.
@@ -135,7 +135,7 @@ impl<K: KeySpace> Default for Seek<K> {
     }
 }
 
-/// What searches of one call have in common.
+/// The part that searches of one call have in common.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rule<'a, K: KeySpace> {
     pub(super) view: &'a TableView<K>,
@@ -146,7 +146,7 @@ pub(super) struct Rule<'a, K: KeySpace> {
     pub(super) most_attempts: u32,
 }
 
-/// What searches of one call ask for with one doorbell.
+/// The requests of one call's searches with one doorbell.
 #[derive(Debug)]
 pub(super) struct Doorbell<'a, K: KeySpace> {
     pub(super) batch: &'a mut Batch,

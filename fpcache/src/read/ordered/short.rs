@@ -338,7 +338,7 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
     }
 }
 
-/// What it costs to look at all slots again.
+/// The cost of looking at all slots again.
 #[inline]
 fn cost_of_pairs(cost: Cost) -> Cost {
     Cost { round_trips: 2, reads: cost.reads + 1, bytes: 2 * cost.bytes, ..cost }

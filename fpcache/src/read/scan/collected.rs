@@ -16,7 +16,7 @@ use crate::table_view::TableView;
 /// Most bytes one round of a scan asks for.
 pub(in crate::read) const ROUND_BYTES: usize = 256 << 10;
 
-/// What a scan has found, and what it needs to find more.
+/// The records that a scan has found, and its state.
 #[derive(Debug)]
 pub(in crate::read) struct Collected<'a, K: KeySpace> {
     pub(in crate::read) view: &'a TableView<K>,

@@ -24,7 +24,7 @@ pub struct ScanScratch<K: KeySpace> {
     pub(in crate::read) arena: Vec<u8>,
     /// Where values lie that are outside the slots of the stretches.
     pub(in crate::read) extents: Vec<ValueExtent>,
-    /// Of the values that were asked for.
+    /// The landings of values that were asked for.
     pub(in crate::read) landings: Vec<Landing>,
 }
 

@@ -5,7 +5,7 @@ use fpcache_fabric::Landing;
 use crate::key_space::KeySpace;
 use crate::read::place::Place;
 
-/// What keys a stretch has all of.
+/// The keys that a stretch has all of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::read) enum Cover {
     /// Those whose windows lie in it.

@@ -9,7 +9,7 @@ use crate::table_view::TableView;
 /// Most bytes of values that a scan asks for with one doorbell; a value that is longer comes alone.
 const SCAN_BYTES: usize = 256 << 10;
 
-/// What became of asking for values.
+/// The outcome of asking for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::read) enum Asked {
     /// They are on their way.

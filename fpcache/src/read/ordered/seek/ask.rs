@@ -17,7 +17,7 @@ use crate::read::scan::ROUND_BYTES;
 const BEYOND: u32 = 8;
 /// The fewest slots that are read where nothing was found.
 const FURTHER: u32 = 64;
-/// What a search keeps room for until the next one.
+/// Words that a search keeps room for until the next one.
 const KEPT_WORDS: usize = 1 << 10;
 const KEPT_STRETCHES: usize = 16;
 
