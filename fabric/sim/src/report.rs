@@ -92,7 +92,7 @@ impl State {
         let name = |slot: usize| &self.slots[slot].name;
         let mut text = match &self.stop {
             None => "the world goes on".to_owned(),
-            Some(Stop::Deadlock) => "deadlock: nobody can go on and nothing is under way".to_owned(),
+            Some(Stop::Deadlock) => "deadlock: no process can go on and nothing is under way".to_owned(),
             Some(Stop::Circles) => format!("no end after {} events", self.events),
             Some(Stop::Stuck(slot)) => format!(
                 "process {} ({}) does not come back: it computes without end, or waits for something that is not \

@@ -373,7 +373,7 @@ impl End {
             Self::Credentials => {
                 (HangUp::NoRight, "it has a token or other credentials, and this memory node has no tokens")
             }
-            Self::NoToken => (HangUp::NoRight, "it has no token, and nobody comes in here without one"),
+            Self::NoToken => (HangUp::NoRight, "it has no token, and one is required here"),
             Self::WrongToken => (HangUp::NoRight, "it does not know a token of this memory node"),
             Self::NoClient => (HangUp::NoRegion, "it wanted to join a client that there is not"),
             Self::Crowded => (HangUp::TooMany, "too many others had not greeted either"),

@@ -93,7 +93,7 @@ impl Drop for Asking {
         lock(&UNDER_WAY).remove(&self.asked);
         let why = || TcpAddressError::UnknownHost {
             address: self.asked.1.clone(),
-            why: "nobody could be asked".to_owned(),
+            why: "the resolver could not be asked".to_owned(),
         };
         *lock(&self.question.answer) = Some(self.answer.take().unwrap_or_else(|| Err(why())));
         self.question.is_answered.notify_all();

@@ -222,10 +222,10 @@ impl RangeMap {
             )));
         }
         if !first.start.is_empty() {
-            return Err(MapError::new("nobody has the keys below its first range"));
+            return Err(MapError::new("no range has the keys below the first one"));
         }
         if last.end.is_some() {
-            return Err(MapError::new("nobody has the keys above its last range"));
+            return Err(MapError::new("no range has the keys above the last one"));
         }
         for (i, range) in self.ranges.iter().enumerate() {
             let (number, url) = (range.number, range.node.len());
@@ -246,7 +246,7 @@ impl RangeMap {
             match (&range.end, self.ranges.get(i + 1)) {
                 (Some(end), Some(next)) if *end < next.start => {
                     return Err(MapError::new(format!(
-                        "nobody has keys between ranges {number} and {}",
+                        "no range has the keys between ranges {number} and {}",
                         next.number
                     )));
                 }

@@ -172,7 +172,7 @@ impl Greeting<'_> {
             NO_SUCH_CLIENT => return Err(FabricError::Disconnected { peer: address.into() }),
             TOKEN_NEEDED => {
                 return Err(self.refused(
-                    "lets nobody in without a token",
+                    "requires a token",
                     "give this client one that the memory node knows: --token-file or FPCACHE_TOKEN_FILE names a file that \
                      has it alone",
                 ));
