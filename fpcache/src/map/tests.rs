@@ -51,8 +51,8 @@ fn ranges_that_are_no_table_are_refused_and_it_is_said_why() {
     broken(|map| map.ranges[1].start = 9u64.to_be_bytes().to_vec(), "ranges 0 and 1 overlap");
     broken(|map| map.ranges[2].end = None, "ranges 2 and 3 overlap");
     broken(|map| map.ranges.swap(1, 2), "between ranges 0 and 2");
-    broken(|map| drop(map.ranges.pop()), "above its last range");
-    broken(|map| drop(map.ranges.remove(0)), "below its first range");
+    broken(|map| drop(map.ranges.pop()), "above the last one");
+    broken(|map| drop(map.ranges.remove(0)), "below the first one");
     broken(|map| map.ranges.clear(), "no range");
     broken(|map| map.ranges[2].number = 1, "number 1");
     broken(|map| map.ranges[0].node.clear(), "URL of range 0");
