@@ -18,6 +18,7 @@ use crate::node::{Interrupted, Node};
 over_both_key_spaces! {
     a_slot_that_does_not_matter_keeps_no_search_waiting
     a_slot_that_matters_and_is_being_written_is_waited_for
+    a_record_whose_state_was_damaged_to_free_is_passed_over_by_no_search
     a_search_that_is_told_to_stop_says_so
     a_large_group_has_a_bounded_number_of_bytes_under_way
     what_comes_between_two_looks_leaves_answers_of_one_instant
@@ -62,6 +63,25 @@ fn a_slot_that_matters_and_is_being_written_is_waited_for<K: Numbered>() {
     let contended = ReadError::Contended { attempts: 100 }.to_string();
     assert_eq!(nearest(&node, Side::Floor, 12), Err(contended.clone()));
     assert_eq!(nearest(&node, Side::Ceiling, 9), Err(contended));
+}
+
+/// Beside a slot that was rewritten, so that all have to be looked at again.
+fn a_record_whose_state_was_damaged_to_free_is_passed_over_by_no_search<K: Numbered>() {
+    let node = Node::<K>::new(&[0, 40], &[(45, 45)], 8, 8);
+    [(4, 1), (5, 9), (7, 1), (9, 1)].into_iter().for_each(|(number, version)| insert(&node, number, version));
+    assert_eq!(nearest(&node, Side::Floor, 7), Ok(Some(7)));
+    assert_eq!(nearest(&node, Side::Ceiling, 7), Ok(Some(7)));
+    let segment = &node.segments[&0];
+    let slot = node.slot(segment, 1, 7, 107);
+    let word = u64::from_le_bytes(*slot.first_chunk().unwrap());
+    let free = word & !3;
+    assert_eq!(SlotWord::from_bits(free).state(), SlotState::Free);
+    assert!(!SlotWord::from_bits(free).is_free(), "a checksum stays");
+    node.put(node.slot_at(segment, 7), &free.to_le_bytes());
+    for side in [Side::Floor, Side::Ceiling] {
+        let found = nearest(&node, side, 7);
+        assert!(found.is_err(), "{side:?} {found:?}");
+    }
 }
 
 #[test]

@@ -278,8 +278,11 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
             fence(Ordering::Acquire);
             let is_same = self.look.words(offset, bytes)?.every(0, stride, count).eq(words.iter().copied());
             fence(Ordering::Acquire);
-            let is_settled =
-                |word: &u64| matches!(SlotWord::from_bits(*word).state(), SlotState::Free | SlotState::Live);
+            // A free state with a checksum is a damaged record, which may be the nearest.
+            let is_settled = |word: &u64| {
+                let word = SlotWord::from_bits(*word);
+                word.is_free() || word.state() == SlotState::Live
+            };
             if !words.iter().all(is_settled) {
                 return Ok(None);
             }
