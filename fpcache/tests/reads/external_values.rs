@@ -274,6 +274,22 @@ fn a_scan_keeps_what_it_found_before_a_value_that_does_not_prove_itself() {
     assert!(records.iter().map(|(key, value)| (key, value)).eq(built.records.range(..KEY)));
 }
 
+/// What comes with each attempt after it is more than a scan keeps before it pauses.
+#[test]
+fn a_scan_that_gets_no_further_than_a_value_that_does_not_prove_itself_ends_in_an_error() {
+    let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 2048 };
+    let parameters = TableParameters { shape, ..parameters(Some(8)) };
+    let built = Built::<U64Keys>::new(
+        (0..400).map(|i| (i * 3, value(i, if i == 0 { 4000 } else { 1900 }))).collect(),
+        parameters,
+    );
+    built.memory.write_bytes(built.extent_of(&0).address.offset(), &[0xee; 41]).unwrap();
+    let view = TableView::<U64Keys>::open(&mut built.endpoint()).unwrap();
+    let Scanned { records, uncovered, ended, .. } = scan(&mut built.endpoint(), &view, &0, 1000);
+    assert!(matches!(ended, Err(ReadError::Contended { attempts: 100 })), "{ended:?}");
+    assert_eq!((records.len(), uncovered), (0, Some(0)));
+}
+
 #[test]
 fn references_that_lie_end_in_an_error_and_are_not_followed_out_of_the_region() {
     let built = mixed();

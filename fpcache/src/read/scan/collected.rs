@@ -120,7 +120,9 @@ pub(in crate::read) trait Directed<'a, K: KeySpace + 'a> {
             }
         }
         let all = self.collected();
-        if goes_on && all.scratch.is_enough() {
+        // Without a whole record the caller would begin again at the same key, and never learn that
+        // it cannot be read.
+        if goes_on && all.progress.whole > 0 && all.scratch.is_enough() {
             return Ok(Step::Done);
         }
         let step = self.read_on();
