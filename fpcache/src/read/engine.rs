@@ -123,6 +123,7 @@ impl<K: KeySpace> Lists<K> {
         self.copy.capacity() * 8
             + self.slots.capacity() * size_of::<u32>()
             + self.candidates.capacity() * size_of::<(u32, Asked)>()
+            + self.values.capacity() * size_of::<Awaited>()
     }
 }
 

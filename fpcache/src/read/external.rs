@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use super::ReadError;
 use crate::key_space::KeySpace;
-use crate::layout::ValueExtent;
+use crate::layout::{MAX_VALUE_BYTES, ValueExtent};
 #[cfg(feature = "sabotage")]
 use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
@@ -27,10 +27,11 @@ const GROUP_READS: u32 = 1 << 16;
 const KEPT_BYTES: usize = 1 << 20;
 const KEPT_READS: u32 = 1 << 14;
 
-/// Whether no further key may ask for something with this doorbell.
+/// Whether no further key may begin with this doorbell, where `slot_bytes` are the bytes of the
+/// slots that keys under way may ask for with the next one.
 #[inline]
-pub(super) fn is_full(batch: &Batch) -> bool {
-    batch.tally().bytes_from > GROUP_BYTES || batch.tally().reads >= GROUP_READS
+pub(super) fn is_full(batch: &Batch, slot_bytes: u64) -> bool {
+    batch.tally().bytes_from.max(slot_bytes) > GROUP_BYTES || batch.tally().reads >= GROUP_READS
 }
 
 /// Clears a batch, without keeping the room for what was long.
@@ -66,6 +67,7 @@ impl Extents {
         let (bytes, offset) = (ValueExtent::memory_bytes(extent.bytes as usize), extent.address.offset());
         let end = offset.checked_add(bytes as u64)?;
         let lies_inside = extent.address.node() == 0 && offset.is_multiple_of(8) && end <= self.region_bytes;
+        let lies_inside = lies_inside && extent.bytes as usize <= MAX_VALUE_BYTES;
         lies_inside.then_some((RemoteAddr { area: REGION, offset }, bytes))
     }
 

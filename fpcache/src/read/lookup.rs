@@ -81,7 +81,8 @@ pub fn contains<K: KeySpace, E: Endpoint, R>(
 ///
 /// In a batch a group costs as many dependent round trips as its slowest key, two with two-stage
 /// reads, for up to 65,536 READs and 64 MiB at a time of what is read of slots and fingerprints,
-/// and as much of external values: other keys begin one round trip later, or several.
+/// and as much of external values: other keys begin one round trip later, or several. Keys of which
+/// several fingerprints match, and windows that are read after all, come on top.
 ///
 /// # Errors
 /// As for [`look_up`]; [`LookupScratch::answered`] says which keys have their answers all the same.

@@ -77,7 +77,7 @@ impl<K: KeySpace> LookupScratch<K> {
     }
 
     /// Bytes of memory that are kept for keys, slots, windows and values, but for those that
-    /// doorbell batches keep: 2 MiB at most.
+    /// doorbell batches keep: some MiB at most, however long a group or a value was.
     pub fn kept_bytes(&self) -> usize {
         let Self { lists, record, group, .. } = self;
         let GroupScratch { keys, arena, probes, answers, .. } = group;

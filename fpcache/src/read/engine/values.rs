@@ -21,28 +21,35 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         probe: &mut Probe,
         outcome: &mut Outcome,
     ) {
-        probe.stage = Stage::Done;
         match self.wanted {
             Wanted::Value => {}
-            Wanted::Presence => return,
+            Wanted::Presence => return probe.stage = Stage::Done,
             Wanted::InSlot => {
                 outcome.is_external = true;
-                return;
+                return probe.stage = Stage::Done;
             }
         }
+        let place = self.lists.values.len();
+        self.lists.values.push(Awaited { version, extent, asked: None });
+        self.ask_awaited(place, probe, outcome);
+    }
+
+    /// Asks for the value in this place of the list, or puts it off once more.
+    fn ask_awaited(&mut self, place: usize, probe: &mut Probe, outcome: &mut Outcome) {
+        let extent = self.lists.values[place].extent;
         let Some((from, bytes)) = Extents::of(self.view()).place(extent) else {
             return self.read_again_for_value(probe, outcome);
         };
         outcome.cost.round_trips += 1;
         let is_put_off = self.value_bytes > 0 && self.value_bytes + bytes as u64 > GROUP_BYTES;
-        let asked = (!is_put_off).then(|| {
+        if !is_put_off {
             self.value_bytes += bytes as u64;
             outcome.cost.reads += 1;
             outcome.cost.bytes += bytes as u64;
-            self.source.ask(from.offset, bytes)
-        });
-        probe.stage = Stage::Value(self.lists.values.len() as u32);
-        self.lists.values.push(Awaited { version, extent, asked });
+            self.lists.values[place].asked = Some(self.source.ask(from.offset, bytes));
+        }
+        // A group has fewer keys than 2^32.
+        probe.stage = Stage::Value(place as u32);
     }
 
     /// Takes a value that has come, or asks for one that was put off.
@@ -56,7 +63,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let Awaited { version, extent, asked } = &self.lists.values[place as usize];
         let (version, extent) = (*version, *extent);
         let Some(asked) = asked else {
-            self.ask_value(version, extent, probe, outcome);
+            self.ask_awaited(place as usize, probe, outcome);
             return Ok(());
         };
         probe.stage = Stage::Done;

@@ -221,9 +221,12 @@ impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
         all: impl Iterator<Item = (&'k K::Key, &'k mut Probe, &'k mut Outcome)>,
         is_stale: &mut bool,
     ) -> Result<(), ReadError> {
+        let slot_bytes = self.table.view().geometry().slot_bytes as u64;
+        // Of the slots that keys under way may ask for with the next doorbell.
+        let mut to_come = 0;
         for (key, probe, outcome) in all {
             if probe.is_new() {
-                match is_full(self.source.next) {
+                match is_full(self.source.next, to_come) {
                     true => outcome.cost.round_trips += 1,
                     false => *probe = self.begin(key, outcome),
                 }
@@ -233,6 +236,9 @@ impl<K: KeySpace> Engine<'_, K, Landed<'_>, Matcher> {
                     ReadError::Stale => *is_stale = true,
                     error => return Err(error),
                 }
+            }
+            if !probe.is_done() && !probe.is_new() {
+                to_come += slot_bytes;
             }
         }
         Ok(())
