@@ -157,10 +157,10 @@ pub fn encode_root<K: KeySpace>(entries: &[RootEntry<K>]) -> Vec<u8> {
     out
 }
 
-/// The entries of a root of `pages` pages; `None` if these are not the bytes of one.
+/// The entries of a root of `pages` pages, which ascend; `None` if these are not the bytes of one.
 ///
 /// Few bytes may be many entries that share most of their separators, which take their whole length
-/// here: so no more are made than there are pages.
+/// here: so no more are made than there are pages, and none after one out of order.
 pub fn decode_root<K: KeySpace>(mut bytes: &[u8], pages: u64) -> Option<Vec<RootEntry<K>>> {
     let mut entries: Vec<RootEntry<K>> = Vec::new();
     while !bytes.is_empty() {
@@ -169,6 +169,9 @@ pub fn decode_root<K: KeySpace>(mut bytes: &[u8], pages: u64) -> Option<Vec<Root
         }
         let before = entries.last().map(|entry| entry.lo.borrow());
         let (lo, _, rest) = K::take_separator(before, bytes)?;
+        if before.is_some_and(|before| lo.borrow() <= before) {
+            return None;
+        }
         let (_, after) = rest.split_first_chunk::<8>()?;
         let page = u64::from_le_bytes(field(rest, 0));
         entries.push(RootEntry { lo, page });

@@ -3,7 +3,7 @@
 mod error;
 mod fetch;
 
-use fpcache_fabric::{Batch, Endpoint, Landing, RemoteAddr};
+use fpcache_fabric::{Batch, Endpoint, Landing, REGION, RemoteAddr};
 
 pub use error::OpenError;
 pub use fetch::read_shape;
@@ -111,6 +111,12 @@ impl<K: KeySpace> TableView<K> {
         let mut batch = Batch::new();
         let superblock = read_superblock::<K, E>(endpoint, &mut batch)?;
         let record = superblock.table.ok_or(OpenError::Empty)?;
+        // What follows believes no more than the region's length has room for.
+        if endpoint.area(REGION).is_some_and(|area| superblock.region_bytes > area.len) {
+            return Err(
+                OpenError::from(Corrupt::new("superblock", 0, "the region is shorter than it says")).into()
+            );
+        }
         check_lies_inside("directory root", record.root, record.root_bytes, superblock.region_bytes)?;
         check_lies_inside("encoders", record.encoders, record.encoders_bytes, superblock.region_bytes)?;
         let log = ChangeLog::of(&record, superblock.region_bytes)?;
