@@ -114,7 +114,7 @@ fn first_fault(row: &[Cell], width: usize, count: usize) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::key_encoder::tests::trained;
+    use super::super::train::tests::trained;
     use super::*;
 
     #[test]

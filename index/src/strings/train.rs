@@ -344,3 +344,102 @@ fn push_row(cells: &mut Vec<Cell>, shares: &[f64]) {
         cells.push(Cell { below: below.min(u32::from(WHOLE)) as u16, next: 0 });
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Codes of the same keys by the plain encoder, by one without context and by one with
+    /// contexts.
+    const KEYS: [(&[u8], usize); 12] = [
+        (b"", 0),
+        (b"\0", 0),
+        (b"\0\0", 0),
+        (b"a", 0),
+        (b"a\0", 0),
+        (b"ab", 0),
+        (b"abracadabra", 0),
+        (b"xabracadabra", 1),
+        (b"abracadabrb", 8),
+        (b"b", 0),
+        (b"zz", 0),
+        (&[255; 40], 0),
+    ];
+
+    /// A few keys in which `b` follows `a` and nothing else does.
+    pub(in crate::strings) fn trained(order: usize) -> KeyEncoder {
+        let keys: Vec<Vec<u8>> = (0..4096u32)
+            .map(|i| {
+                (0..6)
+                    .flat_map(|bit| if i >> (2 * bit) & 3 == 0 { &b"ab"[..] } else { b"c" })
+                    .copied()
+                    .collect()
+            })
+            .collect();
+        KeyEncoder::train(keys.iter().map(Vec::as_slice), &Training { order, ..Training::default() })
+    }
+
+    #[test]
+    fn golden_vectors() {
+        let vectors = [
+            (
+                KeyEncoder::plain(),
+                [
+                    0,
+                    16_711_680,
+                    16_776_705,
+                    1_637_744_640,
+                    1_637_809_665,
+                    1_644_182_115,
+                    1_644_211_307,
+                    1_644_211_307,
+                    1_661_959_243,
+                    1_654_456_320,
+                    2_063_534_715,
+                    4_294_901_503,
+                ],
+                1068,
+            ),
+            (
+                trained(0),
+                [
+                    0,
+                    16_121_856,
+                    16_121_891,
+                    17_039_360,
+                    23_052_092,
+                    620_805_644,
+                    1_021_008_489,
+                    1_021_008_489,
+                    2_691_928_818,
+                    1_618_870_272,
+                    4_294_119_527,
+                    4_294_901_758,
+                ],
+                64,
+            ),
+            (
+                trained(2),
+                [
+                    0,
+                    16_121_856,
+                    16_121_891,
+                    17_039_360,
+                    17_405_990,
+                    52_602_470,
+                    1_583_559_125,
+                    1_583_559_125,
+                    4_200_288_011,
+                    1_618_870_272,
+                    4_294_119_527,
+                    4_294_901_758,
+                ],
+                136,
+            ),
+        ];
+        for (encoder, codes, bytes) in vectors {
+            let found = KEYS.map(|(key, skip)| encoder.code(key, skip));
+            assert_eq!((found, encoder.encode().len()), (codes, bytes));
+        }
+    }
+}
