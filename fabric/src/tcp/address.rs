@@ -172,7 +172,7 @@ impl TcpAddress {
             None => self.targets(),
             Some(left) => {
                 let address = self.clone();
-                resolve(self.to_string(), move || address.targets(), left)?
+                resolve(self.to_string(), move || address.addresses_of_host(), left)?.map(internet_targets)
             }
         };
         answer.map_err(|error| FabricError::TcpAddress(Box::new(error)))
@@ -181,19 +181,25 @@ impl TcpAddress {
     /// The targets that the address means now, in the order to try. Asks the resolver, which may
     /// take its time.
     pub(super) fn targets(&self) -> Result<Vec<Target>, TcpAddressError> {
-        let (host, port) = match &self.place {
-            Place::Path(path, _) => return Ok(vec![Target::Unix(path.clone())]),
-            Place::Host(host, port) => (host, *port),
-        };
+        match self.path() {
+            Some(path) => Ok(vec![Target::Unix(path.to_owned())]),
+            None => self.addresses_of_host().map(internet_targets),
+        }
+    }
+
+    /// The addresses that its host has now, by the resolver; none of a socket file.
+    fn addresses_of_host(&self) -> Result<Vec<SocketAddr>, TcpAddressError> {
+        let Place::Host(host, port) = &self.place else { return Ok(Vec::new()) };
         let unknown = |why: String| TcpAddressError::UnknownHost { address: self.to_string(), why };
         let bare = host.trim_start_matches('[').trim_end_matches(']');
-        let found: Vec<Target> = (bare, port)
-            .to_socket_addrs()
-            .map_err(|error| unknown(error.to_string()))?
-            .map(Target::Internet)
-            .collect();
+        let found = (bare, *port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
+        let found: Vec<SocketAddr> = found.collect();
         if found.is_empty() { Err(unknown("it has no address".to_owned())) } else { Ok(found) }
     }
+}
+
+fn internet_targets(found: Vec<SocketAddr>) -> Vec<Target> {
+    found.into_iter().map(Target::Internet).collect()
 }
 
 impl FromStr for TcpAddress {

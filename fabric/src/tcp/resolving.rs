@@ -2,15 +2,15 @@
 //! callers want its answer.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::address::Target;
 use super::address::error::TcpAddressError;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 
-type Answer = Result<Vec<Target>, TcpAddressError>;
+type Answer = Result<Vec<SocketAddr>, TcpAddressError>;
 
 /// A name as one process asks for it: a child that was forked meanwhile has none of its parent's
 /// threads.
@@ -122,9 +122,9 @@ mod tests {
         let begun = Arc::new(AtomicUsize::new(0));
         let (speak, silent) = mpsc::channel::<()>();
         let silent = Arc::new(Mutex::new(silent));
-        let here = Target::Unix("/here".into());
+        let here = SocketAddr::from(([127, 0, 0, 1], 1));
         let ask = |patience| {
-            let (begun, silent, here) = (Arc::clone(&begun), Arc::clone(&silent), here.clone());
+            let (begun, silent) = (Arc::clone(&begun), Arc::clone(&silent));
             let resolver = move || {
                 begun.fetch_add(1, Ordering::Relaxed);
                 let _ = lock(&silent).recv();
@@ -140,7 +140,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| ask(LONG));
             drop(speak);
-            assert_eq!(waiting.join().unwrap().unwrap(), Ok(vec![here.clone()]));
+            assert_eq!(waiting.join().unwrap().unwrap(), Ok(vec![here]));
         });
         assert!(begun.load(Ordering::Relaxed) <= 2, "one, and another if the last call came after its end");
     }
@@ -149,7 +149,7 @@ mod tests {
     fn a_resolver_that_panics_is_an_answer_and_the_next_call_asks_anew() {
         let name = || "tcp://panics.example:1".to_owned();
         assert!(resolve(name(), || panic!("no answer"), LONG).unwrap().is_err());
-        let here = vec![Target::Unix("/here".into())];
+        let here = vec![SocketAddr::from(([127, 0, 0, 1], 1))];
         let told = here.clone();
         assert_eq!(resolve(name(), || Ok(told), LONG).unwrap(), Ok(here));
     }
