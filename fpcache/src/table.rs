@@ -8,15 +8,15 @@ use fpcache_fabric::Endpoint;
 
 use self::budget::{COUNTS_BYTES, FEW_SEGMENTS, group_tables, hot_cache};
 pub(crate) use self::budget::{
-    MODELS_GROW, beside_models, budget_for_models, for_group_tables, for_models, keys_for_entries,
-    share_of_tables,
+    MODELS_GROW, budget_for_models, for_group_tables, for_models, keys_for_entries, share_of_tables,
 };
 use crate::cache::{CacheConfig, CacheStats, HotCache};
 use crate::changes::Refresh;
 use crate::fingerprint::FingerprintWidth;
 use crate::group_tables::{GroupBytes, GroupTables, SegmentName};
-use crate::key_space::KeySpace;
+use crate::key_space::{ByteKeys, KeySpace, U64Keys};
 use crate::layout::TableParameters;
+use crate::matching::SlotStride;
 use crate::models::{Models, Segment};
 use crate::plan::{FabricCosts, PlanChoice, Planner, Ways};
 use crate::sabotage::Sabotage;
@@ -333,6 +333,13 @@ impl<K: KeySpace> Table<K> {
             conflicts: counts.conflicts,
         })
     }
+}
+
+/// Bytes that a table of slots of `slot_bytes` bytes takes beside its models, tables of groups and
+/// hot cache, whatever its keys are.
+pub(crate) fn beside_models(slot_bytes: usize) -> u64 {
+    let stride = SlotStride::new(slot_bytes / 8).heap_bytes();
+    Table::<U64Keys>::beside_models(stride).max(Table::<ByteKeys>::beside_models(stride))
 }
 
 /// Bytes of a slot of a word of key and one of value at most.

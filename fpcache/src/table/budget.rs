@@ -2,10 +2,8 @@
 
 use crate::cache::{CacheConfig, HotCache, NoCache, Shape};
 use crate::group_tables::GroupTables;
-use crate::key_space::{ByteKeys, KeySpace, U64Keys};
-use crate::matching::SlotStride;
+use crate::key_space::KeySpace;
 use crate::plan::Planner;
-use crate::table::Table;
 use crate::table_view::{OpenError, TableView};
 
 /// Tables of groups have room at first for those of at least this many segments, of `SLOTS_OF_FEW`
@@ -140,13 +138,6 @@ pub(crate) fn keys_for_entries(keys: u64, tables: f64) -> u64 {
     const LATER: u64 = 16;
     let others = (keys as f64 * (1.0 - tables)).ceil() as u64;
     others.saturating_add(keys / LATER).min(keys)
-}
-
-/// Bytes that a table of slots of `slot_bytes` bytes takes beside its models, tables of groups and
-/// hot cache, whatever its keys are.
-pub(crate) fn beside_models(slot_bytes: usize) -> u64 {
-    let stride = SlotStride::new(slot_bytes / 8).heap_bytes();
-    Table::<U64Keys>::beside_models(stride).max(Table::<ByteKeys>::beside_models(stride))
 }
 
 /// The models' share of a budget: seven eighths of what is left `beside` them.
