@@ -50,6 +50,7 @@ pub mod rebuild;
 mod recovery;
 mod recovery_area;
 mod space;
+mod startup;
 pub mod store;
 mod superblock_writer;
 mod table;

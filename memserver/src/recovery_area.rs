@@ -30,7 +30,7 @@ use fpcache_fabric::{AccessError, NodeMemory};
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::dedup::MOST_CLIENTS;
-use crate::recovery::left::Left;
+use crate::durability::Lsn;
 pub(crate) use identity::Identity;
 pub use identity::UnreadableIdentity;
 use identity::{Found, IDENTITY_BYTES};
@@ -58,6 +58,27 @@ pub(crate) struct Replaced {
     pub(crate) offset: u64,
     pub(crate) generation: u32,
     pub(crate) cap: u16,
+}
+
+/// What a start has to know of the log's files besides what they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// The last entry that the disk lost after the ring had given it back; 0 if it lost none.
+    pub(crate) lost: Lsn,
+    /// Whether what is read of them is on the disk: all was synced, or the machine has been started
+    /// anew since.
+    pub(crate) is_on_disk: bool,
+}
+
+impl Left {
+    /// Notes it in the recovery area of the process that begins, also for the next, should this one
+    /// end before it has read all.
+    ///
+    /// # Errors
+    /// The memory is not there.
+    pub fn note<M: NodeMemory>(self, recovery_area: &Arc<M>) -> Result<(), AccessError> {
+        RecoveryArea::over(Arc::clone(recovery_area), 0).set_left(self)
+    }
 }
 
 /// The recovery area.

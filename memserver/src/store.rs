@@ -20,31 +20,12 @@ use crate::wal::background::{
 };
 
 pub use crate::boot::{UNKNOWN_BOOT, boot_id};
-pub use crate::recovery::left::{Left, bring_left_to_disk};
-pub use crate::recovery_area::recovery_area_bytes;
+pub use crate::recovery::left::bring_left_to_disk;
+pub use crate::recovery_area::{Left, recovery_area_bytes};
+pub use crate::startup::Startup;
 
 /// Bytes of the log's staging ring.
 pub const RING_BYTES: u64 = 16 << 20;
-
-/// How a memory node begins whose data outlive it.
-#[derive(Clone, Copy, Debug)]
-pub struct Startup {
-    /// When mutations reach the disk.
-    pub sync: SyncPolicy,
-    /// Bytes of the staging ring in the recovery area.
-    pub ring_bytes: u64,
-    /// Names this start of the machine, or is [`UNKNOWN_BOOT`]: memory that is no file does not
-    /// survive another, and files may lack what was last stored.
-    pub boot: [u8; 16],
-    /// Differs from that of any earlier memory node its clients may have known.
-    pub incarnation: u64,
-    /// A random number, should the store be a new one.
-    pub lineage: u64,
-    /// The memory node's number in segments' addresses.
-    pub node: u16,
-    /// Now.
-    pub now: Instant,
-}
 
 /// Who brings log and snapshots to the disk.
 #[derive(Debug)]

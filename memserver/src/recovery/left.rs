@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fpcache_fabric::{AccessError, FileIdentity, NodeMemory};
+use fpcache_fabric::{FileIdentity, NodeMemory};
 use tracing::warn;
 
 use super::RecoverError;
@@ -12,29 +12,8 @@ use crate::durability::{
     Disk, Drain, LogOptions, LogReader, Lsn, OpenError, Reach, RecoveryError, Report, SnapshotReader,
     Staging, StagingError,
 };
-use crate::recovery_area::{Identity, RecoveryArea, UnreadableIdentity};
-use crate::store::Startup;
-
-/// What a start has to know of the log's files besides what they hold.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Left {
-    /// The last entry that the disk lost after the ring had given it back; 0 if it lost none.
-    pub(crate) lost: Lsn,
-    /// Whether what is read of them is on the disk: all was synced, or the machine has been started
-    /// anew since.
-    pub(crate) is_on_disk: bool,
-}
-
-impl Left {
-    /// Notes it in the recovery area of the process that begins, also for the next, should this one
-    /// end before it has read all.
-    ///
-    /// # Errors
-    /// The memory is not there.
-    pub fn note<M: NodeMemory>(self, recovery_area: &Arc<M>) -> Result<(), AccessError> {
-        RecoveryArea::over(Arc::clone(recovery_area), 0).set_left(self)
-    }
-}
+use crate::recovery_area::{Identity, Left, RecoveryArea, UnreadableIdentity};
+use crate::startup::Startup;
 
 /// Brings to the disk what the recovery area in this file has of the log alone, for a new one takes
 /// its place: from there it is read with the rest. Makes sure before that the disk has what had

@@ -10,6 +10,7 @@
 //! | [`rebuilder`] | planning and writing of new segments |
 //! | [`taking`] | which records a snapshot under way has yet to take |
 //! | [`under_way`] | how far a sweep or a search for room has come |
+//! | [`turns`] | which task between requests is next |
 //!
 //! Operations that need several parts are methods of the table:
 //!
@@ -38,6 +39,7 @@ pub(crate) mod room;
 mod search;
 pub(crate) mod segments;
 mod taking;
+mod turns;
 mod under_way;
 pub(crate) mod values;
 mod write;
@@ -54,7 +56,6 @@ use fpcache_index::Directory;
 use crate::counters::Counters;
 use crate::space::{Extent, Space};
 use crate::superblock_writer::SuperblockWriter;
-use background::Turns;
 use error::{DamagedRecord, TableError};
 use rebuilder::Rebuilder;
 use room::aside::Separators;
@@ -62,6 +63,7 @@ use room::{Publication, Room};
 use segments::slots::Slots;
 use segments::{Counts, Segments};
 use taking::Taking;
+use turns::Turns;
 use under_way::{Search, Sweep};
 use values::{ExternalValues, Values, memory_of};
 

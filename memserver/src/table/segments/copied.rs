@@ -1,4 +1,4 @@
-//! Records in a copy of a segment's slots.
+//! Records in copies of slots: which are whole, and a window's fingerprints, which some tables have made of them.
 
 use std::borrow::Borrow;
 
@@ -8,6 +8,8 @@ use fpcache::layout::{
     RecordParts, SLOT_WORD_BYTES, SegmentGeometry, SlotState, SlotWord, Stored, ValueExtent,
 };
 use fpcache_fabric::{AccessError, NodeMemory};
+use fpcache_index::Window;
+use zerocopy::IntoBytes;
 
 use super::super::error::DamagedRecord;
 use super::slots::Slots;
@@ -153,6 +155,46 @@ impl<M: NodeMemory> Slots<'_, M> {
         let word = self.word(slot)?;
         let may_be_free = word.checksum() == 0 || word.state() == SlotState::Free;
         Ok(word.is_free() || may_be_free && matches!(self.read_state::<K>(slot, body)?, State::Free))
+    }
+
+    /// Copies the fingerprints of a window into `out`, which is emptied before; makes them of its
+    /// records where the table stores none.
+    #[inline]
+    pub(crate) fn read_fingerprints<K: KeySpace>(
+        &self,
+        window: Window,
+        body: &mut Vec<u8>,
+        out: &mut Vec<u64>,
+    ) -> Result<(), AccessError> {
+        let bytes = self.geometry.width.bytes_of(window.len() as usize);
+        out.clear();
+        out.resize(bytes.div_ceil(8), 0);
+        let out = &mut out.as_mut_bytes()[..bytes];
+        if !self.geometry.stores_fingerprints {
+            return self.make_fingerprints::<K>(window, body, out);
+        }
+        self.region.read_bytes(self.fingerprint(window.first), out)
+    }
+
+    /// Makes the fingerprints of a window. A slot that is neither free nor whole gets one that no
+    /// key has: whose it was cannot be told.
+    #[cold]
+    fn make_fingerprints<K: KeySpace>(
+        &self,
+        window: Window,
+        body: &mut Vec<u8>,
+        out: &mut [u8],
+    ) -> Result<(), AccessError> {
+        let width = self.geometry.width;
+        for (at, slot) in (window.first..=window.last).enumerate() {
+            let fingerprint = match self.read_state::<K>(slot, body)? {
+                State::Free => FingerprintWidth::EMPTY,
+                State::Whole(key, _) => width.of_hash(K::hash(key.borrow())),
+                State::Damaged => FingerprintWidth::SPARE,
+            };
+            width.put(out, at, fingerprint);
+        }
+        Ok(())
     }
 
     #[cold]

@@ -17,9 +17,6 @@ use fpcache::models::Segment;
 use fpcache_fabric::{AccessError, NodeMemory};
 use fpcache_index::groups::{blocks_among, finest};
 use fpcache_index::{SegmentModel, Window};
-use zerocopy::IntoBytes;
-
-use super::copied::State;
 
 /// The slots in which readers look first for a key: the first, and how many.
 #[derive(Clone, Copy, Debug)]
@@ -70,7 +67,7 @@ pub struct SegmentPlace {
 /// One segment of the memory node's own region.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slots<'r, M> {
-    region: &'r M,
+    pub(super) region: &'r M,
     pub(super) geometry: SegmentGeometry,
     /// Offset of the segment.
     at: u64,
@@ -105,7 +102,7 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
     }
 
     #[inline]
-    fn fingerprint(&self, slot: u32) -> u64 {
+    pub(super) fn fingerprint(&self, slot: u32) -> u64 {
         self.at + (SEGMENT_HEADER_BYTES + self.geometry.fingerprint_bytes(slot as usize)) as u64
     }
 
@@ -177,46 +174,6 @@ impl<'r, M: NodeMemory> Slots<'r, M> {
         self.read_body(slot, scratch)?;
         let held = shape.parts::<K>(scratch).and_then(|parts| K::view(parts.key));
         Ok(held.is_some_and(|held| held.borrow() == key))
-    }
-
-    /// Copies the fingerprints of a window into `out`, which is emptied before; makes them of its
-    /// records where the table stores none.
-    #[inline]
-    pub(crate) fn read_fingerprints<K: KeySpace>(
-        &self,
-        window: Window,
-        body: &mut Vec<u8>,
-        out: &mut Vec<u64>,
-    ) -> Result<(), AccessError> {
-        let bytes = self.geometry.width.bytes_of(window.len() as usize);
-        out.clear();
-        out.resize(bytes.div_ceil(8), 0);
-        let out = &mut out.as_mut_bytes()[..bytes];
-        if !self.geometry.stores_fingerprints {
-            return self.make_fingerprints::<K>(window, body, out);
-        }
-        self.region.read_bytes(self.fingerprint(window.first), out)
-    }
-
-    /// Makes the fingerprints of a window. A slot that is neither free nor whole gets one that no
-    /// key has: whose it was cannot be told.
-    #[cold]
-    fn make_fingerprints<K: KeySpace>(
-        &self,
-        window: Window,
-        body: &mut Vec<u8>,
-        out: &mut [u8],
-    ) -> Result<(), AccessError> {
-        let width = self.geometry.width;
-        for (at, slot) in (window.first..=window.last).enumerate() {
-            let fingerprint = match self.read_state::<K>(slot, body)? {
-                State::Free => FingerprintWidth::EMPTY,
-                State::Whole(key, _) => width.of_hash(K::hash(key.borrow())),
-                State::Damaged => FingerprintWidth::SPARE,
-            };
-            width.put(out, at, fingerprint);
-        }
-        Ok(())
     }
 
     /// Copies all slots into `out`, which is emptied before.
