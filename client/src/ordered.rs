@@ -13,8 +13,8 @@ use crate::core::Rest;
 use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::read::end_of_prefix;
 use crate::reader::{Reader, with_held};
+use crate::span::end_of_prefix;
 
 impl<K: BuildKeys> TableClient<K> {
     /// The record with the greatest key not above `key`, or `None`. If keys are the starts of

@@ -12,6 +12,7 @@ use crate::client::{ByteClient, Record, TableClient, with_core};
 use crate::core::Rest;
 use crate::error::ClientError;
 use crate::key::AsKey;
+use crate::span::end_of_prefix;
 
 impl<K: BuildKeys> TableClient<K> {
     /// The value of `key`, or `None` if it is absent. One or two dependent round trips, depending
@@ -138,10 +139,4 @@ impl ByteClient {
         let end = end_of_prefix(prefix);
         self.scan_up((prefix, end.as_deref()), limit, take)
     }
-}
-
-/// The least string above all that begin with `prefix`; `None` if `prefix` is all 0xff.
-pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
-    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
-    Some([&prefix[..kept], &[prefix[kept] + 1]].concat())
 }

@@ -17,7 +17,7 @@ use crate::direct::Place;
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::pool::{Pool, PoolHeld};
-use crate::read::end_of_prefix;
+use crate::span::end_of_prefix;
 
 /// Reads a table from one thread at a time, with its own endpoint, buffers and view of the table,
 /// so that a call takes no lock, does not look up thread-local state, and allocates only what it

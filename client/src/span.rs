@@ -6,7 +6,6 @@ use std::ops::{Bound, RangeBounds};
 use fpcache::key_space::{BuildKeys, ByteKeys};
 
 use crate::key::AsKey;
-use crate::read::end_of_prefix;
 
 /// Keys from one up to an end, exclusive; `None` if there is no end.
 #[derive(Clone, Debug)]
@@ -64,4 +63,10 @@ impl Span<ByteKeys> {
     pub(crate) fn of_prefix(prefix: &[u8]) -> Self {
         Self { start: prefix.to_vec(), end: end_of_prefix(prefix) }
     }
+}
+
+/// The least string above all that begin with `prefix`; `None` if `prefix` is all 0xff.
+pub(crate) fn end_of_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
+    let kept = prefix.iter().rposition(|byte| *byte != u8::MAX)?;
+    Some([&prefix[..kept], &[prefix[kept] + 1]].concat())
 }

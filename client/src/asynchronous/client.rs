@@ -1,11 +1,14 @@
 //! A table's handle for tasks.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::layout::TableParameters;
+use fpcache_fabric::FabricError;
 use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
@@ -14,7 +17,7 @@ use super::config::AsyncConfig;
 use super::counters::{AsyncCounters, Counts};
 use super::divided::Divided;
 use super::threads::Threads;
-use super::unanswered::runtime_has_ended;
+use super::unanswered::{EITHER, NO_TIME, OTHERS, runtime_has_ended, within};
 use super::way::Way;
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
@@ -199,6 +202,31 @@ impl<K: BuildKeys> AsyncTableClient<K> {
         let now = Instant::now();
         // A century is as good as for ever.
         now.checked_add(self.deadline()).unwrap_or(now + Duration::from_secs(3 << 30))
+    }
+
+    /// The answer of a call, or an error if it does not come by its deadline.
+    pub(super) async fn in_time<R>(
+        &self,
+        until: Instant,
+        call: Pin<&mut impl Future<Output = Result<R, ClientError>>>,
+    ) -> Result<R, ClientError> {
+        match within(until, call).await {
+            Ok(answered) => answered.map_err(|error| self.or_no_time(error)),
+            Err(_) => Err(self.or_no_time(FabricError::DeadlinePassed { waiting_for: EITHER }.into())),
+        }
+    }
+
+    /// The error of a call, which has not waited for others if it had no time to.
+    pub(super) fn or_no_time(&self, error: ClientError) -> ClientError {
+        let source = match &error {
+            ClientError::Fabric(source) | ClientError::NodeAway { source, .. } => source,
+            _ => return error,
+        };
+        let is_of_turn = matches!(source, FabricError::DeadlinePassed { waiting_for: OTHERS | EITHER });
+        match is_of_turn && self.deadline().is_zero() {
+            true => FabricError::DeadlinePassed { waiting_for: NO_TIME }.into(),
+            false => error,
+        }
     }
 }
 
