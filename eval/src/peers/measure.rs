@@ -7,13 +7,15 @@ use anyhow::Context;
 use fpcache_client::ByteKeys;
 use fpcache_datasets::Bar;
 
-use super::{Figures, LOOKUPS, PeersArgs};
+use super::{Figures, PeersArgs};
 use crate::pages::MemoryPages;
 use crate::run::measure::Measurable;
 use crate::run::workload::{Lookups, Workload};
 
 /// Answers that are compared, of each way to ask, or as many as there are keys.
 const COMPARED: usize = 50_000;
+/// Most lookups of a pass.
+pub const MOST_LOOKUPS: u64 = 4_000_000;
 /// Lookups from which the length of a pass is found.
 const TRIED: usize = 2_000;
 
@@ -98,9 +100,9 @@ fn count_for(
     loop {
         let took = time(count)?.as_secs_f64();
         // A short try says little: a longer one follows.
-        if took > seconds / 8.0 || count >= LOOKUPS as usize {
+        if took > seconds / 8.0 || count >= MOST_LOOKUPS as usize {
             let wanted = count as f64 * seconds / took.max(1e-9);
-            return Ok((wanted as usize).clamp(tried, LOOKUPS as usize));
+            return Ok((wanted as usize).clamp(tried, MOST_LOOKUPS as usize));
         }
         count *= 4;
     }

@@ -30,12 +30,10 @@ use crate::systems::server::{Server, version_of};
 use crate::systems::socket::{Address, SocketStore, Waiting};
 use crate::systems::tasks::Tasks;
 use crate::verdict::Verdict;
-use measure::{Peer, measure};
+use measure::{MOST_LOOKUPS, Peer, measure};
 
 /// Memory nodes that a table is divided among, beside one that has all of it.
 const DIVIDED_AMONG: u32 = 3;
-/// Lookups that are drawn, and the most of a pass.
-const LOOKUPS: u64 = 4_000_000;
 
 /// Why a row lacks figures where this command ended early.
 const FAILED: &str = "this or an earlier one failed: see the error";
@@ -66,7 +64,7 @@ pub fn peers(arguments: &PeersArgs) -> anyhow::Result<Verdict> {
     let set = ByteKeys::open(&run.dataset, &run.open_options(&bar))?;
     let records = Records { set: &set, values: run.value_bytes, bar: &bar };
     let options = fpcache_datasets::requests::RequestOptions {
-        lookups: LOOKUPS.min(4 * arguments.keys.max(100_000)) as usize,
+        lookups: MOST_LOOKUPS.min(4 * arguments.keys.max(100_000)) as usize,
         ..run.request_options(1)?
     };
     let drawn = ByteKeys::draw(&set, &options);
