@@ -4,6 +4,7 @@ mod leaf;
 mod models;
 mod options;
 mod scan;
+mod task;
 mod training;
 
 use std::rc::Rc;
@@ -18,7 +19,8 @@ use crate::{BuildError, Sizes};
 use leaf::{CHUNK, HEAD, LOCK, TABLE_ENTRY, leaf_words, records, replaced};
 use models::{Known, MODEL_BYTES, Model, Trained};
 pub use options::{Options, POINTER_BYTES};
-use scan::take_values;
+use task::Stage;
+pub use task::Task;
 use training::Training;
 
 /// Bytes of a leaf on a compute node: its entry in the leaf table, and as much of the synonym
@@ -41,61 +43,6 @@ pub struct Rolex {
     known: Vec<Known>,
     /// Parts of the leaf table of each compute node.
     kept: Vec<Kept<Box<[u64]>>>,
-}
-
-/// An operation under way.
-#[derive(Debug, Default)]
-pub struct Task {
-    stage: Stage,
-    /// The numbers of the leaves that are wanted, and the model of the last of them.
-    wanted: Vec<usize>,
-    model: Option<Rc<Model>>,
-    /// Where they lie, by their numbers, as far as that is known.
-    leaves: Vec<(usize, Address)>,
-    landed: Vec<Landed>,
-    /// The synonym leaves that the leaf's model had before this operation, if it made one.
-    synonyms: Option<(Rc<Model>, Landed)>,
-    /// There was no record to update.
-    is_absent: bool,
-    /// Records that a scan has found, not in order.
-    records: Vec<(u64, u64)>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-enum Stage {
-    #[default]
-    Begin,
-    /// Part of the leaf table.
-    Table {
-        chunk: usize,
-        landed: Landed,
-    },
-    Leaves,
-    /// Synonym leaves of those that a scan reads.
-    Synonyms,
-    /// Its turn for the lock of the leaf of this place among those read.
-    Turn(usize),
-    /// That lock, unless another has handed it over, and the leaf again.
-    Lock {
-        place: usize,
-        lock: Option<Landed>,
-        leaf: Landed,
-    },
-    /// A synonym leaf of the leaf of this place.
-    Synonym {
-        at: Address,
-        place: usize,
-        landed: Landed,
-    },
-    /// The value that an entry points to.
-    Value(Landed),
-    /// Those that a scan's records point to.
-    Values,
-    /// The models that replaced the one of this number, and the leaf table's parts for them.
-    Models(usize),
-    Written,
-    /// A memory node has been told to train.
-    Told,
 }
 
 impl Rolex {
@@ -412,7 +359,7 @@ impl Index for Rolex {
                 None => self.take_leaf(task, (at, place, landed.words(leaf)), turn),
             },
             Stage::Value(value) => Next::Done(Answer::Value(Some(landed.word(value)))),
-            Stage::Values => take_values(task, landed),
+            Stage::Values => task.take_values(landed),
             Stage::Models(old) => self.take_models(task, old, turn),
             Stage::Written => self.end_write(task, turn),
             Stage::Told => Next::written(!task.is_absent),

@@ -3,11 +3,12 @@
 
 use std::rc::Rc;
 
+use super::Rolex;
 use super::leaf::{records, replaced};
 use super::models::Model;
-use super::{Rolex, Stage, Task};
+use super::task::{Stage, Task};
 use crate::bench::{Answer, Operation};
-use crate::words::{Next, Trip, Turn};
+use crate::words::{Next, Turn};
 
 impl Rolex {
     /// Wants the leaves that `count` records from a key on may be in, as they were loaded, from a
@@ -128,14 +129,6 @@ impl Rolex {
         task.stage = Stage::Values;
         Next::Trip
     }
-}
-
-/// Ends a scan whose records have pointed to these values.
-pub(super) fn take_values(task: &mut Task, landed: &Trip) -> Next {
-    for ((_, value), word) in task.records.iter_mut().zip(&task.landed) {
-        *value = landed.word(*word);
-    }
-    Next::Done(Answer::Records(std::mem::take(&mut task.records)))
 }
 
 /// Records of a leaf that a scan from a key on wants.
