@@ -60,11 +60,11 @@ pub fn posted_requests_leave_time_for_reads<F: Fixture>(fixture: &F) {
             assert_eq!(reply, request[1..], "{len} bytes");
         }
     }
-    let posted = connection.post(&[TestService::SLEEP, 30, 7], limit()).unwrap();
+    let posted = connection.post(&[TestService::SLEEP, 250, 7], limit()).unwrap();
     let posted = connection.poll(posted, &mut reply).unwrap().expect("not so soon");
     assert!(reply.is_empty(), "no reply is no bytes");
     connection.wait(posted, &mut reply, limit()).unwrap();
-    assert_eq!(reply, [30, 7]);
+    assert_eq!(reply, [250, 7]);
 }
 
 /// A request's turn lasts until its reply was taken, or until it was given up; others wait no
@@ -88,7 +88,7 @@ pub fn the_turn_of_a_posted_request_ends_with_its_reply<F: Fixture>(fixture: &F)
     connection.call(&[TestService::ECHO, 4], &mut reply, limit()).unwrap();
     assert_eq!(reply, [4], "the reply to what was given up is nobody's");
 
-    let posted = connection.post(&[TestService::SLEEP, 100, 5], limit()).unwrap();
+    let posted = connection.post(&[TestService::SLEEP, 250, 5], limit()).unwrap();
     let error = connection.wait(posted, &mut reply, soon()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
     connection.call(&[TestService::ECHO, 6], &mut reply, limit()).unwrap();

@@ -68,7 +68,7 @@ pub fn deadlines_and_late_replies<F: Fixture>(fixture: &F) {
     for _ in 0..3 {
         let started = Instant::now();
         let soon = Deadline::after(Duration::from_millis(20));
-        let error = connection.call(&[TestService::SLEEP, 80, 1], &mut reply, soon).unwrap_err();
+        let error = connection.call(&[TestService::SLEEP, 250, 1], &mut reply, soon).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
         assert!(started.elapsed() >= Duration::from_millis(20));
         connection.call(&[TestService::ECHO, 9], &mut reply, limit()).unwrap();
@@ -76,8 +76,8 @@ pub fn deadlines_and_late_replies<F: Fixture>(fixture: &F) {
     }
     // The late reply is there before the next call starts.
     let soon = Deadline::after(Duration::from_millis(5));
-    assert!(connection.call(&[TestService::SLEEP, 20, 1], &mut reply, soon).is_err());
-    std::thread::sleep(Duration::from_millis(60));
+    assert!(connection.call(&[TestService::SLEEP, 200, 1], &mut reply, soon).is_err());
+    std::thread::sleep(Duration::from_millis(250));
     connection.call(&[TestService::SLEEP, 5, 3], &mut reply, limit()).unwrap();
     assert_eq!(reply, [5, 3]);
     // Slower than any spinning: the caller slept and was woken.
@@ -87,14 +87,13 @@ pub fn deadlines_and_late_replies<F: Fixture>(fixture: &F) {
     connection.call(&[TestService::ECHO, 4], &mut reply, limit()).unwrap();
     assert_eq!(reply, [4]);
 
-    // Waiting for another thread's call ends with the deadline, too.
+    // Waiting for another thread's request ends with the deadline, too: its turn lasts as long as nobody takes its reply.
+    let posted = connection.post(&[TestService::ECHO], limit()).unwrap();
     std::thread::scope(|scope| {
-        scope.spawn(|| connection.call(&[TestService::SLEEP, 150], &mut Vec::new(), limit()).unwrap());
-        std::thread::sleep(Duration::from_millis(30));
-        let started = Instant::now();
         let soon = Deadline::after(Duration::from_millis(20));
-        let error = connection.call(&[TestService::ECHO], &mut reply, soon).unwrap_err();
+        let waiting = scope.spawn(move || connection.call(&[TestService::ECHO], &mut Vec::new(), soon));
+        let error = waiting.join().unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Deadline, "{error}");
-        assert!(started.elapsed() < Duration::from_millis(100), "waited for the other call");
     });
+    connection.wait(posted, &mut reply, limit()).unwrap();
 }
