@@ -1,5 +1,10 @@
 //! Connections: how many there are, whose they are, and how they end.
 
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
 use super::*;
 
 /// A socket file may be removed while the memory node lives: a connection that cannot have more
@@ -294,7 +299,13 @@ fn endpoints_leave_their_sockets_to_one_another() {
 /// not there, not a failure of this machine's.
 #[test]
 fn a_memory_node_that_ends_while_it_is_connected_to_is_not_there() {
-    let ends = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // Nobody else is given the port as long as this socket, which does not listen, has it too.
+    let reserved =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .unwrap();
+    set_socket_reuseaddr(&reserved, true).unwrap();
+    rustix::net::bind(&reserved, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let ends: SocketAddr = rustix::net::getsockname(&reserved).unwrap().try_into().unwrap();
     let address = TcpAddress::internet(ends);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
