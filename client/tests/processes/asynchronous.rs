@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use fpcache_client::{AsyncClient, ClientConfig, ErrorKind, U64Keys};
 use rustix::process::Signal;
 use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::common::{Directory, PATIENCE, ProcessNode, TestKeys, load, value_of};
@@ -59,7 +59,7 @@ fn tasks_get_over_a_memory_node_that_is_killed_and_started_anew() {
                             Err(error) => assert_eq!(error.kind(), ErrorKind::Retry, "{error}"),
                         }
                         answers.fetch_add(1, Ordering::Relaxed);
-                        tokio::task::yield_now().await;
+                        yield_now().await;
                     }
                 });
             }
@@ -111,7 +111,7 @@ fn a_silent_memory_node_costs_each_call_its_deadline_and_the_runtime_nothing() {
                 let ticks = Arc::clone(&ticks);
                 async move {
                     loop {
-                        sleep(Duration::from_millis(1)).await;
+                        yield_now().await;
                         ticks.fetch_add(1, Ordering::Relaxed);
                     }
                 }
