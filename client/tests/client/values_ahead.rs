@@ -3,11 +3,12 @@
 //! is read there: against a memory node that does what the test says.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Directory, PATIENCE, TestKeys, value_of};
+use crate::common::{Directory, PATIENCE, TestKeys, set_once_sent_again, value_of, wait_until};
 use fpcache::layout::SEGMENT_HEADER_BYTES;
 use fpcache::message::{ErrorCode, Piece, Refusal, Request, Sent, Write, encode_reply};
 use fpcache::table_view::TableView;
@@ -25,8 +26,8 @@ use fpcache_memserver::MemoryNode;
 #[derive(Clone, Copy, Debug)]
 enum Act {
     Take,
-    /// Takes it, and answers after this many milliseconds.
-    Late(u64),
+    /// Takes it, and answers once it is let.
+    Late,
     /// Ends without an answer.
     Die,
     Refuse(ErrorCode),
@@ -47,6 +48,8 @@ use Came::Write as Wrote;
 #[derive(Default)]
 struct State {
     script: VecDeque<Act>,
+    /// Whether it answers what it is to answer late.
+    may_answer: Arc<AtomicBool>,
     came: Vec<Came>,
     ahead: HashMap<(ClientId, u64, u64, u32), Vec<u8>>,
     records: BTreeMap<u64, Vec<u8>>,
@@ -110,6 +113,7 @@ struct Fake {
 impl Service for Fake {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
         let mut state = self.state.lock().unwrap();
+        let may_answer = Arc::clone(&state.may_answer);
         let decoded = Request::decode::<U64Keys>(0, request).unwrap();
         let act = match &decoded {
             Request::Value(_) | Request::Write(_) => state.script.pop_front().unwrap_or(Take),
@@ -132,7 +136,7 @@ impl Service for Fake {
         };
         drop(state);
         match act {
-            Late(time) => thread::sleep(Duration::from_millis(time)),
+            Late => wait_until(|| may_answer.load(Ordering::Relaxed)),
             Die => panic!("as the test has it"),
             Refuse(code) => {
                 encode_reply(Err(&Refusal::new(code, "as the test has it")), reply);
@@ -194,10 +198,6 @@ impl Setup {
         Client::connect_with(&self.directory.url(), ClientConfig::default()).unwrap()
     }
 
-    fn hurried(&self) -> Client {
-        self.client().with_deadline(Duration::from_millis(1000))
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
@@ -206,7 +206,14 @@ impl Setup {
     fn script(&self, acts: &[Act]) {
         let mut state = self.state();
         state.script = acts.iter().copied().collect();
+        state.may_answer = Arc::default();
         state.came.clear();
+    }
+
+    /// Puts the long value of key 5, and has what is to be answered late answered once it was sent again.
+    fn put_again(&self, put: Put) -> Result<(), ClientError> {
+        let (client, may_answer) = (self.client(), Arc::clone(&self.state().may_answer));
+        set_once_sent_again(&client, &may_answer, || put(&client, 5))
     }
 
     fn came(&self) -> Vec<Came> {
@@ -259,13 +266,11 @@ fn a_value_that_fits_its_request_does_not_go_ahead() {
 
 #[test]
 fn a_piece_without_a_reply_is_sent_again_from_the_beginning_and_the_write_was_not_sent_before() {
-    for (put, acts) in
-        WAYS.iter().flat_map(|put| [[Late(400), Take], [Take, Late(400)]].map(|acts| (put, acts)))
-    {
+    for (put, acts) in WAYS.into_iter().flat_map(|put| [[Late, Take], [Take, Late]].map(|acts| (put, acts))) {
         let setup = Setup::new();
         setup.script(&acts);
-        put(&setup.hurried(), 5).unwrap();
-        let before = acts.iter().position(|act| matches!(act, Late(_))).unwrap() + 1;
+        setup.put_again(put).unwrap();
+        let before = acts.iter().position(|act| matches!(act, Late)).unwrap() + 1;
         let expected = [&[Came::Piece(0), Came::Piece(0)][..before], &once(false)].concat();
         assert_eq!(setup.came(), expected);
         assert!(setup.state().records[&5] == long(5));
@@ -276,8 +281,8 @@ fn a_piece_without_a_reply_is_sent_again_from_the_beginning_and_the_write_was_no
 fn a_write_without_a_reply_is_sent_again_behind_its_pieces() {
     for put in WAYS {
         let setup = Setup::new();
-        setup.script(&[Take, Take, Take, Late(400)]);
-        put(&setup.hurried(), 5).unwrap();
+        setup.script(&[Take, Take, Take, Late]);
+        setup.put_again(put).unwrap();
         assert_eq!(setup.came(), [once(false), once(true)].concat());
         assert!(setup.state().records[&5] == long(5));
     }
@@ -322,8 +327,8 @@ fn a_piece_that_is_refused_ends_the_write_before_it_was_sent() {
 fn after_a_write_that_may_have_arrived_a_refused_piece_tells_nothing_of_its_outcome() {
     for put in WAYS {
         let setup = Setup::new();
-        setup.script(&[Take, Take, Take, Late(400), Refuse(ErrorCode::Internal)]);
-        let error = put(&setup.hurried(), 5).unwrap_err();
+        setup.script(&[Take, Take, Take, Late, Refuse(ErrorCode::Internal)]);
+        let error = setup.put_again(put).unwrap_err();
         assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{error}");
     }
 }
@@ -332,8 +337,9 @@ fn after_a_write_that_may_have_arrived_a_refused_piece_tells_nothing_of_its_outc
 fn pieces_that_take_longer_than_the_deadline_leave_nothing_unknown() {
     for put in WAYS {
         let setup = Setup::new();
-        setup.script(&[Late(700); 2]);
+        setup.script(&[Late; 2]);
         let error = put(&setup.client().with_deadline(Duration::from_millis(300)), 5).unwrap_err();
+        setup.state().may_answer.store(true, Ordering::Relaxed);
         assert!(matches!(error, ClientError::Fabric(_)) && error.is_retryable(), "{error}");
         assert!(!setup.came().iter().any(|came| matches!(came, Wrote(_))));
     }

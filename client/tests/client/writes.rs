@@ -5,11 +5,12 @@ mod fake;
 
 use std::borrow::Borrow;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{Directory, PATIENCE, TestKeys, scattered, value_of};
+use crate::common::{Directory, PATIENCE, TestKeys, scattered, set_once_sent_again, value_of};
 use fake::{Act, Came, Fake, State};
 use fpcache::layout::SEGMENT_HEADER_BYTES;
 use fpcache::message::ErrorCode;
@@ -69,10 +70,6 @@ impl<K: TestKeys> Setup<K> {
 
     fn client(&self) -> TableClient<K> {
         TableClient::connect_with(&self.directory.url(), ClientConfig::default()).unwrap()
-    }
-
-    fn hurried(&self) -> TableClient<K> {
-        self.client().with_deadline(Duration::from_millis(400))
     }
 
     fn script(&self, acts: impl IntoIterator<Item = Act>) {
@@ -140,9 +137,11 @@ fn changes_go_together_in_as_few_requests_as_they_fit<K: TestKeys>() {
 
 fn a_request_without_a_reply_is_sent_again_and_takes_effect_once<K: TestKeys>() {
     let setup = Setup::<K>::new();
-    let client = setup.hurried();
-    setup.script([Act::Late(Duration::from_millis(150))]);
-    assert!(client.insert(K::key(1), &v(1)).unwrap(), "made once, and not there before");
+    let client = setup.client();
+    let may_answer = Arc::default();
+    setup.script([Act::Late(Arc::clone(&may_answer))]);
+    let inserted = set_once_sent_again(&client, &may_answer, || client.insert(K::key(1), &v(1)));
+    assert!(inserted.unwrap(), "made once, and not there before");
     assert_eq!(setup.flags(), [(1, false), (1, true)]);
     assert_eq!(client.counters().resent, 1);
     assert!(!client.insert(K::key(1), &v(2)).unwrap());
@@ -169,19 +168,26 @@ fn a_request_is_sent_again_over_a_new_connection<K: TestKeys>() {
 
 fn an_outcome_that_nobody_tells_is_unknown<K: TestKeys>() {
     let setup = Setup::<K>::new();
-    let client = setup.hurried();
+    let client = setup.client();
     client.put(K::key(3), &v(3)).unwrap();
-    setup.script([Act::Late(Duration::from_millis(600))]);
-    let error = client.put(K::key(1), &v(1)).unwrap_err();
+    let may_answer = Arc::new(AtomicBool::new(false));
+    setup.script([Act::Late(Arc::clone(&may_answer))]);
+    let error = client.with_deadline(Duration::from_millis(400)).put(K::key(1), &v(1)).unwrap_err();
+    may_answer.store(true, Ordering::Relaxed);
     assert!(
         matches!(error, ClientError::OutcomeUnknown { .. }) && error.kind() == ErrorKind::Unknown,
         "{error}"
     );
+    // What the answer to the request's repetition is.
+    let repeated = |client: &TableClient<K>, value: u64, code: ErrorCode| {
+        let may_answer = Arc::default();
+        setup.script([Act::Late(Arc::clone(&may_answer)), Act::Refuse(code)]);
+        set_once_sent_again(client, &may_answer, || client.put(K::key(1), &v(value))).unwrap_err()
+    };
     // The memory node has forgotten who asks.
-    let client = setup.hurried();
+    let client = setup.client();
     client.put(K::key(4), &v(4)).unwrap();
-    setup.script([Act::Late(Duration::from_millis(250)), Act::Refuse(ErrorCode::Forgotten)]);
-    let error = client.put(K::key(1), &v(2)).unwrap_err();
+    let error = repeated(&client, 2, ErrorCode::Forgotten);
     assert!(matches!(error, ClientError::OutcomeUnknown { .. }) && !error.is_retryable(), "{error}");
     // Later requests have later numbers.
     client.put(K::key(1), &v(3)).unwrap();
@@ -190,15 +196,14 @@ fn an_outcome_that_nobody_tells_is_unknown<K: TestKeys>() {
     for code in
         [ErrorCode::Busy, ErrorCode::NoTable, ErrorCode::ReadOnly, ErrorCode::WrongRange { version: 2 }]
     {
-        setup.script([Act::Late(Duration::from_millis(150)), Act::Refuse(code)]);
-        let error = client.put(K::key(1), &v(4)).unwrap_err();
+        let error = repeated(&client, 4, code);
         assert!(matches!(error, ClientError::OutcomeUnknown { .. }), "{code:?}: {error}");
     }
 }
 
 fn what_was_never_sent_is_not_unknown<K: TestKeys>() {
     let mut setup = Setup::<K>::new();
-    let client = setup.hurried();
+    let client = setup.client();
     client.put(K::key(1), &v(1)).unwrap();
     drop(setup.serving.take());
     assert!(client.stats().is_err(), "now it knows");

@@ -7,7 +7,8 @@ use std::marker::PhantomData;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
@@ -21,6 +22,35 @@ use fpcache_memserver::{Daemon, DaemonConfig, MemoryNode};
 
 /// How long a test waits for something that is bound to happen.
 pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for something that other threads do; not for ever, so that a test that fails ends.
+pub fn wait_until(is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() && begun.elapsed() < PATIENCE {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Makes a call whose first sending is answered only once `may_answer` is set: as soon as the request was
+/// sent again, however long that takes.
+pub fn set_once_sent_again<K: TestKeys, R>(
+    client: &TableClient<K>,
+    may_answer: &AtomicBool,
+    call: impl FnOnce() -> R,
+) -> R {
+    let (before, is_over) = (client.counters().resent, AtomicBool::new(false));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while client.counters().resent == before && !is_over.load(Ordering::Relaxed) {
+                thread::sleep(Duration::from_millis(1));
+            }
+            may_answer.store(true, Ordering::Relaxed);
+        });
+        let result = call();
+        is_over.store(true, Ordering::Relaxed);
+        result
+    })
+}
 
 /// The value of `key` in the data set `edition`, `len` bytes long.
 pub fn value_of(key: u64, edition: u64, len: usize) -> Vec<u8> {
@@ -283,7 +313,7 @@ impl ProcessNode {
             assert!(error.is_retryable(), "{error}");
             assert!(begun.elapsed() < PATIENCE, "{error}");
             assert!(child.try_wait().expect("a child").is_none(), "the memory node ended at once");
-            std::thread::sleep(Duration::from_millis(2));
+            thread::sleep(Duration::from_millis(2));
         }
         Self { child }
     }

@@ -2,9 +2,8 @@
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread;
-use std::time::Duration;
 
 use fpcache::message::keys::take_key;
 use fpcache::message::{ErrorCode, Refusal, Request, Write, encode_reply};
@@ -12,13 +11,13 @@ use fpcache_client::{RecordToken, WriteKind, WriteReply, WriteStatus};
 use fpcache_fabric::{ClientId, Handled, Service};
 use fpcache_memserver::MemoryNode;
 
-use crate::common::TestKeys;
+use crate::common::{TestKeys, wait_until};
 
 /// What the memory node does with a write.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// Makes it, and answers after this time.
-    Late(Duration),
+    /// Makes it, and answers once this is set.
+    Late(Arc<AtomicBool>),
     /// Makes it and ends without an answer.
     Die,
     Refuse(ErrorCode),
@@ -119,8 +118,8 @@ impl<K: TestKeys> Service for Fake<K> {
                     _ => state.write(&write),
                 };
                 drop(state);
-                if let Some(Act::Late(time)) = act {
-                    thread::sleep(time);
+                if let Some(Act::Late(may_answer)) = &act {
+                    wait_until(|| may_answer.load(Ordering::Relaxed));
                 }
                 encode_reply(said.as_deref(), reply);
                 assert!(!matches!(act, Some(Act::Die)), "as the test has it");
