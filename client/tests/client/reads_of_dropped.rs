@@ -4,8 +4,9 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use crate::common::{Directory, TestKeys, load, value_in};
+use crate::common::{Directory, TestKeys, load, value_in, wait_until};
 use fpcache_client::{
     CacheConfig, ClientConfig, ClientError, CreateOptions, KeyKind, Plan, PlanChoice, TableClient, TableName,
     Tables,
@@ -31,10 +32,10 @@ fn ways() -> Vec<ClientConfig> {
     plain.chain([base, cached]).collect()
 }
 
-/// Reads until the table is gone, in the way of this number, and says how often it read.
-fn read_until_gone<K: TestKeys>(client: &TableClient<K>, way: usize) -> u64 {
+/// Reads until the table is gone, in the way of this number, and counts how often it read.
+fn read_until_gone<K: TestKeys>(client: &TableClient<K>, way: usize, all: &AtomicU64) {
     let value = |number| value_in(&K::shape(Some(8)), number, 1);
-    let (mut reads, mut state) = (0, way as u64 + 1);
+    let (mut reads, mut state) = (0u64, way as u64 + 1);
     loop {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         let number = (state >> 33) % KEYS;
@@ -57,8 +58,11 @@ fn read_until_gone<K: TestKeys>(client: &TableClient<K>, way: usize) -> u64 {
             }),
         };
         match read {
-            Ok(()) => reads += 1,
-            Err(ClientError::NoSuchTable { .. }) => return reads,
+            Ok(()) => {
+                reads += 1;
+                all.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(ClientError::NoSuchTable { .. }) => return,
             Err(error) => panic!("{error}"),
         }
     }
@@ -79,11 +83,13 @@ fn drop_under_readers<K: TestKeys>(url: &str) {
                 scope.spawn(move || {
                     client.get(K::key(0)).unwrap();
                     met.wait();
-                    reads.fetch_add(read_until_gone::<K>(client, number), Ordering::Relaxed);
+                    read_until_gone::<K>(client, number, reads);
                 });
             }
             met.wait();
-            thread::sleep(std::time::Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
+            // On a busy machine nobody has read by then.
+            wait_until(|| reads.load(Ordering::Relaxed) > 0);
             tables.drop_table(&name).unwrap();
         });
         assert!(reads.into_inner() > 0, "nobody has read before");
