@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{Directory, PATIENCE, TestKeys, load, value_in};
-use crate::proxies::{MARK, Silent, Together, slow};
+use crate::proxies::{MARK, Silent, Together};
 use fpcache_client::{
     ByteKeys, CacheConfig, Changes, Client, ClientConfig, ClientError, CreateOptions, KeyKind, KeyRef, Nodes,
     Record, RefusalCode, TableClient, TableName, Tables, U64Keys, WriteStatus,
@@ -365,34 +365,6 @@ fn tables_of_several_and_of_one_memory_node_do_not_share_a_name() {
     assert!(error.contains("--nodes"), "{error}");
     let other = all.create::<U64Keys>(&name(), U64Keys::parameters(), &[10], CreateOptions::default());
     assert!(other.unwrap_err().to_string().contains("other keys"));
-}
-
-#[test]
-fn a_group_over_three_memory_nodes_takes_the_round_trips_of_one() {
-    const DELAY: Duration = Duration::from_millis(10);
-    let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
-    let addresses: Vec<String> = nodes.iter().map(|node| slow(&node.url, DELAY)).collect();
-    let all = Nodes::at(&addresses.join(",")).unwrap();
-    all.create::<U64Keys>(&name(), U64Keys::parameters(), &[1000, 2000], CreateOptions::default()).unwrap();
-    let client = Client::connect_with(&addresses[0], config()).unwrap();
-    let keys: Vec<u64> = (0..64).map(|i| i * 3000 / 64).collect();
-    let mut changes = Changes::new();
-    for key in &keys {
-        changes.put(*key, &key.to_le_bytes());
-    }
-    client.apply(&changes, &mut Vec::new()).unwrap();
-    let ask = |keys: &[u64]| {
-        let (begun, expected) = (Instant::now(), keys.iter().map(|key| Some(key.to_le_bytes().to_vec())));
-        assert!(client.multi_get(keys).unwrap().into_iter().eq(expected));
-        begun.elapsed()
-    };
-    let best = |keys: &[u64]| (0..4).map(|_| ask(keys)).min().unwrap();
-    // The first one fetches the models.
-    ask(&keys);
-    let of_one = best(&keys[..20]);
-    let of_three = best(&keys);
-    assert!(of_one >= 2 * DELAY, "{of_one:?}");
-    assert!(of_three < of_one * 3 / 2, "{of_three:?} and {of_one:?} of one memory node");
 }
 
 #[test]
