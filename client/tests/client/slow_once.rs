@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpcache_client::{
     AsyncConfig, AsyncTableClient, CacheConfig, ClientConfig, Plan, TableClient, TableParameters, U64Keys,
 };
 
 use crate::asynchronous::one_thread;
-use crate::common::{TestKeys, load};
+use crate::common::{PATIENCE, TestKeys, load};
 use crate::proxies::slow_while;
 use crate::remote::Node;
 
@@ -51,20 +51,24 @@ fn group(keys: &[u64], call: usize) -> Vec<u64> {
     (0..GROUP).map(|at| keys[(call * GROUP + at) * 7919 % keys.len()]).collect()
 }
 
-/// Whether the client knows that the network is no longer slow, and reads fewer bytes again.
-fn assert_it_noticed(client: &TableClient<U64Keys>) {
+/// Whether the client knows that the network is no longer slow, and reads fewer bytes again: while other work keeps
+/// the processors, round trips are not short, and it is right not to.
+fn has_noticed(client: &TableClient<U64Keys>, begun: Instant) -> bool {
     let expected = client.expected(GROUP).unwrap();
-    assert!(expected.is_measured && expected.round_trip < ADDED.as_nanos() as f64, "{expected:?}");
-    assert_ne!(expected.plan, Plan::Range, "{expected:?}");
+    assert!(begun.elapsed() < PATIENCE, "{expected:?}");
+    let is_fast = expected.is_measured && expected.round_trip < ADDED.as_nanos() as f64;
+    is_fast && expected.plan != Plan::Range
 }
 
 #[test]
 fn a_client_of_long_batches_notices_that_the_network_is_fast_again() {
     let (_node, client, keys) = slow_once();
-    for call in 0..CALLS {
-        assert!(client.multi_get(&group(&keys, call)).unwrap().iter().all(Option::is_some));
+    let (begun, mut calls) = (Instant::now(), 0..);
+    while calls.start < CALLS || !has_noticed(&client, begun) {
+        for call in calls.by_ref().take(CALLS) {
+            assert!(client.multi_get(&group(&keys, call)).unwrap().iter().all(Option::is_some));
+        }
     }
-    assert_it_noticed(&client);
 }
 
 #[test]
@@ -72,9 +76,11 @@ fn so_does_an_asynchronous_client() {
     one_thread().block_on(async {
         let (_node, client, keys) = slow_once();
         let client = AsyncTableClient::of_with(client, AsyncConfig::default());
-        for call in 0..CALLS {
-            assert!(client.multi_get(&group(&keys, call)).await.unwrap().iter().all(Option::is_some));
+        let (begun, mut calls) = (Instant::now(), 0..);
+        while calls.start < CALLS || !has_noticed(client.client(), begun) {
+            for call in calls.by_ref().take(CALLS) {
+                assert!(client.multi_get(&group(&keys, call)).await.unwrap().iter().all(Option::is_some));
+            }
         }
-        assert_it_noticed(client.client());
     });
 }
