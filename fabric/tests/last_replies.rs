@@ -31,6 +31,7 @@ fn limit() -> Deadline {
 #[derive(Default)]
 struct Counting {
     inner: TestService,
+    begun: Arc<AtomicU64>,
     handled: Arc<AtomicU64>,
     farewell_after: Option<u64>,
     /// The number of requests of each client.
@@ -40,6 +41,7 @@ struct Counting {
 
 impl Service for Counting {
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        self.begun.fetch_add(1, Ordering::Relaxed);
         let handled = self.inner.handle(client, request, reply);
         self.handled.fetch_add(1, Ordering::Relaxed);
         let asked = self.asked.entry(client).or_default();
@@ -53,24 +55,32 @@ impl Service for Counting {
     }
 }
 
+/// Waits until a service has begun with a request: before that, a memory node that stops owes it no
+/// reply.
+fn wait_for_first(begun: &AtomicU64) {
+    let patience = limit();
+    while begun.load(Ordering::Relaxed) == 0 {
+        assert!(!patience.has_passed(Instant::now()), "no request comes");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn one_region<S: Service>(service: S) -> OneRegion<S> {
     let (region, fd) = SharedMemory::create_memfd("region", 1 << 20, HugePages::No).unwrap();
     let export = Export::new(&region, fd, 1).unwrap();
     OneRegion::new(RegionName::default(), export, service)
 }
 
-fn service() -> OneRegion<TestService> {
-    one_region(TestService::default())
-}
-
 /// A reply that is not taken yet when the end of the memory node is noticed; of any length that a
 /// socket holds until it is read, for the end comes after it.
-fn is_taken_after_the_end<C: Connection>(start: impl Fn() -> (Serving, C)) {
+fn is_taken_after_the_end<C: Connection>(start: impl Fn(Counting) -> (Serving, C)) {
     for (round, len) in [0, 8, 64, 5_000, 20_000].into_iter().enumerate() {
-        let (serving, connection) = start();
+        let service = Counting::default();
+        let begun = Arc::clone(&service.begun);
+        let (serving, connection) = start(service);
         let request: Vec<u8> = [TestService::ECHO].into_iter().chain((0..len).map(|i| i as u8)).collect();
         let posted = connection.post(&request, limit()).unwrap();
-        thread::sleep(Duration::from_millis(50));
+        wait_for_first(&begun);
         serving.stop().unwrap();
         let patience = limit();
         while connection.is_alive() {
@@ -90,16 +100,18 @@ fn is_taken_after_the_end<C: Connection>(start: impl Fn() -> (Serving, C)) {
 }
 
 /// A sleeping client is woken by the reply and the end at once.
-fn is_taken_with_the_end<C: Connection>(start: impl Fn() -> (Serving, C)) {
+fn is_taken_with_the_end<C: Connection>(start: impl Fn(Counting) -> (Serving, C)) {
     for round in 0..ROUNDS {
-        let (serving, connection) = start();
+        let service = Counting::default();
+        let begun = Arc::clone(&service.begun);
+        let (serving, connection) = start(service);
         thread::scope(|scope| {
             let asking = scope.spawn(|| {
                 let mut reply = Vec::new();
                 let asked = connection.call(&[TestService::SLEEP, 60, round], &mut reply, limit());
                 asked.map(|()| reply)
             });
-            thread::sleep(Duration::from_millis(20));
+            wait_for_first(&begun);
             serving.stop().unwrap();
             assert_eq!(asking.join().unwrap().unwrap(), [60, round]);
         });
@@ -109,18 +121,18 @@ fn is_taken_with_the_end<C: Connection>(start: impl Fn() -> (Serving, C)) {
     }
 }
 
-fn through_a_ring() -> (Serving, impl Connection) {
+fn through_a_ring(service: Counting) -> (Serving, impl Connection) {
     let directory = tempfile::tempdir().unwrap();
     let address = ShmAddress::at_path(directory.path().join("node.sock")).unwrap();
     let listener = shm::Listener::bind(&address, shm::ListenOptions::default()).unwrap();
-    let serving = listener.spawn(service()).unwrap();
+    let serving = listener.spawn(one_region(service)).unwrap();
     (serving, shm::connect(&address, shm::ConnectOptions::default()).unwrap())
 }
 
-fn in_one_process() -> (Serving, impl Connection) {
+fn in_one_process(service: Counting) -> (Serving, impl Connection) {
     let region = Arc::new(SharedMemory::anonymous(1 << 20).unwrap());
     let hub = Hub::new(region, LocalOptions::default()).unwrap();
-    let serving = hub.spawn(TestService::default()).unwrap();
+    let serving = hub.spawn(service).unwrap();
     (serving, hub.connect().unwrap())
 }
 
@@ -136,8 +148,8 @@ fn connect(address: &TcpAddress) -> tcp::TcpConnection {
     tcp::connect(address, tcp::ConnectOptions::default()).unwrap()
 }
 
-fn over_a_socket() -> (Serving, impl Connection) {
-    let (serving, address) = serve_over_sockets(TestService::default());
+fn over_a_socket(service: Counting) -> (Serving, impl Connection) {
+    let (serving, address) = serve_over_sockets(service);
     (serving, connect(&address))
 }
 
@@ -229,10 +241,12 @@ fn long_one() -> Vec<u8> {
 
 #[test]
 fn a_long_reply_is_taken_by_whoever_reads_while_its_memory_node_stops() {
-    let (serving, address) = serve_over_sockets(TestService::default());
+    let service = Counting::default();
+    let begun = Arc::clone(&service.begun);
+    let (serving, address) = serve_over_sockets(service);
     let connection = connect(&address);
     let posted = connection.post(&long_one(), limit()).unwrap();
-    thread::sleep(Duration::from_millis(50));
+    wait_for_first(&begun);
     thread::scope(|scope| {
         let stopping = scope.spawn(|| serving.stop());
         thread::sleep(Duration::from_millis(50));
