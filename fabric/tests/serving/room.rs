@@ -145,13 +145,13 @@ fn rings_and_sockets_wait_for_room_in_one_order_and_keep_nobody_from_another_roo
     let mut reply = Vec::new();
     let next = || order.recv_timeout(Duration::from_secs(20)).unwrap().1[0];
     let long = |number: u8| vec![number; SHORT_BODY + 1];
-    // Over a socket, a ring and a socket again. Each has been seen when a short request after it
-    // was answered.
+    // Over a socket, a ring and a socket again. Each has been seen when short requests after it
+    // were answered, and its I/O thread has had time to pass it on, of which nothing tells.
     let (first, second, third, fourth) =
         (over_socket("slow"), over_ring("slow"), over_socket("slow"), over_ring("slow"));
     let (ring, socket) = (over_ring("quick"), over_socket("quick"));
     let seen = |reply: &mut Vec<u8>| {
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(200));
         for _ in 0..3 {
             ring.call(&[100], reply, limit()).unwrap();
             assert_eq!(next(), 100);

@@ -45,6 +45,8 @@ struct Seen {
     rejected: Vec<String>,
     clients: Vec<ClientId>,
     farewells: Vec<ClientId>,
+    /// Requests that the service has begun with.
+    begun: u64,
 }
 
 impl Service for Watched {
@@ -61,6 +63,7 @@ impl Service for Watched {
     }
 
     fn handle(&mut self, client: ClientId, request: &[u8], reply: &mut Vec<u8>) -> Handled {
+        self.seen.lock().unwrap().begun += 1;
         if request == [NEVER] {
             return Handled::Later;
         }
@@ -154,6 +157,15 @@ impl Node {
         socket.read_exact(&mut welcome).unwrap();
         assert_eq!(welcome[12..16], [0; 4], "admitted");
         (socket, welcome)
+    }
+
+    /// Waits until the service has begun with its first request.
+    fn begins(&self) {
+        let patience = Instant::now() + Duration::from_secs(5);
+        while self.seen.lock().unwrap().begun == 0 {
+            assert!(Instant::now() < patience, "no request comes");
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// A good client goes on as ever.

@@ -97,7 +97,7 @@ fn a_client_that_goes_while_its_request_is_under_way_is_noticed() {
     let node = Node::start(ListenOptions::default());
     let (mut socket, _) = node.admitted();
     socket.write_all(&call(&[NEVER])).unwrap();
-    std::thread::sleep(Duration::from_millis(20));
+    node.begins();
     assert_eq!(node.seen.lock().unwrap().clients.len(), 1);
     drop(socket);
     let patience = Instant::now() + Duration::from_secs(5);
@@ -112,7 +112,7 @@ fn what_was_executed_is_answered_though_the_memory_node_stops() {
     let node = Node::start(ListenOptions::default());
     let (mut socket, _) = node.admitted();
     socket.write_all(&call(&[TestService::SLEEP, 100, 5])).unwrap();
-    std::thread::sleep(Duration::from_millis(30));
+    node.begins();
     node.serving.stop().unwrap();
     let mut reply = [0; 16 + 8];
     socket.read_exact(&mut reply).unwrap();
