@@ -1,6 +1,7 @@
 //! A memory node as a child process of this program.
 
 use std::io::{BufRead, BufReader, Write};
+use std::net::SocketAddr;
 use std::os::unix::process::parent_id;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -20,7 +21,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::pages::MemoryPages;
 use crate::run::store::{StoreArgs, TemporaryFolder};
 use crate::run::transport::Transport;
-use crate::systems::server::free_port;
+use crate::systems::server::ReservedPort;
 
 const READY: &str = "ready";
 
@@ -72,7 +73,10 @@ impl Node {
         let NodeOptions { capacity, ordinal, store, spin, pages } = options;
         let (program, pid) =
             (std::env::current_exe().context("finding this program's own file")?, std::process::id());
-        let urls = ways.iter().map(|way| address(*way, ordinal)).collect::<anyhow::Result<Vec<_>>>()?;
+        // Its ports are reserved until it listens.
+        let mut ports = Vec::new();
+        let mut address_of = |way: &Transport| address(*way, ordinal, &mut ports);
+        let urls = ways.iter().map(&mut address_of).collect::<anyhow::Result<Vec<_>>>()?;
         let store = store.of_node(ordinal);
         let folder = store.store_dir.clone().map(TemporaryFolder::new);
         let mut command = Command::new(program);
@@ -96,6 +100,7 @@ impl Node {
         if let Some(output) = node.child.stdout.take() {
             BufReader::new(output).read_line(&mut line).context("waiting for the memory node")?;
         }
+        drop(ports);
         if line.trim_end() != READY {
             let status = node.child.wait().context("waiting for the memory node")?;
             bail!("the memory node ended before it was ready ({status}); its own message stands above");
@@ -195,9 +200,13 @@ impl Drop for Node {
     }
 }
 
-/// An address of this machine that is free.
-fn address(way: Transport, ordinal: u32) -> anyhow::Result<String> {
+/// An address of this machine that nobody else has.
+fn address(way: Transport, ordinal: u32, ports: &mut Vec<ReservedPort>) -> anyhow::Result<String> {
     let name = format!("fpcache-eval-{}-{ordinal}", std::process::id());
+    let mut free_port = || -> anyhow::Result<SocketAddr> {
+        ports.push(ReservedPort::new()?);
+        Ok(ports[ports.len() - 1].address)
+    };
     Ok(match way {
         Transport::Tcp => format!("tcp://{}", free_port()?),
         Transport::Rdma => format!("rdma://{}", free_port()?),

@@ -1,7 +1,8 @@
 //! A system's server: a process that the experiment starts and stops.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -10,6 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::time::ClockId;
 use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Signal, kill_process};
 
 use crate::run::store::TemporaryFolder;
@@ -103,8 +106,28 @@ impl Drop for Server {
 
 /// A port of this machine's own that is free at present.
 pub fn free_port() -> anyhow::Result<SocketAddr> {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("looking for a free port")?;
-    listener.local_addr().context("looking for a free port")
+    Ok(ReservedPort::new()?.address)
+}
+
+/// A port of this machine's own at which nobody listens, and which nobody is given who asks for any: only who
+/// asks for this one, and lets it be used again, can listen there.
+#[derive(Debug)]
+pub struct ReservedPort {
+    pub address: SocketAddr,
+    _socket: OwnedFd,
+}
+
+impl ReservedPort {
+    pub fn new() -> anyhow::Result<Self> {
+        let reserve = || -> Result<Self, Errno> {
+            let (family, flags) = (AddressFamily::INET, SocketFlags::CLOEXEC);
+            let socket = net::socket_with(family, SocketType::STREAM, flags, None)?;
+            net::sockopt::set_socket_reuseaddr(&socket, true)?;
+            net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0))?;
+            Ok(Self { address: net::getsockname(&socket)?.try_into()?, _socket: socket })
+        };
+        reserve().context("looking for a free port")
+    }
 }
 
 /// What an installed program says its version is: the first word of its output that begins with a
