@@ -1,7 +1,8 @@
 //! The use that calls of a client over several memory nodes, or of one that is told several, make
 //! of their time.
 
-use std::net::TcpListener;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -11,14 +12,23 @@ use fpcache_client::{
     Changes, Client, CreateOptions, KeyKind, Nodes, RecordShape, TableParameters, Tables, U64Keys,
 };
 
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
 use crate::common::{PATIENCE, ThreadNode};
 use crate::over_nodes::{Node, config, make, name, urls};
 use crate::proxies::{Towards, slow_while, stand_at, stand_before};
 
-/// Ports at which no process listens.
-fn free_ports(count: usize) -> Vec<u16> {
-    let all: Vec<_> = (0..count).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-    all.iter().map(|listener| listener.local_addr().unwrap().port()).collect()
+/// A port at which nobody listens, and which nobody else is given as long as the socket is there:
+/// only who asks for this very port gets it.
+fn free_port() -> (OwnedFd, u16) {
+    let socket =
+        rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+            .unwrap();
+    set_socket_reuseaddr(&socket, true).unwrap();
+    rustix::net::bind(&socket, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let bound = SocketAddrV4::try_from(rustix::net::getsockname(&socket).unwrap()).unwrap();
+    (socket, bound.port())
 }
 
 /// The wait went by at the first one, and nothing of the deadline was left for the second.
@@ -26,7 +36,8 @@ fn free_ports(count: usize) -> Vec<u16> {
 fn of_a_list_of_memory_nodes_one_that_is_away_keeps_nobody_waiting() {
     let node = Node::tcp();
     Tables::connect(&node.url).unwrap().create(&name(), KeyKind::U64, CreateOptions::default()).unwrap();
-    let urls = format!("tcp://127.0.0.1:{},{}", free_ports(1)[0], node.url);
+    let (_reserved, port) = free_port();
+    let urls = format!("tcp://127.0.0.1:{port},{}", node.url);
     let config = config().with_wait(PATIENCE).with_deadline(Duration::from_secs(2));
     let begun = Instant::now();
     Client::connect_with(&urls, config).unwrap();
@@ -38,14 +49,14 @@ fn of_a_list_of_memory_nodes_one_that_is_away_keeps_nobody_waiting() {
 fn memory_nodes_of_one_table_that_come_up_after_the_deadline_are_waited_for() {
     let nodes = [Node::tcp(), Node::tcp()];
     make::<U64Keys>(&nodes, &[1_000], Some(8));
-    let ports = free_ports(2);
-    let urls = format!("tcp://127.0.0.1:{},tcp://127.0.0.1:{}", ports[0], ports[1]);
+    let ports = [free_port(), free_port()];
+    let urls = format!("tcp://127.0.0.1:{},tcp://127.0.0.1:{}", ports[0].1, ports[1].1);
     let deadline = Duration::from_secs(1);
     let config = config().with_wait(PATIENCE).with_deadline(deadline);
     thread::scope(|scope| {
         let opening = scope.spawn(|| Client::connect_with(&urls, config));
         thread::sleep(deadline * 3 / 2);
-        for (port, node) in ports.iter().zip(&nodes) {
+        for ((_, port), node) in ports.iter().zip(&nodes) {
             let listener = TcpListener::bind(("127.0.0.1", *port)).unwrap();
             stand_at(listener, &node.url, || |_, _: &[u8]| true);
         }
