@@ -51,8 +51,8 @@ fn group(keys: &[u64], call: usize) -> Vec<u64> {
     (0..GROUP).map(|at| keys[(call * GROUP + at) * 7919 % keys.len()]).collect()
 }
 
-/// Whether the client knows that the network is no longer slow, and reads fewer bytes again: while other work keeps
-/// the processors, round trips are not short, and it is right not to.
+/// Whether the client knows that the network is no longer slow, and reads fewer bytes again: while
+/// other work keeps the processors, round trips are not short, and it is right not to.
 fn has_noticed(client: &TableClient<U64Keys>, begun: Instant) -> bool {
     let expected = client.expected(GROUP).unwrap();
     assert!(begun.elapsed() < PATIENCE, "{expected:?}");

@@ -210,7 +210,8 @@ impl Setup {
         state.came.clear();
     }
 
-    /// Puts the long value of key 5, and has what is to be answered late answered once it was sent again.
+    /// Puts the long value of key 5, and has what is to be answered late answered once it was sent
+    /// again.
     fn put_again(&self, put: Put) -> Result<(), ClientError> {
         let (client, may_answer) = (self.client(), Arc::clone(&self.state().may_answer));
         set_once_sent_again(&client, &may_answer, || put(&client, 5))

@@ -31,8 +31,8 @@ pub fn wait_until(is_so: impl Fn() -> bool) {
     }
 }
 
-/// Makes a call whose first sending is answered only once `may_answer` is set: as soon as the request was
-/// sent again, however long that takes.
+/// Makes a call whose first sending is answered only once `may_answer` is set: as soon as the
+/// request was sent again, however long that takes.
 pub fn set_once_sent_again<K: TestKeys, R>(
     client: &TableClient<K>,
     may_answer: &AtomicBool,

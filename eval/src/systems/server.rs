@@ -109,8 +109,8 @@ pub fn free_port() -> anyhow::Result<SocketAddr> {
     Ok(ReservedPort::new()?.address)
 }
 
-/// A port of this machine's own at which nobody listens, and which nobody is given who asks for any: only who
-/// asks for this one, and lets it be used again, can listen there.
+/// A port of this machine's own at which nobody listens, and which nobody is given who asks for
+/// any: only who asks for this one, and lets it be used again, can listen there.
 #[derive(Debug)]
 pub struct ReservedPort {
     pub address: SocketAddr,

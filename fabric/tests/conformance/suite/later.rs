@@ -69,7 +69,8 @@ pub fn work_goes_on_between_requests<F: Fixture>(fixture: &F) {
     };
     assert_eq!(left(), 0);
     let begin = || connection.call(&[TestService::START, 200], &mut Vec::new(), limit()).unwrap();
-    // At most one step a round: a call that keeps its processor sees few of them, and one of so many keeps it.
+    // At most one step a round: a call that keeps its processor sees few of them, and one of so
+    // many keeps it.
     let mut fewest = u64::MAX;
     for _ in 0..10 {
         begin();

@@ -87,7 +87,8 @@ pub fn deadlines_and_late_replies<F: Fixture>(fixture: &F) {
     connection.call(&[TestService::ECHO, 4], &mut reply, limit()).unwrap();
     assert_eq!(reply, [4]);
 
-    // Waiting for another thread's request ends with the deadline, too: its turn lasts as long as nobody takes its reply.
+    // Waiting for another thread's request ends with the deadline, too: its turn lasts as long as
+    // nobody takes its reply.
     let posted = connection.post(&[TestService::ECHO], limit()).unwrap();
     std::thread::scope(|scope| {
         let soon = Deadline::after(Duration::from_millis(20));
