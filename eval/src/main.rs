@@ -84,7 +84,7 @@ fn main() -> ExitCode {
     let command =
         Cli::of(std::env::args_os()).unwrap_or_else(|error| error.exit()).command.unwrap_or_default();
     // A memory node, in this process or as this process, says what has failed.
-    log_to_stderr(LevelFilter::INFO);
+    let log = log_to_stderr(LevelFilter::INFO);
     let result = match command {
         Command::Quickstart(arguments) => quickstart::quickstart(&arguments),
         Command::Run(arguments) => run::run(&arguments),
@@ -103,6 +103,7 @@ fn main() -> ExitCode {
         Command::MemoryNode(arguments) => node::serve(&arguments).map(|()| Verdict::AllRight),
         Command::JakiroNode(arguments) => systems::jakiro::serve(&arguments).map(|()| Verdict::AllRight),
     };
+    drop(log);
     match result {
         Ok(Verdict::AllRight) => ExitCode::SUCCESS,
         Ok(Verdict::WrongAnswers) => ExitCode::from(WRONG_ANSWERS),

@@ -1,21 +1,58 @@
 //! The log of a memory node's process on its standard error.
 
+mod queue;
+
 use std::fmt;
 use std::io;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::{FormatEvent, FormatFields, Writer};
-use tracing_subscriber::fmt::{FmtContext, fmt};
+use tracing_subscriber::fmt::{FmtContext, MakeWriter, fmt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Has the events of this level and above written to the standard error from here on, a line each.
+use queue::{Lines, Queue};
+
+/// How long an end waits for lines to be written.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Has the events of this level and above written to the standard error from here on, a line each,
+/// by a thread of its own: a memory node does not wait for its log to be read. Lines that do not fit
+/// 256 KiB until they can be written are lost, and a line says how many. Dropping the answer waits
+/// until those that there are have been written, for a second at most.
 ///
 /// A line that cannot be written, as on a full disk, is lost: it must not end a memory node. Does
 /// nothing in a process that has a subscriber of its own already: that one is wanted.
-pub fn log_to_stderr(level: LevelFilter) {
-    let log = fmt().with_max_level(level).with_writer(io::stderr).with_ansi(false).log_internal_errors(false);
+pub fn log_to_stderr(level: LevelFilter) -> StderrLog {
+    let queue = Arc::new(Queue::default());
+    let (lines, for_thread) = (Lines(Arc::clone(&queue)), Arc::clone(&queue));
+    let write = move || for_thread.write_all_to(&mut io::stderr());
+    match thread::Builder::new().name("fpcache-log".into()).spawn(write) {
+        Ok(_) => subscribe(level, move || lines.clone()),
+        // Lines that come late are better than none.
+        Err(_) => subscribe(level, io::stderr),
+    }
+    StderrLog(queue)
+}
+
+fn subscribe(level: LevelFilter, to: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
+    let log = fmt().with_max_level(level).with_writer(to).with_ansi(false).log_internal_errors(false);
     let _ = tracing::subscriber::set_global_default(log.event_format(Line).finish());
+}
+
+/// The lines of [`log_to_stderr`] that are still to be written. To be dropped last: lines that come
+/// later may be lost.
+#[must_use = "dropping it writes the lines that there are, and later ones may be lost"]
+#[derive(Debug)]
+pub struct StderrLog(Arc<Queue>);
+
+impl Drop for StderrLog {
+    fn drop(&mut self) {
+        self.0.wait_until_written(PATIENCE);
+    }
 }
 
 /// `fpcache-memserver: `, the level unless it is that of what goes as it should, message and

@@ -2,10 +2,13 @@
 #![cfg(feature = "cli")]
 
 use std::fs::{self, File};
-use std::process::Command;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use fpcache_fabric::tcp::Token;
+use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::tokens::{Node, command, write};
@@ -77,4 +80,32 @@ fn the_environment_says_what_is_written_where_the_command_line_does_not() {
         command.env("FPCACHE_LOG", "debug").args(options);
         assert_eq!(written_by(command, lines), lines, "{options:?}");
     }
+}
+
+/// Its warning about a foreign connection kept it from everything else.
+#[test]
+fn a_daemon_whose_log_nobody_reads_serves_and_ends_all_the_same() {
+    let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
+    let bytes = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
+    File::from(writer.try_clone().unwrap()).write_all(&vec![b'x'; bytes]).unwrap();
+    let mut command = command(&["--listen", "tcp://127.0.0.1:0"]);
+    command.stderr(Stdio::from(writer));
+    let mut node = Node::start(command);
+    let url = node.address.to_string();
+    let mut foreign = TcpStream::connect(url.trim_start_matches("tcp://")).unwrap();
+    foreign.write_all(b"GET / HTTP/1.1\r\nHost: nobody\r\n\r\n").unwrap();
+    let _ = foreign.read(&mut [0; 16]);
+    assert!(node.lets_in(None));
+
+    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+    let patience = Instant::now() + Duration::from_secs(10);
+    let ended = loop {
+        match node.child.try_wait().unwrap() {
+            Some(ended) => break ended,
+            None => assert!(Instant::now() < patience, "it has not ended"),
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(ended.success());
+    drop(reader);
 }

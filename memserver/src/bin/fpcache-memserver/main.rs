@@ -220,7 +220,7 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    log_to_stderr(arguments.log.into());
+    let _log = log_to_stderr(arguments.log.into());
     raise_descriptor_limit();
     let at = DaemonConfig::at_all(arguments.listen.clone())?;
     let config = DaemonConfig {
