@@ -349,19 +349,15 @@ impl Daemon {
         self.catalogue.node(name).ok_or(DaemonError::Refused(internal))
     }
 
-    /// Serves until a signal ends it; then removes its address, and brings the logs to the disk.
+    /// Serves until a signal ends it; then closes its addresses, so that no client is accepted and
+    /// not answered, and brings the logs to the disk.
     ///
     /// # Errors
     /// Serving failed, or the disk did not take all of the logs.
-    pub fn serve(mut self) -> Result<(), DaemonError> {
-        let Self { catalogue, listener, sockets, stop, .. } = &mut self;
-        match (listener, sockets) {
-            (Some(listener), None) => listener.serve(catalogue, stop)?,
-            (Some(listener), Some(sockets)) => listener.serve_beside(sockets, catalogue, stop)?,
-            (None, Some(sockets)) => sockets.serve(catalogue, stop)?,
-            // No client can come.
-            (None, None) => {}
-        }
+    pub fn serve(self) -> Result<(), DaemonError> {
+        // What is left of it, the folder with the data, goes after the catalogue.
+        let Self { mut catalogue, listener, sockets, stop, .. } = self;
+        listen::serve(listener, sockets, &mut catalogue, &stop)?;
         Ok(catalogue.end_logs()?)
     }
 
