@@ -51,6 +51,7 @@ pub mod backend;
 mod bell;
 pub mod clock;
 pub mod connection;
+mod credentials;
 mod crowding;
 pub mod descriptors;
 pub mod endpoint;

@@ -17,6 +17,7 @@ use super::handshake::{
 };
 use crate::bell::{Bell, timespec};
 use crate::clock::Deadline;
+use crate::credentials::peer_of;
 use crate::error::FabricError;
 use crate::mapped::{Anchor, Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory, cannot_shrink};
@@ -58,9 +59,7 @@ impl Default for ConnectOptions {
 /// does not answer in time, [`Memory`](FabricError::Memory) if its memory cannot be mapped.
 pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConnection, FabricError> {
     let socket = reach(address, &options)?;
-    let peer = rustix::net::sockopt::socket_peercred(&socket)
-        .map_err(FabricError::io("asking who the memory node is"))?;
-    let user = peer.uid.as_raw();
+    let user = peer_of(&socket).map_err(FabricError::io("asking who the memory node is"))?.user;
     if !address.believes(user, rustix::process::geteuid().as_raw()) {
         // Another user has put a socket where that user's memory node would be.
         let remedy = match address.owner() {
@@ -234,9 +233,7 @@ fn establish(
         areas.push(Area::new(Arc::new(memory), Access::ReadWrite));
     }
     let areas: Arc<[Area]> = areas.into();
-    let node_process = rustix::net::sockopt::socket_peercred(&socket)
-        .ok()
-        .and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok());
+    let node_process = peer_of(&socket).ok().and_then(|peer| peer.process);
     let link = Arc::new(Link::new(&address.to_string())?);
     let bell = Bell::new(socket);
     let watch: Arc<dyn Send + Sync + Anchor> = Arc::new(Watch::start(bell.clone(), Arc::clone(&link))?);

@@ -23,6 +23,7 @@ use super::socket_file::{
     ListenError, Passage, PathLock, listener, open_socket, prepare_directory, remove_stale, socket_mode,
 };
 use crate::bell::Bell;
+use crate::credentials::{Peer, peer_of};
 use crate::crowding::{GRACE, MAX_GREETING, first_of_most};
 use crate::descriptors::{Descriptors, Taken};
 use crate::error::FabricError;
@@ -229,15 +230,13 @@ impl Listener {
     /// The user that has connected. A user that is not admitted is told so before it has said
     /// anything, and takes up no room.
     fn look_at(&self, socket: OwnedFd, since: Instant) -> Result<Greeting, FabricError> {
-        let peer = rustix::net::sockopt::socket_peercred(&socket)
-            .map_err(FabricError::io("asking who the client is"))?;
-        let (owner, user) = (rustix::process::geteuid().as_raw(), peer.uid.as_raw());
+        let Peer { user, process } = peer_of(&socket).map_err(FabricError::io("asking who the client is"))?;
+        let owner = rustix::process::geteuid().as_raw();
         if !admits(owner, &self.options.allowed_users, user) {
             refuse(&socket, USER_REFUSED, u64::from(user));
             let remedy = "name it among the admitted users to let it in";
             return Err(FabricError::UserRefused { user, address: self.address.to_string(), remedy });
         }
-        let process = peer.pid.as_raw_nonzero().get();
         Ok(Greeting { socket, user, process, since, bytes: [0; MAX_GREETING_BYTES], arrived: 0 })
     }
 
@@ -275,7 +274,7 @@ impl Listener {
         let (ours, theirs) = (PROTOCOL_VERSION, hello.version.get());
         if theirs != ours {
             refuse(&socket, OTHER_VERSION, 0);
-            let peer = format!("client process {process}");
+            let peer = called(process);
             return Err(FabricError::VersionMismatch { peer, ours, theirs });
         }
         if hello.name_bytes.get() as usize > RegionName::MAX {
@@ -284,7 +283,7 @@ impl Listener {
         }
         let too_many = |max| {
             refuse(&socket, TOO_MANY_CLIENTS, max);
-            FabricError::beyond_maximum(format!("client process {process}"), max)
+            FabricError::beyond_maximum(called(process), max)
         };
         if open >= self.options.max_clients {
             return Err(too_many(self.options.max_clients as u64));
@@ -356,6 +355,14 @@ impl Acceptor for Listener {
         }
         admitted
     }
+}
+
+/// What a client is called.
+fn called(process: Option<u32>) -> String {
+    process.map_or_else(
+        || "a client whose process has no number here".to_owned(),
+        |process| format!("client process {process}"),
+    )
 }
 
 /// Tells a client why it is not let in. It may have gone already.

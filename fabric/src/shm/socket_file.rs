@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use super::AddressError;
+use crate::credentials::peer_of;
 use crate::memory::MemoryError;
 use crate::process::{Wait, lock_holder};
 
@@ -271,10 +272,7 @@ fn probe(path: &Path) -> Probe {
     };
     let Ok(name) = SocketAddrUnix::new(path) else { return Probe::Live(None) };
     match rustix::net::connect(&socket, &name) {
-        Ok(()) => {
-            let peer = rustix::net::sockopt::socket_peercred(&socket).ok();
-            Probe::Live(peer.and_then(|peer| u32::try_from(peer.pid.as_raw_nonzero().get()).ok()))
-        }
+        Ok(()) => Probe::Live(peer_of(&socket).ok().and_then(|peer| peer.process)),
         Err(Errno::CONNREFUSED | Errno::NOENT) => Probe::Dead,
         // A full queue, or no permission: there is a listener.
         Err(_) => Probe::Live(None),

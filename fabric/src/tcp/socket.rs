@@ -11,6 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use super::address::{Target, TcpAddress};
 use crate::bell::timespec;
 use crate::clock::Deadline;
+use crate::credentials::peer_of;
 use crate::error::FabricError;
 
 /// When a silent connection is first asked whether its peer is there, how often then, and how many
@@ -172,8 +173,8 @@ pub(super) fn reach(
 /// that the address names: others may have put a socket there.
 fn look_who_listens(socket: &OwnedFd, address: &TcpAddress, target: &Target) -> Result<(), FabricError> {
     let Target::Unix(_) = target else { return Ok(()) };
-    let peer = sockopt::socket_peercred(socket).map_err(FabricError::io("asking who the memory node is"))?;
-    let (user, own) = (peer.uid.as_raw(), rustix::process::geteuid().as_raw());
+    let user = peer_of(socket).map_err(FabricError::io("asking who the memory node is"))?.user;
+    let own = rustix::process::geteuid().as_raw();
     if is_believed(address.owner(), own, user) {
         return Ok(());
     }
@@ -242,8 +243,8 @@ pub(super) fn accept(listening: impl AsFd, at: &Target) -> Result<Option<(OwnedF
             Target::Internet(_) => {
                 peer.and_then(|peer| peer.try_into().ok()).map_or(Origin::Unknown, Origin::Internet)
             }
-            Target::Unix(_) => match sockopt::socket_peercred(&socket) {
-                Ok(peer) => Origin::User(peer.uid.as_raw()),
+            Target::Unix(_) => match peer_of(&socket) {
+                Ok(peer) => Origin::User(peer.user),
                 // A peer whose user is unknown is not let in.
                 Err(_) => continue,
             },

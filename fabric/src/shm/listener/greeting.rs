@@ -15,7 +15,7 @@ use crate::shm::handshake::{Hello, MAGIC, MAX_GREETING_BYTES, PROTOCOL_VERSION};
 pub(super) struct Greeting {
     pub(super) socket: OwnedFd,
     pub(super) user: u32,
-    pub(super) process: i32,
+    pub(super) process: Option<u32>,
     pub(super) since: Instant,
     pub(super) bytes: [u8; MAX_GREETING_BYTES],
     pub(super) arrived: usize,
