@@ -119,14 +119,18 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         if let Some(table) = self.fetched() {
             return Ok(table);
         }
-        let (_opening, left) = self.opening(left, clock)?;
+        let (opening, left) = self.opening(left, clock)?;
+        let deadline = Deadline::after_on(clock, left);
         endpoint.set_patience(left);
         if let Some(table) = self.fetched() {
             return Ok(table);
         }
         let table = Arc::new(Table::open(endpoint, &self.options)?);
-        self.connection.will_read(REGION, 0, table.view().record().used);
         self.put(Arc::clone(&table));
+        // No other call waits for what only makes the first reads faster.
+        drop(opening);
+        let left = deadline.remaining(clock.now()).unwrap_or(left);
+        map_pages(&*self.connection, table.view().record().used, left, clock);
         Ok(table)
     }
 
@@ -160,6 +164,19 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
                 nearest: NearestScratch::default(),
             },
         })
+    }
+}
+
+/// Has the pages of so many bytes of the region mapped, for a call that has so much time `left`, of
+/// which it takes at most half: what is not mapped then is so where it is read first.
+pub(crate) fn map_pages(connection: &impl Connection, bytes: u64, left: Duration, clock: &dyn Clock) {
+    /// Takes a few milliseconds.
+    const PIECE: u64 = 16 << 20;
+    let deadline = Deadline::after_on(clock, left / 2);
+    let mut at = 0;
+    while at < bytes && !deadline.has_passed(clock.now()) {
+        connection.will_read(REGION, at, PIECE.min(bytes - at));
+        at += PIECE;
     }
 }
 

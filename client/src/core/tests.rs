@@ -1,6 +1,8 @@
 //! Threads that open, renew and reconnect concurrently share that work, as counted on an observed
 //! connection.
 
+mod first_call;
+
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
 use std::thread;
@@ -341,8 +343,7 @@ fn a_thread_outlives_the_clients_it_used() {
 
 /// While a thread is kept at the gate, which it has come to once `is_there`, another one ends with
 /// its deadline.
-fn stretches_nobodys_deadline(setup: &Setup, is_there: impl Fn() -> bool, waiting_for: &str) {
-    let gate = setup.watch.gate.lock().expect("no panic");
+fn stretches_nobodys_deadline<G>(setup: &Setup, gate: G, is_there: impl Fn() -> bool, waiting_for: &str) {
     thread::scope(|scope| {
         let patient = scope.spawn(|| look_up_one(&setup.core));
         let begun = Instant::now();
@@ -374,14 +375,17 @@ fn a_thread_that_connects_stretches_nobodys_deadline() {
     let setup = Setup::new();
     look_up_one(&setup.core);
     setup.restart();
-    stretches_nobodys_deadline(&setup, || setup.counts().0 == 2, "another thread, which connects");
+    let gate = setup.watch.gate.lock().expect("no panic");
+    stretches_nobodys_deadline(&setup, gate, || setup.counts().0 == 2, "another thread, which connects");
     assert_eq!(setup.counts(), (2, 2, 1));
 }
 
 #[test]
 fn a_thread_that_fetches_the_table_stretches_nobodys_deadline() {
     let setup = Setup::new();
-    stretches_nobodys_deadline(&setup, || setup.counts().1 == 1, "another thread, which fetches the table");
+    let session = Arc::clone(&setup.core.session());
+    let turn = session.opening(PATIENCE, &fpcache_fabric::SystemClock).expect("nobody has it");
+    stretches_nobodys_deadline(&setup, turn, || true, "another thread, which fetches the table");
     assert_eq!(setup.counts(), (1, 1, 0));
 }
 
