@@ -22,6 +22,8 @@ const PAUSE: Duration = Duration::from_millis(5);
 #[derive(Clone, Copy, Debug)]
 pub struct Wait {
     began: Instant,
+    /// With others than those that are ending.
+    patience: Duration,
     /// Whether who was in the way last was ending.
     was_ending: bool,
 }
@@ -30,7 +32,12 @@ impl Wait {
     /// Begins now.
     #[must_use]
     pub fn begin() -> Self {
-        Self { began: Instant::now(), was_ending: false }
+        Self::with_patience(PATIENCE)
+    }
+
+    /// Begins now, with this patience for an unknown process.
+    pub(crate) fn with_patience(patience: Duration) -> Self {
+        Self { began: Instant::now(), patience, was_ending: false }
     }
 
     /// Waits a little, and says whether it was worth it: ten seconds for a process that is ending,
@@ -39,7 +46,7 @@ impl Wait {
     #[must_use]
     pub fn goes_on(&mut self, holder: Option<u32>) -> bool {
         self.was_ending = holder.map_or(self.was_ending, is_ending);
-        let patience = if self.was_ending { PATIENCE_WITH_THE_ENDING } else { PATIENCE };
+        let patience = if self.was_ending { PATIENCE_WITH_THE_ENDING } else { self.patience };
         let goes_on = self.began.elapsed() < patience;
         if goes_on {
             std::thread::sleep(PAUSE);

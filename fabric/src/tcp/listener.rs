@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt;
@@ -21,6 +22,7 @@ use super::stats::SocketCounters;
 use super::tls::{ServerSide, TlsError, TlsServing, TlsTrust};
 use super::token::TokenSet;
 use crate::error::FabricError;
+use crate::process::Wait;
 use crate::rdma::NodeCard;
 use crate::server::{self, NoRings};
 use crate::service::Service;
@@ -31,6 +33,10 @@ use crate::shm::{ListenError, PathLock, give_mode, os, prepare_mode, remove_stal
 const BACKLOG: i32 = 256;
 /// What the kernel may keep for a connection, each way; it doubles this for what it needs itself.
 const SOCKET_BUFFER: usize = 256 << 10;
+/// How long an address that another process has is waited for. One that was killed has it until the
+/// kernel has freed its memory, and of sockets nothing tells whose they are.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// The sockets of a memory node that is reached over TCP, or over unix sockets by the same
 /// protocol. Which regions there are is its [`Service`]'s to say. Dropping it closes them.
 #[derive(Debug)]
@@ -204,8 +210,22 @@ impl Listener {
     }
 }
 
-/// Listens at the first target that lets it.
+/// Listens at the first target that lets it. A path's lock has been waited for.
 fn listen_at_one(
+    address: &TcpAddress,
+    targets: &[Target],
+    lets_others_in: bool,
+) -> Result<(OwnedFd, Target), ListenError> {
+    let mut wait = Wait::with_patience(PATIENCE);
+    loop {
+        match try_to_listen(address, targets, lets_others_in) {
+            Err(ListenError::InUse { .. }) if address.path().is_none() && wait.goes_on(None) => {}
+            outcome => return outcome,
+        }
+    }
+}
+
+fn try_to_listen(
     address: &TcpAddress,
     targets: &[Target],
     lets_others_in: bool,
@@ -330,6 +350,24 @@ impl fmt::Debug for AccessKeeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A memory node that is started again straight after it was killed, which has its address for
+    /// as long as its memory is being freed.
+    #[test]
+    fn an_address_that_another_process_is_about_to_give_up_is_waited_for() {
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address: TcpAddress = format!("tcp://{}", other.local_addr().unwrap()).parse().unwrap();
+        let bind = || Listener::bind(std::slice::from_ref(&address), ListenOptions::default());
+        let error = bind().unwrap_err();
+        assert!(matches!(error, ListenError::InUse { .. }), "{error}");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                drop(other);
+            });
+            bind().unwrap();
+        });
+    }
 
     #[test]
     fn whoever_may_not_listen_at_a_low_port_is_told_why() {
