@@ -118,17 +118,14 @@ pub(super) fn bind(socket: impl AsFd, target: &Target) -> Result<(), Errno> {
 }
 
 /// A socket connected to a listener at one of an address's targets, and that target. One that is
-/// silent leaves the others their share of the time.
+/// silent leaves the others their share of the time. If all fail, the error is that of the first one
+/// without a listener, else that of the first.
 pub(super) fn reach(
     address: &TcpAddress,
     targets: &[Target],
     deadline: Deadline,
 ) -> Result<(OwnedFd, Target), FabricError> {
-    let nobody = |target: &Target| FabricError::NoMemoryNode {
-        address: address.to_string(),
-        path: target.to_string(),
-    };
-    let mut first = None;
+    let mut told: Option<FabricError> = None;
     for (at, target) in targets.iter().enumerate() {
         match connect(target, deadline.shared_by(targets.len() - at)) {
             Ok(socket) => {
@@ -141,32 +138,47 @@ pub(super) fn reach(
                     waiting_for: "the memory node to accept a connection",
                 });
             }
-            Err(Errno::ACCESS | Errno::PERM) => {
-                let user = rustix::process::geteuid().as_raw();
-                let remedy = "the permissions of its socket file or directory forbid it; ask its owner";
-                return Err(FabricError::UserRefused { user, address: address.to_string(), remedy });
+            // No other one could do without.
+            Err(errno @ (Errno::MFILE | Errno::NFILE | Errno::NOMEM)) => {
+                return Err(not_reached(address, target, errno));
             }
-            Err(
-                Errno::CONNREFUSED
-                // It ended before it accepted this connection.
-                | Errno::CONNRESET
-                | Errno::NOENT
-                | Errno::HOSTUNREACH
-                | Errno::NETUNREACH
-                | Errno::TIMEDOUT
-                | Errno::TIME
-                | Errno::ADDRNOTAVAIL
-                | Errno::NOTDIR
-                | Errno::PROTOTYPE,
-            ) => {
-                first.get_or_insert_with(|| nobody(target));
+            Err(errno) => {
+                let error = not_reached(address, target, errno);
+                let is_nobody = |error: &FabricError| matches!(error, FabricError::NoMemoryNode { .. });
+                if told.as_ref().is_none_or(|told| is_nobody(&error) && !is_nobody(told)) {
+                    told = Some(error);
+                }
             }
-            Err(errno) => return Err(FabricError::io("connecting to the memory node")(errno)),
         }
     }
     // An address has a target.
-    Err(first
+    Err(told
         .unwrap_or_else(|| FabricError::NoMemoryNode { address: address.to_string(), path: String::new() }))
+}
+
+/// Why a target was not reached.
+fn not_reached(address: &TcpAddress, target: &Target, errno: Errno) -> FabricError {
+    match errno {
+        Errno::ACCESS | Errno::PERM if matches!(target, Target::Unix(_)) => {
+            let user = rustix::process::geteuid().as_raw();
+            let remedy = "the permissions of its socket file or directory forbid it; ask its owner";
+            FabricError::UserRefused { user, address: address.to_string(), remedy }
+        }
+        Errno::CONNREFUSED
+        // It ended before it accepted this connection.
+        | Errno::CONNRESET
+        | Errno::NOENT
+        | Errno::HOSTUNREACH
+        | Errno::NETUNREACH
+        | Errno::TIMEDOUT
+        | Errno::TIME
+        | Errno::ADDRNOTAVAIL
+        | Errno::NOTDIR
+        | Errno::PROTOTYPE => {
+            FabricError::NoMemoryNode { address: address.to_string(), path: target.to_string() }
+        }
+        errno => FabricError::io("connecting to the memory node")(errno),
+    }
 }
 
 /// Refuses a listener at a unix socket that is neither this process's user nor root, nor the user
@@ -330,6 +342,33 @@ mod tests {
         assert!(begun.elapsed() < within * 7 / 8, "{:?}", begun.elapsed());
         let error = reach(&name, &[silent], Deadline::after(Duration::from_millis(100))).unwrap_err();
         assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+    }
+
+    /// A target of a kind that there is not here ended the search.
+    #[test]
+    fn targets_that_fail_in_whatever_way_leave_others_of_their_name_their_turn() {
+        let name: TcpAddress = "tcp://two-addresses.example:1".parse().unwrap();
+        let listening = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let good = Target::Internet(listening.local_addr().unwrap());
+        // A path that is too long for any socket does not say that there is no listener.
+        let odd = Target::Unix(std::path::PathBuf::from("/".repeat(200)));
+        let within = || Deadline::after(Duration::from_secs(4));
+        let (_, reached) = reach(&name, &[odd.clone(), good.clone()], within()).unwrap();
+        assert_eq!(reached, good);
+        drop(listening);
+        let error = reach(&name, &[odd.clone(), good], within()).unwrap_err();
+        assert!(matches!(error, FabricError::NoMemoryNode { .. }), "{error}");
+        assert!(matches!(reach(&name, &[odd], within()), Err(FabricError::Io { .. })));
+    }
+
+    /// A firewall forbids connections, too.
+    #[test]
+    fn permissions_of_socket_files_are_spoken_of_where_there_is_a_file() {
+        let name: TcpAddress = "tcp://127.0.0.1:1".parse().unwrap();
+        let by_address = not_reached(&name, &Target::Internet("127.0.0.1:1".parse().unwrap()), Errno::PERM);
+        assert!(!by_address.to_string().contains("socket file"), "{by_address}");
+        let by_path = not_reached(&name, &Target::Unix("/here".into()), Errno::PERM);
+        assert!(matches!(by_path, FabricError::UserRefused { .. }), "{by_path}");
     }
 
     #[test]
