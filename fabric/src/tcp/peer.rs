@@ -194,21 +194,22 @@ impl Peer {
     /// When it is to be closed unless something happens, and why.
     pub(super) fn ends_at(&self, shared: &Shared) -> Option<(Instant, End)> {
         let options = &shared.options;
+        // A time that never comes ends nothing.
+        let after = |since: Instant, time, end| Some((since.checked_add(time)?, end));
         let greeting = match self.stage {
-            Stage::Greeting | Stage::Challenged(_) => Some((self.since + options.greeting_time, End::Silent)),
+            Stage::Greeting | Stage::Challenged(_) => after(self.since, options.greeting_time, End::Silent),
             // It was told of already.
             Stage::Held(held) => Some((held.until, End::Parted)),
             _ => None,
         };
-        let partial = self.partial_since.map(|since| (since + options.frame_time, End::Dribbles));
-        let stuck = self.stuck_since.map(|since| (since + options.read_time, End::Stuck));
+        let partial = self.partial_since.and_then(|since| after(since, options.frame_time, End::Dribbles));
+        let stuck = self.stuck_since.and_then(|since| after(since, options.read_time, End::Stuck));
         let idle = options.idle_time.zip(self.first_of()).and_then(|(time, client)| {
             let active = match client.by_card.load(Ordering::Relaxed) {
                 0 => shared.began.checked_add(Duration::from_secs(client.active.load(Ordering::Relaxed)))?,
                 _ => Instant::now(),
             };
-            // A time that never comes ends nothing.
-            Some((active.checked_add(time)?, End::Idle))
+            after(active, time, End::Idle)
         });
         [greeting, partial, stuck, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }

@@ -43,6 +43,16 @@ fn whoever_does_nothing_for_the_time_it_is_given_is_hung_up_on() {
     }
 }
 
+/// Its first connection ended the memory node, which could not add the time to the clock's.
+#[test]
+fn times_that_never_come_end_nobody_and_nothing() {
+    let ever = "2900000000000000h";
+    let options = ["--greeting-time", ever, "--frame-time", ever, "--read-time", ever, "--idle-time", ever];
+    let node = node(&options);
+    let connection = connect(&node.address, ConnectOptions::default()).unwrap();
+    assert!(node.lets_in(None) && connection.is_alive());
+}
+
 #[test]
 fn no_peer_is_given_next_to_no_time_or_memory() {
     for option in ["--greeting-time", "--frame-time", "--read-time", "--idle-time"] {
