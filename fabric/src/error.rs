@@ -1,5 +1,6 @@
 //! Errors between a compute node and a memory node, and what the caller can do about them.
 
+use std::fmt;
 use std::io;
 use std::sync::Arc;
 
@@ -262,6 +263,14 @@ pub enum FabricError {
     /// Memory could not be had or mapped.
     #[error(transparent)]
     Memory(Arc<MemoryError>),
+    /// Another error came up before there was a connection.
+    #[error("connecting to {address}: {source}")]
+    Connecting {
+        /// The address asked for.
+        address: String,
+        /// The error.
+        source: Box<FabricError>,
+    },
     /// The operating system refused something else.
     #[error("{doing} failed: {source}")]
     Io {
@@ -329,6 +338,7 @@ impl FabricError {
             | Self::Address(_) => ErrorKind::Invalid,
             Self::DeadlinePassed { .. } | Self::NoWelcome { .. } | Self::Crowded => ErrorKind::Deadline,
             Self::VersionMismatch { .. } => ErrorKind::Version,
+            Self::Connecting { source, .. } => source.kind(),
             Self::Rdma(_) | Self::Memory(_) | Self::Io { .. } | Self::ThreadPanicked => ErrorKind::Resources,
         }
     }
@@ -347,6 +357,16 @@ impl FabricError {
     #[must_use]
     pub fn os(doing: &'static str, source: io::Error) -> Self {
         Self::Io { doing, source: Arc::new(source) }
+    }
+
+    /// The same of connecting to an address, for errors that say nothing of it.
+    pub(crate) fn connecting(self, address: &dyn fmt::Display) -> Self {
+        match self {
+            Self::DeadlinePassed { .. } | Self::Io { .. } => {
+                Self::Connecting { address: address.to_string(), source: Box::new(self) }
+            }
+            of_address => of_address,
+        }
     }
 
     /// What a memory says to an access of an area.
@@ -399,6 +419,11 @@ mod tests {
         assert!(!denied.is_retryable());
         let late = FabricError::DeadlinePassed { waiting_for: "a reply" };
         assert!(late.is_retryable() && late.to_string().contains("while waiting for a reply;"));
+        let late = late.connecting(&"tcp://x");
+        assert!(
+            late.is_retryable() && late.to_string().starts_with("connecting to tcp://x: deadline passed")
+        );
+        assert!(matches!(gone.connecting(&"tcp://x"), FabricError::Disconnected { .. }), "it says so itself");
     }
 
     #[test]

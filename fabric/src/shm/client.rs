@@ -58,7 +58,11 @@ impl Default for ConnectOptions {
 /// [`DeadlinePassed`](FabricError::DeadlinePassed) or [`NoWelcome`](FabricError::NoWelcome) if it
 /// does not answer in time, [`Memory`](FabricError::Memory) if its memory cannot be mapped.
 pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConnection, FabricError> {
-    let socket = reach(address, &options)?;
+    connect_to(address, &options).map_err(|error| error.connecting(address))
+}
+
+fn connect_to(address: &ShmAddress, options: &ConnectOptions) -> Result<ShmConnection, FabricError> {
+    let socket = reach(address, options)?;
     let user = peer_of(&socket).map_err(FabricError::io("asking who the memory node is"))?.user;
     if !address.believes(user, rustix::process::geteuid().as_raw()) {
         // Another user has put a socket where that user's memory node would be.
@@ -80,7 +84,7 @@ pub fn connect(address: &ShmAddress, options: ConnectOptions) -> Result<ShmConne
         Err(errno) => return Err(FabricError::io("greeting the memory node")(errno)),
     }
     let (welcome, fds) = await_welcome(&socket, address, options.deadline)?;
-    check(&welcome, address, &options)?;
+    check(&welcome, address, options)?;
     // Those of memory that may be changed come last, if there is any.
     let wanted = if welcome.scratch_len.get() == 0 { 2 } else { 3 };
     if fds.len() != wanted {

@@ -89,12 +89,17 @@ impl Default for ConnectOptions {
 /// [`Rdma`](FabricError::Rdma) if the address asks for network cards, and those here or there
 /// cannot be used.
 pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
+    connect_to(address, options).map_err(|error| error.connecting(address))
+}
+
+fn connect_to(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
     let card = address.card().filter(|_| options.uses_card).map(|choice| Arc::new(SharedCard::new(choice)));
     if let Some(card) = card.as_ref().filter(|_| options.needs_card) {
         card.card()?;
     }
     let targets = address.targets_within(options.deadline)?;
-    let tls = address.trust().map(|trust| ClientSide::of(trust, &address.to_string())).transpose()?;
+    let tls = address.trust().map(|trust| ClientSide::of(trust, &address.to_string())).transpose();
+    let tls = tls.map_err(|error| error.at(address))?;
     let (socket, target) = reach(address, &targets, options.deadline)?;
     let mut stream = begin(socket, address, tls.as_ref())?;
     let token = options.token.filter(|_| matches!(target, Target::Internet(_)));

@@ -315,6 +315,7 @@ pub(super) fn bound_buffers(socket: impl AsFd, bytes: usize) -> Result<(), Errno
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::{ConnectOptions, connect as connect_by_url};
 
     /// All of the time was the first one's.
     #[test]
@@ -340,8 +341,15 @@ mod tests {
         let (_, reached) = reach(&name, &targets, Deadline::after(within)).unwrap();
         assert_eq!(reached, good);
         assert!(begun.elapsed() < within * 7 / 8, "{:?}", begun.elapsed());
-        let error = reach(&name, &[silent], Deadline::after(Duration::from_millis(100))).unwrap_err();
+        let soon = Deadline::after(Duration::from_millis(100));
+        let error = reach(&name, std::slice::from_ref(&silent), soon).unwrap_err();
         assert!(matches!(error, FabricError::DeadlinePassed { .. }), "{error}");
+        // Errors of connecting name the address.
+        let url = format!("tcp://{silent}");
+        let soon =
+            ConnectOptions { deadline: Deadline::after(Duration::from_millis(100)), ..Default::default() };
+        let error = connect_by_url(&url.parse().unwrap(), soon).unwrap_err();
+        assert!(error.is_retryable() && error.to_string().contains(&url), "{error}");
     }
 
     /// A target of a kind that there is not here ended the search.

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use super::address::TcpAddress;
+
 #[cfg(not(feature = "tls"))]
 mod absent;
 #[cfg(feature = "tls")]
@@ -154,6 +156,14 @@ pub enum TlsError {
         /// What is wrong.
         why: String,
     },
+    /// What an address names, or what is named beside it, cannot be used.
+    #[error("{address}: {source}")]
+    At {
+        /// The address.
+        address: String,
+        /// What is wrong.
+        source: Box<TlsError>,
+    },
     /// The system has no authorities.
     #[error(
         "the system names no authorities whose certificates are to be believed: {why}; name one: {address}?ca=FILE, or FPCACHE_TLS_CA"
@@ -174,6 +184,18 @@ pub enum TlsError {
         /// The remedy for the caller.
         remedy: &'static str,
     },
+}
+
+impl TlsError {
+    /// The same of an address, for errors that say nothing of it.
+    pub(super) fn at(self, address: &TcpAddress) -> Self {
+        match self {
+            Self::File { .. } | Self::Exposed { .. } | Self::Identity { .. } => {
+                Self::At { address: address.to_string(), source: Box::new(self) }
+            }
+            of_address => of_address,
+        }
+    }
 }
 
 /// The fault that ended a session.

@@ -48,8 +48,8 @@ mod with_tls {
         TlsIdentity, TlsServing, TlsTrust, Token, TokenSet, connect,
     };
     use fpcache_fabric::{
-        Batch, ClientId, Connection, Endpoint, Export, FabricError, Handled, HugePages, RemoteAddr, Service,
-        Serving, SharedMemory,
+        Batch, ClientId, Connection, Deadline, Endpoint, Export, FabricError, Handled, HugePages, RemoteAddr,
+        Service, Serving, SharedMemory,
     };
 
     use super::{file, trust};
@@ -89,7 +89,8 @@ mod with_tls {
         // Nor is one that a client shows.
         let node = Node::of(serving());
         let identity = TlsIdentity { key: key("client", 0o644), ..identity("client") };
-        fails(node.connect(TlsTrust { identity: Some(identity), ..trust() }), &["chmod 600"]);
+        let url = node.addresses[0].to_string();
+        fails(node.connect(TlsTrust { identity: Some(identity), ..trust() }), &["chmod 600", &url]);
     }
 
     /// The options of a memory node at localhost.
@@ -201,6 +202,23 @@ mod with_tls {
         // The memory node's own says that it is one of servers.
         let other = TlsTrust { identity: Some(identity("node")), ..trust() };
         assert!(matches!(node.connect(other), Err(FabricError::Tls(_))));
+    }
+
+    /// Neither the files nor the handshake are of one address alone.
+    #[test]
+    fn errors_before_there_is_a_session_name_the_address() {
+        let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("tcps://{}", silent.local_addr().unwrap());
+        let address: TcpAddress = url.parse().unwrap();
+        let nowhere = TlsTrust { authority: Some("/nowhere.pem".into()), identity: None };
+        fails(
+            connect(&address.clone().trusting(nowhere), ConnectOptions::default()),
+            &["/nowhere.pem", &url],
+        );
+        let deadline = Deadline::after(Duration::from_millis(50));
+        let options = ConnectOptions { deadline, ..ConnectOptions::default() };
+        let error = connect(&address.trusting(trust()), options).unwrap_err();
+        assert!(error.to_string().contains("a TLS handshake") && error.to_string().contains(&url), "{error}");
     }
 
     #[test]

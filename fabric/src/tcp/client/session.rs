@@ -167,6 +167,6 @@ pub(super) fn begin(
     address: &TcpAddress,
     tls: Option<&ClientSide>,
 ) -> Result<Stream, FabricError> {
-    let session = tls.zip(address.host()).map(|(tls, host)| tls.session(host)).transpose()?;
+    let session = tls.zip(address.host()).map(|(tls, host)| tls.session(host, address)).transpose()?;
     Ok(Stream::new(socket, session))
 }

@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::os::fd::BorrowedFd;
 
 use super::{Fault, TlsError, TlsServing, TlsTrust};
+use crate::tcp::address::TcpAddress;
 use crate::tcp::socket::Moved;
 
 /// Has no values.
@@ -15,7 +16,7 @@ impl ClientSide {
         Err(TlsError::NotBuilt { address: address.to_owned() })
     }
 
-    pub(in crate::tcp) fn session(&self, _: &str) -> Result<Session, TlsError> {
+    pub(in crate::tcp) fn session(&self, _: &str, _: &TcpAddress) -> Result<Session, TlsError> {
         match self.0 {}
     }
 }

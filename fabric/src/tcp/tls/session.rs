@@ -17,6 +17,7 @@ use rustls::{
 };
 
 use super::{Fault, TlsError, TlsIdentity, TlsServing, TlsTrust};
+use crate::tcp::address::TcpAddress;
 use crate::tcp::private_file::{self, Unreadable};
 use crate::tcp::socket::{self, Moved};
 
@@ -95,10 +96,10 @@ impl ClientSide {
         Ok(Self(Arc::new(config)))
     }
 
-    /// A session with the memory node of this name or address.
-    pub(in crate::tcp) fn session(&self, host: &str) -> Result<Session, TlsError> {
+    /// A session with the memory node at `address`, whose certificate is of this name or address.
+    pub(in crate::tcp) fn session(&self, host: &str, address: &TcpAddress) -> Result<Session, TlsError> {
         let wrong = |why: String| TlsError::Handshake {
-            peer: host.to_owned(),
+            peer: address.to_string(),
             why,
             remedy: "write a name or an address that a certificate can have",
         };
@@ -372,7 +373,8 @@ mod tests {
         let trust = TlsTrust { authority: Some(file("authority.pem")), identity: None };
         let client = ClientSide::of(&trust, "a test").expect("an authority");
         let mut node = node.session().expect("a session");
-        let mut client = client.session("localhost").expect("a session");
+        let mut client =
+            client.session("localhost", &"tcps://localhost:1".parse().unwrap()).expect("a session");
         while node.is_handshaking() || client.is_handshaking() {
             client.push_out(b.as_fd());
             assert_eq!(node.receive(a.as_fd(), &mut [0; 8]), Moved::Nothing);
