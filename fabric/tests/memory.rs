@@ -126,6 +126,14 @@ fn a_file_shorter_than_the_mapping_is_refused() {
 }
 
 #[test]
+fn whoever_shares_a_memory_file_cannot_forbid_its_owner_to_map_it_for_writing() {
+    use rustix::fs::{SealFlags, fcntl_add_seals};
+    let (_memory, fd) = SharedMemory::create_memfd("test", 4096, HugePages::No).unwrap();
+    assert_eq!(fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE), Err(rustix::io::Errno::PERM));
+    SharedMemory::map(&fd, 4096, Access::ReadWrite).unwrap();
+}
+
+#[test]
 fn huge_pages_are_had_or_the_error_says_how() {
     let (memory, fd) = SharedMemory::create_memfd("test", 3 << 20, HugePages::IfAvailable).unwrap();
     assert_ne!(memory.pages(), Pages::Ordinary);

@@ -97,8 +97,8 @@ impl SharedMemory {
             .map_err(os("creating a memory file", len))?;
         rustix::fs::ftruncate(&fd, mapped as u64).map_err(os("sizing a memory file", len))?;
         // Nor may a process that shares it make it longer: to punch gigabytes out of it takes
-        // seconds, for which all who touch it wait.
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW)
+        // seconds, for which all who touch it wait. Nor may it seal it against its owner's stores.
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(os("sealing a memory file", len))?;
         let memory = Self::map(fd.as_fd(), len, Access::ReadWrite)?;
         Ok((memory, fd))
