@@ -109,8 +109,8 @@ impl Socket {
         loop {
             let Some((socket, is_unsent)) = endpoint.socket() else {
                 // What was under way came back when the socket was left.
-                let lost = || FabricError::Disconnected { peer: "as seen by a task".into() };
-                return endpoint.poll().ok_or_else(lost);
+                let back = endpoint.poll();
+                return back.ok_or_else(|| FabricError::Disconnected { peer: endpoint.peer().clone() });
             };
             let watched = match &self.watched {
                 Some(watched) => watched,

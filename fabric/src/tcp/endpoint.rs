@@ -75,6 +75,12 @@ impl TcpEndpoint {
         Arc::clone(&self.meter)
     }
 
+    /// The memory node's address.
+    #[must_use]
+    pub fn peer(&self) -> &Arc<str> {
+        self.session.link.peer()
+    }
+
     /// Connects the endpoint's socket, if it has none: what is posted after that does not wait.
     /// Waits for the memory node's answer.
     ///
