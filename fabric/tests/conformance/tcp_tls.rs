@@ -260,6 +260,22 @@ mod with_tls {
         reads(&node.connect(trust()).unwrap());
     }
 
+    /// The thread that reads certificates again is that of signals: it was deaf from then on.
+    #[test]
+    fn a_pipe_in_place_of_a_certificate_is_not_waited_for() {
+        let node = Node::of(serving());
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        let of_pipe = TlsIdentity { certificate: pipe, ..identity("node") };
+        let error = node
+            .keeper
+            .replace_certificate(&TlsServing { identity: of_pipe, client_authority: None })
+            .unwrap_err();
+        assert!(error.to_string().contains("no regular file"), "{error}");
+        reads(&node.connect(trust()).unwrap());
+    }
+
     #[test]
     fn listening_needs_a_certificate() {
         let address: TcpAddress = "tcps://127.0.0.1:0".parse().unwrap();

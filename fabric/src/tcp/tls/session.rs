@@ -36,7 +36,8 @@ fn provider() -> Arc<CryptoProvider> {
 /// The certificates of a file.
 fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let wrong = |why: String| TlsError::File { what, path: path.to_owned(), why };
-    let found = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let file = private_file::open_regular(path).map_err(|error| wrong(error.to_string()))?;
+    let found = CertificateDer::pem_reader_iter(file).collect::<Result<Vec<_>, _>>();
     match found {
         Ok(found) if found.is_empty() => Err(wrong("there is none in it".to_owned())),
         found => found.map_err(|error| wrong(error.to_string())),
