@@ -5,7 +5,7 @@
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd};
@@ -20,6 +20,9 @@ use crate::ring::RingLayout;
 use crate::server::{self, Acceptor, Session};
 use crate::service::{ClientId, Service};
 use crate::serving::{Serving, StopHandle};
+
+/// What errors call the memory node.
+const NAME: &str = "in this process";
 
 /// How an in-process memory node is set up.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +43,7 @@ impl Default for LocalOptions {
 ///
 /// Clients may connect and READ before and while the hub is served; calls wait for the serving
 /// loop. When the loop ends the hub is closed for good: its clients are disconnected and none can
-/// connect.
+/// connect. One that the service parts with earlier learns that by its next call.
 #[derive(Clone, Debug)]
 pub struct Hub {
     inner: Arc<HubInner>,
@@ -49,11 +52,21 @@ pub struct Hub {
 struct HubInner {
     region: Arc<SharedMemory>,
     options: LocalOptions,
+    /// The hub's own.
     link: Arc<Link>,
     wake: OwnedFd,
-    waiting: Mutex<Vec<Session>>,
+    clients: Mutex<Clients>,
     next_client: AtomicU64,
     served: AtomicBool,
+}
+
+#[derive(Default)]
+struct Clients {
+    /// Those that the loop has not seen.
+    waiting: Vec<Session>,
+    /// Of all that there are, to be cut when the hub closes: each has its own, for one may have to
+    /// leave before.
+    links: Vec<Weak<Link>>,
 }
 
 impl fmt::Debug for HubInner {
@@ -70,10 +83,10 @@ impl Hub {
     pub fn new(region: Arc<SharedMemory>, options: LocalOptions) -> Result<Self, FabricError> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(FabricError::io("creating an event descriptor"))?;
-        let link = Arc::new(Link::new("in this process")?);
-        let (waiting, next_client) = (Mutex::new(Vec::new()), AtomicU64::new(1));
+        let link = Arc::new(Link::new(NAME)?);
+        let (clients, next_client) = (Mutex::default(), AtomicU64::new(1));
         let served = AtomicBool::new(false);
-        let inner = HubInner { region, options, link, wake, waiting, next_client, served };
+        let inner = HubInner { region, options, link, wake, clients, next_client, served };
         Ok(Self { inner: Arc::new(inner) })
     }
 
@@ -103,18 +116,21 @@ impl Hub {
             Area::new(Arc::new(ring), Access::ReadWrite),
         ]
         .into();
+        let link = Arc::new(Link::new(NAME)?);
         {
-            let mut waiting = hub.waiting();
+            let mut clients = hub.clients();
             if !hub.link.is_alive() {
                 return Err(hub.link.disconnected());
             }
-            waiting.push(Session::new(id, node_ring, layout, Bell::new(theirs)));
+            clients.waiting.push(Session::new(id, node_ring, layout, Bell::new(theirs)));
+            clients.links.retain(|link| link.strong_count() > 0);
+            clients.links.push(Arc::downgrade(&link));
         }
         // A full counter is readable, which is all that matters.
         let _ = rustix::io::write(&hub.wake, &1u64.to_le_bytes());
         Ok(MappedConnection::new(Parts {
             areas,
-            link: Arc::clone(&hub.link),
+            link,
             layout,
             bell: Bell::new(ours),
             incarnation: hub.options.incarnation,
@@ -155,18 +171,19 @@ impl Hub {
 }
 
 impl HubInner {
-    fn waiting(&self) -> MutexGuard<'_, Vec<Session>> {
-        // Nothing that holds the lock can leave the list half changed.
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        // Nothing that holds the lock can leave a list half changed.
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn close(&self) {
         if self.link.is_inherited() {
             return;
         }
-        let mut waiting = self.waiting();
+        let mut clients = self.clients();
         self.link.cut();
-        waiting.clear();
+        clients.links.drain(..).filter_map(|link| link.upgrade()).for_each(|link| link.cut());
+        clients.waiting.clear();
     }
 }
 
@@ -198,10 +215,59 @@ impl Acceptor for Queue<'_> {
 
     fn advance(&mut self, _open: usize, _service: &mut dyn Service) -> Vec<(Session, RegionName)> {
         let _ = rustix::io::read(&self.0.wake, &mut [0u8; 8]);
-        let arrived = std::mem::take(&mut *self.0.waiting());
+        let arrived = std::mem::take(&mut self.0.clients().waiting);
         arrived.into_iter().map(|session| (session, RegionName::default())).collect()
     }
 }
 
 /// A client's connection to a [`Hub`].
 pub type LocalConnection = MappedConnection;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::clock::Deadline;
+    use crate::connection::Connection;
+    use crate::service::Handled;
+
+    /// Parts with the client whose number it is sent.
+    #[derive(Default)]
+    struct Parting(Option<ClientId>);
+
+    impl Service for Parting {
+        fn handle(&mut self, _: ClientId, request: &[u8], _: &mut Vec<u8>) -> Handled {
+            self.0 = request.first().map(|number| ClientId(u64::from(*number)));
+            Handled::Now
+        }
+
+        fn next_farewell(&mut self) -> Option<ClientId> {
+            self.0.take()
+        }
+    }
+
+    /// All clients, and those to come, shared its end.
+    #[test]
+    fn a_client_that_is_parted_with_leaves_the_others_their_hub() {
+        let region = Arc::new(SharedMemory::anonymous(4096).unwrap());
+        let hub = Hub::new(region, LocalOptions::default()).unwrap();
+        let serving = hub.spawn(Parting::default()).unwrap();
+        let (first, second) = (hub.connect().unwrap(), hub.connect().unwrap());
+        let call = |client: &LocalConnection, request: &[u8]| {
+            client.call(request, &mut Vec::new(), Deadline::after(Duration::from_secs(20)))
+        };
+        call(&first, &[]).unwrap();
+        call(&second, &[1]).unwrap();
+        let error = call(&first, &[]).unwrap_err();
+        assert!(matches!(error, FabricError::Disconnected { .. }) && !first.is_alive(), "{error}");
+        let third = hub.connect().unwrap();
+        for client in [&second, &third] {
+            call(client, &[]).unwrap();
+            assert!(client.is_alive());
+        }
+        // The hub's own end is still everybody's.
+        serving.stop().unwrap();
+        assert!(!second.is_alive() && !third.is_alive());
+    }
+}
