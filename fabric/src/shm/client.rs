@@ -177,20 +177,17 @@ fn check(welcome: &Welcome, address: &ShmAddress, options: &ConnectOptions) -> R
     if theirs != ours || welcome.status == OTHER_VERSION {
         return Err(FabricError::VersionMismatch { peer: format!("memory node {address}"), ours, theirs });
     }
-    let address = address.to_string();
+    let at = address.to_string();
     match welcome.status.get() {
         ADMITTED => Ok(()),
         USER_REFUSED => Err(FabricError::UserRefused {
             user: u32::try_from(welcome.detail.get()).unwrap_or(u32::MAX),
-            address,
+            address: at,
             remedy: "connect as its owner, or have it started with this user among the admitted",
         }),
-        NO_SUCH_REGION => Err(FabricError::NoSuchRegion { address, name: options.region.to_string() }),
-        TOO_MANY_CLIENTS => Err(FabricError::TooManyClients { address, max: welcome.detail.get() }),
-        _ => Err(FabricError::Protocol {
-            peer: format!("memory node {address}"),
-            what: "its welcome has an unknown status",
-        }),
+        NO_SUCH_REGION => Err(FabricError::NoSuchRegion { address: at, name: options.region.to_string() }),
+        TOO_MANY_CLIENTS => Err(FabricError::TooManyClients { address: at, max: welcome.detail.get() }),
+        _ => Err(protocol(address, "its welcome has an unknown status")),
     }
 }
 
