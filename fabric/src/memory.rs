@@ -18,6 +18,7 @@
 //! tear an aligned 8-byte half of a vector move, so it acts as the relaxed word loads it stands
 //! for.
 
+mod ahead;
 mod backing;
 mod copy;
 mod file;
@@ -36,6 +37,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub(crate) use ahead::{PREFETCH_PER_READ, read_ahead};
 pub use file::{FileAt, FileIdentity};
 pub use fork::ForkFlag;
 pub(crate) use fork::let_go;

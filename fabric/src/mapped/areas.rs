@@ -5,16 +5,10 @@ use std::sync::atomic::{Ordering, fence};
 
 use super::link::Link;
 use crate::error::FabricError;
-use crate::memory::{Access, AccessError, SharedMemory};
+use crate::memory::{Access, AccessError, PREFETCH_PER_READ, SharedMemory, read_ahead};
 use crate::meter::Meter;
 use crate::verbs::{AreaId, Posted, Tally, Verb};
 
-/// How many READs prefetches run ahead of copies: what they fetch must stay in a first-level cache
-/// of 32 KiB or more.
-const READS_AHEAD: usize = 32;
-/// The most that is prefetched of one READ; after that the processor's own prefetcher has caught
-/// on.
-pub(super) const PREFETCH_PER_READ: usize = 1024;
 /// How a request ended. The error is boxed because moving a large one costs more than a READ, even
 /// on success.
 pub(super) type Outcome = Result<(), Box<FabricError>>;
@@ -72,8 +66,7 @@ pub(super) fn read(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outc
     outcome.map_err(|error| fault(request.area, error.into()))
 }
 
-/// Executes requests in order. Prefetches run a fixed number of READs ahead of the copies, so that
-/// the waits overlap.
+/// Executes requests in order.
 pub(super) fn execute_many(
     areas: &[Area],
     requests: &[Posted],
@@ -86,17 +79,7 @@ pub(super) fn execute_many(
             _ => change(areas, request, buffer),
         });
     }
-    let mut upcoming = requests.iter();
-    for request in upcoming.by_ref().take(READS_AHEAD) {
-        prefetch(areas, request);
-    }
-    for request in requests {
-        if let Some(next) = upcoming.next() {
-            prefetch(areas, next);
-        }
-        read(areas, request, buffer)?;
-    }
-    Ok(())
+    read_ahead(requests.iter(), |next| prefetch(areas, next), |request| read(areas, request, buffer))
 }
 
 #[inline]

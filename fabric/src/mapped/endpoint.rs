@@ -4,13 +4,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
 
-use super::areas::{
-    Area, Outcome, PREFETCH_PER_READ, Reach, area, execute_many, fault, no_such_area, prefetch, read,
-};
+use super::areas::{Area, Outcome, Reach, area, execute_many, fault, no_such_area, prefetch, read};
 use super::in_place::MappedInPlace;
 use super::link::Link;
 use crate::endpoint::{Another, AreaInfo, Completion, Endpoint, Rejected, Ticket};
 use crate::error::FabricError;
+use crate::memory::PREFETCH_PER_READ;
 use crate::meter::Meter;
 use crate::verbs::{AreaId, Batch, RemoteAddr, Verb};
 

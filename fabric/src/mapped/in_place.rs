@@ -2,10 +2,10 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use super::areas::{Area, PREFETCH_PER_READ, Reach, fault};
+use super::areas::{Area, Reach, fault};
 use crate::error::FabricError;
 use crate::in_place::{AROUND, InPlace};
-use crate::memory::{OutOfBounds, Words};
+use crate::memory::{OutOfBounds, PREFETCH_PER_READ, Words};
 use crate::verbs::AreaId;
 
 /// One mapped area of an endpoint with nothing in flight. Two pointers: what is handed on with

@@ -11,12 +11,7 @@ use super::frame::{
     RequestHead, SERVED, checksum,
 };
 use crate::answers::{Answered, Answers, ThreadMemory};
-use crate::memory::{Access, SharedMemory};
-
-/// How many READs prefetches run ahead of copies, as where memory is mapped.
-const READS_AHEAD: usize = 32;
-/// The most that is prefetched of one READ.
-const PREFETCH_PER_READ: usize = 1024;
+use crate::memory::{Access, PREFETCH_PER_READ, SharedMemory, read_ahead};
 
 /// The area that clients may change, where there is one.
 pub(super) const SCRATCH: u8 = 2;
@@ -112,34 +107,23 @@ impl Areas {
         let before = out.used;
         // Within `reply_bytes`.
         let reply = out.take(2 + words as usize);
-        let outcome = self.copy_all(entries, &mut reply[2..]);
+        let mut landing = &mut reply[2..];
+        let outcome = read_ahead(
+            entries(),
+            |next| self.prefetch(next),
+            |entry| {
+                let (into, rest) = std::mem::take(&mut landing).split_at_mut(entry.words());
+                landing = rest;
+                self.copy(&entry, into)
+            },
+        );
         if outcome.is_err() {
             out.used = before;
             return outcome;
         }
-        let word = self.watched_word()?;
+        let word = self.watched_word();
         let bytes = (words * 8) as u32;
         reply[..2].copy_from_slice(&ReplyHead { bytes, tag: head.tag, status: SERVED, word }.encode());
-        Ok(())
-    }
-
-    fn copy_all<I: Iterator<Item = ReadEntry>>(
-        &self,
-        entries: impl Fn() -> I,
-        mut landing: &mut [u64],
-    ) -> Result<(), FrameError> {
-        let mut upcoming = entries();
-        for entry in upcoming.by_ref().take(READS_AHEAD) {
-            self.prefetch(&entry);
-        }
-        for entry in entries() {
-            if let Some(next) = upcoming.next() {
-                self.prefetch(&next);
-            }
-            let (out, rest) = landing.split_at_mut(entry.words());
-            self.copy(&entry, out)?;
-            landing = rest;
-        }
         Ok(())
     }
 
@@ -205,9 +189,10 @@ impl Areas {
         }
     }
 
-    fn watched_word(&self) -> Result<u64, FrameError> {
+    fn watched_word(&self) -> u64 {
         fence(Ordering::Acquire);
-        Ok(self.watched.map_or(Ok(0), |offset| self.region.load_relaxed(offset))?)
+        // The export has seen that it lies in the region.
+        self.watched.and_then(|offset| self.region.load_relaxed(offset).ok()).unwrap_or_default()
     }
 
     /// Has a question answered on this thread, appends the reply, and says what it cost, in bytes.
@@ -264,8 +249,9 @@ impl Areas {
         let outcome = self.change_all(Changes::of(head, body), &mut reply[2..]);
         // The next batch's READs must not be older than this one's WRITEs.
         fence(Ordering::SeqCst);
-        match outcome.and_then(|()| self.watched_word()) {
-            Ok(word) => {
+        match outcome {
+            Ok(()) => {
+                let word = self.watched_word();
                 let head = ReplyHead { bytes: bytes as u32, tag: head.tag, status: SERVED, word };
                 reply[..2].copy_from_slice(&head.encode());
                 Ok(())
