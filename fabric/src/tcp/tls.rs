@@ -7,8 +7,6 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use super::address::TcpAddress;
-
 #[cfg(not(feature = "tls"))]
 mod absent;
 #[cfg(feature = "tls")]
@@ -188,10 +186,10 @@ pub enum TlsError {
 
 impl TlsError {
     /// The same of an address, for errors that say nothing of it.
-    pub(super) fn at(self, address: &TcpAddress) -> Self {
+    pub(super) fn at(self, address: String) -> Self {
         match self {
             Self::File { .. } | Self::Exposed { .. } | Self::Identity { .. } => {
-                Self::At { address: address.to_string(), source: Box::new(self) }
+                Self::At { address, source: Box::new(self) }
             }
             of_address => of_address,
         }

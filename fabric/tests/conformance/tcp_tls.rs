@@ -244,7 +244,7 @@ mod with_tls {
         });
         let at = node.addresses[0].clone().trusting(trust());
         reads(&connect(&at, ConnectOptions { token: Some(token), ..ConnectOptions::default() }).unwrap());
-        fails(node.connect(trust()), &["without a token"]);
+        fails(node.connect(trust()), &["requires a token"]);
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn a_token_lets_in_with_its_rights() {
 fn nobody_gets_in_without_a_token_or_with_another_and_learns_why() {
     let node = Node::start(TokenSet::default().with(token(), Rights::Write), true);
     let name = node.addresses[0].to_string();
-    for (given, why) in [(None, "without a token"), (Some(token()), "does not know this client's token")] {
+    for (given, why) in [(None, "requires a token"), (Some(token()), "does not know this client's token")] {
         let error = node.connect(given).unwrap_err();
         assert!(matches!(error, FabricError::TokenRefused { .. }), "{error}");
         let text = error.to_string();
