@@ -134,10 +134,10 @@ pub struct SegmentHeader {
     pub cap: u16,
     /// Half-width of the windows, in slots.
     pub epsilon: u16,
-    /// Mark of the first key of the segment's range: see
-    /// [`KeySpace::boundary_id`](crate::key_space::KeySpace::boundary_id).
+    /// [`boundary_id`](crate::key_space::KeySpace::boundary_id) of the first key of the segment's
+    /// range.
     pub lo: u64,
-    /// Mark of the key after the range, all ones if it has no end.
+    /// The same of the first key after the range, all ones if it has no end.
     pub end: u64,
     /// Live records when the header was written.
     pub live: u32,
