@@ -19,7 +19,6 @@ lint:
     cargo clippy -p fpcache-datasets -p fpcache-memserver --no-default-features --locked -- \
         -D warnings
     cargo clippy -p fpcache-client --locked -- -D warnings
-    cargo clippy -p fpcache-client --all-targets --features sim --locked -- -D warnings
 
 # CI: documentation.
 docs:
