@@ -51,7 +51,7 @@ impl Cli {
 }
 
 const EXAMPLES: &str = "Examples:
-  fpcache-eval                                 the quickstart, less than half a minute
+  fpcache-eval                                 the quickstart, about half a minute
   fpcache-eval quickstart --size small         the same within a few seconds
   fpcache-eval run --dataset ipv4
   fpcache-eval run --dataset fb:16M --system fpcache,hashmap --batch 32 --dist zipf:0.99 --json -

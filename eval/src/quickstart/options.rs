@@ -29,7 +29,7 @@ pub struct QuickstartArgs {
 pub enum Size {
     /// 200 K keys and 100 K lookups: a few seconds
     Small,
-    /// 2 M keys and 300 K lookups: less than half a minute
+    /// 2 M keys and 300 K lookups: about half a minute
     #[default]
     Normal,
 }
