@@ -156,7 +156,23 @@ fn decode_extent(bytes: &[u8]) -> Option<ValueExtent> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpcache::key_space::U64Keys;
+    use fpcache::key_space::{ByteKeys, U64Keys};
+    use proptest::prelude::*;
+
+    proptest! {
+        /// As they are, and behind the kind and the place of a value that there are.
+        #[test]
+        fn any_bytes_are_some_entry_or_none(
+            bytes in prop::collection::vec(prop_oneof![0..4u8, any::<u8>()], 0..200),
+            (kind, place) in (0..6u8, 0..3u8),
+        ) {
+            let varies = RecordShape { key_bytes: None, value_bytes: None, room: 24 };
+            for bytes in [bytes.clone(), [&[kind, place][..], &bytes].concat()] {
+                let _ = decode::<U64Keys>(&bytes, &RecordShape::fixed(8, 8));
+                let _ = decode::<ByteKeys>(&bytes, &varies);
+            }
+        }
+    }
 
     #[test]
     fn entries_round_trip_in_the_drawn_order_and_cut_ones_are_refused() {
