@@ -20,6 +20,10 @@ lint:
         -D warnings
     cargo clippy -p fpcache-client --locked -- -D warnings
 
+# CI: the fuzz targets compile; needs a C++ compiler.
+fuzz-check:
+    cargo check --manifest-path fuzz/Cargo.toml --target-dir target --locked
+
 # CI: documentation.
 docs:
     RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --locked
