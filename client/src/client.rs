@@ -15,12 +15,12 @@ use fpcache_fabric::Connection;
 #[cfg(feature = "tokio")]
 use crate::changes::Changes;
 use crate::counters::Counters;
-use crate::direct::{Direct, with_direct};
+use crate::direct::{ByKind, Cores, What, with_direct};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
 use crate::lanes::{OpenLane, WriteLane};
-use crate::pool::Pool;
 use crate::pool::lanes::PoolLane;
+use crate::pool::{Pool, PoolHeld};
 use crate::session::TableStats;
 
 /// A handle to a table of a memory node. Clones are cheap and share connection and models; any
@@ -30,17 +30,26 @@ use crate::session::TableStats;
 /// strings.
 #[derive(Clone)]
 pub struct TableClient<K: BuildKeys> {
-    pub(crate) transport: Transport<K>,
+    pub(crate) transport: Transport<K, Cores>,
     pub(crate) name: Arc<str>,
     pub(crate) table: TableName,
     pub(crate) deadline: Duration,
 }
 
-/// A table on one memory node, or over several.
-#[derive(Clone)]
-pub(crate) enum Transport<K: BuildKeys> {
-    One(Direct<K>),
-    Pool(Arc<Pool<K>>),
+/// What is kept of a table on one memory node, or over several.
+#[allow(clippy::large_enum_variant, reason = "the large one is the common one")]
+pub(crate) enum Transport<K: BuildKeys, W: What> {
+    One(ByKind<K, W>),
+    Pool(W::Of<Pool<K>, PoolHeld<K>>),
+}
+
+impl<K: BuildKeys> Clone for Transport<K, Cores> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::One(direct) => Self::One(direct.clone()),
+            Self::Pool(pool) => Self::Pool(Arc::clone(pool)),
+        }
+    }
 }
 
 /// A record as scans give it: its key and its value.
@@ -52,12 +61,12 @@ pub type Client = TableClient<U64Keys>;
 /// A client of a table whose keys are byte strings.
 pub type ByteClient = TableClient<ByteKeys>;
 
-/// Runs an expression with the core or the pool in use.
+/// Runs an expression with what is kept for the core or the pool in use.
 macro_rules! with_core {
-    ($client:expr, $core:ident => $body:expr) => {
-        match &$client.transport {
-            $crate::client::Transport::One(direct) => $crate::direct::with_direct!(direct, $core => $body),
-            $crate::client::Transport::Pool($core) => $body,
+    ($transport:expr, $what:pat => $body:expr) => {
+        match $transport {
+            $crate::client::Transport::One(direct) => $crate::direct::with_direct!(direct, $what => $body),
+            $crate::client::Transport::Pool($what) => $body,
         }
     };
 }
@@ -75,7 +84,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// The memory node is gone.
     pub fn stats(&self) -> Result<NodeStats, ClientError> {
-        with_core!(self, core => core.stats(self.deadline))
+        with_core!(&self.transport, core => core.stats(self.deadline))
     }
 
     /// Statistics of the memory node's sockets, for all tables: one request to its processor.
@@ -97,7 +106,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn table(&self) -> Result<TableStats, ClientError> {
-        with_core!(self, core => core.table_stats(self.deadline))
+        with_core!(&self.transport, core => core.table_stats(self.deadline))
     }
 
     /// The plan for a call with this many keys that are not in the hot cache, its expected cost,
@@ -106,7 +115,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn expected(&self, keys: usize) -> Result<Expected, ClientError> {
-        with_core!(self, core => core.expected(keys, self.deadline))
+        with_core!(&self.transport, core => core.expected(keys, self.deadline))
     }
 
     /// The lengths of keys and values, and the size of slots. For an empty table without
@@ -115,7 +124,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn shape(&self) -> Result<RecordShape, ClientError> {
-        match with_core!(self, core => core.shape(self.deadline)) {
+        match with_core!(&self.transport, core => core.shape(self.deadline)) {
             Err(error) if error.is_of_empty_table() => Ok(first_parameters::<K>([]).shape),
             shape => shape,
         }
@@ -136,17 +145,17 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn cache_stats(&self) -> Result<Option<CacheStats>, ClientError> {
-        with_core!(self, core => core.cache_stats(self.deadline))
+        with_core!(&self.transport, core => core.cache_stats(self.deadline))
     }
 
     /// Counters of what all handles of this client did to keep up with the memory node.
     pub fn counters(&self) -> Counters {
-        with_core!(self, core => core.counters())
+        with_core!(&self.transport, core => core.counters())
     }
 
     /// Empties the hot cache; models stay.
     pub fn clear_cache(&self) {
-        with_core!(self, core => core.clear_cache());
+        with_core!(&self.transport, core => core.clear_cache());
     }
 
     /// Takes a table that was lost for the empty one it is now, so that calls no longer end in
@@ -156,7 +165,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// For tables that are filled as they are read, such as caches. Where a lost table is to be
     /// loaded again, there is nothing to call: the client goes on by itself once it has parameters.
     pub fn accept_loss(&self) {
-        with_core!(self, core => core.accept_loss());
+        with_core!(&self.transport, core => core.accept_loss());
     }
 
     /// The kind of the table's keys, which may differ from this client's; `None` without a table.
@@ -165,7 +174,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// The memory node is down, or of another release.
     pub fn key_kind(&self) -> Result<Option<KeyKind>, ClientError> {
-        with_core!(self, core => core.key_kind(self.deadline))
+        with_core!(&self.transport, core => core.key_kind(self.deadline))
     }
 
     /// The memory node's name: its URL, or `embedded`.
@@ -220,7 +229,7 @@ impl<K: BuildKeys> TableClient<K> {
         meant: Option<u64>,
         replies: &mut Vec<WriteReply>,
     ) -> Result<(), ClientError> {
-        with_core!(self, core => core.write(operations, meant, self.deadline, replies))
+        with_core!(&self.transport, core => core.write(operations, meant, self.deadline, replies))
     }
 
     /// Makes changes of several callers, and returns the outcome of each. The error of one may also

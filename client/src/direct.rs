@@ -1,4 +1,4 @@
-//! Tables on one memory node, over any kind of connection, and what a reader holds of one.
+//! Tables on one memory node, over any kind of connection, and what readers hold of them.
 
 use std::sync::Arc;
 
@@ -10,57 +10,60 @@ use crate::remote::RemoteNode;
 #[cfg(feature = "sim")]
 use crate::simulated::SimulatedNode;
 
-/// One [`Core`] per kind of connection, so that lookups are compiled for each.
+/// What is kept of a table, by the kind of its connection: lookups are compiled for each.
 #[derive(Clone)]
-pub(crate) enum Direct<K: BuildKeys> {
-    Mapped(Arc<Core<K, MappedNode>>),
-    Remote(Arc<Core<K, RemoteNode>>),
+pub(crate) enum ByKind<K: BuildKeys, W: What> {
+    Mapped(W::Of<Core<K, MappedNode>, Held<K, MappedNode>>),
+    Remote(W::Of<Core<K, RemoteNode>, Held<K, RemoteNode>>),
     #[cfg(feature = "sim")]
-    Simulated(Arc<Core<K, SimulatedNode>>),
+    Simulated(W::Of<Core<K, SimulatedNode>, Held<K, SimulatedNode>>),
 }
 
-/// A core and what one reader holds of it.
-pub(crate) enum Place<K: BuildKeys> {
-    Mapped(Arc<Core<K, MappedNode>>, Held<K, MappedNode>),
-    Remote(Arc<Core<K, RemoteNode>>, Held<K, RemoteNode>),
-    #[cfg(feature = "sim")]
-    Simulated(Arc<Core<K, SimulatedNode>>, Held<K, SimulatedNode>),
+/// Which of a core `C` and what one reader holds of it, `H`, is kept, and how.
+pub(crate) trait What {
+    type Of<C: 'static, H: 'static>;
 }
 
-/// Runs an expression with a core.
+/// The core, shared.
+#[derive(Clone)]
+pub(crate) enum Cores {}
+
+impl What for Cores {
+    type Of<C: 'static, H: 'static> = Arc<C>;
+}
+
+pub(crate) type Direct<K> = ByKind<K, Cores>;
+
+/// The core, and what a reader holds for itself.
+pub(crate) enum Own {}
+
+impl What for Own {
+    type Of<C: 'static, H: 'static> = (Arc<C>, H);
+}
+
+pub(crate) type Place<K> = ByKind<K, Own>;
+
+/// Runs an expression with what there is for the kind of connection in use.
 macro_rules! with_direct {
-    ($direct:expr, $core:ident => $body:expr) => {
+    ($direct:expr, $what:pat => $body:expr) => {
         match $direct {
-            $crate::direct::Direct::Mapped($core) => $body,
-            $crate::direct::Direct::Remote($core) => $body,
+            $crate::direct::ByKind::Mapped($what) => $body,
+            $crate::direct::ByKind::Remote($what) => $body,
             #[cfg(feature = "sim")]
-            $crate::direct::Direct::Simulated($core) => $body,
+            $crate::direct::ByKind::Simulated($what) => $body,
         }
     };
 }
 pub(crate) use with_direct;
 
-/// Runs an expression with a core and what the reader holds of it.
-macro_rules! with_place {
-    ($place:expr, ($core:ident, $held:ident) => $body:expr) => {
-        match $place {
-            $crate::direct::Place::Mapped($core, $held) => $body,
-            $crate::direct::Place::Remote($core, $held) => $body,
-            #[cfg(feature = "sim")]
-            $crate::direct::Place::Simulated($core, $held) => $body,
-        }
-    };
-}
-pub(crate) use with_place;
-
 impl<K: BuildKeys> Direct<K> {
     /// A place for a reader, which holds nothing yet.
     pub(crate) fn place(&self) -> Place<K> {
         match self {
-            Self::Mapped(core) => Place::Mapped(Arc::clone(core), None),
-            Self::Remote(core) => Place::Remote(Arc::clone(core), None),
+            Self::Mapped(core) => Place::Mapped((Arc::clone(core), None)),
+            Self::Remote(core) => Place::Remote((Arc::clone(core), None)),
             #[cfg(feature = "sim")]
-            Self::Simulated(core) => Place::Simulated(Arc::clone(core), None),
+            Self::Simulated(core) => Place::Simulated((Arc::clone(core), None)),
         }
     }
 

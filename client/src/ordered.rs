@@ -13,7 +13,7 @@ use crate::core::Rest;
 use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::reader::{Reader, with_held};
+use crate::reader::Reader;
 use crate::span::end_of_prefix;
 
 impl<K: BuildKeys> TableClient<K> {
@@ -145,7 +145,7 @@ impl<K: BuildKeys> TableClient<K> {
     pub fn multi_contains(&self, keys: &[impl AsKey<K>]) -> Result<Vec<bool>, ClientError> {
         let mut found = vec![false; keys.len()];
         let keys = keys.iter().map(AsKey::as_key);
-        with_core!(self, core => core.here(|held| {
+        with_core!(&self.transport, core => core.here(|held| {
             core.multi_contains(held, keys, &mut found, self.deadline)
         }))?;
         Ok(found)
@@ -188,7 +188,7 @@ impl<K: BuildKeys> TableClient<K> {
     fn count_up(&self, (start, end): (&K::Key, Option<&K::Key>)) -> Result<(u64, Cost), ClientError> {
         let (mut rest, mut count) = (Rest::new(start.to_owned(), usize::MAX), 0);
         let (part, take) = ((end, Wanted::Presence), |_: K::View<'_>, _: &[u8]| count += 1);
-        let cost = with_core!(self, core => core.here(|held| {
+        let cost = with_core!(&self.transport, core => core.here(|held| {
             core.scan(held, &mut rest, part, self.deadline, take)
         }))?;
         Ok((count, cost))
@@ -256,7 +256,7 @@ impl<K: BuildKeys> TableClient<K> {
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let mut rest = Rest::new(to.map(ToOwned::to_owned), limit);
-        with_core!(self, core => core.here(|held| core.scan_back(held, &mut rest, from, self.deadline, take)))
+        with_core!(&self.transport, core => core.here(|held| core.scan_back(held, &mut rest, from, self.deadline, take)))
     }
 
     fn nearest(&self, side: Side, key: &K::Key) -> Result<Option<Record<K>>, ClientError> {
@@ -271,7 +271,7 @@ impl<K: BuildKeys> TableClient<K> {
         mut take: impl FnMut(Option<(K::View<'_>, &[u8])>) -> R,
     ) -> Result<(R, Cost), ClientError> {
         let take = |found: Option<Neighbour<'_, K>>| take(record::<K>(found));
-        with_core!(self, core => core.here(|held| core.nearest_to(held, (side, key), self.deadline, take)))
+        with_core!(&self.transport, core => core.here(|held| core.nearest_to(held, (side, key), self.deadline, take)))
     }
 
     fn multi_nearest(
@@ -365,7 +365,7 @@ impl<K: BuildKeys> Reader<K> {
         let (mut rest, mut count) = (Rest::new(start.as_key().to_owned(), usize::MAX), 0);
         let (part, within) = ((Some(end.as_key()), Wanted::Presence), self.deadline());
         let take = |_: K::View<'_>, _: &[u8]| count += 1;
-        with_held!(self, (core, held) => core.scan(held, &mut rest, part, within, take))?;
+        with_core!(&mut self.places, (core, held) => core.scan(held, &mut rest, part, within, take))?;
         Ok(count)
     }
 
@@ -393,7 +393,7 @@ impl<K: BuildKeys> Reader<K> {
     ) -> Result<Cost, ClientError> {
         let mut rest = Rest::new(Bound::Included(start.as_key().to_owned()), limit);
         let within = self.deadline();
-        with_held!(self, (core, held) => core.scan_back(held, &mut rest, K::lowest(), within, take))
+        with_core!(&mut self.places, (core, held) => core.scan_back(held, &mut rest, K::lowest(), within, take))
     }
 
     /// Passes the record with the greatest key not above `key` to `take`, and returns the cost; see
@@ -433,7 +433,7 @@ impl<K: BuildKeys> Reader<K> {
     ) -> Result<(R, Cost), ClientError> {
         let within = self.deadline();
         let take = |found: Option<Neighbour<'_, K>>| take(record::<K>(found));
-        with_held!(self, (core, held) => core.nearest_to(held, (side, key), within, take))
+        with_core!(&mut self.places, (core, held) => core.nearest_to(held, (side, key), within, take))
     }
 }
 

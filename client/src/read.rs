@@ -35,7 +35,7 @@ impl<K: BuildKeys> TableClient<K> {
     #[inline]
     pub fn get_into(&self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         let take = into_buffer(value);
-        with_core!(self, core => core.here(|held| core.look_up(held, key.as_key(), self.deadline, take)))
+        with_core!(&self.transport, core => core.here(|held| core.look_up(held, key.as_key(), self.deadline, take)))
     }
 
     /// Whether `key` exists. An external value is not read.
@@ -43,7 +43,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        with_core!(self, core => core.here(|held| core.contains(held, key.as_key(), self.deadline)))
+        with_core!(&self.transport, core => core.here(|held| core.contains(held, key.as_key(), self.deadline)))
     }
 
     /// The values of `keys`, in the same order. Each 4,096 keys share round trips: as many as the
@@ -67,7 +67,7 @@ impl<K: BuildKeys> TableClient<K> {
     #[inline]
     pub fn multi_get_into(&self, keys: &[impl AsKey<K>], answers: &mut Answers) -> Result<(), ClientError> {
         let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
-        with_core!(self, core => core.here(|held| core.lookup_into(held, keys, self.deadline, &mut answers.outcomes)))
+        with_core!(&self.transport, core => core.here(|held| core.lookup_into(held, keys, self.deadline, &mut answers.outcomes)))
     }
 
     /// Up to `limit` records in key order, beginning with the least key not below `start`. One
@@ -120,7 +120,7 @@ impl<K: BuildKeys> TableClient<K> {
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, Wanted::Value));
-        with_core!(self, core => core.here(|held| core.scan(held, &mut rest, part, self.deadline, take)))
+        with_core!(&self.transport, core => core.here(|held| core.scan(held, &mut rest, part, self.deadline, take)))
     }
 }
 

@@ -11,12 +11,12 @@ use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
 use fpcache::read::{Cost, Outcome, Wanted};
 
 use crate::answers::{Answers, Found, into_buffer};
-use crate::client::{Record, TableClient, Transport};
+use crate::client::{Record, TableClient, Transport, with_core};
 use crate::core::Rest;
-use crate::direct::Place;
+use crate::direct::{Own, Place};
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::pool::{Pool, PoolHeld};
+use crate::pool::PoolHeld;
 use crate::span::end_of_prefix;
 
 /// Reads a table from one thread at a time, with its own endpoint, buffers and view of the table,
@@ -51,7 +51,7 @@ use crate::span::end_of_prefix;
 /// # }
 /// ```
 pub struct Reader<K: BuildKeys = U64Keys> {
-    pub(crate) places: Places<K>,
+    pub(crate) places: Transport<K, Own>,
     deadline: Duration,
     /// Makes the reader `!Sync`.
     _one_thread: PhantomData<Cell<()>>,
@@ -60,33 +60,13 @@ pub struct Reader<K: BuildKeys = U64Keys> {
 /// A reader of a table whose keys are byte strings.
 pub type ByteReader = Reader<ByteKeys>;
 
-/// A table on one memory node, or over several, and what the reader holds of it.
-#[allow(clippy::large_enum_variant, reason = "the large one is the common one")]
-pub(crate) enum Places<K: BuildKeys> {
-    One(Place<K>),
-    Pool(Arc<Pool<K>>, PoolHeld<K>),
-}
-
-/// Runs an expression with the core or the pool in use and what the reader holds.
-macro_rules! with_held {
-    ($reader:expr, ($core:ident, $held:ident) => $body:expr) => {
-        match &mut $reader.places {
-            $crate::reader::Places::One(place) => {
-                $crate::direct::with_place!(place, ($core, $held) => $body)
-            }
-            $crate::reader::Places::Pool($core, $held) => $body,
-        }
-    };
-}
-pub(crate) use with_held;
-
 impl<K: BuildKeys> TableClient<K> {
     /// A reader for one thread: the same lookups and scans without the cost of finding the thread's
     /// buffers, and some more. Cheap: its resources are created by its first call.
     pub fn reader(&self) -> Reader<K> {
         let places = match &self.transport {
-            Transport::One(direct) => Places::One(direct.place()),
-            Transport::Pool(pool) => Places::Pool(Arc::clone(pool), PoolHeld::default()),
+            Transport::One(direct) => Transport::One(direct.place()),
+            Transport::Pool(pool) => Transport::Pool((Arc::clone(pool), PoolHeld::default())),
         };
         Reader { places, deadline: self.deadline, _one_thread: PhantomData }
     }
@@ -119,7 +99,7 @@ impl<K: BuildKeys> Reader<K> {
     #[inline]
     pub fn get_into(&mut self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         let take = into_buffer(value);
-        with_held!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
+        with_core!(&mut self.places, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
     }
 
     /// Passes the value of `key` to `take` without another copy, and returns its result; `None`,
@@ -133,7 +113,7 @@ impl<K: BuildKeys> Reader<K> {
         key: impl AsKey<K>,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, ClientError> {
-        if let Places::One(Place::Mapped(core, held)) = &mut self.places
+        if let Transport::One(Place::Mapped((core, held))) = &mut self.places
             && let Some((answer, shape)) = core.look_up_word(held, key.as_key())
         {
             return Ok(answer.value_in(shape, |value| value.map(take)));
@@ -141,7 +121,7 @@ impl<K: BuildKeys> Reader<K> {
         // An answer is handed over once, whatever was tried before.
         let mut take = Some(take);
         let hand_over = |_: &Outcome, value: Option<&[u8]>| value.and_then(|value| Some(take.take()?(value)));
-        with_held!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, hand_over))
+        with_core!(&mut self.places, (core, held) => core.look_up(held, key.as_key(), self.deadline, hand_over))
     }
 
     /// Whether `key` exists. An external value is not read.
@@ -150,7 +130,7 @@ impl<K: BuildKeys> Reader<K> {
     /// As for [`Client::get`](crate::Client::get).
     #[inline]
     pub fn contains(&mut self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        with_held!(self, (core, held) => core.contains(held, key.as_key(), self.deadline))
+        with_core!(&mut self.places, (core, held) => core.contains(held, key.as_key(), self.deadline))
     }
 
     /// The values of `keys`, in the same order; see
@@ -175,7 +155,7 @@ impl<K: BuildKeys> Reader<K> {
         answers: &mut Answers,
     ) -> Result<(), ClientError> {
         let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
-        with_held!(self, (core, held) => core.lookup_into(held, keys, self.deadline, &mut answers.outcomes))
+        with_core!(&mut self.places, (core, held) => core.lookup_into(held, keys, self.deadline, &mut answers.outcomes))
     }
 
     /// Writes to `found`, which is as long as `keys`, whether each key exists, and returns the
@@ -191,7 +171,7 @@ impl<K: BuildKeys> Reader<K> {
         found: &mut [bool],
     ) -> Result<usize, ClientError> {
         let keys = keys.iter().map(AsKey::as_key);
-        with_held!(self, (core, held) => core.multi_contains(held, keys, found, self.deadline))
+        with_core!(&mut self.places, (core, held) => core.multi_contains(held, keys, found, self.deadline))
     }
 
     /// Up to `limit` records in key order, beginning with the least key not below `start`; see
@@ -241,7 +221,7 @@ impl<K: BuildKeys> Reader<K> {
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, Wanted::Value));
-        with_held!(self, (core, held) => core.scan(held, &mut rest, part, self.deadline, take))
+        with_core!(&mut self.places, (core, held) => core.scan(held, &mut rest, part, self.deadline, take))
     }
 }
 
@@ -265,7 +245,7 @@ impl Reader<U64Keys> {
         found: &mut [bool],
     ) -> Result<usize, ClientError> {
         let answers = (values, found);
-        with_held!(self, (core, held) => core.multi_get_u64(held, keys, answers, self.deadline))
+        with_core!(&mut self.places, (core, held) => core.multi_get_u64(held, keys, answers, self.deadline))
     }
 }
 

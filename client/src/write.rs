@@ -74,7 +74,7 @@ impl<K: BuildKeys> TableClient<K> {
             let (version, value) = outcome.version.zip(value)?;
             Some((value.to_vec(), RecordToken::of(version, &shape.identity::<K>(key, value))))
         };
-        with_core!(self, core => core.here(|held| core.look_up(held, key, self.deadline, take)))
+        with_core!(&self.transport, core => core.here(|held| core.look_up(held, key, self.deadline, take)))
     }
 
     /// Replaces a record's value if the record still has this token.
@@ -160,7 +160,7 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     fn single(&self, operation: WriteOperation<'_, &K::Key>) -> Result<WriteReply, ClientError> {
-        let reply = with_core!(self, core => core.write_one(operation, self.deadline))?;
+        let reply = with_core!(&self.transport, core => core.write_one(operation, self.deadline))?;
         outcome::<K>(operation.key, reply).map_err(|error| self.naming_node(operation.key, error))
     }
 }

@@ -172,7 +172,7 @@ impl<K: BuildKeys> AsyncTableClient<K> {
                 // Not what it had when it began to wait for the thread: it is waited for no longer.
                 let left = until.saturating_duration_since(Instant::now());
                 let span = (span.0.borrow(), span.1.as_ref().map(Borrow::borrow));
-                with_core!(client, core => core.here(|held| core.count_part(held, span, left)))
+                with_core!(&client.transport, core => core.here(|held| core.count_part(held, span, left)))
             };
             let (more, next) = self.in_time(until, pin!(async { threads.run(part).await? })).await?;
             count += more;

@@ -8,11 +8,11 @@ use fpcache::key_space::BuildKeys;
 use fpcache::read::{Cost, Neighbour, Side};
 use fpcache_fabric::FabricError;
 
-use super::range::on_range;
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
 use crate::client::Record;
 use crate::core::Rest;
+use crate::direct::with_direct;
 use crate::error::ClientError;
 
 /// The record that was found, if there is one, and what it cost to find.
@@ -35,7 +35,8 @@ impl<K: BuildKeys> Pool<K> {
             for (index, edge) in ranges.towards(side).skip_while(|(index, _)| *index != own) {
                 let (from, left) = (if index == own { key } else { edge }, tries.left());
                 let hand_over = |found: Option<Neighbour<'_, K>>| found.map(|found| take(Some(found)));
-                let found = on_range!(self, ranges, held, index, left, (core, own) => core.nearest_to(own, (side, from), left, hand_over));
+                let place = ranges.place(&mut held.held[index], index, &self.config, left);
+                let found = place.and_then(|place| with_direct!(place, (core, own) => core.nearest_to(own, (side, from), left, hand_over)));
                 match found {
                     Ok((taken, more)) => {
                         cost += more;
@@ -87,7 +88,8 @@ impl<K: BuildKeys> Pool<K> {
                 let keep = |neighbour: Option<Neighbour<'_, K>>, cost| {
                     found.push((neighbour.map(|found| (found.key.to_owned(), found.value.to_vec())), cost));
                 };
-                let ended = on_range!(self, ranges, held, index, left, (core, own) => core.nearest(own, side, asked.clone(), left, keep));
+                let place = ranges.place(&mut held.held[index], index, &self.config, left);
+                let ended = place.and_then(|place| with_direct!(place, (core, own) => core.nearest(own, side, asked.clone(), left, keep)));
                 let mut found = match ended {
                     Ok(()) => found.into_iter(),
                     Err(error) => {
@@ -139,7 +141,10 @@ impl<K: BuildKeys> Pool<K> {
             };
             let start = &ranges.ranges[index].start;
             let low = start.borrow().max(from);
-            let scanned = on_range!(self, ranges, held, index, within, (core, own) => core.scan_back(own, rest, low, within, &mut take));
+            let place = ranges.place(&mut held.held[index], index, &self.config, within);
+            let scanned = place.and_then(
+                |place| with_direct!(place, (core, own) => core.scan_back(own, rest, low, within, &mut take)),
+            );
             match scanned {
                 Ok(more) => {
                     cost += more;

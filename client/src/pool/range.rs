@@ -26,17 +26,6 @@ use crate::url::Url;
 
 use super::followed::follow;
 
-/// Runs an expression with the core of a range and what the reader holds of it.
-macro_rules! on_range {
-    ($pool:expr, $ranges:expr, $held:expr, $index:expr, $within:expr, ($core:ident, $own:ident) => $body:expr) => {
-        match $ranges.place(&mut $held.held[$index], $index, &$pool.config, $within) {
-            Ok(place) => $crate::direct::with_place!(place, ($core, $own) => $body),
-            Err(error) => Err(error),
-        }
-    };
-}
-pub(super) use on_range;
-
 /// A range.
 pub(crate) struct Range<K: BuildKeys> {
     pub(super) start: K::Owned,

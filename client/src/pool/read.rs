@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::{BuildKeys, U64Keys};
 use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted};
 
-use super::range::{Ranges, on_range};
+use super::range::Ranges;
 use super::tries::Tries;
 use super::{Pool, PoolHeld};
 use crate::core::{EndpointOf, Rest, presence, words};
-use crate::direct::{Place, with_place};
+use crate::direct::{Place, with_direct};
 use crate::error::ClientError;
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
@@ -38,7 +38,7 @@ impl<K: BuildKeys> Pool<K> {
             held,
             key,
             within,
-            |_, _, place, left| with_place!(place, (core, own) => core.look_up(own, key, left, &mut take)),
+            |_, _, place, left| with_direct!(place, (core, own) => core.look_up(own, key, left, &mut take)),
         )
     }
 
@@ -53,7 +53,7 @@ impl<K: BuildKeys> Pool<K> {
             held,
             key,
             within,
-            |_, _, place, left| with_place!(place, (core, own) => core.contains(own, key, left)),
+            |_, _, place, left| with_direct!(place, (core, own) => core.contains(own, key, left)),
         )
     }
 
@@ -107,7 +107,10 @@ impl<K: BuildKeys> Pool<K> {
             };
             for index in self.look_up_over_sockets(&ranges, held, of, wanted, &tries) {
                 let (group, left, part) = ((of(index), wanted), tries.left(), &mut held.parts[index]);
-                let found = on_range!(self, ranges, held, index, left, (core, own) => core.lookup_into(own, group, left, part));
+                let place = ranges.place(&mut held.held[index], index, &self.config, left);
+                let found = place.and_then(
+                    |place| with_direct!(place, (core, own) => core.lookup_into(own, group, left, part)),
+                );
                 if let Err(error) = found {
                     held.assigned = assigned;
                     self.get_over(&ranges, index, error, &mut tries)?;
@@ -159,7 +162,7 @@ impl<K: BuildKeys> Pool<K> {
             }
             let left = tries.left();
             let begun = match ranges.place(own, index, &self.config, left) {
-                Ok(Place::Remote(core, own)) => {
+                Ok(Place::Remote((core, own))) => {
                     core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
                         let Buffers { endpoint, lookup, .. } = buffers;
                         InFlight::begin(endpoint, Lookup::new(table, lookup, of(index)).of(wanted))
@@ -177,7 +180,7 @@ impl<K: BuildKeys> Pool<K> {
         let begun: Vec<usize> = parts.into_iter().map(|(index, _)| index).collect();
         for index in begun {
             match &mut held.held[index] {
-                Some(Place::Remote(_, Some(context))) if !unfinished.contains(&index) => {
+                Some(Place::Remote((_, Some(context)))) if !unfinished.contains(&index) => {
                     context.buffers.lookup.swap_outcomes(&mut held.parts[index]);
                 }
                 // A batch may still be on its way: its endpoint is not used any more.
@@ -209,7 +212,10 @@ impl<K: BuildKeys> Pool<K> {
             let index = ranges.index_of(from);
             let own_end = ranges.end_before(index, end);
             let part = (own_end.map(Borrow::borrow).or(end), wanted);
-            let scanned = on_range!(self, ranges, held, index, within, (core, own) => core.scan(own, rest, part, within, &mut take));
+            let place = ranges.place(&mut held.held[index], index, &self.config, within);
+            let scanned = place.and_then(
+                |place| with_direct!(place, (core, own) => core.scan(own, rest, part, within, &mut take)),
+            );
             match scanned {
                 Ok(more) => {
                     cost += more;
@@ -234,7 +240,7 @@ impl<K: BuildKeys> Pool<K> {
         self.at_key(held, start, within, |ranges, index, place, left| {
             let before = ranges.end_before(index, end);
             let span = (start, before.map(Borrow::borrow).or(end));
-            let (count, next) = with_place!(place, (core, own) => core.count_part(own, span, left))?;
+            let (count, next) = with_direct!(place, (core, own) => core.count_part(own, span, left))?;
             Ok((count, next.or_else(|| before.cloned())))
         })
     }
