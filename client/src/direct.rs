@@ -1,5 +1,6 @@
 //! Tables on one memory node, over any kind of connection, and what readers hold of them.
 
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 use fpcache::key_space::BuildKeys;
@@ -34,14 +35,41 @@ impl What for Cores {
 
 pub(crate) type Direct<K> = ByKind<K, Cores>;
 
+/// What a reader is made of.
+pub(crate) trait Holds: What {
+    fn held<C: 'static, H: 'static>(place: &mut Self::Of<C, H>) -> (&C, &mut H);
+}
+
 /// The core, and what a reader holds for itself.
-pub(crate) enum Own {}
+#[derive(Debug)]
+pub enum Own {}
 
 impl What for Own {
     type Of<C: 'static, H: 'static> = (Arc<C>, H);
 }
 
+impl Holds for Own {
+    #[inline(always)]
+    fn held<C: 'static, H: 'static>(place: &mut Self::Of<C, H>) -> (&C, &mut H) {
+        (&place.0, &mut place.1)
+    }
+}
+
 pub(crate) type Place<K> = ByKind<K, Own>;
+
+/// The core and what a thread holds, lent for one call.
+pub(crate) struct Lent<'h>(PhantomData<&'h ()>);
+
+impl<'h> What for Lent<'h> {
+    type Of<C: 'static, H: 'static> = (&'h C, &'h mut H);
+}
+
+impl Holds for Lent<'_> {
+    #[inline(always)]
+    fn held<C: 'static, H: 'static>(place: &mut Self::Of<C, H>) -> (&C, &mut H) {
+        (place.0, place.1)
+    }
+}
 
 /// Runs an expression with what there is for the kind of connection in use.
 macro_rules! with_direct {

@@ -1,15 +1,12 @@
 //! Lookups and scans of clients.
 
-use std::borrow::Borrow;
-
 use fpcache::key_space::BuildKeys;
-use fpcache::read::{Cost, Wanted};
+use fpcache::read::Cost;
 
-use crate::answers::{Answers, Found, into_buffer};
+use crate::answers::{Answers, Found};
 #[cfg(doc)]
 use crate::client::Client;
-use crate::client::{ByteClient, Record, TableClient, with_core};
-use crate::core::Rest;
+use crate::client::{ByteClient, Record, TableClient};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::span::end_of_prefix;
@@ -23,8 +20,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// The memory node is down, which is not waited for; it says nothing, or the record is being
     /// written, until the deadline; it has no such table.
     pub fn get(&self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
-        let mut value = Vec::new();
-        Ok(self.get_into(key, &mut value)?.version.map(|_| value))
+        self.here(|mut reader| reader.get(key))
     }
 
     /// Reads the value of `key` into `value`, whose content is replaced, and returns version, plan
@@ -34,8 +30,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// As for [`get`](Self::get).
     #[inline]
     pub fn get_into(&self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
-        let take = into_buffer(value);
-        with_core!(&self.transport, core => core.here(|held| core.look_up(held, key.as_key(), self.deadline, take)))
+        self.here(|mut reader| reader.get_into(key, value))
     }
 
     /// Whether `key` exists. An external value is not read.
@@ -43,7 +38,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn contains(&self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        with_core!(&self.transport, core => core.here(|held| core.contains(held, key.as_key(), self.deadline)))
+        self.here(|mut reader| reader.contains(key))
     }
 
     /// The values of `keys`, in the same order. Each 4,096 keys share round trips: as many as the
@@ -54,9 +49,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get); the group fails as a whole.
     pub fn multi_get(&self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
-        let mut answers = Answers::new();
-        self.multi_get_into(keys, &mut answers)?;
-        Ok(answers.values().map(|value| value.map(<[u8]>::to_vec)).collect())
+        self.here(|mut reader| reader.multi_get(keys))
     }
 
     /// As [`multi_get`](Self::multi_get), into reusable buffers: does not allocate once they are
@@ -66,8 +59,16 @@ impl<K: BuildKeys> TableClient<K> {
     /// As for [`get`](Self::get).
     #[inline]
     pub fn multi_get_into(&self, keys: &[impl AsKey<K>], answers: &mut Answers) -> Result<(), ClientError> {
-        let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
-        with_core!(&self.transport, core => core.here(|held| core.lookup_into(held, keys, self.deadline, &mut answers.outcomes)))
+        self.here(|mut reader| reader.multi_get_into(keys, answers))
+    }
+
+    /// Whether each of `keys` exists, in the same order. See [`multi_get`](Self::multi_get);
+    /// external values are not read.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get); the group fails as a whole.
+    pub fn multi_contains(&self, keys: &[impl AsKey<K>]) -> Result<Vec<bool>, ClientError> {
+        self.here(|mut reader| reader.multi_contains(keys))
     }
 
     /// Up to `limit` records in key order, beginning with the least key not below `start`. One
@@ -77,10 +78,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn scan(&self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
-        let mut records = Vec::new();
-        let take = |key: K::View<'_>, value: &[u8]| records.push((key.borrow().to_owned(), value.to_vec()));
-        self.scan_with(start, limit, take)?;
-        Ok(records)
+        self.here(|mut reader| reader.scan(start, limit))
     }
 
     /// As [`scan`](Self::scan), but passes each record to `take`, which may use this client: it
@@ -94,7 +92,7 @@ impl<K: BuildKeys> TableClient<K> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        self.scan_up((start.as_key(), None), limit, take)
+        self.here(|mut reader| reader.scan_with(start, limit, take))
     }
 
     /// Passes up to `limit` records with keys from `start` to `end`, exclusive, to `take`, in key
@@ -109,18 +107,7 @@ impl<K: BuildKeys> TableClient<K> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        self.scan_up((start.as_key(), Some(end.as_key())), limit, take)
-    }
-
-    /// Scans from a key up to an end.
-    pub(crate) fn scan_up(
-        &self,
-        (start, end): (&K::Key, Option<&K::Key>),
-        limit: usize,
-        take: impl FnMut(K::View<'_>, &[u8]),
-    ) -> Result<Cost, ClientError> {
-        let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, Wanted::Value));
-        with_core!(&self.transport, core => core.here(|held| core.scan(held, &mut rest, part, self.deadline, take)))
+        self.here(|mut reader| reader.scan_range(start, end, limit, take))
     }
 }
 
@@ -135,8 +122,20 @@ impl ByteClient {
         limit: usize,
         take: impl FnMut(&[u8], &[u8]),
     ) -> Result<Cost, ClientError> {
-        let prefix = prefix.as_ref();
-        let end = end_of_prefix(prefix);
-        self.scan_up((prefix, end.as_deref()), limit, take)
+        self.here(|mut reader| reader.scan_prefix(prefix, limit, take))
+    }
+
+    /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in descending key
+    /// order.
+    ///
+    /// # Errors
+    /// As for [`scan`](Client::scan).
+    pub fn scan_prefix_back(
+        &self,
+        prefix: impl AsRef<[u8]>,
+        limit: usize,
+        take: impl FnMut(&[u8], &[u8]),
+    ) -> Result<Cost, ClientError> {
+        self.here(|mut reader| reader.scan_prefix_back(prefix, limit, take))
     }
 }

@@ -1,19 +1,25 @@
 //! Readers, for one thread each.
+//!
+//! Each read is written once, for readers, here and in [`ordered`](crate::ordered): those of clients
+//! are made by a reader that is lent, for the call, what the thread holds of its client.
+#![allow(private_bounds, reason = "programs name none but readers of their own")]
 
 use std::borrow::Borrow;
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
+use fpcache::layout::RecordToken;
 use fpcache::read::{Cost, Outcome, Wanted};
 
 use crate::answers::{Answers, Found, into_buffer};
-use crate::client::{Record, TableClient, Transport, with_core};
+use crate::client::{Record, TableClient, Transport};
 use crate::core::Rest;
-use crate::direct::{Own, Place};
+use crate::direct::{ByKind, Direct, Holds, Lent, Own, with_direct};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::pool::PoolHeld;
@@ -27,7 +33,8 @@ use crate::span::end_of_prefix;
 /// call checks for that with one load. An idle reader keeps its view of the table alive until its
 /// next call or its end, and an embedded memory node as its client does.
 ///
-/// It is `Send` but not `Sync`.
+/// It has each lookup, scan and ordered query of its client by the same name, with the same answers,
+/// cost and errors, and some more. It is `Send` but not `Sync`. (`H` is of use to this library alone.)
 ///
 /// ```
 /// # use fpcache_client::{Client, TableParameters};
@@ -50,9 +57,9 @@ use crate::span::end_of_prefix;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Reader<K: BuildKeys = U64Keys> {
-    pub(crate) places: Transport<K, Own>,
-    deadline: Duration,
+pub struct Reader<K: BuildKeys = U64Keys, H: Holds = Own> {
+    pub(crate) places: Transport<K, H>,
+    pub(crate) deadline: Duration,
     /// Makes the reader `!Sync`.
     _one_thread: PhantomData<Cell<()>>,
 }
@@ -60,84 +67,129 @@ pub struct Reader<K: BuildKeys = U64Keys> {
 /// A reader of a table whose keys are byte strings.
 pub type ByteReader = Reader<ByteKeys>;
 
+/// Runs an expression with the core or the pool in use and what the reader holds.
+macro_rules! with_held {
+    ($reader:expr, ($core:ident, $held:ident) => $body:expr) => {
+        $crate::client::with_core!(&mut $reader.places, place => {
+            let ($core, $held) = H::held(place);
+            $body
+        })
+    };
+}
+pub(crate) use with_held;
+
 impl<K: BuildKeys> TableClient<K> {
-    /// A reader for one thread: the same lookups and scans without the cost of finding the thread's
-    /// buffers, and some more. Cheap: its resources are created by its first call.
+    /// A reader for one thread: the same reads without the cost of finding the thread's buffers,
+    /// and some more. Cheap: its resources are created by its first call.
     pub fn reader(&self) -> Reader<K> {
         let places = match &self.transport {
             Transport::One(direct) => Transport::One(direct.place()),
             Transport::Pool(pool) => Transport::Pool((Arc::clone(pool), PoolHeld::default())),
         };
-        Reader { places, deadline: self.deadline, _one_thread: PhantomData }
+        Reader::of(places, self.deadline)
+    }
+
+    /// Runs a call by a reader that has what this thread holds.
+    #[inline(always)]
+    pub(crate) fn here<R>(&self, read: impl FnOnce(Reader<K, Lent<'_>>) -> R) -> R {
+        let deadline = self.deadline;
+        match &self.transport {
+            Transport::One(Direct::Mapped(core)) => {
+                core.here(|held| read(Reader::of(Transport::One(ByKind::Mapped((&**core, held))), deadline)))
+            }
+            Transport::One(Direct::Remote(core)) => {
+                core.here(|held| read(Reader::of(Transport::One(ByKind::Remote((&**core, held))), deadline)))
+            }
+            #[cfg(feature = "sim")]
+            Transport::One(Direct::Simulated(core)) => core
+                .here(|held| read(Reader::of(Transport::One(ByKind::Simulated((&**core, held))), deadline))),
+            Transport::Pool(pool) => {
+                pool.here(|held| read(Reader::of(Transport::Pool((&**pool, held)), deadline)))
+            }
+        }
     }
 }
 
-impl<K: BuildKeys> Reader<K> {
+impl<K: BuildKeys, H: Holds> Reader<K, H> {
+    #[inline(always)]
+    fn of(places: Transport<K, H>, deadline: Duration) -> Self {
+        Self { places, deadline, _one_thread: PhantomData }
+    }
+
     /// Sets the deadline of calls, which is the client's by default.
     pub fn set_deadline(&mut self, deadline: Duration) {
         self.deadline = deadline;
     }
 
-    pub(crate) fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
-    /// The value of `key`, or `None` if it is absent; at the cost of
-    /// [`Client::get`](crate::Client::get).
+    /// The value of `key`, or `None` if it is absent. As [`Client::get`](crate::Client::get).
     ///
     /// # Errors
-    /// As for [`Client::get`](crate::Client::get).
+    /// As for [`Client::get`](crate::Client::get). So have all calls the client's errors.
     pub fn get(&mut self, key: impl AsKey<K>) -> Result<Option<Vec<u8>>, ClientError> {
         self.get_with(key, <[u8]>::to_vec)
     }
 
-    /// Reads the value of `key` into `value`, whose content is replaced, and returns version, plan
-    /// and cost. An absent key leaves `value` empty.
-    ///
-    /// # Errors
-    /// As for [`Client::get`](crate::Client::get).
+    /// Reads the value of `key` into `value`. As [`Client::get_into`](crate::Client::get_into).
     #[inline]
     pub fn get_into(&mut self, key: impl AsKey<K>, value: &mut Vec<u8>) -> Result<Found, ClientError> {
         let take = into_buffer(value);
-        with_core!(&mut self.places, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
+        with_held!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, take))
     }
 
     /// Passes the value of `key` to `take` without another copy, and returns its result; `None`,
     /// without a call of `take`, if the key is absent.
-    ///
-    /// # Errors
-    /// As for [`Client::get`](crate::Client::get).
     #[inline]
     pub fn get_with<R>(
         &mut self,
         key: impl AsKey<K>,
         take: impl FnOnce(&[u8]) -> R,
     ) -> Result<Option<R>, ClientError> {
-        if let Transport::One(Place::Mapped((core, held))) = &mut self.places
-            && let Some((answer, shape)) = core.look_up_word(held, key.as_key())
-        {
-            return Ok(answer.value_in(shape, |value| value.map(take)));
+        if let Transport::One(ByKind::Mapped(place)) = &mut self.places {
+            let (core, held) = H::held(place);
+            if let Some((answer, shape)) = core.look_up_word(held, key.as_key()) {
+                return Ok(answer.value_in(shape, |value| value.map(take)));
+            }
         }
         // An answer is handed over once, whatever was tried before.
         let mut take = Some(take);
         let hand_over = |_: &Outcome, value: Option<&[u8]>| value.and_then(|value| Some(take.take()?(value)));
-        with_core!(&mut self.places, (core, held) => core.look_up(held, key.as_key(), self.deadline, hand_over))
+        with_held!(self, (core, held) => core.look_up(held, key.as_key(), self.deadline, hand_over))
     }
 
-    /// Whether `key` exists. An external value is not read.
-    ///
-    /// # Errors
-    /// As for [`Client::get`](crate::Client::get).
+    /// A record's value and its token. As [`Client::get_versioned`](crate::Client::get_versioned).
+    pub fn get_versioned(
+        &mut self,
+        key: impl AsKey<K>,
+    ) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
+        let key = key.as_key();
+        let shape = match &mut self.places {
+            Transport::One(place) => with_direct!(place, place => {
+                let (core, held) = H::held(place);
+                core.shape_by(held, self.deadline)
+            }),
+            Transport::Pool(place) => {
+                let (pool, held) = H::held(place);
+                pool.shape_by(held, key, self.deadline)
+            }
+        };
+        let shape = match shape {
+            Err(error) if error.is_of_empty_table() => return Ok(None),
+            shape => shape?,
+        };
+        let take = |outcome: &Outcome, value: Option<&[u8]>| {
+            let (version, value) = outcome.version.zip(value)?;
+            Some((value.to_vec(), RecordToken::of(version, &shape.identity::<K>(key, value))))
+        };
+        with_held!(self, (core, held) => core.look_up(held, key, self.deadline, take))
+    }
+
+    /// Whether `key` exists. As [`Client::contains`](crate::Client::contains).
     #[inline]
     pub fn contains(&mut self, key: impl AsKey<K>) -> Result<bool, ClientError> {
-        with_core!(&mut self.places, (core, held) => core.contains(held, key.as_key(), self.deadline))
+        with_held!(self, (core, held) => core.contains(held, key.as_key(), self.deadline))
     }
 
-    /// The values of `keys`, in the same order; see
-    /// [`Client::multi_get`](crate::Client::multi_get).
-    ///
-    /// # Errors
-    /// As for [`Client::get`](crate::Client::get); the group fails as a whole.
+    /// The values of `keys`. As [`Client::multi_get`](crate::Client::multi_get).
     pub fn multi_get(&mut self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Vec<u8>>>, ClientError> {
         let mut answers = Answers::new();
         self.multi_get_into(keys, &mut answers)?;
@@ -145,17 +197,21 @@ impl<K: BuildKeys> Reader<K> {
     }
 
     /// As [`multi_get`](Self::multi_get), into reusable buffers.
-    ///
-    /// # Errors
-    /// As for [`Client::get`](crate::Client::get).
     #[inline]
     pub fn multi_get_into(
         &mut self,
         keys: &[impl AsKey<K>],
         answers: &mut Answers,
     ) -> Result<(), ClientError> {
-        let keys = (keys.iter().map(AsKey::as_key), Wanted::Value);
-        with_core!(&mut self.places, (core, held) => core.lookup_into(held, keys, self.deadline, &mut answers.outcomes))
+        let (keys, found) = ((keys.iter().map(AsKey::as_key), Wanted::Value), &mut answers.outcomes);
+        with_held!(self, (core, held) => core.lookup_into(held, keys, self.deadline, found))
+    }
+
+    /// Whether each of `keys` exists. As [`Client::multi_contains`](crate::Client::multi_contains).
+    pub fn multi_contains(&mut self, keys: &[impl AsKey<K>]) -> Result<Vec<bool>, ClientError> {
+        let mut found = vec![false; keys.len()];
+        self.multi_contains_into(keys, &mut found)?;
+        Ok(found)
     }
 
     /// Writes to `found`, which is as long as `keys`, whether each key exists, and returns the
@@ -165,45 +221,33 @@ impl<K: BuildKeys> Reader<K> {
     /// # Errors
     /// As for [`Client::get`](crate::Client::get), after which some of `found` may be filled;
     /// [`ArrayLengths`](ClientError::ArrayLengths).
-    pub fn multi_contains(
+    pub fn multi_contains_into(
         &mut self,
         keys: &[impl AsKey<K>],
         found: &mut [bool],
     ) -> Result<usize, ClientError> {
         let keys = keys.iter().map(AsKey::as_key);
-        with_core!(&mut self.places, (core, held) => core.multi_contains(held, keys, found, self.deadline))
+        with_held!(self, (core, held) => core.multi_contains(held, keys, found, self.deadline))
     }
 
-    /// Up to `limit` records in key order, beginning with the least key not below `start`; see
-    /// [`Client::scan`](crate::Client::scan).
-    ///
-    /// # Errors
-    /// As for [`Client::get`](crate::Client::get).
+    /// Up to `limit` records from `start` on. As [`Client::scan`](crate::Client::scan).
     pub fn scan(&mut self, start: impl AsKey<K>, limit: usize) -> Result<Vec<Record<K>>, ClientError> {
         let mut records = Vec::new();
-        let take = |key: K::View<'_>, value: &[u8]| records.push((key.borrow().to_owned(), value.to_vec()));
-        self.scan_with(start, limit, take)?;
+        self.scan_with(start, limit, |key, value| records.push((key.borrow().to_owned(), value.to_vec())))?;
         Ok(records)
     }
 
     /// As [`scan`](Self::scan), but passes each record to `take`.
-    ///
-    /// # Errors
-    /// As for [`Client::get`](crate::Client::get).
     pub fn scan_with(
         &mut self,
         start: impl AsKey<K>,
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        self.scan_up((start.as_key(), None), limit, take)
+        self.scan_up((start.as_key(), None, Wanted::Value), limit, take)
     }
 
-    /// Passes up to `limit` records with keys from `start` to `end`, exclusive, to `take`, in key
-    /// order.
-    ///
-    /// # Errors
-    /// As for [`Client::get`](crate::Client::get).
+    /// Passes up to `limit` records from `start` to `end`, exclusive, to `take`, in key order.
     pub fn scan_range(
         &mut self,
         start: impl AsKey<K>,
@@ -211,21 +255,33 @@ impl<K: BuildKeys> Reader<K> {
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        self.scan_up((start.as_key(), Some(end.as_key())), limit, take)
+        self.scan_up((start.as_key(), Some(end.as_key()), Wanted::Value), limit, take)
     }
 
-    fn scan_up(
+    /// Scans from a key up to an end.
+    pub(crate) fn scan_up(
         &mut self,
-        (start, end): (&K::Key, Option<&K::Key>),
+        (start, end, wanted): (&K::Key, Option<&K::Key>, Wanted),
         limit: usize,
         take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
-        let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, Wanted::Value));
-        with_core!(&mut self.places, (core, held) => core.scan(held, &mut rest, part, self.deadline, take))
+        let (mut rest, part) = (Rest::new(start.to_owned(), limit), (end, wanted));
+        with_held!(self, (core, held) => core.scan(held, &mut rest, part, self.deadline, take))
+    }
+
+    /// Scans from the greatest key within a bound down to a key.
+    pub(crate) fn scan_down(
+        &mut self,
+        (from, to): (&K::Key, Bound<&K::Key>),
+        limit: usize,
+        take: impl FnMut(K::View<'_>, &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let mut rest = Rest::new(to.map(ToOwned::to_owned), limit);
+        with_held!(self, (core, held) => core.scan_back(held, &mut rest, from, self.deadline, take))
     }
 }
 
-impl Reader<U64Keys> {
+impl<H: Holds> Reader<U64Keys, H> {
     /// Writes the values of `keys`, as little-endian words, to `values`, and whether each key
     /// exists to `found`; both are as long as `keys`. The value of an absent key is 0. Returns the
     /// number of keys that exist.
@@ -245,15 +301,12 @@ impl Reader<U64Keys> {
         found: &mut [bool],
     ) -> Result<usize, ClientError> {
         let answers = (values, found);
-        with_core!(&mut self.places, (core, held) => core.multi_get_u64(held, keys, answers, self.deadline))
+        with_held!(self, (core, held) => core.multi_get_u64(held, keys, answers, self.deadline))
     }
 }
 
-impl ByteReader {
+impl<H: Holds> Reader<ByteKeys, H> {
     /// Passes up to `limit` records whose keys begin with `prefix` to `take`, in key order.
-    ///
-    /// # Errors
-    /// As for [`Client::get`](crate::Client::get).
     pub fn scan_prefix(
         &mut self,
         prefix: impl AsRef<[u8]>,
@@ -261,12 +314,23 @@ impl ByteReader {
         take: impl FnMut(&[u8], &[u8]),
     ) -> Result<Cost, ClientError> {
         let prefix = prefix.as_ref();
-        let end = end_of_prefix(prefix);
-        self.scan_up((prefix, end.as_deref()), limit, take)
+        self.scan_up((prefix, end_of_prefix(prefix).as_deref(), Wanted::Value), limit, take)
+    }
+
+    /// As [`scan_prefix`](Self::scan_prefix), in descending key order.
+    pub fn scan_prefix_back(
+        &mut self,
+        prefix: impl AsRef<[u8]>,
+        limit: usize,
+        take: impl FnMut(&[u8], &[u8]),
+    ) -> Result<Cost, ClientError> {
+        let (prefix, end) = (prefix.as_ref(), end_of_prefix(prefix.as_ref()));
+        let to = end.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+        self.scan_down((prefix, to), limit, take)
     }
 }
 
-impl<K: BuildKeys> fmt::Debug for Reader<K> {
+impl<K: BuildKeys, H: Holds> fmt::Debug for Reader<K, H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader").field("deadline", &self.deadline).finish_non_exhaustive()
     }

@@ -7,6 +7,7 @@ use std::iter::FusedIterator;
 use std::ops::RangeBounds;
 
 use fpcache::key_space::{BuildKeys, ByteKeys, U64Keys};
+use fpcache::read::Wanted;
 
 use crate::client::{ByteClient, Record, TableClient};
 use crate::error::ClientError;
@@ -99,10 +100,12 @@ impl<'c, K: BuildKeys> Records<'c, K> {
         let take =
             |key: K::View<'_>, value: &[u8]| fetched.push_back((key.borrow().to_owned(), value.to_vec()));
         let start = rest.start.borrow();
-        match from_end {
-            false => self.client.scan_up((start, rest.end.as_ref().map(Borrow::borrow)), wanted, take)?,
-            true => self.client.scan_down((start, rest.upper()), wanted, take)?,
-        };
+        self.client.here(|mut reader| match from_end {
+            false => {
+                reader.scan_up((start, rest.end.as_ref().map(Borrow::borrow), Wanted::Value), wanted, take)
+            }
+            true => reader.scan_down((start, rest.upper()), wanted, take),
+        })?;
         if fetched.len() == wanted {
             let last = fetched.back().map(|(key, _)| key);
             self.rest = match from_end {

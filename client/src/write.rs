@@ -3,11 +3,9 @@
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::message::{Sent, WriteKind, WriteOperation, WriteReply, WriteStatus};
-use fpcache::read::Outcome;
 
 use crate::changes::{Changes, CompareAndSet, no_token, outcome};
-use crate::client::{TableClient, Transport, with_core};
-use crate::direct::with_direct;
+use crate::client::{TableClient, with_core};
 use crate::error::ClientError;
 use crate::key::AsKey;
 
@@ -61,20 +59,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// # Errors
     /// As for [`get`](Self::get).
     pub fn get_versioned(&self, key: impl AsKey<K>) -> Result<Option<(Vec<u8>, RecordToken)>, ClientError> {
-        let key = key.as_key();
-        let shape = match &self.transport {
-            Transport::One(direct) => with_direct!(direct, core => core.shape(self.deadline)),
-            Transport::Pool(pool) => pool.shape_at(key, self.deadline),
-        };
-        let shape = match shape {
-            Err(error) if error.is_of_empty_table() => return Ok(None),
-            shape => shape?,
-        };
-        let take = |outcome: &Outcome, value: Option<&[u8]>| {
-            let (version, value) = outcome.version.zip(value)?;
-            Some((value.to_vec(), RecordToken::of(version, &shape.identity::<K>(key, value))))
-        };
-        with_core!(&self.transport, core => core.here(|held| core.look_up(held, key, self.deadline, take)))
+        self.here(|mut reader| reader.get_versioned(key))
     }
 
     /// Replaces a record's value if the record still has this token.

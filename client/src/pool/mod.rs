@@ -276,11 +276,6 @@ impl<K: BuildKeys> Pool<K> {
         }
     }
 
-    /// How the record of a key lies in its slot.
-    pub(crate) fn shape_at(&self, key: &K::Key, within: Duration) -> Result<RecordShape, ClientError> {
-        self.at_range_of(key, within, |ranges, index, left| self.shape_of(ranges, index, left))
-    }
-
     /// Has something done at the range of a key, and goes on with a newer map if it is not there.
     fn at_range_of<R>(
         &self,

@@ -15,8 +15,8 @@ use crate::core::Rest;
 use crate::direct::with_direct;
 use crate::error::ClientError;
 
-/// The record that was found, if there is one, and what it cost to find.
-pub(crate) type Nearest<K> = (Option<Record<K>>, Cost);
+/// The record that was found, if there is one, with its version, and what it cost to find.
+type Nearest<K> = (Option<(u32, Record<K>)>, Cost);
 
 impl<K: BuildKeys> Pool<K> {
     /// Finds the record nearest to a key, and passes it to `take`: in the key's range, or in the
@@ -55,14 +55,16 @@ impl<K: BuildKeys> Pool<K> {
     }
 
     /// Finds the records nearest to keys, range by range: each is asked once, for its own keys and
-    /// for those that have found nothing before it. All share the call's time.
-    pub(crate) fn nearest_to_each<'k>(
+    /// for those that have found nothing before it. All share the call's time. Passes them to
+    /// `take` in the order of the keys.
+    pub(crate) fn nearest<'k>(
         &self,
         held: &mut PoolHeld<K>,
         side: Side,
         keys: impl Iterator<Item = &'k K::Key>,
         within: Duration,
-    ) -> Result<Vec<Nearest<K>>, ClientError> {
+        mut take: impl FnMut(Option<Neighbour<'_, K>>, Cost),
+    ) -> Result<(), ClientError> {
         let keys: Vec<&K::Key> = keys.collect();
         let (mut tries, mut has_asked) = (Tries::begun(within), false);
         'with_map: loop {
@@ -86,7 +88,8 @@ impl<K: BuildKeys> Pool<K> {
                 let asked = own.iter().map(|at| keys[*at]).chain((!beyond.is_empty()).then_some(edge));
                 let mut found: Vec<Nearest<K>> = Vec::new();
                 let keep = |neighbour: Option<Neighbour<'_, K>>, cost| {
-                    found.push((neighbour.map(|found| (found.key.to_owned(), found.value.to_vec())), cost));
+                    let own = |at: Neighbour<'_, K>| (at.version, (at.key.to_owned(), at.value.to_vec()));
+                    found.push((neighbour.map(own), cost));
                 };
                 let place = ranges.place(&mut held.held[index], index, &self.config, left);
                 let ended = place.and_then(|place| with_direct!(place, (core, own) => core.nearest(own, side, asked.clone(), left, keep)));
@@ -109,7 +112,11 @@ impl<K: BuildKeys> Pool<K> {
                 beyond.extend(own);
                 beyond.retain(|at| nearest[*at].0.is_none());
             }
-            return Ok(nearest);
+            for (found, cost) in &nearest {
+                let own = found.as_ref().map(|(version, (key, value))| (key.borrow(), *version, &value[..]));
+                take(own.map(|(key, version, value)| Neighbour { key, version, value }), *cost);
+            }
+            return Ok(());
         }
     }
 

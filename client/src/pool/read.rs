@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::time::{Duration, Instant};
 
 use fpcache::key_space::{BuildKeys, U64Keys};
+use fpcache::layout::RecordShape;
 use fpcache::read::{Cost, InFlight, Lookup, LookupScratch, Outcome, Outcomes, Wanted};
 
 use super::range::Ranges;
@@ -54,6 +55,21 @@ impl<K: BuildKeys> Pool<K> {
             key,
             within,
             |_, _, place, left| with_direct!(place, (core, own) => core.contains(own, key, left)),
+        )
+    }
+
+    /// How the record of a key lies in its slot.
+    pub(crate) fn shape_by(
+        &self,
+        held: &mut PoolHeld<K>,
+        key: &K::Key,
+        within: Duration,
+    ) -> Result<RecordShape, ClientError> {
+        self.at_key(
+            held,
+            key,
+            within,
+            |_, _, place, left| with_direct!(place, (core, own) => core.shape_by(own, left)),
         )
     }
 

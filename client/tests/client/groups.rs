@@ -127,7 +127,7 @@ fn arrays_of_answers_over_sockets_take_few_round_trips() {
     assert_eq!(reader.multi_get_u64(&keys[..1], &mut values[..1], &mut found[..1]).unwrap(), 1);
     let began = Instant::now();
     assert_eq!(reader.multi_get_u64(&keys, &mut values, &mut found).unwrap(), 4_000);
-    assert_eq!(reader.multi_contains(&keys, &mut found).unwrap(), 4_000);
+    assert_eq!(reader.multi_contains_into(&keys, &mut found).unwrap(), 4_000);
     // Two groups each: some tens of milliseconds. Groups of 32 took three seconds each.
     assert!(began.elapsed() < Duration::from_millis(1_500), "{:?}", began.elapsed());
     assert!(found.iter().zip(&keys).all(|(found, key)| *found == (*key < 4_000)));

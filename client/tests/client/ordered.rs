@@ -8,7 +8,8 @@ use std::ops::Bound;
 
 use crate::common::TestKeys;
 use fpcache_client::{
-    ByteClient, ByteKeys, CacheConfig, ClientConfig, KeyRef, Record, TableClient, TableParameters, U64Keys,
+    ByteClient, ByteKeys, CacheConfig, ClientConfig, Cost, KeyRef, Record, TableClient, TableParameters,
+    U64Keys,
 };
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -49,34 +50,84 @@ fn ceiling<K: TestKeys>(records: &Records<K>, key: &K::Owned) -> Option<Record<K
     within::<K>(records, Bound::Included(key), Bound::Unbounded).next()
 }
 
-/// Asks everything there is to ask about these keys.
+/// What a call passes on.
+fn passed<K: TestKeys>(call: impl FnOnce(&mut dyn FnMut(K::View<'_>, &[u8])) -> Cost) -> Vec<Record<K>> {
+    let mut found = Vec::new();
+    call(&mut |key, value| found.push((Borrow::<K::Key>::borrow(&key).to_owned(), value.to_vec())));
+    found
+}
+
+/// The answer that a client and its reader both give.
+macro_rules! both {
+    ($client:ident, $reader:ident: $call:ident($($argument:expr),*)) => {{
+        let answer = $client.$call($($argument),*).unwrap();
+        assert_eq!($reader.$call($($argument),*).unwrap(), answer, stringify!($call));
+        answer
+    }};
+}
+
+/// What calls of a client and of its reader both pass on.
+macro_rules! both_pass {
+    ($client:ident, $reader:ident: $call:ident($($argument:expr),*)) => {{
+        let records = passed::<K>(|take| $client.$call($($argument,)* take).unwrap());
+        let same = passed::<K>(|take| $reader.$call($($argument,)* take).unwrap());
+        assert_eq!(same, records, stringify!($call));
+        records
+    }};
+}
+
+/// Asks everything there is to ask about these keys, of the client and of a reader.
 fn check<K: TestKeys>(client: &TableClient<K>, records: &Records<K>, keys: &[K::Owned], limit: usize) {
-    assert_eq!(client.first().unwrap(), owned::<K>(records.first_key_value()));
-    assert_eq!(client.last().unwrap(), owned::<K>(records.last_key_value()));
+    let mut reader = client.reader();
+    assert_eq!(both!(client, reader: first()), owned::<K>(records.first_key_value()));
+    assert_eq!(both!(client, reader: last()), owned::<K>(records.last_key_value()));
     let floors: Vec<_> = keys.iter().map(|key| floor::<K>(records, key)).collect();
     let ceilings: Vec<_> = keys.iter().map(|key| ceiling::<K>(records, key)).collect();
-    assert_eq!(client.multi_floor(keys).unwrap(), floors);
-    assert_eq!(client.multi_ceiling(keys).unwrap(), ceilings);
-    let present: Vec<bool> = keys.iter().map(|key| records.contains_key::<K::Key>(key.borrow())).collect();
-    assert_eq!(client.multi_contains(keys).unwrap(), present);
+    assert_eq!(both!(client, reader: multi_floor(keys)), floors);
+    assert_eq!(both!(client, reader: multi_ceiling(keys)), ceilings);
+    let mut floors_passed = Vec::new();
+    reader.multi_floor_with(keys, |found, _| floors_passed.push(found.is_some())).unwrap();
+    reader.multi_ceiling_with(keys, |found, _| floors_passed.push(found.is_some())).unwrap();
+    assert!(floors_passed.into_iter().eq(floors.iter().chain(&ceilings).map(Option::is_some)));
+    let values: Vec<Option<Vec<u8>>> =
+        keys.iter().map(|key| records.get::<K::Key>(key.borrow()).cloned()).collect();
+    let present: Vec<bool> = values.iter().map(Option::is_some).collect();
+    assert_eq!(both!(client, reader: multi_contains(keys)), present);
+    assert_eq!(both!(client, reader: multi_get(keys)), values);
     for (i, key) in keys.iter().enumerate() {
-        assert_eq!(client.floor(key.clone()).unwrap(), floors[i], "floor of {key:?}");
-        assert_eq!(client.ceiling(key.clone()).unwrap(), ceilings[i], "ceiling of {key:?}");
-        let below = within::<K>(records, Bound::Unbounded, Bound::Included(key)).rev().take(limit);
-        assert_eq!(client.scan_back(key.clone(), limit).unwrap(), below.collect::<Vec<_>>(), "from {key:?}");
-        let count = within::<K>(records, Bound::Included(key), Bound::Unbounded).count() as u64;
-        assert_eq!(client.count_from(key.clone()).unwrap(), count, "from {key:?}");
+        assert_eq!(both!(client, reader: get(key.clone())), values[i], "{key:?}");
+        assert_eq!(both!(client, reader: contains(key.clone())), present[i], "{key:?}");
+        let versioned = both!(client, reader: get_versioned(key.clone()));
+        assert_eq!(versioned.map(|(value, _)| value), values[i], "{key:?}");
+        assert_eq!(both!(client, reader: floor(key.clone())), floors[i], "floor of {key:?}");
+        assert_eq!(both!(client, reader: ceiling(key.clone())), ceilings[i], "ceiling of {key:?}");
+        let is = |found: Option<(K::View<'_>, &[u8])>| found.map(|(_, value)| value.to_vec());
+        let value = |found: &Option<Record<K>>| found.as_ref().map(|(_, value)| value.clone());
+        assert_eq!(reader.floor_with(key.clone(), is).unwrap().0, value(&floors[i]));
+        assert_eq!(reader.ceiling_with(key.clone(), is).unwrap().0, value(&ceilings[i]));
+        let below: Vec<_> =
+            within::<K>(records, Bound::Unbounded, Bound::Included(key)).rev().take(limit).collect();
+        assert_eq!(both!(client, reader: scan_back(key.clone(), limit)), below, "from {key:?}");
+        assert_eq!(both_pass!(client, reader: scan_back_with(key.clone(), limit)), below, "from {key:?}");
+        let above: Vec<_> = within::<K>(records, Bound::Included(key), Bound::Unbounded).collect();
+        let first = &above[..limit.min(above.len())];
+        assert_eq!(both!(client, reader: scan(key.clone(), limit)), first, "from {key:?}");
+        assert_eq!(both_pass!(client, reader: scan_with(key.clone(), limit)), first, "from {key:?}");
+        assert_eq!(both!(client, reader: count_from(key.clone())), above.len() as u64, "from {key:?}");
+        let counted = reader.count_with_cost(key.clone(), None::<K::Owned>).unwrap().0;
+        assert_eq!(counted, above.len() as u64, "from {key:?}");
+        let last: Vec<_> = above.into_iter().rev().take(limit).collect();
+        assert_eq!(both_pass!(client, reader: scan_back_to(key.clone(), limit)), last, "down to {key:?}");
         for end in keys {
             let inside: Vec<Record<K>> = match key < end {
                 true => within::<K>(records, Bound::Included(key), Bound::Excluded(end)).collect(),
                 false => Vec::new(),
             };
-            assert_eq!(client.count(key.clone(), end.clone()).unwrap(), inside.len() as u64);
-            let mut found = Vec::new();
-            let take = |key: K::View<'_>, value: &[u8]| {
-                found.push((Borrow::<K::Key>::borrow(&key).to_owned(), value.to_vec()));
-            };
-            client.scan_range_back(key.clone(), end.clone(), limit, take).unwrap();
+            assert_eq!(both!(client, reader: count(key.clone(), end.clone())), inside.len() as u64);
+            let first = &inside[..limit.min(inside.len())];
+            let found = both_pass!(client, reader: scan_range(key.clone(), end.clone(), limit));
+            assert_eq!(found, first, "{key:?} to {end:?}");
+            let found = both_pass!(client, reader: scan_range_back(key.clone(), end.clone(), limit));
             assert_eq!(found, inside.into_iter().rev().take(limit).collect::<Vec<_>>(), "{key:?} to {end:?}");
         }
     }
@@ -231,11 +282,7 @@ fn prefixes_are_counted_and_listed_from_their_ends() {
     let Clients(client, _) = clients::<ByteKeys>(8, 64, None);
     let keys: [&[u8]; 8] = [b"a", b"a\0", b"a\xff", b"a\xff\xff", b"b", b"\xfe\xff", b"\xff", b"\xff\xff"];
     keys.iter().for_each(|key| client.put(*key, b"value").unwrap());
-    let listed = |client: &ByteClient, prefix: &[u8]| {
-        let mut found = Vec::new();
-        client.scan_prefix_back(prefix, usize::MAX, |key, _| found.push(key.to_vec())).unwrap();
-        found
-    };
+    let mut reader = client.reader();
     for (prefix, expected) in [
         (&b""[..], &keys[..]),
         (b"a", &keys[..4]),
@@ -243,8 +290,14 @@ fn prefixes_are_counted_and_listed_from_their_ends() {
         (b"\xff", &keys[6..]),
         (b"c", &[]),
     ] {
-        assert!(listed(&client, prefix).iter().eq(expected.iter().rev()), "{}", prefix.escape_ascii());
-        assert_eq!(client.count_prefix(prefix).unwrap(), expected.len() as u64);
+        let (mut found, mut by_reader) = (Vec::new(), Vec::new());
+        client.scan_prefix_back(prefix, usize::MAX, |key, _| found.push(key.to_vec())).unwrap();
+        reader.scan_prefix_back(prefix, usize::MAX, |key, _| by_reader.push(key.to_vec())).unwrap();
+        assert!(found.iter().eq(expected.iter().rev()), "{}", prefix.escape_ascii());
+        assert_eq!(by_reader, found, "{}", prefix.escape_ascii());
+        reader.scan_prefix(prefix, usize::MAX, |key, _| assert_eq!(by_reader.pop().unwrap(), key)).unwrap();
+        assert!(by_reader.is_empty());
+        assert_eq!(both!(client, reader: count_prefix(prefix)), expected.len() as u64);
     }
 }
 

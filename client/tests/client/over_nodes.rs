@@ -142,7 +142,7 @@ fn answers_are_those_of_a_map<K: TestKeys>() {
                     assert_eq!(reader.multi_get(&keys).unwrap(), expected);
                     let there: Vec<bool> = expected.iter().map(Option::is_some).collect();
                     assert_eq!(client.multi_contains(&keys).unwrap(), there);
-                    let floors = client.multi_floor(&keys).unwrap();
+                    let floors = reader.multi_floor(&keys).unwrap();
                     for (number, floor) in group.iter().zip(floors) {
                         let expected = map.range(..=number).next_back().map(|(n, v)| (*n, v.clone()));
                         assert_eq!(floor.map(as_number), expected);
@@ -155,7 +155,7 @@ fn answers_are_those_of_a_map<K: TestKeys>() {
                     let expected: Vec<_> =
                         map.range(number..).take(limit).map(|(n, v)| (*n, v.clone())).collect();
                     assert_eq!(found, expected);
-                    let found = client.scan_back(by::<K>(&key), limit).unwrap();
+                    let found = reader.scan_back(by::<K>(&key), limit).unwrap();
                     let found: Vec<_> = found.into_iter().map(as_number).collect();
                     let expected: Vec<_> =
                         map.range(..=number).rev().take(limit).map(|(n, v)| (*n, v.clone())).collect();
@@ -164,12 +164,12 @@ fn answers_are_those_of_a_map<K: TestKeys>() {
                 5 => {
                     let above = number + ((random(&mut state) % 7_000) << 29);
                     let expected = map.range(number..above).count() as u64;
-                    assert_eq!(client.count(by::<K>(&key), K::key(above)).unwrap(), expected);
+                    assert_eq!(reader.count(by::<K>(&key), K::key(above)).unwrap(), expected);
                 }
                 6 => {
                     let ceiling = client.ceiling(by::<K>(&key)).unwrap().map(as_number);
                     assert_eq!(ceiling, map.range(number..).next().map(|(n, v)| (*n, v.clone())));
-                    let last = client.last().unwrap().map(as_number);
+                    let last = reader.last().unwrap().map(as_number);
                     assert_eq!(last, map.last_key_value().map(|(n, v)| (*n, v.clone())));
                     let first = client.first().unwrap().map(as_number);
                     assert_eq!(first, map.first_key_value().map(|(n, v)| (*n, v.clone())));

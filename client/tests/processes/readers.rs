@@ -51,7 +51,7 @@ fn look_up_everything<K: TestKeys>(reader: &mut Reader<K>, keys: &[u64], shape: 
         reader.multi_get_into(&group, &mut answers).unwrap();
         assert!(answers.values().eq(expected.iter().map(Option::as_deref)));
         let mut found = vec![true; group.len()];
-        assert_eq!(reader.multi_contains(&group, &mut found).unwrap(), group.len() / 2);
+        assert_eq!(reader.multi_contains_into(&group, &mut found).unwrap(), group.len() / 2);
         assert!(found.iter().eq(expected.iter().map(Option::is_some).collect::<Vec<_>>().iter()));
 
         let next: Vec<(K::Owned, Vec<u8>)> =
@@ -158,7 +158,7 @@ fn a_reader_of_a_killed_memory_node_reads_from_its_successor<K: TestKeys>() {
     assert!(until_noticed(&mut reader, keys[5]).is_retryable());
     reader.set_deadline(Duration::from_millis(50));
     let mut found = [false; 2];
-    assert!(reader.multi_contains(&[K::key(1), K::key(2)], &mut found).unwrap_err().is_retryable());
+    assert!(reader.multi_contains_into(&[K::key(1), K::key(2)], &mut found).unwrap_err().is_retryable());
     reader.set_deadline(PATIENCE);
     node = ProcessNode::start::<K>(&directory, 4 << 20);
     let other = TableClient::<K>::connect_with(&directory.url(), ClientConfig::default()).unwrap();
@@ -246,7 +246,7 @@ fn arrays_that_do_not_fit_keys_or_values_are_refused_with_a_remedy() {
     let errors = [
         reader.multi_get_u64(&[1, 2, 3], &mut two, &mut [false; 3]).unwrap_err(),
         reader.multi_get_u64(&[1, 2, 3], &mut three, &mut [false; 2]).unwrap_err(),
-        reader.multi_contains(&[1, 2, 3], &mut [false; 2]).unwrap_err(),
+        reader.multi_contains_into(&[1, 2, 3], &mut [false; 2]).unwrap_err(),
     ];
     for error in errors {
         assert_eq!(error.kind(), ErrorKind::Invalid);

@@ -155,10 +155,7 @@ impl<K: NumberedKeys> Store for ClientStore<K> {
         let keys: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
         let keys: Vec<KeyRef<'_, K>> = keys.iter().map(|key| KeyRef(key.borrow())).collect();
         let are_there = match &mut self.reader {
-            Some(reader) => {
-                let mut are_there = vec![false; keys.len()];
-                reader.multi_contains(&keys, &mut are_there).map(|_| are_there)
-            }
+            Some(reader) => reader.multi_contains(&keys),
             None => self.client.multi_contains(&keys),
         };
         are_there.map(|are_there| (are_there, None)).map_err(|error| failure(&error))

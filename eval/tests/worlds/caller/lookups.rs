@@ -84,10 +84,7 @@ impl<K: NumberedKeys, C: Fn() -> u64> Caller<K, C> {
         let owned: Vec<K::Owned> = keys.iter().map(|key| K::key(*key)).collect();
         let keys: Vec<KeyRef<'_, K>> = owned.iter().map(|key| KeyRef(key.borrow())).collect();
         let are_there = match &mut self.reader {
-            Some(reader) => {
-                let mut are_there = vec![false; keys.len()];
-                reader.multi_contains(&keys, &mut are_there).map(|_| are_there)
-            }
+            Some(reader) => reader.multi_contains(&keys),
             None => self.client.multi_contains(&keys),
         };
         match are_there {
