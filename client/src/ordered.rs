@@ -291,7 +291,8 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         self.count_up((start.as_key(), end.as_ref().map(AsKey::as_key)))
     }
 
-    /// The record with the greatest key not above `key`. As [`Client::floor`](crate::Client::floor).
+    /// The record with the greatest key not above `key`. As
+    /// [`Client::floor`](crate::Client::floor).
     pub fn floor(&mut self, key: impl AsKey<K>) -> Result<Option<Record<K>>, ClientError> {
         self.nearest(Side::Floor, key.as_key())
     }
@@ -331,7 +332,8 @@ impl<K: BuildKeys, H: Holds> Reader<K, H> {
         self.nearest_with(Side::Ceiling, key.as_key(), take)
     }
 
-    /// [`floor`](Self::floor) of each of `keys`. As [`Client::multi_floor`](crate::Client::multi_floor).
+    /// [`floor`](Self::floor) of each of `keys`. As
+    /// [`Client::multi_floor`](crate::Client::multi_floor).
     pub fn multi_floor(&mut self, keys: &[impl AsKey<K>]) -> Result<Vec<Option<Record<K>>>, ClientError> {
         self.multi_nearest(Side::Floor, keys)
     }

@@ -9,7 +9,6 @@ use crate::client::Client;
 use crate::client::{ByteClient, Record, TableClient};
 use crate::error::ClientError;
 use crate::key::AsKey;
-use crate::span::end_of_prefix;
 
 impl<K: BuildKeys> TableClient<K> {
     /// The value of `key`, or `None` if it is absent. One or two dependent round trips, depending

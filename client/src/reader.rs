@@ -1,7 +1,7 @@
 //! Readers, for one thread each.
 //!
-//! Each read is written once, for readers, here and in [`ordered`](crate::ordered): those of clients
-//! are made by a reader that is lent, for the call, what the thread holds of its client.
+//! Each read is written once, for readers, here and in [`ordered`](crate::ordered): those of
+//! clients are made by a reader that is lent, for the call, what the thread holds of its client.
 #![allow(private_bounds, reason = "programs name none but readers of their own")]
 
 use std::borrow::Borrow;
@@ -33,8 +33,9 @@ use crate::span::end_of_prefix;
 /// call checks for that with one load. An idle reader keeps its view of the table alive until its
 /// next call or its end, and an embedded memory node as its client does.
 ///
-/// It has each lookup, scan and ordered query of its client by the same name, with the same answers,
-/// cost and errors, and some more. It is `Send` but not `Sync`. (`H` is of use to this library alone.)
+/// It has each lookup, scan and ordered query of its client by the same name, with the same
+/// answers, cost and errors, and some more. It is `Send` but not `Sync`. (`H` is of use to this
+/// library alone.)
 ///
 /// ```
 /// # use fpcache_client::{Client, TableParameters};
