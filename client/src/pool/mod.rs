@@ -283,7 +283,7 @@ impl<K: BuildKeys> Pool<K> {
         within: Duration,
         mut run: impl FnMut(&Ranges<K>, usize, Duration) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
-        let mut tries = Tries::new(within);
+        let mut tries = Tries::begun(within);
         loop {
             let ranges = self.ranges();
             let index = ranges.index_of(key);
@@ -325,5 +325,35 @@ impl<K: BuildKeys> Leave for Pool<K> {
         if let Some(held) = self.threads.get() {
             held.take();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fpcache::key_space::U64Keys;
+    use fpcache::map::MapState;
+
+    use super::*;
+
+    /// The time of a change began with its first failure, so that it took twice as long.
+    #[test]
+    fn a_change_whose_time_is_over_does_not_look_for_a_newer_map() {
+        let within = Duration::from_millis(5);
+        let name: fpcache::TableName = "t".parse().expect("a name");
+        let nodes = ["shm://nobody-is-here".to_owned()];
+        let made = RangeMap::divide(name, KeyKind::U64, 7, &nodes, &[]).expect("a map");
+        let whole = made.next(MapState::Whole).expect("a version");
+        let urls = vec![nodes[0].parse().expect("a URL")];
+        let pool = Pool::<U64Keys>::over(whole, urls, &ClientConfig::default()).expect("a pool");
+        let mut had = Vec::new();
+        let ended: Result<(), _> = pool.at_range_of(&5, within, |_, _, left| {
+            had.push(left);
+            std::thread::sleep(2 * within);
+            Err(ClientError::NoSuchTable { why: "it has moved".to_owned() })
+        });
+        let error = ended.expect_err("it is not there").to_string();
+        // A look for a newer map would have found that the memory node is not there.
+        assert!(error.contains("it has moved"), "{error}");
+        assert!(had.len() == 1 && had[0] <= within, "{had:?}");
     }
 }
