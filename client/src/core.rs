@@ -30,10 +30,12 @@ use std::time::Duration;
 use crossbeam::utils::CachePadded;
 use fpcache::cache::CacheStats;
 use fpcache::key_space::{BuildKeys, KeyKind};
+use fpcache::layout::TableParameters;
 use fpcache::matching::Matcher;
 use fpcache::message::{NodeStats, Request, decode_reply};
 use fpcache::plan::Expected;
 use fpcache::table::{Table, TableOptions};
+use fpcache::table_view::OpenError;
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, ForkFlag};
 use thread_local::ThreadLocal;
 
@@ -212,6 +214,18 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let mut endpoint = connection.endpoint();
         endpoint.set_patience(within);
         read_kind(&mut endpoint).map_err(|error| self.or_dropped(error.into(), deadline))
+    }
+
+    /// The parameters of the memory node's table, whatever the budget; `None` if it has none yet.
+    pub(crate) fn parameters(&self, within: Duration) -> Result<Option<TableParameters>, ClientError> {
+        let deadline = Deadline::after_on(&*self.clock, within);
+        self.reconnect(self.number(), deadline)?;
+        let session = Arc::clone(&*self.session());
+        match session.read_parameters(deadline.remaining(self.clock.now()).unwrap_or(within)) {
+            Ok(parameters) => Ok(Some(parameters)),
+            Err(OpenError::Empty) => Ok(None),
+            Err(error) => Err(self.or_dropped(error.into(), deadline)),
+        }
     }
 
     /// A number for a load, which no other load over this client's connections has.

@@ -120,7 +120,7 @@ impl Nodes {
         options: CreateOptions,
     ) -> Result<(), ClientError> {
         let table = self.begin::<K>(name, split_at, options)?;
-        if table.is_there && table.has(parameters) {
+        if table.is_there && table.has(parameters)? {
             return Ok(());
         }
         let created = table.client.create(parameters);
@@ -304,10 +304,10 @@ impl<K: BuildKeys> NewTable<K> {
     }
 
     /// Whether all of its ranges have these parameters.
-    fn has(&self, parameters: TableParameters) -> bool {
+    fn has(&self, parameters: TableParameters) -> Result<bool, ClientError> {
         match &self.client.transport {
             Transport::Pool(pool) => pool.has_everywhere(parameters, self.client.deadline),
-            Transport::One(_) => false,
+            Transport::One(_) => Ok(false),
         }
     }
 

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fpcache::group_tables::GroupBytes;
 use fpcache::key_space::BuildKeys;
-use fpcache::layout::{RecordShape, TableRecord};
+use fpcache::layout::{RecordShape, TableParameters, TableRecord};
 use fpcache::matching::Matcher;
 use fpcache::read::{LookupScratch, NearestScratch, ScanScratch};
 use fpcache::table::{Table, TableOptions};
-use fpcache::table_view::{OpenError, read_shape};
+use fpcache::table_view::{OpenError, read_parameters};
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, REGION};
 
 use crate::turn::{Taken, Turn};
@@ -79,10 +79,16 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
             return Ok(*shape);
         }
         // A table keeps its shape for as long as it is served over this connection.
+        let shape = self.read_parameters(left)?.shape;
+        Ok(*self.shape.get_or_init(|| shape))
+    }
+
+    /// Reads the table's parameters, without the rest of the table, for a call that has so much
+    /// time `left`.
+    pub(crate) fn read_parameters(&self, left: Duration) -> Result<TableParameters, OpenError> {
         let mut endpoint = self.connection.endpoint();
         endpoint.set_patience(left);
-        let shape = read_shape::<K, _>(&mut endpoint)?;
-        Ok(*self.shape.get_or_init(|| shape))
+        read_parameters::<K, _>(&mut endpoint)
     }
 
     /// Puts a newer version in the table's place.

@@ -42,12 +42,14 @@ impl<K: BuildKeys> Pool<K> {
     }
 
     /// Whether all ranges have these parameters.
-    pub(crate) fn has_everywhere(&self, parameters: TableParameters, within: Duration) -> bool {
-        let stored = parameters.as_stored();
-        let all = self.each(within, |_, core, left| {
-            Ok(with_direct!(core, core => core.table_stats(left))?.record.parameters == stored)
-        });
-        all.is_ok_and(|all| all.into_iter().all(|has| has))
+    pub(crate) fn has_everywhere(
+        &self,
+        parameters: TableParameters,
+        within: Duration,
+    ) -> Result<bool, ClientError> {
+        let stored = Some(parameters.as_stored());
+        let all = self.each(within, |_, core, left| with_direct!(core, core => core.parameters(left)))?;
+        Ok(all.into_iter().all(|has| has == stored))
     }
 
     /// The expected cost of a call with this many keys of one range: that of the slowest range.

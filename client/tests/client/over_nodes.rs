@@ -3,6 +3,7 @@
 
 mod failures;
 pub mod one_slow;
+mod starting;
 
 use std::borrow::Borrow;
 use std::collections::BTreeMap;

@@ -7,7 +7,7 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::OpenError;
 use crate::key_space::KeySpace;
 use crate::layout::{
-    Corrupt, REUSE_OFFSET, RecordShape, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Superblock, SuperblockError,
+    Corrupt, REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Superblock, SuperblockError, TableParameters,
     TableRecord, decode_root,
 };
 use crate::models::{Models, Root, Segment};
@@ -19,13 +19,13 @@ const SUPERBLOCK_SPINS: usize = 100;
 /// Directory pages fetched with one doorbell.
 const PAGES_PER_BATCH: usize = 64;
 
-/// How records lie in a table's slots: one round trip, and nothing that must be kept.
+/// The parameters of a table, as they are stored: one round trip, and nothing that must be kept.
 ///
 /// # Errors
 /// [`OpenError`], but not for want of bytes.
-pub fn read_shape<K: KeySpace, E: Endpoint>(endpoint: &mut E) -> Result<RecordShape, OpenError> {
+pub fn read_parameters<K: KeySpace, E: Endpoint>(endpoint: &mut E) -> Result<TableParameters, OpenError> {
     let superblock = read_superblock::<K, E>(endpoint, &mut Batch::new())?;
-    Ok(superblock.table.ok_or(OpenError::Empty)?.parameters.shape)
+    Ok(superblock.table.ok_or(OpenError::Empty)?.parameters)
 }
 
 pub(super) fn read_superblock<K: KeySpace, E: Endpoint>(

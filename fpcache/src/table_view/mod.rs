@@ -6,7 +6,7 @@ mod fetch;
 use fpcache_fabric::{Batch, Endpoint, Landing, REGION, RemoteAddr};
 
 pub use error::OpenError;
-pub use fetch::read_shape;
+pub use fetch::read_parameters;
 pub(crate) use fetch::reuse_sequence;
 use fetch::{Fetched, check_lies_inside, fetch_directory, has_moved, read_superblock};
 
