@@ -9,14 +9,16 @@ use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::TableParameters;
 use fpcache::map::{MAX_NODES, MapState, RangeMap, ordered_bytes};
 use fpcache::message::{ErrorCode, RangeRequest, Refusal, TableInfo};
+use fpcache_fabric::SystemClock;
 
 use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
-use crate::error::ClientError;
+use crate::error::{ClientError, ErrorKind};
 use crate::pool::Pool;
 use crate::pool::followed::follow;
 use crate::pool::making::{self, Ask, Begun};
 use crate::pool::maps::{Chosen, choose};
+use crate::pool::overtaken::until_not_overtaken;
 use crate::tables::{CreateOptions, Tables};
 use crate::url::{Url, parse_list};
 
@@ -105,7 +107,8 @@ impl Nodes {
     /// Creates an empty table, one range on each memory node in their order, split at these keys:
     /// the first range has the keys below the first of them, and so on. Does nothing if that table
     /// exists, with these parameters and whatever records, so that it may be called at every
-    /// start-up. An unfinished earlier call is completed.
+    /// start-up. An unfinished earlier call is completed. Any number of processes may call it at
+    /// once: one that others overtake tries again after a pause, within the deadline of requests.
     ///
     /// # Errors
     /// [`OtherParameters`](ClientError::OtherParameters), or a refusal if it has records, if the
@@ -119,18 +122,21 @@ impl Nodes {
         split_at: &[K::Owned],
         options: CreateOptions,
     ) -> Result<(), ClientError> {
-        let table = self.begin::<K>(name, split_at, options)?;
-        if table.is_there && table.has(parameters)? {
-            return Ok(());
-        }
-        let created = table.client.create(parameters);
-        match created {
-            Ok(()) => table.finish().map(drop),
-            Err(error) => {
-                table.undo();
-                Err(error)
+        let random = || fpcache_fabric::random_bits().unwrap_or(0);
+        until_not_overtaken((&SystemClock, self.config.deadline), random, || {
+            let table = self.begin::<K>(name, split_at, options)?;
+            if table.is_there && table.has(parameters)? {
+                return Ok(());
             }
-        }
+            match table.client.create(parameters) {
+                Ok(()) => table.finish().map(drop),
+                Err(error) => {
+                    let error = table.or_overtaken(error);
+                    table.undo();
+                    Err(error)
+                }
+            }
+        })
     }
 
     /// Creates the ranges of a table, to be loaded before it is visible.
@@ -308,6 +314,16 @@ impl<K: BuildKeys> NewTable<K> {
         match &self.client.transport {
             Transport::Pool(pool) => pool.has_everywhere(parameters, self.client.deadline),
             Transport::One(_) => Ok(false),
+        }
+    }
+
+    /// The error of an attempt to create it: that another client was faster, if that is why.
+    fn or_overtaken(&self, error: ClientError) -> ClientError {
+        match self.is_there || error.kind() == ErrorKind::Invalid {
+            true => error,
+            false => {
+                making::or_overtaken(&Asking { nodes: &self.nodes, name: self.map.name }, &self.map, error)
+            }
         }
     }
 

@@ -363,6 +363,17 @@ fn missing(ask: &impl Ask, map: &RangeMap, node: &str, error: ClientError) -> Cl
     }
 }
 
+/// The error of an attempt that could not go on with a table that it was making: that another
+/// client was faster, if that one has cleared the ranges away. It tells the first one before all.
+pub(crate) fn or_overtaken(ask: &impl Ask, made: &RangeMap, error: ClientError) -> ClientError {
+    let Some(first) = made.ranges.first() else { return error };
+    let is_not_there = |told: &RangeMap| told.creation != made.creation || told.state != MapState::Making;
+    match ask.map(&first.node) {
+        Ok(told) if told.as_ref().is_none_or(is_not_there) => overtaken(made),
+        _ => error,
+    }
+}
+
 /// The error for maps that name more and more memory nodes.
 fn endless(map: &RangeMap, node: &str) -> ClientError {
     let why = format!(

@@ -16,12 +16,14 @@
 //! | `stats` | statistics of all memory nodes |
 //! | `lanes` | writes in flight |
 //! | `making` | the protocol of creating and dropping such tables, for [`Nodes`](crate::Nodes) |
+//! | `overtaken` | repeated attempts at that, where others create the table at the same time |
 
 pub(crate) mod followed;
 pub(crate) mod lanes;
 pub(crate) mod making;
 pub(crate) mod maps;
 mod ordered;
+pub(crate) mod overtaken;
 mod range;
 mod read;
 mod renewing;
