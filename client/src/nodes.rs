@@ -110,6 +110,10 @@ impl Nodes {
     /// start-up. An unfinished earlier call is completed. Any number of processes may call it at
     /// once: one that others overtake tries again after a pause, within the deadline of requests.
     ///
+    /// A table that is being loaded is not whole before its load ends, and cannot be told from what
+    /// a call that ended early has left: this removes its ranges, and makes an empty table in their
+    /// place. The load fails then. So load a table before the services are started that call this.
+    ///
     /// # Errors
     /// [`OtherParameters`](ClientError::OtherParameters), or a refusal if it has records, if the
     /// table exists with others. Names the memory node that is down or refuses. What was created is
@@ -139,7 +143,8 @@ impl Nodes {
         })
     }
 
-    /// Creates the ranges of a table, to be loaded before it is visible.
+    /// Creates the ranges of a table, to be loaded before it is visible. A
+    /// [`create`](Self::create) of it meanwhile, as by a service that starts, removes them.
     ///
     /// # Errors
     /// As for [`create`](Self::create).
