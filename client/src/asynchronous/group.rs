@@ -326,9 +326,11 @@ impl<K: BuildKeys> Group<K> {
             }
             Kind::Scan => {
                 let Some(section) = self.section() else { return Ok(()) };
-                let mut scan = section.scan(table, scan);
-                drive_while(endpoint, &mut scan, in_place)?;
-                let part = scan.part();
+                let mut operation = section.scan(table, scan);
+                drive_while(endpoint, &mut operation, in_place)?;
+                let part = operation.part();
+                // What failed is let go of by who called.
+                scan.clear();
                 self.scanned(part);
             }
         }

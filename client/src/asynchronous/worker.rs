@@ -192,7 +192,7 @@ async fn read<K: BuildKeys>(
             match ended {
                 Ok(()) => group.looked_up(shape, lookup.outcomes()),
                 Err(ReadError::Contended { .. }) => group.looked_up_some(shape, lookup),
-                Err(_) => return ended,
+                Err(_) => {}
             }
             lookup.keep_at_most(MOST_KEPT_BYTES);
             ended
@@ -213,11 +213,13 @@ async fn read<K: BuildKeys>(
                 return Ok(());
             };
             let mut operation = section.scan(table, scan);
-            socket.drive(endpoint, &mut operation, until, count).await?;
-            let part = operation.part();
+            let ended = socket.drive(endpoint, &mut operation, until, count).await;
+            let part = ended.is_ok().then(|| operation.part());
             scan.clear();
-            group.scanned(part);
-            Ok(())
+            if let Some(part) = part {
+                group.scanned(part);
+            }
+            ended
         }
     }
 }

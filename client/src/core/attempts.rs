@@ -7,7 +7,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::read::{Operation, ReadError, Scan, ScanBack, advance};
 use fpcache::sabotage::Sabotage;
 use fpcache::table::Table;
-use fpcache_fabric::Endpoint;
+use fpcache_fabric::{Connection, Endpoint};
 
 use super::recover::{Attempt, Failure, Next, Retry};
 use super::{Connector, ContextOf, Core, EndpointOf, Held};
@@ -177,7 +177,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
             }
             outdated => self.enter(outdated, left)?,
         };
-        f(context).map_err(|error| Failure::boxed(Attempt::Read(error), context.number))
+        f(context).map_err(|error| context.failed(error))
     }
 
     /// What a reader holds, if that is the table in use; for callers without time to renew it.
@@ -250,5 +250,14 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         let context = context.map_err(|error| Failure::boxed(Attempt::Open(error), number))?;
         self.has_opened.store(true, Ordering::Release);
         Ok(held.insert(context))
+    }
+}
+
+impl<K: BuildKeys, C: Connection> ReaderContext<K, C> {
+    /// The failure of an attempt with this. No thread keeps the memory of a long scan that failed.
+    #[cold]
+    fn failed(&mut self, error: ReadError) -> Box<Failure> {
+        self.buffers.scan.clear();
+        Failure::boxed(Attempt::Read(error), self.number)
     }
 }

@@ -148,7 +148,9 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 // What was counted before something went wrong counts.
                 ended?;
             }
-            Ok((scan.records().len() as u64, next))
+            let count = scan.records().len() as u64;
+            buffers.scan.clear();
+            Ok((count, next))
         });
         or_of_empty(counted, (0, None))
     }
