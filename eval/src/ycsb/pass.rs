@@ -311,15 +311,15 @@ impl Runner<'_> {
         let start = Instant::now();
         let mut watch = Watch::new(start, end, self.timing);
         while !ran_out && done < limit && !watch.is_over(done) {
-            let room = (limit - done).min(group as u64) as usize;
+            let mut room = (limit - done).min(group as u64) as usize;
             starts.clear();
             if let Some(schedule) = &mut schedule {
-                let mut upcoming = *schedule;
-                starts.extend((0..room).map(|_| start + Duration::from_nanos(upcoming.next())));
-                if !starts.last().is_none_or(|due| watch.wait_for(*due)) {
+                // The last group has those that are due before the end.
+                starts.extend(std::iter::from_fn(|| watch.next_before_end(schedule)).take(room));
+                room = starts.len();
+                if !watch.wait_for(starts.last()) {
                     break;
                 }
-                *schedule = upcoming;
             }
             operations.clear();
             operations.extend(play.by_ref().take(room));
@@ -372,6 +372,7 @@ fn record_ended(latencies: &mut [Histogram<u64>], operations: &[Operation], star
 
 /// Tells when a pass that ends by time is over.
 struct Watch {
+    start: Instant,
     end: Option<Instant>,
     /// Operations after which the clock is looked at.
     step: u64,
@@ -387,7 +388,7 @@ impl Watch {
         // A reading costs as much as a part of a lookup; operations that are timed have readings
         // anyway.
         let step = if timing == Timing::Whole { 64 } else { 1 };
-        Self { end, step, looked_at: 0 }
+        Self { start, end, step, looked_at: 0 }
     }
 
     /// Whether the time is over, after `done` operations.
@@ -401,11 +402,19 @@ impl Watch {
         Instant::now() >= end
     }
 
-    /// Waits for an instant, or for the end if that comes before: then it is false.
-    fn wait_for(&self, due: Instant) -> bool {
-        let is_due = self.end.is_none_or(|end| due < end);
-        wait_until(self.end.map_or(due, |end| due.min(end)));
-        is_due
+    /// When the next operation is due; `None`, and it stays the next one, if that is not before the
+    /// end.
+    fn next_before_end(&self, schedule: &mut Schedule) -> Option<Instant> {
+        let mut upcoming = *schedule;
+        let due = self.start + Duration::from_nanos(upcoming.next());
+        let is_before = self.end.is_none_or(|end| due < end);
+        is_before.then(|| *schedule = upcoming).map(|()| due)
+    }
+
+    /// Waits until an operation is due; for the end, if there is none before it: then it is false.
+    fn wait_for(&self, due: Option<&Instant>) -> bool {
+        due.copied().or(self.end).into_iter().for_each(wait_until);
+        due.is_some()
     }
 }
 

@@ -281,6 +281,23 @@ fn operations_that_were_due_and_never_begun_are_counted() {
     }
 }
 
+/// The last group, which is not full before the end, was never begun, and its operations were told
+/// to be overdue.
+#[test]
+fn a_store_that_keeps_up_with_groups_has_begun_all_that_was_due() {
+    let end = End::After(Duration::from_millis(1_000));
+    let timing = Timing::Scheduled(100.0, Arrivals::Fixed);
+    // One group of 64 operations at 630 ms, and one of the 36 that are left at 990 ms.
+    let setup = Setup { threads: 1, group: 64, end, timing, ..SETUP };
+    let (all, ..) = run(&setup, &["C"], Fault::None).unwrap();
+    for done in &all {
+        assert_eq!((done.operations, done.not_begun), (100, 0));
+        let reads = &done.latencies[OperationKind::Read.index()];
+        assert_eq!(reads.len(), 100);
+        assert!(done.elapsed >= Duration::from_millis(1_000), "{:?}", done.elapsed);
+    }
+}
+
 #[test]
 fn passes_end_after_their_time_and_without_keys_to_insert() {
     let setup = Setup { end: End::After(Duration::from_millis(30)), ..SETUP };
