@@ -76,6 +76,16 @@ fn tell_ranges<K: Keys>(nodes: &Nodes, split_at: &[K::Owned], output: &mut Outpu
     Ok(())
 }
 
+/// Why a table that has records is not created.
+fn there_already<K: Keys>(client: &TableClient<K>) -> String {
+    format!(
+        "the table `{}` at {} is there already, and what it was made with cannot be changed: create one of another name with --table, \
+         or drop this one with `fpcache-cli drop {0}`",
+        client.table_name(),
+        client.name()
+    )
+}
+
 impl Create {
     /// Creates the table that is named, which may be that of `--table`, if it was given.
     pub(crate) fn run(
@@ -120,6 +130,14 @@ impl Create {
     ) -> anyhow::Result<Outcome> {
         let (parameters, tuned) = self.tuned::<K>(place)?;
         let split_at = split_at::<K>(&self.split_at, nodes.len())?;
+        let at_nodes = place.at(nodes);
+        if nodes.find(&place.table)?.is_some()
+            && let Ok(client) = at_nodes.client::<K>()
+        {
+            self.new.check_regions(&at_nodes)?;
+            // A service that starts takes it as it is; who gives the command means a new one.
+            ensure!(client.stats()?.keys == 0, there_already(&client));
+        }
         nodes.create::<K>(&place.table, parameters, &split_at, self.new.options())?;
         if output.is_json() {
             output.document(&json!({
@@ -174,12 +192,9 @@ impl Create {
         let (parameters, tuned) = self.tuned::<K>(place)?;
         client.create(parameters).map_err(|error| match error {
             // What the memory node advises is for who has records.
-            ClientError::Refused(refusal) if refusal.code == RefusalCode::NotEmpty => anyhow!(
-                "the table `{}` at {} is there already, and what it was made with cannot be changed: create one of another name \
-                 with --table, or drop this one with `fpcache-cli drop {0}`",
-                place.table,
-                client.name()
-            ),
+            ClientError::Refused(refusal) if refusal.code == RefusalCode::NotEmpty => {
+                anyhow!(there_already(&client))
+            }
             error => error.into(),
         })?;
         if output.is_json() {

@@ -148,6 +148,7 @@ impl Filling {
         if nodes.find(name)?.is_some()
             && let Ok(client) = place.at(nodes).client::<K>()
         {
+            self.new.check_regions(&place.at(nodes))?;
             nodes.complete(name)?;
             return self.add(source, &client, name, output, &bar);
         }

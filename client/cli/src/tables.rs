@@ -63,14 +63,36 @@ impl NewTable {
 
     /// Refuses another size of its region than a table has, which nothing changes.
     pub(crate) fn check_region(self, tables: &Tables, name: &TableName) -> anyhow::Result<()> {
+        if self.region_bytes.is_some()
+            && let Some(table) = tables.find(name)?
+        {
+            self.check_region_of(&table, name)?;
+        }
+        Ok(())
+    }
+
+    /// The same, of each range of a table over several memory nodes, which are those of the place.
+    pub(crate) fn check_regions(self, place: &Place) -> anyhow::Result<()> {
+        if self.region_bytes.is_none() {
+            return Ok(());
+        }
+        for place in place.each()? {
+            for table in retained(place.tables()?.list()?, Some(&place.table)).tables {
+                self.check_region_of(&table, &place.table)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_region_of(self, table: &TableInfo, name: &TableName) -> anyhow::Result<()> {
         // Regions are whole pages.
         const LARGEST_PAGE: u64 = 2 << 20;
         let Some(wanted) = self.region_bytes else { return Ok(()) };
-        // What a closed one has is not known.
-        let Some(table) = tables.find(name)?.filter(|table| !table.is_closed()) else { return Ok(()) };
         let has = table.region_bytes;
+        // What a closed one has is not known.
         ensure!(
-            (wanted.as_u64()..wanted.as_u64().saturating_add(LARGEST_PAGE)).contains(&has),
+            table.is_closed()
+                || (wanted.as_u64()..wanted.as_u64().saturating_add(LARGEST_PAGE)).contains(&has),
             "the table `{name}` is there already, with a region of {}, which cannot be changed: omit --region-bytes, or export its \
              records and import them into a new table",
             human_bytes(has)

@@ -219,3 +219,22 @@ fn the_ranges_that_are_chosen_are_shown() {
     let (out, _) = ends_with(0, &format!("--url {first},{second} ping"));
     assert!(out.contains(first) && out.contains(second), "{out}");
 }
+
+/// It was said to have been created, with whatever region, as at every start-up of a service.
+#[test]
+fn a_table_over_several_memory_nodes_that_has_records_or_another_region_is_not_created() {
+    let nodes = [(); 2].map(|()| Node::start(64 << 20));
+    let all = nodes.each_ref().map(|node| node.url.as_str()).join(",");
+    let create = format!("create --table t --nodes {all} --split-at 1000");
+    ends_with(0, &format!("{create} --region-bytes 8MiB"));
+    ends_with(0, &create);
+    ends_with(0, &format!("{create} --region-bytes 8MiB"));
+    for line in [create.as_str(), &format!("load uniform:1k --table t --nodes {all}")] {
+        let (_, err) = ends_with(2, &format!("{line} --region-bytes 16MiB"));
+        assert!(err.contains("which cannot be changed: omit --region-bytes"), "{err}");
+    }
+    nodes[1].ends_with(0, "put --table t 5 7");
+    let (_, err) = ends_with(2, &create);
+    assert!(err.contains("is there already"), "{err}");
+    assert_eq!(nodes[0].ends_with(0, "count --table t").0.trim(), "1");
+}
