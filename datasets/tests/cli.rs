@@ -74,6 +74,12 @@ fn what_a_folder_has_is_told_and_is_no_published_file_by_its_name() {
     assert_eq!(fb(&listed()), ("file".into(), 2_000.into()));
     let text = succeed(folder.path(), &["list", "--datasets-dir", "."]);
     assert!(text.contains("fb_200M_uint64 has 2.00 K keys"), "{text}");
+    // It was passed over for the stand-in, which nobody gets who asks for it.
+    fs::write(folder.path().join("fb_200M_uint64"), "cut").unwrap();
+    assert_eq!(fb(&listed()), ("file".into(), Value::Null));
+    let text = succeed(folder.path(), &["list", "--datasets-dir", "."]);
+    assert!(text.contains("fb_200M_uint64 cannot be read"), "{text}");
+    fail(folder.path(), &["inspect", "fb:2K", "--datasets-dir", "."]);
 
     let error = fail(folder.path(), &["inspect", "fb:2K", "--datasets-dir", "nowhere"]);
     assert!(error.contains("nowhere: reading the folder of data sets failed"), "{error}");

@@ -31,7 +31,7 @@ struct Listing {
 #[derive(Serialize)]
 struct Known {
     name: &'static str,
-    /// Keys without a count; none for a file.
+    /// Keys without a count; none for a file of which that is not known.
     keys: Option<u64>,
     /// `u64` or `bytes`.
     key_kind: &'static str,
@@ -50,7 +50,8 @@ struct Published {
     url: &'static str,
     /// Where it was found.
     path: Option<PathBuf>,
-    /// How many keys the file says that it has; a published one's are `keys`.
+    /// How many keys the file says that it has; a published one's are `keys`. None if it cannot be
+    /// read.
     keys_found: Option<u64>,
     command: String,
 }
@@ -63,9 +64,12 @@ impl List {
         // stand-in.
         let set = |name, what| {
             let mut files = PUBLISHED.iter().zip(&published).filter(|(file, _)| file.spec == Some(name));
-            match files.find_map(|(file, row)| Some((file.keys, row.keys_found?))) {
-                Some((keys, found)) if keys == found => known(name, Some(keys), what, "published"),
-                Some((_, found)) => known(name, Some(found), what, "file"),
+            match files.find(|(_, row)| row.path.is_some()) {
+                Some((file, row)) if row.keys_found == Some(file.keys) => {
+                    known(name, row.keys_found, what, "published")
+                }
+                // One that cannot be read stands for it all the same.
+                Some((_, row)) => known(name, row.keys_found, what, "file"),
                 None => known(name, Some(200_000_000), what, "stand-in"),
             }
         };
@@ -138,11 +142,10 @@ impl Listing {
         for file in &self.published {
             let (keys, size) = (human(file.keys), human_bytes(file.bytes));
             write!(text, "\n{}: {}, {keys} keys, {size}", file.name, file.what)?;
-            match &file.path {
-                Some(path) => match file.keys_found.filter(|found| *found != file.keys) {
-                    Some(found) => writeln!(text, "; {} has {} keys", path.display(), human(found))?,
-                    None => writeln!(text, ", found at {}", path.display())?,
-                },
+            match file.path.as_ref().map(|path| (path.display(), file.keys_found)) {
+                Some((path, None)) => writeln!(text, "; {path} cannot be read")?,
+                Some((path, Some(found))) if found == file.keys => writeln!(text, ", found at {path}")?,
+                Some((path, Some(found))) => writeln!(text, "; {path} has {} keys", human(found))?,
                 None => writeln!(text)?,
             }
             writeln!(text, "  {}", file.command)?;
