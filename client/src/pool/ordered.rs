@@ -34,6 +34,11 @@ impl<K: BuildKeys> Pool<K> {
             let own = ranges.index_of(key);
             for (index, edge) in ranges.towards(side).skip_while(|(index, _)| *index != own) {
                 let (from, left) = (if index == own { key } else { edge }, tries.left());
+                if index != own && left.is_zero() {
+                    // It is not for this memory node that the time was too short.
+                    let waiting_for = "the ranges before";
+                    return Err(FabricError::DeadlinePassed { waiting_for }.into());
+                }
                 let hand_over = |found: Option<Neighbour<'_, K>>| found.map(|found| take(Some(found)));
                 let place = ranges.place(&mut held.held[index], index, &self.config, left);
                 let found = place.and_then(|place| with_direct!(place, (core, own) => core.nearest_to(own, (side, from), left, hand_over)));
