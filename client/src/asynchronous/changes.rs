@@ -69,9 +69,9 @@ impl Claim {
 struct Call<K: BuildKeys> {
     piece: Piece<K>,
     until: Instant,
-    to: To,
-    /// Whether it was taken to be sent. It may be sent again, if something is wrong with others.
-    is_taken: bool,
+    answer: oneshot::Sender<Vec<Ended>>,
+    /// Until it is taken to be sent. It may be sent again, if something is wrong with others.
+    claim: Option<Arc<Claim>>,
 }
 
 /// Divides the changes of a call among the memory nodes that have their keys.
@@ -97,10 +97,10 @@ impl<K: BuildKeys> ChangeQueue<K> {
         client: &TableClient<K>,
         (node, piece): (String, Piece<K>),
         until: Instant,
-        to: To,
+        To { answer, claim }: To,
     ) -> impl Future<Output = Result<(), ClientError>> + use<K> {
         let sender = self.sender(client, node);
-        let call = Call { piece, until, to, is_taken: false };
+        let call = Call { piece, until, answer, claim: Some(claim) };
         async move { sender?.send(call).await.map_err(|_| runtime_has_ended()) }
     }
 
@@ -167,13 +167,12 @@ fn send_together<K: BuildKeys>(client: &TableClient<K>, calls: &mut Vec<Call<K>>
 impl<K: BuildKeys> Call<K> {
     /// Takes it to be sent; `false` if it was given up.
     fn take(&mut self) -> bool {
-        self.is_taken = self.is_taken || self.to.claim.take();
-        self.is_taken
+        self.claim.take().is_none_or(|claim| claim.take())
     }
 
     /// Tells the call that waits how its changes ended.
     fn answer(self, ended: Vec<Ended>) {
-        drop(self.to.answer.send(ended));
+        drop(self.answer.send(ended));
     }
 
     /// Tells the call that waits why none of its changes was made.
@@ -187,7 +186,7 @@ impl<K: BuildKeys> Call<K> {
 /// have; `None` if there are none.
 fn leave_out_late<K: BuildKeys>(calls: &mut Vec<Call<K>>) -> Option<Duration> {
     let now = Instant::now();
-    calls.retain(|call| !call.to.answer.is_closed());
+    calls.retain(|call| !call.answer.is_closed());
     for call in calls.extract_if(.., |call| call.until <= now) {
         call.fail(FabricError::DeadlinePassed { waiting_for: OTHERS }.into());
     }
