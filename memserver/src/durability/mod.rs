@@ -68,9 +68,10 @@ pub use log::{LogFile, LogReader, LogRecords, RecoveryError, Report, Truncated};
 pub(crate) use log::{Reach, begins as log_begins, bytes_from as log_bytes_from, settle as settle_log};
 pub use lsn::Lsn;
 pub use policy::{BadSyncPolicy, SyncPolicy};
-pub use snapshot::{MAX_RECORD_BYTES, Pruned, SnapshotError, SnapshotInfo, SnapshotWriter, prune};
 pub(crate) use snapshot::{
-    has_room as has_room_for_snapshot, newest_whole as newest_snapshot, remove_temporary as remove_unfinished,
+    Expected as ExpectedSnapshot, has_room as has_room_for_snapshot, newest_whole as newest_snapshot,
+    remove_temporary as remove_unfinished,
 };
+pub use snapshot::{MAX_RECORD_BYTES, Pruned, SnapshotError, SnapshotInfo, SnapshotWriter, prune};
 pub use snapshot_reader::{BadSnapshot, SnapshotReader, SnapshotReport};
 pub use staging::{AppendError, StagedRecords, Staging};

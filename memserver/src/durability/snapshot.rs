@@ -144,18 +144,28 @@ impl SnapshotError {
     }
 }
 
-/// Whether a snapshot of that many records is likely to fit: as long for each of them as the newest
-/// one, and with some room for the log meanwhile.
+/// What a snapshot will have.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expected {
+    /// Number of records.
+    pub(crate) records: u64,
+    /// Bytes that they take at most, about.
+    pub(crate) bytes: u64,
+}
+
+/// Whether a snapshot is likely to fit, with some room for the log meanwhile. Of what the records take at
+/// most, and what as many took in the newest snapshot, the lesser counts: records of one table vary in length,
+/// and a table that never gets another snapshot is worse off than one whose snapshot fails.
 ///
 /// # Errors
 /// It is not.
-pub(crate) fn has_room(disk: &impl Disk, records: u64) -> Result<(), SnapshotError> {
-    /// Left for the log in any case.
-    const MARGIN: u64 = 4096;
+pub(crate) fn has_room(disk: &impl Disk, expected: Expected) -> Result<(), SnapshotError> {
+    /// Left for the log in any case, and as a share of the snapshot.
+    const MARGIN: (u64, u64) = (4 * 4096, 64);
     let Some(newest) = newest_whole(disk)?.filter(|newest| newest.records > 0) else { return Ok(()) };
-    let bytes = u128::from(newest.bytes) * u128::from(records) / u128::from(newest.records);
-    let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-    let needed = bytes.saturating_add(bytes / 8).saturating_add(MARGIN);
+    let as_newest = u128::from(newest.bytes) * u128::from(expected.records) / u128::from(newest.records);
+    let bytes = u64::try_from(as_newest).unwrap_or(u64::MAX).min(expected.bytes);
+    let needed = bytes.saturating_add(bytes / MARGIN.1).saturating_add(MARGIN.0);
     match disk.room()? {
         Some(room) if room < needed => Err(SnapshotError::NoRoom { needed, room }),
         _ => Ok(()),
@@ -396,4 +406,26 @@ fn whole(disk: &impl Disk, name: &str, first: Lsn) -> Option<Whole> {
     let seed = seed(u64_at(&header, 16), first);
     let is_whole = is_header_good && u64_at(&footer, 0) == xxh3_64_with_seed(&footer[8..], seed);
     is_whole.then(|| Whole { first, records: u64_at(&footer, BLOCK_HEADER_BYTES), bytes })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durability::memory_disk::MemoryDisk;
+
+    /// It was taken to need as much for each record as those of the newest snapshot took.
+    #[test]
+    fn a_table_whose_records_became_shorter_gets_another_snapshot() {
+        let disk = MemoryDisk::new(1);
+        let mut writer = SnapshotWriter::begin(disk.clone(), 1, b"", 1).expect("a disk");
+        (0..10).for_each(|_| writer.push(&[7; 100_000]).expect("room"));
+        writer.finish(1).expect("room");
+        let fits = |records, bytes| has_room(&disk, Expected { records, bytes });
+        disk.fill_up_after(2 << 20);
+        fits(50_000, 50_000 * 32).expect("it fits");
+        fits(20, 20 << 20).expect("by the newest it fits");
+        assert!(matches!(fits(50_000, 50_000 * 64), Err(SnapshotError::NoRoom { .. })));
+        // What fits with little to spare.
+        fits(u64::MAX, (2 << 20) - (64 << 10)).expect("it fits");
+    }
 }

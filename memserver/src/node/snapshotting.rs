@@ -12,7 +12,7 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{NodeMemory, Work};
 use tracing::error;
 
-use crate::durability::{SnapshotError, SnapshotInfo};
+use crate::durability::{ExpectedSnapshot, SnapshotError, SnapshotInfo};
 use crate::left_out::LeftOut;
 use crate::node::parked::cost;
 use crate::node::under_way::Snapshotting;
@@ -66,8 +66,12 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         // What waits for the disk is not in the table yet. It comes there as what is written later
         // does; and the pieces of a value are of no use without the first.
         let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(wal.last() + 1);
-        let (lineage, records) = (wal.lineage(), table.keys());
-        if !wal.snapshots.begin(SnapshotStart { lineage, header, first, records }) {
+        let lineage = wal.lineage();
+        // Without a snapshot that counts nothing is appended to the log, which needs no room meanwhile; and
+        // every write is refused until there is one.
+        let expected = ExpectedSnapshot { records: table.keys(), bytes: table.records_bytes() };
+        let expected = Some(expected).filter(|_| self.has_snapshot);
+        if !wal.snapshots.begin(SnapshotStart { lineage, header, first, expected }) {
             return;
         }
         let logged_before = std::mem::take(&mut wal.since_snapshot);

@@ -10,8 +10,8 @@ use fpcache_fabric::{NodeMemory, SystemClock, Waker};
 use tracing::{error, info, warn};
 
 use crate::durability::{
-    Disk, DiskError, Drain, DrainThread, LogError, LogEvent, Lsn, SnapshotError, SnapshotInfo,
-    SnapshotWriter, has_room_for_snapshot, prune,
+    Disk, DiskError, Drain, DrainThread, ExpectedSnapshot, LogError, LogEvent, Lsn, SnapshotError,
+    SnapshotInfo, SnapshotWriter, has_room_for_snapshot, prune,
 };
 use crate::nice::stand_back;
 use crate::table::records::each_record;
@@ -89,8 +89,8 @@ pub(crate) struct SnapshotStart {
     pub(crate) header: Vec<u8>,
     /// The first entry of the log that may be missing in the snapshot.
     pub(crate) first: Lsn,
-    /// Records that the table has.
-    pub(crate) records: u64,
+    /// What there must be room for; `None` if it is begun in any case.
+    pub(crate) expected: Option<ExpectedSnapshot>,
 }
 
 /// Writes snapshots. One at a time.
@@ -118,7 +118,7 @@ struct Writing<D: Disk> {
 
 impl<D: Disk + Clone> Writing<D> {
     fn begin(disk: D, start: &SnapshotStart) -> Self {
-        let has_room = has_room_for_snapshot(&disk, start.records);
+        let has_room = start.expected.map_or(Ok(()), |expected| has_room_for_snapshot(&disk, expected));
         let begin = || SnapshotWriter::begin(disk, start.lineage, &start.header, start.first);
         Self { writer: has_room.and_then(|()| begin()) }
     }
@@ -378,7 +378,7 @@ mod tests {
         let (ahead, is_stopping) = (Arc::default(), Arc::default());
         let mut snapshots =
             ThreadSnapshots { send: Some(send), outcomes, begun: 0, ahead, is_stopping, thread: None };
-        let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1, records: 0 };
+        let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1, expected: None };
         assert!(snapshots.begin(start.clone()));
         assert!(!snapshots.begin(start.clone()), "the disk has not got so far");
         assert!(matches!(messages.try_recv(), Ok(Message::Begin(1, _))));

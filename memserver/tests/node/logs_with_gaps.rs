@@ -232,3 +232,16 @@ fn a_snapshot_that_does_not_fit_is_not_begun() {
         put_all(&mut node, client, client..client + 1);
     }
 }
+
+/// One that seemed not to fit was not begun, and without one no write was ever acknowledged again.
+#[test]
+fn a_table_without_a_snapshot_that_counts_tries_one_whatever_room_there_is() {
+    let (mut world, mut node) = loaded(SyncPolicy::Always, 1, true);
+    put_all(&mut node, 5, 1..4);
+    drop(node);
+    take_away(&mut world, 0);
+    let (mut node, _) = world.begin::<Integers>();
+    world.disk.fill_up_after(4 << 10);
+    (0..60).for_each(|_| _ = node.work());
+    put_all(&mut node, 6, 6..9);
+}
