@@ -96,10 +96,76 @@ impl<K: BuildKeys> Table<K> {
             return Ok(false);
         }
         match self.room.step_checkpoint(superblock, &self.segments) {
-            // The bytes that are being emptied may be all that is free.
-            Err(TableError::NoRoom { .. }) if self.room.give_up_evacuation() => {}
+            // The bytes that are being emptied may be all that is free. They are taken at once, for others are
+            // emptied next, of which the directory would have nothing either.
+            Err(TableError::NoRoom { .. }) if self.room.give_up_evacuation() => {
+                self.room.step_checkpoint(superblock, &self.segments)?;
+            }
             stepped => stepped?,
         }
         Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use fpcache::key_space::{KeySpace, U64Keys};
+    use fpcache::layout::{RecordShape, TableParameters};
+    use fpcache_fabric::{HugePages, SharedMemory};
+
+    use crate::budget::{Budget, Grant};
+    use crate::node::{MemoryNode, NodeState};
+    use crate::space::Extent;
+
+    /// Empties a table's memory to its end while it lacks a directory, until there is nothing to do any more;
+    /// says whether there is a directory then. Nothing is set aside for one, and before `until` only `hole`
+    /// bytes of each 4 KiB are free, which no page of it fits.
+    fn is_published_while_emptied(until: u64, hole: u64) -> bool {
+        const BYTES: u64 = 4 << 20;
+        let region = SharedMemory::create_memfd("test", BYTES as usize, HugePages::No).expect("memory").0;
+        let region = Arc::new(region);
+        let grant = Grant::of(&Budget::new(BYTES), &region, u64::MAX).expect("room");
+        let node = MemoryNode::<U64Keys>::within(region, grant, 1, 0, Instant::now());
+        let mut node = node.expect("a region");
+        let parameters = TableParameters { shape: RecordShape::fixed(8, 8), ..TableParameters::default() };
+        node.load(parameters, (0..500u32).map(u64::from), |_, _| {}).expect("room");
+        let MemoryNode { state: NodeState::Serving(table), superblock, .. } = &mut node else {
+            panic!("a table was loaded")
+        };
+        assert!(table.room.space.reach(BYTES));
+        // A change that the published directory lacks.
+        table.room.space.set_emptied(Some(0..1 << 20));
+        let mut replaced = 0;
+        table.move_some(superblock, U64Keys::lowest(), &mut replaced).expect("room");
+        assert_eq!(replaced, 1);
+        table.room.space.set_emptied(Some(0..u64::MAX));
+        table.room.leave_emptied();
+        table.room.space.set_emptied(None);
+        let pieces: Vec<Extent> = std::iter::from_fn(|| table.room.space.take(4096)).collect();
+        for piece in pieces {
+            let hole = Extent { offset: piece.offset + 512, len: hole };
+            table.room.space.put(if piece.offset < until { hole } else { piece });
+        }
+        let window = table.room.wants_emptied(superblock, &table.segments).expect("it can be read");
+        let window = window.expect("much is free");
+        assert_eq!(window.end, u64::MAX);
+        table.room.begin_evacuation(window);
+        let turns = (0..100).find(|_| !matches!(table.work(superblock, true), Ok(true)));
+        assert!(turns.is_some(), "it goes on for ever");
+        table.room.record.checkpoint == superblock.current().log_head
+    }
+
+    /// What the directory had given up for want of room was emptied again before its next turn came.
+    #[test]
+    fn emptying_memory_and_writing_a_directory_do_not_undo_each_other() {
+        assert!(is_published_while_emptied(3 << 19, 2048));
+    }
+
+    #[test]
+    fn memory_is_not_emptied_again_and_again_where_no_directory_finds_room() {
+        assert!(!is_published_while_emptied(u64::MAX, 3072));
     }
 }

@@ -58,15 +58,19 @@ impl<K: BuildKeys> Room<K> {
             Some(checkpoint) => checkpoint,
             None => Checkpoint::begin(superblock, segments),
         };
-        match self.write_pages(superblock, &mut checkpoint) {
-            Ok(()) if checkpoint.next.is_some() => self.publication.checkpoint = Some(checkpoint),
-            Ok(()) => self.publish_checkpoint(superblock, checkpoint)?,
+        let stepped = match self.write_pages(superblock, &mut checkpoint) {
+            Ok(()) if checkpoint.next.is_some() => {
+                self.publication.checkpoint = Some(checkpoint);
+                Ok(())
+            }
+            Ok(()) => self.publish_checkpoint(superblock, checkpoint),
             Err(error) => {
                 checkpoint.extents.iter().for_each(|extent| self.space.put(*extent));
-                return Err(error);
+                Err(error)
             }
-        }
-        Ok(())
+        };
+        self.publication.lacks_room |= matches!(stepped, Err(TableError::NoRoom { .. }));
+        stepped
     }
 
     /// Writes a directory that contains every change so far, at once.
@@ -143,6 +147,7 @@ impl<K: BuildKeys> Room<K> {
         superblock.publish(record)?;
         self.record = record;
         self.publication.wanted = false;
+        self.publication.lacks_room = false;
         // A reader that begins with the old one is told by the reuse sequence, which exceeds the
         // old one's then.
         for extent in std::mem::replace(&mut self.publication.published, checkpoint.extents) {

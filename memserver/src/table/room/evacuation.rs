@@ -21,6 +21,10 @@ impl<K: BuildKeys> Room<K> {
         superblock: &SuperblockWriter<K, M>,
         segments: &Segments<K>,
     ) -> Result<Option<Range<u64>>, TableError> {
+        // What is free may be all that the next directory can have.
+        if self.publication.lacks_room && self.wants_checkpoint(superblock) {
+            return Ok(None);
+        }
         if let Some(wanted) = self.emptying.wanted.take() {
             return Ok(Some(wanted));
         }

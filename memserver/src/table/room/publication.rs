@@ -17,6 +17,8 @@ pub(crate) struct Publication<K: BuildKeys> {
     /// Memory of the directory that is published.
     pub(super) published: Vec<Extent>,
     pub(super) checkpoint: Option<Checkpoint<K>>,
+    /// Whether it has found no room since the last one was published.
+    pub(super) lacks_room: bool,
     /// Memory for the next directory.
     pub(super) aside: Aside,
     pub(crate) separators: Separators,
@@ -26,7 +28,8 @@ pub(crate) struct Publication<K: BuildKeys> {
 
 impl<K: BuildKeys> Publication<K> {
     pub(crate) fn new(published: Vec<Extent>, separators: Separators) -> Self {
-        Self { published, checkpoint: None, aside: Aside::default(), separators, wanted: false }
+        let aside = Aside::default();
+        Self { published, checkpoint: None, lacks_room: false, aside, separators, wanted: false }
     }
 }
 
