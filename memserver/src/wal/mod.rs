@@ -222,7 +222,9 @@ impl<M: NodeMemory> Wal<M> {
     /// all then, for a start from a copy of the files; else says what it lacks.
     pub(crate) fn end(&mut self) -> Option<Lacking> {
         self.draining.end(self.clock.now());
-        let entries = self.last().saturating_sub(self.synced());
+        // Of those that the disk lost the ring has none any more.
+        let elsewhere = self.staging.readable_lsn().unwrap_or(0);
+        let entries = self.last().saturating_sub(elsewhere);
         if entries > 0 {
             let why = self.failure().map_or_else(String::new, |error| error.to_string());
             return Some(Lacking::InNotes { entries, why });
@@ -239,5 +241,50 @@ impl<M: NodeMemory> Wal<M> {
     pub(crate) fn work(&mut self) -> Option<Instant> {
         // An error stays with the ring until it is overcome, and writers are told.
         self.draining.step(self.clock.now()).unwrap_or(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::durability::memory_disk::MemoryDisk;
+    use crate::durability::{Drain, LogOptions};
+    use crate::recovery_area::recovery_area_bytes;
+    use crate::wal::background::{InlineDrain, InlineSnapshots};
+    use fpcache_fabric::SharedMemory;
+
+    /// The log of a process that begins after five entries on a full disk, which may have lost them.
+    fn after_five_lost_entries() -> Wal<SharedMemory> {
+        const RING: u64 = 4096;
+        let memory = SharedMemory::anonymous(recovery_area_bytes(RING) as usize).expect("memory");
+        let recovery_area = RecoveryArea::over(Arc::new(memory), RING);
+        let disk = MemoryDisk::new(1);
+        let (ring, len) = recovery_area.ring();
+        let create = |last| Staging::create(Arc::clone(recovery_area.memory()), ring, len, 1, last);
+        let mut before = create(0).expect("a ring");
+        let mut drain = Drain::open(&before, disk.clone(), LogOptions::default()).expect("a disk");
+        (0..5).for_each(|_| _ = before.append(b"an entry").expect("room"));
+        drain.finish(Instant::now()).expect("a disk");
+        drop(drain);
+        let staging = create(5).expect("a ring");
+        staging.note_lost(5).expect("memory");
+        disk.fill_up_after(0);
+        let drain = Drain::open(&staging, disk.clone(), LogOptions::default()).expect("it has room later");
+        let drain = Box::new(InlineDrain::new(drain));
+        Wal::new(recovery_area, staging, SyncPolicy::Always, drain, Box::new(InlineSnapshots::new(disk)))
+    }
+
+    /// Operators were told to look for them where they are not.
+    #[test]
+    fn entries_that_the_disk_lost_are_not_said_to_be_in_the_notes() {
+        assert_eq!(after_five_lost_entries().end(), Some(Lacking::Lost { last: 5 }));
+    }
+
+    #[test]
+    fn entries_after_those_that_the_disk_lost_are_in_the_notes() {
+        let mut wal = after_five_lost_entries();
+        wal.staging.append(b"an entry").expect("room");
+        let lacking = wal.end();
+        assert!(matches!(lacking, Some(Lacking::InNotes { entries: 1, .. })), "{lacking:?}");
     }
 }
