@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, Stat, StatVfs};
 use rustix::io::{Errno, retry_on_intr};
 
 /// Symbolic links on the way to a folder; more are treated as a loop, as the kernel does.
@@ -209,10 +209,9 @@ impl Folder {
         Ok(u64::try_from(stat.st_size).unwrap_or(0))
     }
 
-    /// Bytes that this user may still write to its file system.
-    pub(crate) fn room(&self) -> io::Result<u64> {
-        let found = rustix::fs::fstatvfs(&self.fd)?;
-        Ok(found.f_bavail.saturating_mul(found.f_frsize))
+    /// Bytes that this user may still write to its file system, if that tells.
+    pub(crate) fn room(&self) -> io::Result<Option<u64>> {
+        Ok(room_of(&rustix::fs::fstatvfs(&self.fd)?))
     }
 
     /// The names in it that are UTF-8, in no order; others are none of ours.
@@ -251,6 +250,11 @@ impl AsFd for Folder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Bytes that a user may still write to a file system. One that does not tell has zeros for everything.
+fn room_of(told: &StatVfs) -> Option<u64> {
+    (told.f_blocks > 0).then(|| told.f_bavail.saturating_mul(told.f_frsize))
 }
 
 fn remove_in(folder: BorrowedFd<'_>, name: &CStr) -> Result<(), Errno> {
@@ -413,36 +417,4 @@ fn unsafe_place(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::os::unix::fs::MetadataExt;
-
-    /// Goes to a folder; in which folders names were made durable on the way, each as it was then.
-    fn synced_on_the_way(path: &Path) -> Vec<(u64, Vec<CString>)> {
-        let mut synced = Vec::new();
-        let sync = |folder: BorrowedFd<'_>| {
-            synced.push((rustix::fs::fstat(folder)?.st_ino, entries(folder)?));
-            sync_names(folder)
-        };
-        Walk::begin(path, sync).and_then(Walk::end).expect("this user may write here");
-        synced
-    }
-
-    #[test]
-    fn the_names_of_folders_that_are_made_are_made_durable_in_their_parents() {
-        let top = tempfile::tempdir().expect("a folder");
-        let path = top.path().join("some/data");
-        let inode = |path: &Path| path.metadata().expect("a folder").ino();
-        let synced = synced_on_the_way(&path);
-        let expected = [
-            (inode(top.path()), vec![c"some".to_owned()]),
-            (inode(&top.path().join("some")), vec![c"data".to_owned()]),
-        ];
-        assert_eq!(synced, expected, "each in its parent, once it is there");
-        assert_eq!(synced_on_the_way(&path), [], "nothing is made");
-        std::os::unix::fs::symlink("some/other", top.path().join("link")).expect("a link");
-        let by_link = synced_on_the_way(&top.path().join("link"));
-        assert_eq!(by_link.len(), 1);
-        assert_eq!(by_link[0].0, inode(&top.path().join("some")), "where it lies, not where the link does");
-    }
-}
+mod tests;

@@ -272,6 +272,6 @@ impl Disk for FileDisk {
     }
 
     fn room(&self) -> Result<Option<u64>, DiskError> {
-        self.folder.room().map(Some).map_err(self.failed("examining the file system of", ""))
+        self.folder.room().map_err(self.failed("examining the file system of", ""))
     }
 }

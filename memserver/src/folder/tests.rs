@@ -1,0 +1,43 @@
+use super::*;
+use std::os::unix::fs::MetadataExt;
+
+/// Goes to a folder; in which folders names were made durable on the way, each as it was then.
+fn synced_on_the_way(path: &Path) -> Vec<(u64, Vec<CString>)> {
+    let mut synced = Vec::new();
+    let sync = |folder: BorrowedFd<'_>| {
+        synced.push((rustix::fs::fstat(folder)?.st_ino, entries(folder)?));
+        sync_names(folder)
+    };
+    Walk::begin(path, sync).and_then(Walk::end).expect("this user may write here");
+    synced
+}
+
+#[test]
+fn the_names_of_folders_that_are_made_are_made_durable_in_their_parents() {
+    let top = tempfile::tempdir().expect("a folder");
+    let path = top.path().join("some/data");
+    let inode = |path: &Path| path.metadata().expect("a folder").ino();
+    let synced = synced_on_the_way(&path);
+    let expected = [
+        (inode(top.path()), vec![c"some".to_owned()]),
+        (inode(&top.path().join("some")), vec![c"data".to_owned()]),
+    ];
+    assert_eq!(synced, expected, "each in its parent, once it is there");
+    assert_eq!(synced_on_the_way(&path), [], "nothing is made");
+    std::os::unix::fs::symlink("some/other", top.path().join("link")).expect("a link");
+    let by_link = synced_on_the_way(&top.path().join("link"));
+    assert_eq!(by_link.len(), 1);
+    assert_eq!(by_link[0].0, inode(&top.path().join("some")), "where it lies, not where the link does");
+}
+
+/// File systems in user space need not tell: no snapshot was ever begun there.
+#[test]
+fn a_file_system_that_does_not_tell_its_room_is_not_full() {
+    let mut told = rustix::fs::statvfs("/").expect("a file system");
+    (told.f_blocks, told.f_bavail, told.f_frsize) = (10, 3, 4096);
+    assert_eq!(room_of(&told), Some(3 * 4096));
+    told.f_bavail = 0;
+    assert_eq!(room_of(&told), Some(0), "it is full");
+    told.f_blocks = 0;
+    assert_eq!(room_of(&told), None);
+}
