@@ -51,8 +51,8 @@ pub enum RecoveryError {
     /// A file is not what was written.
     #[error(
         "log file {file} is damaged at offset {offset}, where record {lsn} should be: {why}; restore it from a copy, or cut \
-         it there (truncate -s {offset} {file}) and move the log files after it away, if there are any, to start with what \
-         comes before alone (writes from LSN {lsn} on are lost then)"
+         it there (truncate -s {offset} {file}) and move the log files after it and notes.fpn away, which rely on the rest, \
+         to start with what comes before alone (writes from LSN {lsn} on are lost then)"
     )]
     Damaged {
         /// The file's name.
@@ -66,8 +66,8 @@ pub enum RecoveryError {
     },
     /// A file's header is not what was written.
     #[error(
-        "log file {file} cannot be used: {why}; restore it from a copy, or move it and the log files after it away to \
-         start from the snapshot and the files before alone (writes from LSN {lsn} on are lost then)"
+        "log file {file} cannot be used: {why}; restore it from a copy, or move it, the log files after it and notes.fpn \
+         away to start from the snapshot and the files before alone (writes from LSN {lsn} on are lost then)"
     )]
     BadFile {
         /// The file's name.
@@ -79,9 +79,9 @@ pub enum RecoveryError {
     },
     /// Files are missing between two.
     #[error(
-        "the log's records {from} to {to} are missing before file {file}; restore the missing file, or move {file} and \
-         the log files after it away to start from the snapshot and the files before alone (writes from LSN {from} on \
-         are lost then)"
+        "the log's records {from} to {to} are missing before file {file}; restore the missing file, or move {file}, the \
+         log files after it and notes.fpn away to start from the snapshot and the files before alone (writes from LSN \
+         {from} on are lost then)"
     )]
     Gap {
         /// First missing record.

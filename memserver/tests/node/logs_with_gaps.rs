@@ -9,7 +9,7 @@ use crate::common::world::{Node, World, load, lost};
 use fpcache::layout::RecordToken;
 use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::Service;
-use fpcache_memserver::durability::{Disk, SyncPolicy};
+use fpcache_memserver::durability::{Disk, OpenError, RecoveryError, SyncPolicy};
 use fpcache_memserver::store::UNKNOWN_BOOT;
 use fpcache_memserver::{Origin, RecoverError};
 
@@ -244,4 +244,35 @@ fn a_table_without_a_snapshot_that_counts_tries_one_whatever_room_there_is() {
     world.disk.fill_up_after(4 << 10);
     (0..60).for_each(|_| _ = node.work());
     put_all(&mut node, 6, 6..9);
+}
+
+/// The notes went on to say that the disk had more, and the next start failed by that.
+#[test]
+fn what_comes_before_the_damage_of_a_log_file_is_kept_by_what_its_error_says() {
+    for has_crashed in [true, false] {
+        let (mut world, mut node) = loaded(SyncPolicy::Always, 1, true);
+        put_all(&mut node, 5, 1..10);
+        drop(node);
+        if has_crashed {
+            world.crash_keeping_notes();
+        }
+        let names = world.disk.list().expect("a folder");
+        let log = names.iter().rfind(|name| name.starts_with("log-")).expect("a log");
+        let len = world.disk.len(log).expect("a file") as usize;
+        world.disk.flip(log, len * 2 / 3, 1).expect("a byte");
+        let Err(error) = world.try_begin::<Integers>() else { panic!("a byte is wrong") };
+        let text = error.to_string();
+        let (RecoverError::Log(damage) | RecoverError::Open(OpenError::Recovery(damage))) = error else {
+            panic!("{text}")
+        };
+        let RecoveryError::Damaged { file, offset, lsn, .. } = damage else { panic!("{text}") };
+        assert!(lsn > 2 && text.contains("the log files after it and notes.fpn away"), "{text}");
+        world.disk = world.disk.restart();
+        world.disk.truncate(&file, offset).and_then(|()| world.disk.sync(&file)).expect("a disk");
+        assert!(world.try_begin::<Integers>().is_err(), "what the notes rely on is not there");
+        (_, world.recovery_area) = lost(&world.left);
+        let (mut node, recovery) = world.begin::<Integers>();
+        // Each entry wrote the key of its number.
+        assert_eq!(there(&mut node, 1..10), Vec::from_iter(1..lsn), "{recovery}");
+    }
 }
