@@ -279,11 +279,11 @@ impl Grant {
         if reserved.is_err() && least < taken && memory.reserve(from, least).is_ok() {
             // A disk that has no room for a whole step may have what is needed, or have given it
             // before.
-            budget.give_back(taken - least);
+            budget.untake(taken - least);
             (taken, reserved) = (least, Ok(()));
         }
         if let Err(error) = reserved {
-            budget.give_back(taken);
+            budget.untake(taken);
             // Reported once, not with every insert that is refused.
             if !self.note_disk_full(true) {
                 error!("{}", NoSpaceForRegion(&error));

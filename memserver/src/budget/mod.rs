@@ -19,7 +19,8 @@ use returning::Returning;
 pub struct Budget {
     bytes: u64,
     granted: AtomicU64,
-    /// The most bytes that a table was denied at once; 0 when as many are left again.
+    /// The most bytes that a table was denied at once, but for what came back since; 0 when as many are left
+    /// again.
     missed: AtomicU64,
     /// Whether that has grown since it was last asked for.
     is_missed_anew: AtomicBool,
@@ -99,12 +100,18 @@ impl Budget {
         self.granted.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    fn give_back(&self, bytes: u64) {
+    /// Gives back what was taken and could not be used.
+    fn untake(&self, bytes: u64) {
         self.granted.fetch_sub(bytes, Ordering::Relaxed);
-        let missed = self.missed.load(Ordering::Relaxed);
-        if missed > 0 && self.left() >= missed {
-            self.missed.store(0, Ordering::Relaxed);
-        }
+    }
+
+    fn give_back(&self, bytes: u64) {
+        self.untake(bytes);
+        let left = self.left();
+        // More may have been wanted than there ever is; who still wants it is denied again.
+        let still = |missed: u64| if left >= missed { 0 } else { missed.saturating_sub(bytes) };
+        let update = |missed: u64| (missed > 0).then(|| still(missed));
+        let _ = self.missed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
     }
 }
 

@@ -198,6 +198,23 @@ fn a_denial_is_known_until_there_is_as_much_again() {
     assert!(!has.is_short() && !wants.is_short());
 }
 
+/// Other tables were asked for what they did not use for good.
+#[test]
+fn a_denial_of_more_than_there_is_ends_when_as_much_came_back() {
+    let budget = Budget::new(1 << 20);
+    let (a, b) = (region(1 << 20), region(8 << 20));
+    let has = Grant::of(&budget, &a, u64::MAX).expect("room");
+    let wants = Grant::of(&budget, &b, u64::MAX).expect("room");
+    assert_eq!(wants.cover(4 << 20), Err(Denied::Budget));
+    for _ in 0..5 {
+        has.cover(900 << 10).expect("room");
+        assert!(has.is_short());
+        has.shrink_to(4096);
+    }
+    has.cover(900 << 10).expect("room");
+    assert!(!has.is_short() && !budget.is_short());
+}
+
 proptest! {
     #[test]
     fn grants_add_up_to_what_the_budget_counts(steps in prop::collection::vec((0usize..4, 0u64..600_000, any::<bool>()), 1..60)) {
