@@ -11,7 +11,7 @@ use fpcache_fabric::{MemoryError, Pages, SharedMemory};
 use tracing::error;
 
 use super::returning::Spare;
-use super::{Budget, Denied, Left, round_up};
+use super::{Budget, Denied, round_up};
 use crate::files::REGION_FILE;
 
 /// Grants come in steps of this share of what is wanted in all, but of this many bytes at least and
@@ -352,15 +352,6 @@ impl Grant {
         while self.shrink_towards(end) {}
     }
 
-    /// From here on the region is not used. What it has of the budget goes back with what this
-    /// returns, and not before the memory does: others would be promised memory that there is not.
-    pub(crate) fn leave(&self) -> Option<Left> {
-        let Shared { budget, .. } = self.shared.as_ref()?;
-        self.end_returning();
-        let bytes = self.end.swap(0, Ordering::Relaxed);
-        Some(Left { budget: Arc::clone(budget), bytes })
-    }
-
     /// Gives back the memory after the end, which a process before this one may have used. Readers
     /// must have been told.
     pub(crate) fn discard_rest(&self) {
@@ -434,9 +425,11 @@ impl Spare for Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        if let Some(shared) = &self.shared {
-            shared.budget.returning.remove(self);
-            shared.budget.give_back(self.end());
+        if let Some(Shared { budget, memory, .. }) = self.shared.take() {
+            budget.returning.remove(self);
+            // Others are not promised memory that is still there.
+            drop(memory);
+            budget.give_back(self.end());
         }
     }
 }

@@ -115,20 +115,6 @@ impl Budget {
     }
 }
 
-/// What a region had of the budget that is in use no more, until all of its memory is the operating
-/// system's again: goes back when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Left {
-    budget: Arc<Budget>,
-    bytes: u64,
-}
-
-impl Drop for Left {
-    fn drop(&mut self) {
-        self.budget.give_back(self.bytes);
-    }
-}
-
 /// Why no more of a region was granted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {

@@ -14,7 +14,7 @@ use fpcache::message::{NodeStats, TableInfo};
 use fpcache_fabric::descriptors::Taken;
 use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemory, Waker};
 
-use crate::budget::{Grant, Left};
+use crate::budget::Grant;
 use crate::node::MemoryNode;
 use crate::recovery::Recovery;
 use crate::wal::Lacking;
@@ -134,13 +134,12 @@ impl HostedTable {
     }
 }
 
-/// The region of a table that is not served any more, and the end of what may have been used of it.
+/// The region of a table that is not served any more.
 #[derive(Debug)]
 pub(crate) struct LeftRegion {
     region: Arc<SharedMemory>,
-    used: u64,
-    /// After the region: others are not promised memory that is still there.
-    _budget: Option<Left>,
+    /// What may have been used of it. After the region: others are not promised memory that is still there.
+    grant: Arc<Grant>,
     /// The last field: given back when the region's are closed.
     _descriptors: Option<Taken>,
 }
@@ -152,12 +151,14 @@ impl LeftRegion {
         let (region, grant) = (Arc::clone(node.region()), node.grant());
         // Its threads end here.
         drop(node);
-        Self { region, used: grant.end(), _budget: grant.leave(), _descriptors: descriptors }
+        // All of it goes back at once.
+        grant.end_returning();
+        Self { region, grant, _descriptors: descriptors }
     }
 
     /// See [`give_up`].
     pub(super) fn give_up(&self) -> Result<(), AccessError> {
-        give_up(&self.region, self.used)
+        give_up(&self.region, self.grant.end())
     }
 }
 
