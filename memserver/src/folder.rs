@@ -252,7 +252,8 @@ impl AsFd for Folder {
     }
 }
 
-/// Bytes that a user may still write to a file system. One that does not tell has zeros for everything.
+/// Bytes that a user may still write to a file system. One that does not tell has zeros for
+/// everything.
 fn room_of(told: &StatVfs) -> Option<u64> {
     (told.f_blocks > 0).then(|| told.f_bavail.saturating_mul(told.f_frsize))
 }

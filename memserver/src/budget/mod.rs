@@ -19,8 +19,8 @@ use returning::Returning;
 pub struct Budget {
     bytes: u64,
     granted: AtomicU64,
-    /// The most bytes that a table was denied at once, but for what came back since; 0 when as many are left
-    /// again.
+    /// The most bytes that a table was denied at once, but for what came back since; 0 when as many
+    /// are left again.
     missed: AtomicU64,
     /// Whether that has grown since it was last asked for.
     is_missed_anew: AtomicBool,

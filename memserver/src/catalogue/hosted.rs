@@ -138,7 +138,8 @@ impl HostedTable {
 #[derive(Debug)]
 pub(crate) struct LeftRegion {
     region: Arc<SharedMemory>,
-    /// What may have been used of it. After the region: others are not promised memory that is still there.
+    /// What may have been used of it. After the region: others are not promised memory that is
+    /// still there.
     grant: Arc<Grant>,
     /// The last field: given back when the region's are closed.
     _descriptors: Option<Taken>,

@@ -153,9 +153,10 @@ pub(crate) struct Expected {
     pub(crate) bytes: u64,
 }
 
-/// Whether a snapshot is likely to fit, with some room for the log meanwhile. Of what the records take at
-/// most, and what as many took in the newest snapshot, the lesser counts: records of one table vary in length,
-/// and a table that never gets another snapshot is worse off than one whose snapshot fails.
+/// Whether a snapshot is likely to fit, with some room for the log meanwhile. Of what the records
+/// take at most, and what as many took in the newest snapshot, the lesser counts: records of one
+/// table vary in length, and a table that never gets another snapshot is worse off than one whose
+/// snapshot fails.
 ///
 /// # Errors
 /// It is not.

@@ -67,8 +67,8 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         // does; and the pieces of a value are of no use without the first.
         let first = self.pending.first().or(self.parked.first_piece()).unwrap_or(wal.last() + 1);
         let lineage = wal.lineage();
-        // Without a snapshot that counts nothing is appended to the log, which needs no room meanwhile; and
-        // every write is refused until there is one.
+        // Without a snapshot that counts nothing is appended to the log, which needs no room
+        // meanwhile; and every write is refused until there is one.
         let expected = ExpectedSnapshot { records: table.keys(), bytes: table.records_bytes() };
         let expected = Some(expected).filter(|_| self.has_snapshot);
         if !wal.snapshots.begin(SnapshotStart { lineage, header, first, expected }) {

@@ -96,8 +96,8 @@ impl<K: BuildKeys> Table<K> {
             return Ok(false);
         }
         match self.room.step_checkpoint(superblock, &self.segments) {
-            // The bytes that are being emptied may be all that is free. They are taken at once, for others are
-            // emptied next, of which the directory would have nothing either.
+            // The bytes that are being emptied may be all that is free. They are taken at once, for
+            // others are emptied next, of which the directory would have nothing either.
             Err(TableError::NoRoom { .. }) if self.room.give_up_evacuation() => {
                 self.room.step_checkpoint(superblock, &self.segments)?;
             }
@@ -120,9 +120,9 @@ mod tests {
     use crate::node::{MemoryNode, NodeState};
     use crate::space::Extent;
 
-    /// Empties a table's memory to its end while it lacks a directory, until there is nothing to do any more;
-    /// says whether there is a directory then. Nothing is set aside for one, and before `until` only `hole`
-    /// bytes of each 4 KiB are free, which no page of it fits.
+    /// Empties a table's memory to its end while it lacks a directory, until there is nothing to do
+    /// any more; says whether there is a directory then. Nothing is set aside for one, and before
+    /// `until` only `hole` bytes of each 4 KiB are free, which no page of it fits.
     fn is_published_while_emptied(until: u64, hole: u64) -> bool {
         const BYTES: u64 = 4 << 20;
         let region = SharedMemory::create_memfd("test", BYTES as usize, HugePages::No).expect("memory").0;
@@ -158,7 +158,8 @@ mod tests {
         table.room.record.checkpoint == superblock.current().log_head
     }
 
-    /// What the directory had given up for want of room was emptied again before its next turn came.
+    /// What the directory had given up for want of room was emptied again before its next turn
+    /// came.
     #[test]
     fn emptying_memory_and_writing_a_directory_do_not_undo_each_other() {
         assert!(is_published_while_emptied(3 << 19, 2048));

@@ -253,7 +253,8 @@ mod tests {
     use crate::wal::background::{InlineDrain, InlineSnapshots};
     use fpcache_fabric::SharedMemory;
 
-    /// The log of a process that begins after five entries on a full disk, which may have lost them.
+    /// The log of a process that begins after five entries on a full disk, which may have lost
+    /// them.
     fn after_five_lost_entries() -> Wal<SharedMemory> {
         const RING: u64 = 4096;
         let memory = SharedMemory::anonymous(recovery_area_bytes(RING) as usize).expect("memory");
