@@ -42,7 +42,8 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// Connects to the first of these memory nodes that has the table, or a range of it, once one
-    /// of them listens.
+    /// of them listens. Fails with [`NoSuchTable`](ClientError::NoSuchTable) only if every one of
+    /// them answers that it has none.
     fn connect_at(urls: &[Url], config: &ClientConfig) -> Result<Self, ClientError> {
         // Waiting for one must not keep the others from being asked, nor take their time.
         let now = config.with_wait(Duration::ZERO);
@@ -51,24 +52,26 @@ impl<K: BuildKeys> TableClient<K> {
 
     fn connect_now(urls: &[Url], config: &ClientConfig) -> Result<Self, ClientError> {
         let names: Vec<String> = urls.iter().map(Url::to_string).collect();
-        let (begun, mut first_error) = (Instant::now(), None);
+        let (begun, mut failure) = (Instant::now(), None);
         for (at, url) in urls.iter().enumerate() {
             // One that is silent leaves the others their share of the time.
             let left = config.deadline.saturating_sub(begun.elapsed());
             match Self::open_one(url, config, left / (urls.len() - at) as u32) {
                 Ok(direct) => return Ok(Self::of(Transport::One(direct), &names.join(","), config)),
                 Err(error) => {
-                    let has_none = matches!(error, ClientError::NoSuchTable { .. });
+                    // Of ranges that are closed, others may have the map.
+                    let may_be_over =
+                        matches!(error, ClientError::NoSuchTable { .. } | ClientError::TableClosed { .. });
                     let left = config.deadline.saturating_sub(begun.elapsed());
-                    if has_none && let Some(pool) = Pool::open(urls, config, left)? {
+                    if may_be_over && let Some(pool) = Pool::open(urls, config, left)? {
                         return Ok(Self::of(Transport::Pool(pool), &names.join(","), config));
                     }
-                    first_error.get_or_insert(error);
+                    failure = Some(graver(failure, error));
                 }
             }
         }
         let no_url = || ClientError::from(FabricError::DeadlinePassed { waiting_for: "a URL" });
-        Err(first_error.unwrap_or_else(no_url))
+        Err(failure.unwrap_or_else(no_url))
     }
 
     /// Connects to a table of one memory node.
@@ -146,5 +149,15 @@ impl<K: BuildKeys> TableClient<K> {
         let core =
             Core::connect(connector, config.table_options(FabricCosts::MAPPED_MEMORY), config.deadline)?;
         Ok(Self::of(Transport::One(Direct::Simulated(core)), "simulated", &config))
+    }
+}
+
+/// Of the failures at two memory nodes the first, but one that has no such table says nothing of
+/// another that does not answer, and that may have it.
+fn graver(first: Option<ClientError>, next: ClientError) -> ClientError {
+    match first {
+        Some(first) if !matches!(first, ClientError::NoSuchTable { .. }) => first,
+        Some(first) if matches!(next, ClientError::NoSuchTable { .. }) => first,
+        _ => next,
     }
 }

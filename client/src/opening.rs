@@ -9,6 +9,7 @@ use crate::config::ClientConfig;
 use crate::direct::with_direct;
 use crate::error::ClientError;
 use crate::tables::{CreateOptions, Tables};
+use crate::url::{Url, parse_list};
 
 impl<K: BuildKeys> TableClient<K> {
     /// Opens the table that the settings name, and creates it with these parameters if it does not
@@ -18,6 +19,10 @@ impl<K: BuildKeys> TableClient<K> {
     /// that is there without parameters, because who created it has not set them, gets these. The
     /// table may be one over several memory nodes; one is created by
     /// [`Nodes::create`](crate::Nodes::create), which may be called at every start-up, too.
+    ///
+    /// Of several memory nodes the first creates it, once every one of them has answered that it has
+    /// no such table: while one does not answer, this fails, because that one may have it. All
+    /// processes must name them in the same order.
     ///
     /// ```
     /// use fpcache_client::{ByteClient, ClientConfig, ClientError, RecordShape, TableParameters};
@@ -57,7 +62,10 @@ impl<K: BuildKeys> TableClient<K> {
         config: ClientConfig,
         options: CreateOptions,
     ) -> Result<Self, ClientError> {
-        let tables = Tables::connect_with(url, config)?;
+        // At the first, and at no other if that is gone by now: another process would find none there.
+        let urls = parse_list(url)?;
+        let first = urls.first().map_or_else(String::new, Url::to_string);
+        let tables = Tables::connect_with(&first, config)?;
         match tables.create_if_missing(&config.table, KeyKind::of::<K>(), options) {
             // Another client may have created one over several memory nodes: the name is seen when
             // it is opened.

@@ -345,10 +345,14 @@ impl AnyConnection {
 /// The error for a missing table, with the names of existing ones if they can be listed.
 pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: Duration) -> ClientError {
     let listed = Tables::at(url, token, deadline).and_then(|tables| tables.list());
+    // A memory node whose ranges of the table are all closed publishes no map of it.
+    let is_of_it = |name: &TableName| {
+        name.as_str() == table || name.as_range().is_some_and(|(of, ..)| of.as_str() == table)
+    };
     if let Ok(list) = &listed
-        && list.tables.iter().any(|info| info.name.as_str() == table && info.is_closed())
+        && let Some(closed) = list.tables.iter().find(|info| is_of_it(&info.name) && info.is_closed())
     {
-        return ClientError::TableClosed { address: url.to_string(), table: table.to_owned() };
+        return ClientError::TableClosed { address: url.to_string(), table: closed.name.to_string() };
     }
     let names = |list: TableList| some_names(list.tables.iter().map(|table| &table.name));
     let there = listed.map_or_else(|_| String::new(), |list| format!("; the tables are: {}", names(list)));

@@ -15,13 +15,14 @@ use fpcache_datasets::{Duplicates, KeySet, OpenOptions, Spec};
 use serde_json::json;
 
 use crate::data::kind_of_set;
+use crate::found::Found;
 use crate::keys::{KeyFormat, Keys};
 use crate::new_keys::NewKeys;
 use crate::output::{Outcome, Output};
 use crate::over_nodes::{OverNodes, split_at};
 use crate::parameters::Parameters;
 use crate::place::Place;
-use crate::tables::{NewTable, kind_of};
+use crate::tables::NewTable;
 use crate::tuning::{self, Tuning};
 
 #[derive(Debug, Args)]
@@ -104,21 +105,19 @@ impl Create {
                 KeyKind::Bytes => self.create_over::<ByteKeys>(&nodes, place, output),
             };
         }
-        let (tables, name) = (place.tables()?, &place.table);
         // Nothing is made with parameters that make no sense.
-        match kind_of(&tables, name, self.keys.kind())?.or(self.keys.kind()).unwrap_or(KeyKind::U64) {
+        let there = Found::of(place)?.kind(&place.table, self.keys.kind())?;
+        match there.or(self.keys.kind()).unwrap_or(KeyKind::U64) {
             KeyKind::U64 => self.checked::<U64Keys>().map(drop)?,
             KeyKind::Bytes => self.checked::<ByteKeys>().map(drop)?,
         }
-        let ensured = self.new.ensure(&tables, name, self.keys.kind())?;
+        let ensured = self.new.ensure(place, self.keys.kind())?;
+        let place = &ensured.spot.place;
         let created = match ensured.kind {
             KeyKind::U64 => self.create::<U64Keys>(place, output),
             KeyKind::Bytes => self.create::<ByteKeys>(place, output),
         };
-        if created.is_err() {
-            ensured.undo(&tables, name);
-        }
-        created
+        created.inspect_err(|_| ensured.undo())
     }
 
     /// Creates the table over several memory nodes.

@@ -14,6 +14,7 @@ use fpcache_client::{
 use fpcache_datasets::Bar;
 use fpcache_datasets::count::human_bytes;
 
+use crate::found::Found;
 use crate::group::Group;
 use crate::keys::{Keys, kind};
 use crate::output::{Outcome, Output, counted};
@@ -22,7 +23,7 @@ use crate::parameters::Parameters;
 use crate::place::Place;
 use crate::records::{Records, Source};
 use crate::summary::{Summary, Times};
-use crate::tables::{NewTable, kind_of};
+use crate::tables::NewTable;
 use crate::tuning::Tuning;
 
 /// Records between two reports of progress.
@@ -63,31 +64,35 @@ impl Filling {
         if let Some(nodes) = self.over.named(place)? {
             return self.fill_over(source, &nodes, &parameters, place, output);
         }
-        let (tables, name, bar) = (place.tables()?, &place.table, Bar::of_keys());
+        let (name, bar) = (&place.table, Bar::of_keys());
         let expected = source.expected().filter(|_| !self.tuning.is_wanted()).unwrap_or(0);
-        if kind_of(&tables, name, Some(kind::<K>()))?.is_some() {
-            self.new.check_region(&tables, name)?;
-            let client = place.client::<K>()?;
-            if client.stats()?.segments > 0 {
-                return self.add(source, &client, name, output, &bar);
+        let found = Found::of(place)?;
+        found.kind(name, Some(kind::<K>()))?;
+        match found {
+            Found::At(spot, table) => {
+                self.new.check_region(&table)?;
+                let client = spot.place.client::<K>()?;
+                if client.stats()?.segments > 0 {
+                    return self.add(source, &client, name, output, &bar);
+                }
+                drop(client.load(parameters, expected)?);
             }
-            drop(client.load(parameters, expected)?);
-        } else if place.nodes()?.find(name)?.is_some() {
-            return self.add(source, &place.client::<K>()?, name, output, &bar);
-        } else {
-            self.check_capacity(&parameters, expected, &tables)?;
+            Found::Divided(_) => return self.add(source, &place.client::<K>()?, name, output, &bar),
+            Found::Nowhere(nowhere) => {
+                self.check_capacity(&parameters, expected, &nowhere.at_first(name)?.tables)?;
+            }
         }
         let started = Instant::now();
         let mut records = source.open(&parameters.shape, &bar)?;
         let opened = started.elapsed();
         let (parameters, tuned) = self.tuned(source, place, &records)?;
         records.check(&parameters.shape)?;
-        let ensured = self.new.ensure(&tables, name, Some(kind::<K>()))?;
-        let client = place.client::<K>().inspect_err(|_| ensured.undo(&tables, name))?;
+        let ensured = self.new.ensure(place, Some(kind::<K>()))?;
+        let client = ensured.spot.place.client::<K>().inspect_err(|_| ensured.undo())?;
         let loaded = send(&client, parameters, &mut records, &bar).map_err(|failed| {
             let rest = failed.rest(&client);
             if rest.is_none() {
-                ensured.undo(&tables, name);
+                ensured.undo();
             }
             let error = during(["loading", "into"], records.name(), name, &client, failed.error);
             match rest {

@@ -10,6 +10,7 @@ use fpcache_client::{ByteKeys, KeyKind, RecordShape, U64Keys};
 use fpcache_datasets::Bar;
 
 use crate::fill::Filling;
+use crate::found::Found;
 use crate::held::{Held, Repeated, Twins};
 use crate::keys::{KeyFormat, KeyLengths, Keys, SAMPLE};
 use crate::new_keys::NewKeys;
@@ -20,7 +21,6 @@ use crate::place::Place;
 use crate::record_lines::{Entry, Form, Lines, Reading};
 use crate::records::{FILE, Records, Source, Take, check_room};
 use crate::separator::Separator;
-use crate::tables::kind_of;
 use crate::value::Format;
 
 /// Lines between two reports of progress.
@@ -73,10 +73,7 @@ impl Import {
     pub(crate) fn run(&self, place: &Place, output: &mut Output) -> anyhow::Result<Outcome> {
         let there = match self.filling.nodes(place)? {
             Some(nodes) => nodes.find(&place.table)?,
-            None => match kind_of(&place.tables()?, &place.table, self.keys.kind())? {
-                None => place.nodes()?.find(&place.table)?,
-                there => there,
-            },
+            None => Found::of(place)?.kind(&place.table, self.keys.kind())?,
         };
         let source = OfFile { import: self, is_new: there.is_none() };
         match self.keys.kind().or(there).unwrap_or(KeyKind::U64) {

@@ -15,6 +15,7 @@ mod devices;
 mod export;
 mod exposition;
 mod fill;
+mod found;
 mod get;
 mod group;
 mod held;
@@ -59,6 +60,7 @@ use fpcache_datasets::arguments::without_empty_variables;
 use fpcache_datasets::causes;
 
 use arguments::{Arguments, Command};
+use found::Found;
 use keys::Keys;
 use nearest::Side;
 use output::{Outcome, Output};
@@ -163,11 +165,7 @@ fn run_on_table(place: &Place, command: &Command, output: &mut Output) -> anyhow
 
 /// Carries out a command about the records of a table, for the kind of keys that it has.
 fn run_on_kind(place: &Place, command: &Command, output: &mut Output) -> anyhow::Result<Outcome> {
-    let kind = match place.tables()?.find(&place.table)? {
-        Some(table) => Some(table.kind),
-        // It may be one over several memory nodes.
-        None => place.nodes()?.find(&place.table)?,
-    };
+    let kind = Found::of(place)?.kind(&place.table, None)?;
     let kind = match (command, kind) {
         (Command::Verify(verify), Some(kind)) => Some(verify.checked(kind, &place.table)?),
         (_, kind) => kind,

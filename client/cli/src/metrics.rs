@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::exposition::{Kind, Metric, Number};
 use crate::output::{Outcome, Output};
 use crate::place::Place;
-use crate::tables::{none_failed, why};
+use crate::tables::none_failed;
 
 /// The metrics of a table from its counters: the name, what it is, and the value.
 type Counter = (&'static str, &'static str, Kind, fn(&NodeStats) -> Number);
@@ -115,7 +115,7 @@ pub(crate) fn run(place: &Place, output: &mut Output) -> anyhow::Result<Outcome>
             Ok(told) if places.len() == 1 => metrics = told,
             Ok(told) => told.into_iter().for_each(|metric| add(&mut metrics, metric, &one.url)),
             Err(error) if places.len() == 1 => return Err(error.into()),
-            Err(error) => failed.push(why(one, &error)),
+            Err(error) => failed.push(one.why(&error)),
         }
     }
     for metric in &metrics {

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::output::{Outcome, Output};
 use crate::place::Place;
-use crate::tables::{none_failed, why};
+use crate::tables::none_failed;
 
 /// The pause between two requests.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -32,7 +32,7 @@ impl Ping {
             match self.ask(place) {
                 Ok(answered) => answered.tell(output)?,
                 Err(error) if places.len() == 1 => return Err(error.into()),
-                Err(error) => failed.push(why(place, &error)),
+                Err(error) => failed.push(place.why(&error)),
             }
         }
         if output.is_json() {

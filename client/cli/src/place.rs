@@ -36,6 +36,12 @@ impl Place {
         Ok(urls.each().map(|url| Self { url: url.to_string(), ..self.clone() }).collect())
     }
 
+    /// Why its memory node could not be asked, with its URL.
+    pub(crate) fn why(&self, error: &ClientError) -> String {
+        let said = error.to_string();
+        if said.contains(&self.url) { said } else { format!("{}: {said}", self.url) }
+    }
+
     /// A client of the table.
     pub(crate) fn client<K: BuildKeys>(&self) -> Result<TableClient<K>, ClientError> {
         TableClient::connect_with(&self.url, self.config())

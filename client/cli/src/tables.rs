@@ -4,11 +4,12 @@ use anyhow::{Error, anyhow, bail, ensure};
 use bytesize::ByteSize;
 use clap::Args;
 use fpcache_client::{
-    ClientError, CreateOptions, DividedTable, KeyKind, Nodes, TableInfo, TableList, TableName, Tables,
+    ClientError, CreateOptions, DividedTable, KeyKind, Nodes, TableInfo, TableList, TableName,
 };
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
 
+use crate::found::{Found, Spot};
 use crate::numbers::size;
 use crate::output::{Outcome, Output, counted};
 use crate::place::Place;
@@ -23,35 +24,22 @@ pub(crate) struct NewTable {
 }
 
 /// The table of a command, and whether the command created it.
-#[derive(Clone, Copy, Debug)]
 pub(crate) struct Ensured {
     pub(crate) kind: KeyKind,
+    /// The memory node that has it.
+    pub(crate) spot: Spot,
     is_new: bool,
 }
 
 impl Ensured {
     /// Removes the table again if the command that created it failed, unless it has records, which
     /// are from another client.
-    pub(crate) fn undo(self, tables: &Tables, name: &TableName) {
-        if self.is_new && matches!(tables.find(name), Ok(Some(TableInfo { keys: 0, .. }))) {
+    pub(crate) fn undo(&self) {
+        let Spot { place, tables } = &self.spot;
+        if self.is_new && matches!(tables.find(&place.table), Ok(Some(TableInfo { keys: 0, .. }))) {
             // The command's own error says more than one of this.
-            let _ = tables.drop_table(name);
+            let _ = tables.drop_table(&place.table);
         }
-    }
-}
-
-/// The kind of keys of a table, if it exists; an error if it is not the wanted one.
-pub(crate) fn kind_of(
-    tables: &Tables,
-    name: &TableName,
-    wanted: Option<KeyKind>,
-) -> anyhow::Result<Option<KeyKind>> {
-    match (tables.find(name)?.map(|table| table.kind), wanted) {
-        (Some(found), Some(wanted)) if found != wanted => bail!(
-            "the table `{name}` has keys of the kind {found}, not {wanted}: use another table with --table, which is \
-             created if it does not exist, or drop this one with `fpcache-cli drop {name}`"
-        ),
-        (found, _) => Ok(found),
     }
 }
 
@@ -62,12 +50,20 @@ impl NewTable {
     }
 
     /// Refuses another size of its region than a table has, which nothing changes.
-    pub(crate) fn check_region(self, tables: &Tables, name: &TableName) -> anyhow::Result<()> {
-        if self.region_bytes.is_some()
-            && let Some(table) = tables.find(name)?
-        {
-            self.check_region_of(&table, name)?;
-        }
+    pub(crate) fn check_region(self, table: &TableInfo) -> anyhow::Result<()> {
+        // Regions are whole pages.
+        const LARGEST_PAGE: u64 = 2 << 20;
+        let Some(wanted) = self.region_bytes else { return Ok(()) };
+        let has = table.region_bytes;
+        ensure!(
+            // What a closed one has is not known.
+            table.is_closed()
+                || (wanted.as_u64()..wanted.as_u64().saturating_add(LARGEST_PAGE)).contains(&has),
+            "the table `{}` is there already, with a region of {}, which cannot be changed: omit --region-bytes, or export its \
+             records and import them into a new table",
+            table.name,
+            human_bytes(has)
+        );
         Ok(())
     }
 
@@ -78,43 +74,32 @@ impl NewTable {
         }
         for place in place.each()? {
             for table in retained(place.tables()?.list()?, Some(&place.table)).tables {
-                self.check_region_of(&table, &place.table)?;
+                self.check_region(&table)?;
             }
         }
         Ok(())
     }
 
-    fn check_region_of(self, table: &TableInfo, name: &TableName) -> anyhow::Result<()> {
-        // Regions are whole pages.
-        const LARGEST_PAGE: u64 = 2 << 20;
-        let Some(wanted) = self.region_bytes else { return Ok(()) };
-        let has = table.region_bytes;
-        // What a closed one has is not known.
-        ensure!(
-            table.is_closed()
-                || (wanted.as_u64()..wanted.as_u64().saturating_add(LARGEST_PAGE)).contains(&has),
-            "the table `{name}` is there already, with a region of {}, which cannot be changed: omit --region-bytes, or export its \
-             records and import them into a new table",
-            human_bytes(has)
-        );
-        Ok(())
-    }
-
-    /// Creates the table if it does not exist, and returns the kind of its keys. They must be of
-    /// the given kind, if any; a new table has u64 keys by default.
-    pub(crate) fn ensure(
-        self,
-        tables: &Tables,
-        name: &TableName,
-        kind: Option<KeyKind>,
-    ) -> anyhow::Result<Ensured> {
-        if let Some(kind) = kind_of(tables, name, kind)? {
-            self.check_region(tables, name)?;
-            return Ok(Ensured { kind, is_new: false });
+    /// Creates the table if no memory node of the place has it, and returns the kind of its keys.
+    /// They must be of the given kind, if any; a new table has u64 keys by default.
+    pub(crate) fn ensure(self, place: &Place, wanted: Option<KeyKind>) -> anyhow::Result<Ensured> {
+        let (name, found) = (&place.table, Found::of(place)?);
+        found.kind(name, wanted)?;
+        match found {
+            Found::At(spot, table) => {
+                self.check_region(&table)?;
+                Ok(Ensured { kind: table.kind, spot, is_new: false })
+            }
+            Found::Divided(_) => bail!(
+                "there is a table `{name}` over several memory nodes: use it, drop it, or choose another name"
+            ),
+            Found::Nowhere(nowhere) => {
+                let (spot, kind) = (nowhere.at_first(name)?, wanted.unwrap_or(KeyKind::U64));
+                // Another client may be faster.
+                let is_new = spot.tables.create_if_missing(name, kind, self.options())?;
+                Ok(Ensured { kind, spot, is_new })
+            }
         }
-        let kind = kind.unwrap_or(KeyKind::U64);
-        // Another client may be faster.
-        Ok(Ensured { kind, is_new: tables.create_if_missing(name, kind, self.options())? })
     }
 }
 
@@ -144,7 +129,7 @@ pub(crate) fn list(place: &Place, only: Option<&TableName>, output: &mut Output)
         let (list, divided) = match ask(place) {
             Ok(told) => told,
             Err(error) => {
-                failed.push(why(place, &error));
+                failed.push(place.why(&error));
                 continue;
             }
         };
@@ -194,12 +179,6 @@ fn of_node(place: &Place, list: &TableList, divided: &[DividedTable]) -> Value {
         "granted_bytes": list.granted_bytes,
         "tables": list.tables.iter().map(|table| document(table, divided)).collect::<Vec<_>>(),
     })
-}
-
-/// Why a memory node could not be asked, with its URL.
-pub(crate) fn why(place: &Place, error: &ClientError) -> String {
-    let said = error.to_string();
-    if said.contains(&place.url) { said } else { format!("{}: {said}", place.url) }
 }
 
 /// Fails if some of the `of` memory nodes could not be asked, for these reasons.
@@ -336,18 +315,26 @@ impl DropTable {
             Some(urls) => (Nodes::at_with(urls, place.config())?, true),
             None => (place.nodes()?, false),
         };
-        let tables = if here { None } else { Some(place.tables()?) };
-        let found = tables.as_ref().map(|tables| tables.find(name)).transpose()?.flatten();
-        let is_over = here || (found.is_none() && nodes.find(name)?.is_some());
-        let Some(tables) = tables.filter(|_| !is_over) else {
-            return self.drop_over(name, &nodes, here);
+        if here {
+            return self.drop_over(name, &nodes, true);
+        }
+        let (tables, found) = match Found::of(&Place { table: *name, ..place.clone() })? {
+            Found::At(Spot { tables, .. }, found) => (tables, found),
+            Found::Divided(_) if nodes.find(name)?.is_some() => return self.drop_over(name, &nodes, false),
+            // Ranges that are closed have no map, but are not to be taken for nothing.
+            Found::Divided(_) => {
+                nodes.drop_table(name).map_err(|error| left_over(name, error))?;
+                return Ok(json!({ "dropped": name.as_str() }));
+            }
+            Found::Nowhere(nowhere) => bail!(nowhere.told(name)),
         };
-        if found.is_some_and(|table| table.is_closed()) && !self.yes {
+        if found.is_closed() && !self.yes {
             bail!(
                 "`{name}` is closed, and its records cannot be restored once it is dropped: confirm with --yes"
             );
         }
-        if let (Some(TableInfo { keys, clients, .. }), false) = (found, self.yes) {
+        let TableInfo { keys, used_bytes, clients, .. } = found;
+        if !self.yes {
             let clients = counted(clients, "client");
             if keys == 0 {
                 bail!("`{name}` is empty and has {clients}: confirm with --yes");
@@ -357,23 +344,8 @@ impl DropTable {
                 counted(keys, "key")
             );
         }
-        match tables.drop_table(name) {
-            Err(error @ ClientError::NoSuchTable { .. }) if found.is_none() => {
-                // A memory node that has a range of it which is closed publishes no map, but is not
-                // to be taken for one that has nothing.
-                match nodes.drop_table(name) {
-                    Err(ClientError::NoSuchTable { .. }) => return Err(error.into()),
-                    dropped => dropped.map_err(|error| left_over(name, error))?,
-                }
-            }
-            dropped => dropped?,
-        }
-        let found = found.as_ref();
-        Ok(json!({
-            "dropped": name.as_str(),
-            "keys": found.map(|table| table.keys),
-            "used_bytes": found.map(|table| table.used_bytes),
-        }))
+        tables.drop_table(name)?;
+        Ok(json!({ "dropped": name.as_str(), "keys": keys, "used_bytes": used_bytes }))
     }
 
     /// Removes a table over several memory nodes, or the ranges of some of them.

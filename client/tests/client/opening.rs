@@ -82,6 +82,32 @@ fn one_over_several_memory_nodes_is_opened() {
     assert!(matches!(error, ClientError::TableExists { .. }), "{error}");
 }
 
+/// The first memory node made a second, empty one, which hid the records of the other.
+#[test]
+fn no_second_table_is_made_while_a_memory_node_that_has_it_is_away() {
+    for is_divided in [false, true] {
+        let mut nodes = [Node::tcp(), Node::tcp(), Node::shm()];
+        if is_divided {
+            make::<fpcache_client::U64Keys>(&nodes[1..], &[100], Some(8));
+        }
+        let open = |urls: &str| Client::open_or_create(urls, config(), TableParameters::default(), ANY);
+        open(&nodes[1].url).unwrap().put(1, &[1; 8]).unwrap();
+        let all = urls(&nodes[..2]);
+        assert_eq!(open(&all).unwrap().get(1).unwrap(), Some(vec![1; 8]));
+        nodes[1].end();
+        let error = open(&all).unwrap_err();
+        assert!(error.is_retryable() && error.to_string().contains(&nodes[1].url), "{error}");
+        assert!(Client::connect_with(&all, config()).unwrap_err().is_retryable());
+        assert_eq!(Tables::connect(&nodes[0].url).unwrap().list().unwrap().tables, []);
+    }
+    let nodes = [Node::tcp(), Node::shm()];
+    let error = Client::connect_with(&urls(&nodes), config()).unwrap_err();
+    assert!(matches!(error, ClientError::NoSuchTable { .. }), "both have said so: {error}");
+    Client::open_or_create(&urls(&nodes), config(), TableParameters::default(), ANY).unwrap();
+    let made = nodes.each_ref().map(|node| Tables::connect(&node.url).unwrap().list().unwrap().tables.len());
+    assert_eq!(made, [1, 0], "at the first");
+}
+
 #[cfg(feature = "tokio")]
 #[test]
 fn tasks_open_or_create_tables() {

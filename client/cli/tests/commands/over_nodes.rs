@@ -238,3 +238,35 @@ fn a_table_over_several_memory_nodes_that_has_records_or_another_region_is_not_c
     assert!(err.contains("is there already"), "{err}");
     assert_eq!(nodes[0].ends_with(0, "count --table t").0.trim(), "1");
 }
+
+/// A second one was made at the first memory node, and hid the records of the other.
+#[test]
+fn a_table_of_another_memory_node_in_the_url_is_found_and_made_no_second_time() {
+    let mut nodes = [(); 2].map(|()| Node::start(16 << 20));
+    let [first, second] = nodes.each_ref().map(|node| node.url.clone());
+    let all = format!("--url {first},{second}");
+    let file = nodes[0].directory.path().join("five.tsv");
+    fs::write(&file, "1\tone\n2\ttwo\n").unwrap();
+    let import = format!("import {} --table bytes", file.to_str().unwrap());
+    for (kind, name) in [("u64", "numbers"), ("bytes", "bytes")] {
+        ends_with(0, &format!("--url {second} create {name} --keys {kind} --value-bytes vary"));
+    }
+    let (out, _) = ends_with(0, &format!("{all} {import}"));
+    assert!(out.contains("keys        2"), "{out}");
+    ends_with(0, &format!("{all} load uniform:10 --table numbers --value-bytes vary"));
+    let (_, err) = ends_with(2, &format!("{all} create numbers"));
+    assert!(err.contains("is there already") && err.contains(&second), "{err}");
+    assert_eq!(ends_with(0, &format!("{all} count --table bytes")).0.trim(), "2", "keys of either kind");
+    let (_, err) = ends_with(2, &format!("{all} drop numbers"));
+    assert!(err.contains("has 10 keys"), "{err}");
+    ends_with(0, &format!("{all} drop numbers --yes"));
+    drop(nodes[1].serving.take());
+    for line in
+        ["load uniform:10 --table bytes", "create bytes", &import, "drop bytes --yes", "count --table bytes"]
+    {
+        let (_, err) = ends_with(2, &format!("{all} --deadline 1s {line}"));
+        assert!(err.contains(&second) && !err.contains("there is no table"), "{line}: {err}");
+    }
+    let left = nodes[0].json(0, "tables --json")[0]["tables"].as_array().unwrap().len();
+    assert_eq!(left, 1, "but for the default one");
+}
