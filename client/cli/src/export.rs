@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use clap::Args;
-use fpcache_client::{KeyKind, RecordShape, TableClient, TableName};
+use fpcache_client::{KeyKind, TableClient, TableParameters};
 use serde_json::{Value, json};
 
 use crate::keys::{KeyFormat, Keys};
 use crate::output::{Outcome, Output, counted};
+use crate::parameters::Parameters;
+use crate::place::Place;
 use crate::record_lines::Form;
 use crate::scan::Range;
 use crate::separator::Separator;
@@ -54,7 +56,7 @@ impl Export {
     pub(crate) fn run<K: Keys>(
         &self,
         client: &TableClient<K>,
-        table: &TableName,
+        place: &Place,
         output: &mut Output,
     ) -> anyhow::Result<Outcome> {
         let (from, to) = self.range.bounds::<K>(self.key_format)?;
@@ -88,22 +90,22 @@ impl Export {
             Ok(true)
         })?;
         file.finish().with_context(failed)?;
-        self.say::<K>(table, records, &shape, output)?;
+        self.say::<K>(place, records, &client.table()?.record.parameters, output)?;
         Ok(Outcome::Done)
     }
 
     /// Tells what was written, and what reads it.
     fn say<K: Keys>(
         &self,
-        table: &TableName,
+        place: &Place,
         records: u64,
-        shape: &RecordShape,
+        table: &TableParameters,
         output: &mut Output,
     ) -> anyhow::Result<()> {
-        let (file, import) = (self.output.display().to_string(), self.import::<K>(table, shape));
+        let (file, import) = (self.output.display().to_string(), self.import::<K>(place, table));
         if output.is_json() {
             output.document(&json!({
-                "table": table.as_str(),
+                "table": place.table.as_str(),
                 "records": records,
                 "file": file,
                 "import": import,
@@ -116,14 +118,15 @@ impl Export {
     }
 
     /// The command that makes the same table of the file.
-    fn import<K: Keys>(&self, table: &TableName, shape: &RecordShape) -> String {
+    fn import<K: Keys>(&self, place: &Place, table: &TableParameters) -> String {
         let mut words = vec!["fpcache-cli import".to_owned(), quoted(&self.output.display().to_string())];
-        words.push(format!("--table {table}"));
+        words.extend(place.is_url_told.then(|| format!("--url {}", quoted(&place.url))));
+        words.push(format!("--table {}", place.table));
         if KeyKind::Bytes.is::<K>() {
-            let bytes = shape.key_bytes.map(|bytes| format!("--key-bytes {bytes}"));
+            let bytes = table.shape.key_bytes.map(|bytes| format!("--key-bytes {bytes}"));
             words.push(bytes.unwrap_or_else(|| "--keys bytes".to_owned()));
         }
-        words.extend(shape.value_bytes.map(|bytes| format!("--value-bytes {bytes}")));
+        words.extend(Parameters::options_for(table));
         words.extend(self.format.argument());
         words.extend(self.key_format.is_hex.then(|| "--hex".to_owned()));
         match (self.form, &self.separator) {

@@ -54,7 +54,7 @@ use clap::parser::ValueSource;
 use clap::{CommandFactory, FromArgMatches};
 use clap_complete::Shell;
 use fpcache_client::{
-    ByteKeys, ClientError, KeyKind, RefusalCode, TableClient, TableName, Token, U64Keys, wait_for_node_with,
+    ByteKeys, ClientError, KeyKind, RefusalCode, TableClient, Token, U64Keys, wait_for_node_with,
 };
 use fpcache_datasets::arguments::without_empty_variables;
 use fpcache_datasets::causes;
@@ -69,11 +69,13 @@ use place::Place;
 fn main() -> ExitCode {
     let matches = without_empty_variables(Arguments::command()).get_matches();
     // The environment names a table for all commands, of which `tables` is about all tables.
-    let is_named = matches
-        .subcommand()
-        .is_some_and(|(_, matches)| matches.value_source("table") == Some(ValueSource::CommandLine));
+    let is_told = |option| {
+        let command = matches.subcommand();
+        command.is_some_and(|(_, matches)| matches.value_source(option) == Some(ValueSource::CommandLine))
+    };
+    let told = Told { url: is_told("url"), table: is_told("table") };
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    match run(&arguments, is_named) {
+    match run(&arguments, told) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::Wrong) => ExitCode::from(1),
         Err(error) => {
@@ -81,6 +83,13 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// What was given on the command line, and not in the environment.
+#[derive(Clone, Copy)]
+struct Told {
+    url: bool,
+    table: bool,
 }
 
 /// What the command line calls the remedy that an error of the library names.
@@ -91,9 +100,9 @@ fn option_for(error: &Error) -> String {
     }
 }
 
-fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
+fn run(arguments: &Arguments, told: Told) -> anyhow::Result<Outcome> {
     let mut output = Output::new(arguments.json || arguments.json_strings, arguments.json_strings);
-    let ended = run_any(arguments, is_named, &mut output);
+    let ended = run_any(arguments, told, &mut output);
     // What a command that has failed has told is whole all the same.
     let finished = output.end_begun_array().and_then(|()| output.finish());
     let outcome = ended?;
@@ -101,7 +110,7 @@ fn run(arguments: &Arguments, is_named: bool) -> anyhow::Result<Outcome> {
     Ok(outcome)
 }
 
-fn run_any(arguments: &Arguments, is_named: bool, output: &mut Output) -> anyhow::Result<Outcome> {
+fn run_any(arguments: &Arguments, told: Told, output: &mut Output) -> anyhow::Result<Outcome> {
     let Arguments { url, table, deadline, token_file, .. } = arguments;
     // These ask no memory node.
     match &arguments.command {
@@ -110,15 +119,18 @@ fn run_any(arguments: &Arguments, is_named: bool, output: &mut Output) -> anyhow
         _ => {}
     }
     let token = token_file.as_deref().map(Token::from_file).transpose()?;
-    let place = Place { url: url.clone(), table: *table, deadline: *deadline, token };
+    let (url, is_url_told) = (url.clone(), told.url);
+    let place = Place { url, is_url_told, table: *table, deadline: *deadline, token };
     if let Some(wait) = arguments.wait {
         let began = Instant::now();
-        wait_for_node_with(url, place.config().with_wait(wait)).map_err(|error| match began.elapsed() {
-            waited if waited < wait => Error::from(error),
-            _ => Error::from(error).context(format!("after waiting for {wait:?}")),
+        wait_for_node_with(&place.url, place.config().with_wait(wait)).map_err(|error| {
+            match began.elapsed() {
+                waited if waited < wait => Error::from(error),
+                _ => Error::from(error).context(format!("after waiting for {wait:?}")),
+            }
         })?;
     }
-    carry_out_any(&place, &arguments.command, is_named, output)
+    carry_out_any(&place, &arguments.command, told.table, output)
 }
 
 fn print_completions(shell: Shell, output: &mut Output) -> anyhow::Result<Outcome> {
@@ -171,22 +183,22 @@ fn run_on_kind(place: &Place, command: &Command, output: &mut Output) -> anyhow:
         (_, kind) => kind,
     };
     match kind {
-        Some(KeyKind::Bytes) => carry_out(command, &place.client::<ByteKeys>()?, &place.table, output),
+        Some(KeyKind::Bytes) => carry_out(command, &place.client::<ByteKeys>()?, place, output),
         // Of a table that is not there any client says so.
-        Some(KeyKind::U64) | None => carry_out(command, &place.client::<U64Keys>()?, &place.table, output),
+        Some(KeyKind::U64) | None => carry_out(command, &place.client::<U64Keys>()?, place, output),
     }
 }
 
 fn carry_out<K: Keys>(
     command: &Command,
     client: &TableClient<K>,
-    table: &TableName,
+    place: &Place,
     output: &mut Output,
 ) -> anyhow::Result<Outcome> {
     match command {
         Command::Get(get) => get.run(client, output),
         Command::Scan(scan) => scan.run(client, output),
-        Command::Export(export) => export.run(client, table, output),
+        Command::Export(export) => export.run(client, place, output),
         Command::Floor(nearest) => nearest.run(Side::Floor, client, output),
         Command::Ceiling(nearest) => nearest.run(Side::Ceiling, client, output),
         Command::First(end) => end.run(Side::Ceiling, client, output),
@@ -197,7 +209,7 @@ fn carry_out<K: Keys>(
         Command::Update(update) => update.run(client, output),
         Command::Del(delete) => delete.run(client, output),
         Command::Stats => stats::run(client, output),
-        Command::Verify(verify) => verify.run(client, table, output),
+        Command::Verify(verify) => verify.run(client, &place.table, output),
         // About tables, not their records.
         Command::Create(_)
         | Command::Load(_)

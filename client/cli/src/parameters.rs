@@ -150,6 +150,35 @@ impl Parameters {
         others.into_iter().filter_map(|(option, is_other)| is_other.then_some(option)).collect()
     }
 
+    /// The options with which `import` creates a table of these parameters, where they are not the
+    /// defaults.
+    pub(crate) fn options_for(table: &TableParameters) -> Vec<String> {
+        let RecordShape { key_bytes, value_bytes, room } = table.shape;
+        let default = TableParameters::default().as_stored();
+        let fill = if table.groups.is_some() { TableParameters::FILL_OF_GROUPS } else { default.fill };
+        // The default for keys that vary depends on the longest one in the file.
+        let room_by_default =
+            key_bytes.map(|bytes| u32::from(bytes) + value_bytes.unwrap_or(USUAL_VALUE_BYTES));
+        let bits = match table.fingerprint_bits() {
+            0 => "none".to_owned(),
+            bits => bits.to_string(),
+        };
+        let groups = table.groups.map(|groups| format!("--groups={}", GroupChoice::from(groups)));
+        let other = |is_other: bool, option: String| is_other.then_some(option);
+        let options = [
+            value_bytes.map(|bytes| format!("--value-bytes {bytes}")),
+            other(room_by_default != Some(room), format!("--slot-bytes {room}")),
+            other(table.epsilon != default.epsilon, format!("--epsilon {}", table.epsilon)),
+            other((table.fill - fill).abs() > 1e-6, format!("--fill {}", table.fill)),
+            other(
+                table.fingerprint_bits() != default.fingerprint_bits(),
+                format!("--fingerprint-bits {bits}"),
+            ),
+            groups,
+        ];
+        options.into_iter().flatten().collect()
+    }
+
     /// The same for values of any length, unless theirs is given or they are integers.
     pub(crate) fn of_any_values(self, are_integers: bool) -> Self {
         let value_bytes =

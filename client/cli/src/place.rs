@@ -8,6 +8,8 @@ use fpcache_client::{BuildKeys, ClientConfig, ClientError, Nodes, TableClient, T
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
     pub(crate) url: String,
+    /// Whether the URL is from the command line, and not from the environment or the default.
+    pub(crate) is_url_told: bool,
     pub(crate) table: TableName,
     pub(crate) deadline: Duration,
     /// The token for TCP; if `None`, the one of the environment.

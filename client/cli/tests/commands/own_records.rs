@@ -272,6 +272,11 @@ fn the_command_that_an_export_names_makes_the_same_table() {
     node.ends_with(0, "create --table texts --value-bytes vary");
     node.ends_with(0, "put --table texts 7 seven");
     node.ends_with(0, "create --table none --keys bytes --value-bytes vary");
+    // These were lost without a word.
+    node.ends_with(0, "load uniform:3K --table odd --value-bytes vary:100 --epsilon 16 --fill 0.7");
+    node.ends_with(0, "load uniform:3K --table grouped --groups=pilots:16 --fingerprint-bits none");
+    node.ends_with(0, "load uniform:3K --table filled --groups=seeded --fill 0.75 --fingerprint-bits 8");
+    node.ends_with(0, "create --table slots --keys bytes --slot-bytes 300 --value-bytes vary");
     for (table, options) in [
         ("default", ""),
         ("default", "--hex --separator ;"),
@@ -281,6 +286,10 @@ fn the_command_that_an_export_names_makes_the_same_table() {
         ("binary", "--json-strings --as jsonl"),
         ("texts", ""),
         ("none", ""),
+        ("odd", "--format hex"),
+        ("grouped", ""),
+        ("filled", ""),
+        ("slots", ""),
     ] {
         let file = node.path("records.txt").to_str().unwrap().to_owned();
         let export = node.json(0, &format!("export --table {table} {options} --output {file} --json"));
@@ -291,7 +300,17 @@ fn the_command_that_an_export_names_makes_the_same_table() {
         assert!(all("copy") == all(table), "{import}");
         let shape = |table: &str| {
             let stats = node.json(0, &format!("stats --table {table} --json"));
-            ["key_kind", "key_bytes", "value_bytes"].map(|field| stats["table"][field].clone())
+            [
+                "key_kind",
+                "key_bytes",
+                "value_bytes",
+                "slot_bytes",
+                "epsilon",
+                "fill",
+                "fingerprint_bits",
+                "group_form",
+            ]
+            .map(|field| stats["table"].get(field).unwrap_or_else(|| panic!("{field}: {stats}")).clone())
         };
         assert_eq!(shape("copy"), shape(table), "{import}");
         node.ends_with(0, "drop copy --yes");
@@ -301,6 +320,11 @@ fn the_command_that_an_export_names_makes_the_same_table() {
         out.contains("exported    30000 records to ") && out.contains("to import   fpcache-cli "),
         "{out}"
     );
+    assert!(!out.contains("--url"), "the environment has it: {out}");
+    let file = node.path("last");
+    let told =
+        command().args(["--url", &node.url, "export", "--output", file.to_str().unwrap()]).output().unwrap();
+    assert!(text(&told.stdout).contains(&format!(" --url {} ", node.url)), "{told:?}");
 }
 
 #[test]
