@@ -115,11 +115,16 @@ impl TableFormat {
         Ok(value)
     }
 
-    /// A text where a number was expected. Where values have a fixed length another format would be
-    /// refused for the length, so that it is no remedy.
+    /// A text where a number was expected. Where values have another fixed length than it, another
+    /// format would be refused for the length, so that it is no remedy.
     fn no_number(self, text: &str, why: &str) -> anyhow::Error {
+        let bytes = text.len();
         let text = shortened(text.to_owned());
         match self.len {
+            Some(len) if len == bytes => anyhow!(
+                "value `{text}`: {why}; values of {} are read as numbers here: for texts of that length use --format text",
+                counted(len as u64, "byte")
+            ),
             Some(len) if !text.starts_with(|c: char| c.is_ascii_digit()) => anyhow!(
                 "value `{text}` is not a number; values of this table have {}: pass a number, or create a table for texts \
                  with `fpcache-cli create --table NAME --value-bytes vary`",
@@ -339,6 +344,12 @@ mod tests {
         let error = refused(Some(8), "hello");
         assert!(error.contains("8 bytes") && error.contains("--value-bytes vary"), "{error}");
         assert!(!error.contains("--format"), "it would fail for the length: {error}");
+        // Of a text that has the length it was said that a table for texts is needed.
+        let error = Format { format: None }.of(Some(3)).parse("abc").expect_err("no number").to_string();
+        assert!(
+            error.contains("`abc`") && error.contains("--format text") && !error.contains("create"),
+            "{error}"
+        );
         let error = refused(Some(8), "18446744073709551616");
         assert!(error.contains("too large") && !error.contains("texts"), "{error}");
         assert!(refused(None, "hello").contains("--format text"));
