@@ -22,7 +22,7 @@ use crate::connection::{Connection, Posted};
 use crate::error::FabricError;
 use crate::mapped::Link;
 use crate::meter::{Meter, MeterSnapshot};
-use crate::rdma::CardCounts;
+use crate::rdma::{CardCounts, RdmaError};
 use crate::region::RegionName;
 use crate::rpc::SharedCaller;
 use crate::shm::PROTOCOL_VERSION;
@@ -93,6 +93,10 @@ pub fn connect(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConne
 }
 
 fn connect_to(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnection, FabricError> {
+    // Also where no card would be used: that nothing listens at such an address would mislead.
+    if address.card().is_some() && !cfg!(feature = "rdma") {
+        return Err(RdmaError::NotBuilt.into());
+    }
     let card = address.card().filter(|_| options.uses_card).map(|choice| Arc::new(SharedCard::new(choice)));
     if let Some(card) = card.as_ref().filter(|_| options.needs_card) {
         card.card()?;
