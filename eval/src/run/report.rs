@@ -119,7 +119,7 @@ pub fn table(rows: &[Row]) -> String {
         text.push_str(&explanation(row));
         text.push_str(&timeline_explanation(row).unwrap_or_default());
     }
-    text.push_str(&doubts(rows.iter().map(doubts_of)));
+    text.push_str(&doubts(rows.iter().map(|row| doubts_of(row.system.clone(), row))));
     let c = &first.calibration;
     text.push_str(&format!(
         "latencies are of a {}; this machine during the run: {:.0} ns per random read of {}, {:.1} GB/s copied, \
@@ -203,9 +203,10 @@ fn cache_explanation(row: &Row) -> Option<String> {
     Some(text)
 }
 
-fn doubts_of(row: &Row) -> Doubts {
+/// What a row's figures may say against themselves, with what they are of.
+pub fn doubts_of(of: String, row: &Row) -> Doubts {
     Doubts {
-        of: row.system.clone(),
+        of,
         passes: (row.ops_per_s_min, row.ops_per_s_max),
         mean_ns: row.ns_per_op() * row.batch as f64,
         p99_ns: row.p99_ns,
@@ -379,7 +380,7 @@ mod tests {
         };
         // A call of four keys takes 8 µs in each of two threads.
         assert_eq!(notes(&row(0.9e6, 1.1e6, 9_000)), 0);
-        let told = |row: Row| doubts([&row, &row].into_iter().map(doubts_of));
+        let told = |row: Row| doubts([&row, &row].into_iter().map(|row| doubts_of(row.system.clone(), row)));
         let spread = told(row(0.829e6, 8.07e6, 9_000));
         assert!(spread.ends_with(": fpcache (9.73×), fpcache (9.73×)\n"), "{spread}");
         let beyond = told(row(0.9e6, 1.1e6, 7_000));

@@ -17,7 +17,9 @@ use crate::machine::{Calibration, Machine, calibrate};
 use crate::made::Made;
 use crate::run::host::Host;
 use crate::run::measure::Measurable;
-use crate::run::report::{duration, none, percent, rate, say, write_recorded};
+use crate::run::report::{
+    doubts, doubts_of, duration, least_to_most, none, percent, rate, say, write_recorded,
+};
 use crate::run::row::Row;
 use crate::run::values::ValueBytes;
 use crate::run::{BTREEMAP, HASHMAP, build_map, draw, values};
@@ -249,15 +251,17 @@ impl<'a, K: DataKeys> Sweep<'a, K> {
 pub fn table(rows: &[Row], over: Over) -> String {
     let Some(first) = rows.first() else { return String::new() };
     let has_cache = rows.iter().any(|row| row.cache_bytes_budget.is_some());
-    let mut header = vec![over.name(), "series", "lookups/s", "ns/lookup"];
+    let mut header = vec![over.name(), "series", "lookups/s", "least to most", "ns/lookup"];
     if has_cache {
         header.extend(["hit rate", "bytes used", "entries", "per entry"]);
     }
     header.extend(["p50", "p99", "round trips", "bytes read"]);
     let mut table = new_table(&header).named_by(2);
+    let value_of = |row: &Row| row.sweep.as_ref().map_or_else(none, |tag| over.show(tag.value));
     for row in rows {
-        let value = row.sweep.as_ref().map_or_else(none, |tag| over.show(tag.value));
-        let mut cells = vec![value, label(row, rows), rate(row.ops_per_s), format!("{:.1}", row.ns_per_op())];
+        let mut cells = vec![value_of(row), label(row, rows), rate(row.ops_per_s)];
+        cells.push(least_to_most(row.ops_per_s_min, row.ops_per_s_max));
+        cells.push(format!("{:.1}", row.ns_per_op()));
         if has_cache {
             cells.push(row.hit_rate.map_or_else(none, percent));
             cells.push(row.cache_bytes_used.map_or_else(none, human_bytes));
@@ -270,5 +274,36 @@ pub fn table(rows: &[Row], over: Over) -> String {
         cells.push(row.bytes_per_op.map_or_else(none, |bytes| format!("{bytes:.0} B")));
         table.add_row(cells);
     }
-    format!("{} ({}), {}\n{table}", first.dataset, first.dataset_source, plot::asked(first, over))
+    let of = |row: &Row| format!("{} at {}", label(row, rows), value_of(row));
+    let notes = doubts(rows.iter().map(|row| doubts_of(of(row), row)));
+    let text = format!(
+        "{} ({}), {}\n{table}\n{notes}",
+        first.dataset,
+        first.dataset_source,
+        plot::asked(first, over)
+    );
+    text.trim_end().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rates that differed by a factor of two were shown as if they were certain.
+    #[test]
+    fn a_point_has_the_spread_of_its_passes_and_a_note_if_that_is_wide() {
+        let row = Row {
+            system: "fpcache".to_owned(),
+            ops_per_s: 2e6,
+            ops_per_s_min: 1e6,
+            ops_per_s_max: 2e6,
+            p99_ns: 9_000,
+            threads: 1,
+            batch: 1,
+            ..Row::default()
+        };
+        let text = table(&[row], Over::Cache);
+        assert!(text.contains("1.00 M to 2.00 M"), "{text}");
+        assert!(text.contains("note: fastest passes beside slowest") && text.ends_with("(2.00×)"), "{text}");
+    }
 }

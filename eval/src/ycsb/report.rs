@@ -5,7 +5,9 @@ use fpcache_datasets::count::human;
 use super::options::end_in_words;
 use super::pass::End;
 use super::row::YcsbRow;
-use crate::run::report::{bytes_per_key, duration, none, rate, ratio_of};
+use crate::run::report::{
+    Doubts, bytes_per_key, doubts, doubts_of, duration, least_to_most, none, rate, ratio_of,
+};
 use crate::table::new_table;
 
 /// The rows as tables, under a title that says what was measured on what.
@@ -30,6 +32,7 @@ pub fn table(rows: &[YcsbRow]) -> String {
             "passes ended early for want of keys to insert: give more with --inserts, or a larger data set\n",
         );
     }
+    text.push_str(&doubts(rows.iter().map(doubts_of_workload)));
     let c = &first.run.calibration;
     text.push_str(&format!(
         "latencies are of an {}, {}; this machine during the run: {:.0} ns per random read\n",
@@ -54,6 +57,13 @@ pub fn table(rows: &[YcsbRow]) -> String {
         wrong => format!("{wrong} answers were WRONG"),
     });
     text
+}
+
+/// What a workload's figures may say against themselves. Where operations are due at instants, their
+/// rate says nothing of how long one takes.
+fn doubts_of_workload(row: &YcsbRow) -> Doubts {
+    let doubts = doubts_of(row.workload.clone(), &row.run);
+    if row.rate.is_some() { Doubts { mean_ns: 0.0, ..doubts } } else { doubts }
 }
 
 fn title(row: &YcsbRow) -> String {
@@ -90,6 +100,7 @@ fn throughput(rows: &[YcsbRow]) -> String {
         "workload",
         "dist",
         "operations/s",
+        "least to most",
         &all,
         &reads,
         "p50",
@@ -108,6 +119,7 @@ fn throughput(rows: &[YcsbRow]) -> String {
             row.workload.clone(),
             run.dist.clone(),
             rate(run.ops_per_s),
+            least_to_most(run.ops_per_s_min, run.ops_per_s_max),
             row.ops_ratio.map_or_else(none, ratio_of),
             row.reads_ratio.map_or_else(none, ratio_of),
             duration(run.p50_ns),
