@@ -126,6 +126,6 @@ fn measure<K: DataKeys>(
     for (workload, measured) in workloads.iter().zip(&measured) {
         rows.push(YcsbRow::new(around, workload, &bench, measured, &node, checks.wrong)?);
     }
-    row::compare(&mut rows, workloads, &measured);
+    row::compare(&mut rows);
     Ok(rows)
 }

@@ -24,7 +24,7 @@ pub const EXAMPLES: &str = "Examples:
 
 Workloads: YCSB's A to F; paper-d and paper-e as FPCache's paper has them (E with updates); xstore-b, xstore-d, \
 xstore-prod1 and xstore-prod2. Each has its own distribution unless --dist is given. Several workloads take turns on the \
-same table, so that their ratios are of one run.
+same table, so that their ratios, which are of the median passes, are of one run.
 
 With --rate operations have instants at which they are due, and latencies count from those: what waits behind a slow \
 operation shows in the percentiles.

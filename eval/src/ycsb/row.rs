@@ -79,7 +79,7 @@ pub struct YcsbRow {
     /// group are the group's.
     pub latencies: BTreeMap<&'static str, Latency>,
     /// Operations per second over those of the reference: workload C if it is there, else the
-    /// first; the median of the rounds.
+    /// first.
     pub ops_ratio: Option<f64>,
     /// The same of reads per second alone.
     pub reads_ratio: Option<f64>,
@@ -244,20 +244,22 @@ fn run_row<K: DataKeys>(
     Ok(row)
 }
 
-/// Fills in the ratios to the reference, round by round, which ran side by side.
-pub fn compare(rows: &mut [YcsbRow], workloads: &[Workload], measured: &[Measured]) {
+/// Fills in the ratios to the reference. They are of the median passes, as in `run` and `peers`: the
+/// quotients of the rates that stand beside them.
+pub fn compare(rows: &mut [YcsbRow]) {
     if rows.len() < 2 {
         return;
     }
-    let at = workloads.iter().position(|workload| workload.name == "C").unwrap_or(0);
-    let reads = |done: &Done| {
-        let share = done.counts[OperationKind::Read.index()] as f64 / done.operations.max(1) as f64;
-        Some(share * done.ops_per_s).filter(|rate| *rate > 0.0)
+    let at = rows.iter().position(|row| row.workload == "C").unwrap_or(0);
+    let reads = |row: &YcsbRow| {
+        let reads = row.operations_by_kind.get(OperationKind::Read.name()).copied().unwrap_or_default();
+        let share = reads as f64 / row.operations.max(1) as f64;
+        Some(share * row.run.ops_per_s).filter(|rate| *rate > 0.0)
     };
-    for (row, own) in rows.iter_mut().zip(measured) {
-        let rounds = || own.passes.iter().zip(&measured[at].passes);
-        row.ops_ratio = median(rounds().map(|(own, other)| own.ops_per_s / other.ops_per_s));
-        row.reads_ratio = median(rounds().filter_map(|(own, other)| Some(reads(own)? / reads(other)?)));
-        row.ratio_to = Some(workloads[at].name.clone());
+    let (name, rate, of_reads) = (rows[at].workload.clone(), rows[at].run.ops_per_s, reads(&rows[at]));
+    for row in rows {
+        row.ops_ratio = Some(row.run.ops_per_s / rate);
+        row.reads_ratio = reads(row).zip(of_reads).map(|(own, other)| own / other);
+        row.ratio_to = Some(name.clone());
     }
 }

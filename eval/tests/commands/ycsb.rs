@@ -140,6 +140,12 @@ fn every_workload_runs_and_ends_right() {
         assert_eq!(kinds.values().filter_map(Value::as_u64).sum::<u64>(), 4_000);
     }
     assert_eq!(rows[2]["ops_ratio"], 1.0);
+    // They were medians of the rounds' ratios, which the rates beside them contradicted.
+    for row in &rows {
+        let of = |row: &Value, field: &str| row[field].as_f64().expect("a number");
+        let quotient = of(row, "ops_per_s") / of(&rows[2], "ops_per_s");
+        assert!((of(row, "ops_ratio") / quotient - 1.0).abs() < 1e-9, "{row}");
+    }
     assert!(rows[0]["latencies"]["update"]["p99_ns"].as_u64() > Some(0));
     for row in &rows {
         // No workload has the time of another's rebuilds.
