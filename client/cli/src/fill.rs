@@ -8,8 +8,8 @@ use anyhow::{anyhow, bail, ensure};
 use clap::Args;
 use fpcache_client::tuning::Tuned;
 use fpcache_client::{
-    ClientError, ErrorKind, KeyRef, Loaded, Nodes, RefusalCode, TableClient, TableName, TableParameters,
-    Tables,
+    ClientError, ErrorKind, KeyRef, Loaded, Nodes, RecordShape, RefusalCode, TableClient, TableName,
+    TableParameters, Tables,
 };
 use fpcache_datasets::Bar;
 use fpcache_datasets::count::human_bytes;
@@ -17,6 +17,7 @@ use fpcache_datasets::count::human_bytes;
 use crate::found::Found;
 use crate::group::Group;
 use crate::keys::{Keys, kind};
+use crate::long_keys;
 use crate::output::{Outcome, Output, counted};
 use crate::over_nodes::{OverNodes, split_of};
 use crate::parameters::Parameters;
@@ -87,6 +88,7 @@ impl Filling {
         let opened = started.elapsed();
         let (parameters, tuned) = self.tuned(source, place, &records)?;
         records.check(&parameters.shape)?;
+        self.note_long_keys(&records, &parameters.shape);
         let ensured = self.new.ensure(place, Some(kind::<K>()))?;
         let client = ensured.spot.place.client::<K>().inspect_err(|_| ensured.undo())?;
         let loaded = send(&client, parameters, &mut records, &bar).map_err(|failed| {
@@ -109,6 +111,12 @@ impl Filling {
             &loaded,
         )?;
         Ok(Outcome::Done)
+    }
+
+    /// Says so where few keys make the slots of all long.
+    fn note_long_keys<K: Keys>(&self, records: &impl Records<K>, shape: &RecordShape) {
+        let note = (!self.parameters.has_slot_bytes()).then(|| long_keys::note(records, shape)).flatten();
+        note.iter().for_each(|note| eprintln!("note: {note}"));
     }
 
     /// Refuses records that a new table has no room for, by the least that `expected` records take.
@@ -161,6 +169,7 @@ impl Filling {
         let opened = started.elapsed();
         let (parameters, tuned) = self.tuned(source, place, &records)?;
         records.check(&parameters.shape)?;
+        self.note_long_keys(&records, &parameters.shape);
         let split = split_of::<K>(records.known(), |i| records.key(i), nodes.len())?;
         let table = nodes.begin::<K>(name, &split, self.new.options())?;
         let loaded = match send(table.client(), parameters, &mut records, &bar) {

@@ -100,6 +100,11 @@ impl<K: Keys> Held<K> {
         K::kept(&self.rows[i].key, &self.keys)
     }
 
+    /// The line of a record.
+    pub(crate) fn line(&self, i: usize) -> u64 {
+        self.rows[i].line
+    }
+
     pub(crate) fn value(&self, i: usize) -> &[u8] {
         let Row { start, len, .. } = self.rows[i];
         &self.values[start..start + len as usize]

@@ -192,6 +192,10 @@ impl<K: Keys> Records<K> for Imported<K> {
         self.held.key(i).to_owned()
     }
 
+    fn place(&self, i: usize) -> String {
+        format!("line {}", self.held.line(i))
+    }
+
     fn sample(&self) -> Vec<K::Owned> {
         let step = (self.held.len() / SAMPLE).max(1);
         (0..self.held.len()).step_by(step).map(|i| self.key(i)).collect()

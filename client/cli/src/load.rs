@@ -1,5 +1,7 @@
 //! The `load` command.
 
+use std::borrow::Borrow;
+
 use anyhow::anyhow;
 use clap::Args;
 use fpcache_client::{ByteKeys, KeyKind, RecordShape, U64Keys};
@@ -71,6 +73,10 @@ impl<K: Keys> Records<K> for Valued<K> {
 
     fn key(&self, i: usize) -> K::Owned {
         K::at(&self.set, i, &mut Vec::new()).to_owned()
+    }
+
+    fn place(&self, i: usize) -> String {
+        format!("`{}`", K::short(self.key(i).borrow(), KeyFormat { is_hex: false }))
     }
 
     fn sample(&self) -> Vec<K::Owned> {

@@ -23,6 +23,7 @@ mod hex;
 mod import;
 mod keys;
 mod load;
+mod long_keys;
 mod metrics;
 mod nearest;
 mod new_keys;

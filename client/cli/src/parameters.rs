@@ -150,6 +150,11 @@ impl Parameters {
         others.into_iter().filter_map(|(option, is_other)| is_other.then_some(option)).collect()
     }
 
+    /// Whether the bytes of a slot were given, and not left to what the records need.
+    pub(crate) fn has_slot_bytes(&self) -> bool {
+        self.slot_bytes.is_some()
+    }
+
     /// The options with which `import` creates a table of these parameters, where they are not the
     /// defaults.
     pub(crate) fn options_for(table: &TableParameters) -> Vec<String> {

@@ -28,6 +28,9 @@ pub(crate) trait Records<K: Keys> {
     /// The key of the `i`-th of these, in ascending order.
     fn key(&self, i: usize) -> K::Owned;
 
+    /// Where the record of that key is, for people.
+    fn place(&self, i: usize) -> String;
+
     /// A sample of their keys, in order, to train the encoders on, if that is of use.
     fn sample(&self) -> Vec<K::Owned>;
 

@@ -407,3 +407,29 @@ fn a_scan_that_was_cut_at_its_default_says_so() {
     }
     assert_eq!(node.json(0, "scan --json").as_array().unwrap().len(), 10);
 }
+
+/// The table had seventeen times the bytes, without a word.
+#[test]
+fn one_key_that_makes_all_slots_long_is_named() {
+    let node = Node::start(64 << 20);
+    let line = |key: String| format!("{key}\tvalue\n");
+    let mut lines: String = (0..1000).map(|i| line(format!("{i:0100}"))).collect();
+    let usual = node.file("usual.tsv", &lines);
+    lines += &line("z".repeat(2003));
+    let long = node.file("long.tsv", &lines);
+    let (_, err) = node.ends_with(0, &format!("import {long} --table long --keys bytes"));
+    for part in ["long.tsv: line 1001 has", "of 2003 bytes", "at most 100", "2067 bytes instead of 164"] {
+        assert!(err.contains(part), "{part}: {err}");
+    }
+    let keys = node.file("keys", lines.replace("\tvalue", ""));
+    let (_, err) = node.ends_with(0, &format!("load lines:{keys} --table lines"));
+    assert!(err.contains("`zzzz") && err.contains("of 2003 bytes"), "{err}");
+    for quiet in [
+        format!("import {usual} --table usual --keys bytes"),
+        format!("import {long} --table told --keys bytes --slot-bytes 2100"),
+        format!("import {long} --table long"),
+    ] {
+        let (_, err) = node.ends_with(0, &quiet);
+        assert!(!err.contains("longest"), "{quiet}: {err}");
+    }
+}
