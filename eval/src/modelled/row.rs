@@ -2,13 +2,14 @@
 
 use fpcache_datasets::count::{human, human_bytes};
 use fpcache_workbench::BuildError;
+use fpcache_workbench::bench::HotCache;
 use fpcache_workbench::experiment::{self, Experiment};
 use fpcache_workbench::nic::{Bound, NicSpec};
 use serde::Serialize;
 
 use crate::run::model::Chosen;
 use crate::run::options::RunArgs;
-use crate::run::report::none;
+use crate::run::report::{none, percent};
 use crate::systems::SystemName;
 use crate::table::new_table;
 
@@ -98,6 +99,8 @@ pub struct Row {
     requests_per_operation: Option<f64>,
     /// From and to memory nodes, and to other compute nodes.
     bytes_per_operation: Option<f64>,
+    /// Of lookups of keys that are there, the share that hot caches answered; null without any.
+    hit_rate: Option<f64>,
     /// Of lookups, the share that found no key.
     absent_per_lookup: Option<f64>,
     /// Why there are no figures.
@@ -132,6 +135,7 @@ impl Row {
         };
         let tally = run.as_ref().map(|run| run.measured.tally);
         let rate = run.as_ref().map(|run| run.measured.per_second);
+        let cache = run.as_ref().and_then(|run| run.measured.hot_cache);
         let distribution = tag.workload.as_ref().map(|workload| workload.distribution.clone());
         Self {
             over,
@@ -165,6 +169,7 @@ impl Row {
             round_trips_per_operation: tally.map(|tally| tally.per_operation(tally.round_trips)),
             requests_per_operation: tally.map(|tally| tally.per_operation(tally.requests())),
             bytes_per_operation: tally.map(|tally| tally.per_operation(tally.bytes_from + tally.bytes_to)),
+            hit_rate: cache.and_then(|cache| cache.hit_rate()),
             absent_per_lookup: tally.map(|tally| tally.absent as f64 / tally.lookups.max(1) as f64),
             error,
             run,
@@ -202,8 +207,13 @@ impl Row {
         [self.value.clone(), self.workload.clone()].into_iter().flatten().collect()
     }
 
-    /// Its cells in a table.
-    fn cells(&self) -> Vec<String> {
+    /// Its hot caches, if it has any.
+    fn hot_cache(&self) -> Option<HotCache> {
+        self.run.as_ref()?.measured.hot_cache
+    }
+
+    /// Its cells in a table, among them those of hot caches if any row has some.
+    fn cells(&self, have_caches: bool) -> Vec<String> {
         let (share, count) = (
             |share: f64| format!("{:.0} %", 100.0 * share),
             |count: Option<f64>, digits: usize| count.map_or_else(none, |count| format!("{count:.digits$}")),
@@ -211,7 +221,8 @@ impl Row {
         let mut cells = self.of();
         cells.push(self.system.to_owned());
         let Some(run) = &self.run else {
-            cells.resize(cells.len() + FIGURES.len(), none());
+            let figures = FIGURES.len() + if have_caches { OF_CACHES.len() } else { 0 };
+            cells.resize(cells.len() + figures, none());
             return cells;
         };
         let measured = &run.measured;
@@ -241,6 +252,12 @@ impl Row {
             human_bytes(footprint.cached),
             human_bytes(footprint.beside),
         ]);
+        if have_caches {
+            let cache = self.hot_cache();
+            cells.push(self.hit_rate.map_or_else(none, percent));
+            cells.push(cache.map_or_else(none, |cache| human(cache.entries)));
+            cells.push(cache.map_or_else(none, |cache| human(cache.capacity)));
+        }
         cells
     }
 }
@@ -264,6 +281,9 @@ const FIGURES: [&str; 15] = [
     "beside",
 ];
 
+/// What it has of hot caches.
+const OF_CACHES: [&str; 3] = ["hit rate", "entries", "room for"];
+
 /// Rows under a title that says what they have in common.
 pub fn table(rows: &[Row]) -> String {
     let Some(first) = rows.first() else { return String::new() };
@@ -271,12 +291,15 @@ pub fn table(rows: &[Row]) -> String {
     header.extend(first.over);
     header.extend(first.workload.as_ref().map(|_| "workload"));
     header.push("system");
+    let names = header.len();
     header.extend(FIGURES);
-    let mut table = new_table(&header).named_by(header.len() - FIGURES.len());
+    let have_caches = rows.iter().any(|row| row.hot_cache().is_some());
+    header.extend(OF_CACHES.iter().filter(|_| have_caches));
+    let mut table = new_table(&header).named_by(names);
     for row in rows {
-        table.add_row(row.cells());
+        table.add_row(row.cells(have_caches));
     }
-    let mut text = format!("{}\n{table}\n", what_is_common(first));
+    let mut text = format!("{}\n{table}\n{}", what_is_common(first), note_of_caches(rows));
     let mut told: Vec<String> = Vec::new();
     for row in rows {
         let line = match &row.run {
@@ -301,6 +324,24 @@ pub fn table(rows: &[Row]) -> String {
         }
     }
     text
+}
+
+/// Says which hot caches did not fill: the sizes of these, and what their entries hold, say nothing
+/// of their hits.
+fn note_of_caches(rows: &[Row]) -> String {
+    // Scans do not ask it.
+    let is_such =
+        |row: &&Row| row.hit_rate.is_some() && row.hot_cache().is_some_and(|cache| cache.is_far_from_full());
+    let named = |row: &Row| [vec![row.system.to_owned()], row.of()].concat().join(" ");
+    let these: Vec<String> = rows.iter().filter(is_such).map(named).collect();
+    if these.is_empty() {
+        return String::new();
+    }
+    format!(
+        "note: the hot cache was never full, so that more room for it gives no more hits: {}; more --lookups and --warm-up, fewer \
+         keys or a smaller --cache fill it\n",
+        these.join(", ")
+    )
 }
 
 /// What the rows of a table have in common, as its title.

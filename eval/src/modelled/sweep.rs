@@ -176,6 +176,25 @@ mod tests {
         );
     }
 
+    /// Two budgets that hold all that is looked up looked as if caches had no effect.
+    #[test]
+    fn hot_caches_tell_their_hits_and_whether_they_were_full() {
+        let rows = rows(
+            "--transport nic:cx6-100g --over cache --values 12KB,10MB --system fpcache,smart --clients 48 --dist zipf:0.9 \
+             --warm-up 60K",
+        );
+        let of = |row: &serde_json::Value, field: &str| row["hot_cache"][field].as_u64().expect("a number");
+        let (small, large) = (&rows[0], &rows[2]);
+        for row in [small, large] {
+            let (hits, misses) = (of(row, "hits") as f64, of(row, "misses") as f64);
+            assert_eq!(row["hit_rate"].as_f64(), Some(hits / (hits + misses)), "{row}");
+        }
+        assert!(large["hit_rate"].as_f64() > small["hit_rate"].as_f64(), "{small} {large}");
+        assert!(of(small, "entries") * 10 >= of(small, "capacity") * 9, "{small}");
+        assert!(of(large, "entries") * 10 < of(large, "capacity") * 9, "{large}");
+        assert!(rows[1]["hit_rate"].is_null() && rows[1].get("hot_cache").is_none(), "{}", rows[1]);
+    }
+
     #[test]
     fn one_seed_gives_the_same_rows_twice_and_another_does_not() {
         let of = |seed: u64| {

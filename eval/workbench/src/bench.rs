@@ -37,6 +37,42 @@ pub struct Footprint {
     pub memory_nodes: u64,
 }
 
+/// What hot caches did, and what they hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct HotCache {
+    /// Lookups that they answered, on all compute nodes.
+    pub hits: u64,
+    /// Lookups of keys that are there that they were asked about and did not answer.
+    pub misses: u64,
+    /// Entries on the fullest compute node.
+    pub entries: u64,
+    /// Entries that there is room for on that one.
+    pub capacity: u64,
+}
+
+impl HotCache {
+    /// The same, of which the hits and misses are those since `before`.
+    fn since(self, before: Self) -> Self {
+        // One that was opened anew began with none.
+        let since = |now: u64, before: u64| now.checked_sub(before).unwrap_or(now);
+        Self { hits: since(self.hits, before.hits), misses: since(self.misses, before.misses), ..self }
+    }
+
+    /// The share of hits; `None` if it was not asked.
+    #[must_use]
+    pub fn hit_rate(&self) -> Option<f64> {
+        let asked = self.hits + self.misses;
+        (asked > 0).then(|| self.hits as f64 / asked as f64)
+    }
+
+    /// Whether it has room for many more entries than it has: what it misses then are keys that are
+    /// asked for the first time.
+    #[must_use]
+    pub fn is_far_from_full(&self) -> bool {
+        self.entries * 10 < self.capacity * 9
+    }
+}
+
 /// An index over disaggregated memory, with its clients' state.
 pub trait System {
     /// Begins an operation of a client, which has none.
@@ -69,6 +105,11 @@ pub trait System {
     /// Bytes it takes now.
     fn footprint(&self) -> Footprint;
 
+    /// Its hot caches, if it has any.
+    fn hot_cache(&self) -> Option<HotCache> {
+        None
+    }
+
     /// Whether clients of a compute node that want one key at a time have one of them look it up
     /// for all.
     fn delegates(&self) -> bool {
@@ -93,6 +134,10 @@ pub struct Measured {
     pub one_trip: f64,
     /// Bytes it took in the end.
     pub footprint: Footprint,
+    /// Its hot caches, if it has any: what they did during the measured operations, and what they
+    /// had in the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hot_cache: Option<HotCache>,
     /// Answers that were wrong.
     pub wrong: u64,
     /// The first of them.
@@ -201,7 +246,7 @@ impl<'o, S: System> Bench<'o, S> {
         world.run(&mut self, warm);
         self.tally = Tally::default();
         self.latency.reset();
-        let before = world.work();
+        let (before, cache_before) = (world.work(), self.system.hot_cache().unwrap_or_default());
         // Clients that have nothing to do any more would idle what is measured.
         let clients = hosts.clients() as u64;
         let mut left = (self.operations.len() as u64).saturating_sub(warm + clients);
@@ -223,6 +268,7 @@ impl<'o, S: System> Bench<'o, S> {
             bound: usage.bound(),
             one_trip: self.tally.per_operation(self.tally.single_trips),
             footprint: self.system.footprint(),
+            hot_cache: self.system.hot_cache().map(|cache| cache.since(cache_before)),
             wrong: self.wrong,
             first_wrong: self.first_wrong,
             windows,

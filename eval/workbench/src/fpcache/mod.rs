@@ -23,7 +23,7 @@ use self::client::Client;
 use self::nodes::{Held, Node, table_options};
 use self::shared::Shared;
 use self::turns::{Courses, taken};
-use crate::bench::{Answer, Footprint, Operation, Progress, System};
+use crate::bench::{Answer, Footprint, HotCache, Operation, Progress, System};
 use crate::nic::{Hosts, Picos, Request};
 use crate::{BuildError, Sizes};
 
@@ -113,5 +113,21 @@ impl<K: Numbered> System for FpCache<K> {
         let cached = self.shared.tables.iter().map(of_one).max().unwrap_or(0);
         let memory_nodes = self.shared.nodes.iter().map(Node::used_bytes).sum();
         Footprint { cached, beside: 0, memory_nodes }
+    }
+
+    fn hot_cache(&self) -> Option<HotCache> {
+        let of_node = |tables: &Vec<Held<K>>| {
+            let all = tables.iter().filter_map(|held| held.table.borrow().cache_stats());
+            all.fold(HotCache::default(), |sum, stats| HotCache {
+                hits: sum.hits + stats.hits,
+                misses: sum.misses + stats.misses,
+                entries: sum.entries + stats.entries,
+                capacity: sum.capacity + stats.capacity,
+            })
+        };
+        let nodes: Vec<HotCache> = self.shared.tables.iter().map(of_node).collect();
+        let fullest = nodes.iter().max_by_key(|node| node.entries)?;
+        let (hits, misses) = nodes.iter().fold((0, 0), |sum, node| (sum.0 + node.hits, sum.1 + node.misses));
+        (fullest.capacity > 0).then_some(HotCache { hits, misses, ..*fullest })
     }
 }
