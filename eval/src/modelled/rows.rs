@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use fpcache_workbench::BuildError;
 use fpcache_workbench::experiment::Run;
 use fpcache_workbench::paper::Journal as _;
+use serde_json::Value;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::row::{Row, table};
@@ -158,10 +159,22 @@ fn refuse_figures(path: &Path, place: Place<'_>) -> anyhow::Result<()> {
             eprintln!("note: {} has other figures, which the first row replaces", path.display());
             Ok(())
         }
+        Place::Kept(..) if is_of_sweep(path) => bail!(
+            "{} has the rows of a sweep in the model of network cards that came to its end, or had other options; no points are added \
+             to them there: name another place with --out or --json, or start over with --fresh",
+            path.display()
+        ),
         Place::Kept(..) => bail!(
-            "{} has other figures, or those of a sweep that came to its end, and is left as it is: name another place with --out or \
-             --json, or start over with --fresh",
+            "{} has other figures, which are no rows of such a sweep, and is left as it is: name another place with --out or --json, or \
+             replace it with --fresh",
             path.display()
         ),
     }
+}
+
+/// Whether a file has the rows of a sweep in the model.
+fn is_of_sweep(path: &Path) -> bool {
+    let rows = fs::read(path).ok().and_then(|text| serde_json::from_slice::<Vec<Value>>(&text).ok());
+    let is_one = |row: &Value| row["over"].is_string() && row["card"].is_object();
+    rows.is_some_and(|rows| rows.first().is_some_and(is_one))
 }

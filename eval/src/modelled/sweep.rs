@@ -267,6 +267,7 @@ mod tests {
             std::fs::write(&path, "mine").expect("written");
             let error = format!("{:#}", crate::sweep::sweep(&parse(&options)).expect_err("not ours"));
             assert!(error.contains(name) && error.contains("--out"), "{error}");
+            assert!(error.contains("no rows of such a sweep"), "{error}");
             assert_eq!(std::fs::read_to_string(&path).expect("there"), "mine");
             std::fs::remove_file(&path).expect("gone");
         }
@@ -300,6 +301,8 @@ mod tests {
         let before = text();
         let error = format!("{:#}", crate::sweep::sweep(&arguments).expect_err("there are others"));
         assert!(error.contains("rows.json") && error.contains("--fresh") && text() == before, "{error}");
+        // It said of finished sweeps and of all other figures the same.
+        assert!(error.contains("came to its end") && error.contains("no points are added"), "{error}");
         let fresh = SweepArgs { fresh: true, ..arguments };
         assert_eq!(crate::sweep::sweep(&fresh).expect("figures"), Verdict::AllRight);
         assert_ne!(text(), before);

@@ -24,7 +24,8 @@ The folder of --out gets results.json (rows as those of run), results.csv and pl
 command goes on where it was interrupted; more --values add points. Values are measured one after the other, the lines \
 and systems of one value take turns. In the model of network cards (nic:…, and --over nic) the folder of \
 --out, or the file of --json, gets a row for each system of each value as it is made, and without either there is the table alone; a \
-system that cannot be set up has a row that says why.
+system that cannot be set up has a row that says why. There no points are added to a sweep that came to its end: more --values \
+need another place, or --fresh.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the sweep failed.";
 
