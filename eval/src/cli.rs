@@ -4,7 +4,8 @@ use std::ffi::OsString;
 
 use clap::builder::Resettable;
 use clap::{Arg, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
-use fpcache_datasets::arguments::without_empty_variables;
+use fpcache_client::GroupChoice;
+use fpcache_datasets::arguments::{refuse_apart, without_empty_variables};
 
 use crate::density::{self, DensityArgs};
 use crate::explain::{self, ExplainArgs};
@@ -39,7 +40,10 @@ impl Cli {
     /// # Errors
     /// What is wrong with it; help and version count as errors.
     pub fn of(words: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> Result<Self, clap::Error> {
-        let matches = without_empty_variables(Self::command()).try_get_matches_from(words)?;
+        let (mut command, words) = (Self::command(), Vec::from_iter(words.into_iter().map(Into::into)));
+        let is_form = |word: &str| word.parse::<GroupChoice>().is_ok();
+        refuse_apart(&mut command, &words, "--groups", is_form)?;
+        let matches = without_empty_variables(command).try_get_matches_from(words)?;
         let mut cli = Self::from_arg_matches(&matches)?;
         match (&mut cli.command, matches.subcommand()) {
             (Some(Command::Sweep(arguments)), Some((_, matches))) => arguments.note_given(matches),

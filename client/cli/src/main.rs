@@ -57,7 +57,7 @@ use clap_complete::Shell;
 use fpcache_client::{
     ByteKeys, ClientError, KeyKind, RefusalCode, TableClient, Token, U64Keys, wait_for_node_with,
 };
-use fpcache_datasets::arguments::without_empty_variables;
+use fpcache_datasets::arguments::{refuse_apart, without_empty_variables};
 use fpcache_datasets::causes;
 
 use arguments::{Arguments, Command};
@@ -65,10 +65,13 @@ use found::Found;
 use keys::Keys;
 use nearest::Side;
 use output::{Outcome, Output};
+use parameters::is_form_of_groups;
 use place::Place;
 
 fn main() -> ExitCode {
-    let matches = without_empty_variables(Arguments::command()).get_matches();
+    let (mut command, words) = (Arguments::command(), Vec::from_iter(std::env::args_os()));
+    refuse_apart(&mut command, &words, "--groups", is_form_of_groups).unwrap_or_else(|error| error.exit());
+    let matches = without_empty_variables(command).get_matches_from(words);
     // The environment names a table for all commands, of which `tables` is about all tables.
     let is_told = |option| {
         let command = matches.subcommand();

@@ -78,6 +78,11 @@ impl FromStr for GroupsArgument {
     }
 }
 
+/// Whether this is a value of `--groups`.
+pub(crate) fn is_form_of_groups(text: &str) -> bool {
+    text.parse::<GroupsArgument>().is_ok()
+}
+
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct Parameters {
     /// Half-width of the models' windows, in slots [default: 32]

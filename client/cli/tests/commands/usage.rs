@@ -190,6 +190,8 @@ fn what_is_mistyped_is_told_with_what_was_meant() {
         ),
         ("--url tcp://127.0.0.1 tables", &["it has no port"]),
         ("load ipv6", &["did you mean `ipv4`"]),
+        ("create --groups plain", &["write --groups=plain"]),
+        ("load fb:1K --table t --groups none", &["write --groups=none"]),
         ("scan --from 9 --to 5", &["from 9 to 5", "before it begins"]),
         ("scan 9 --to 5", &["from 9 to 5"]),
         ("count --from 9 --to 5", &["from 9 to 5"]),

@@ -13,7 +13,7 @@ use fpcache::TableName;
 use fpcache::fingerprint::WidthChoice;
 use fpcache::key_space::{BuildKeys, ByteKeys, KeyKind, U64Keys};
 use fpcache::layout::{GroupChoice, RecordShape, TableParameters};
-use fpcache_datasets::arguments::without_empty_variables;
+use fpcache_datasets::arguments::{refuse_apart, without_empty_variables};
 use fpcache_datasets::{Duplicates, OpenOptions, Spec, causes, write_value};
 use fpcache_fabric::HugePages;
 use fpcache_memserver::daemon::{log_to_stderr, raise_descriptor_limit};
@@ -208,7 +208,10 @@ impl From<KeysArgument> for KeyKind {
 }
 
 fn main() -> ExitCode {
-    let matches = without_empty_variables(Arguments::command()).get_matches();
+    let (mut command, words) = (Arguments::command(), Vec::from_iter(std::env::args_os()));
+    let is_form = |word: &str| word.parse::<GroupChoice>().is_ok();
+    refuse_apart(&mut command, &words, "--groups", is_form).unwrap_or_else(|error| error.exit());
+    let matches = without_empty_variables(command).get_matches_from(words);
     match run(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
