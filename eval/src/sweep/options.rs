@@ -130,6 +130,7 @@ impl SweepArgs {
             has_fpcache || self.lines().len() == 1,
             "--plans, --variants and --policies are lines of fpcache: add it with --system"
         );
+        self.plans.iter().try_for_each(|plan| self.run.check_plan(*plan))?;
         let has_cache = self.over == Over::Cache || self.run.cache.budget().is_some();
         ensure!(
             has_cache || (self.variants.is_empty() && self.policies.is_empty()),

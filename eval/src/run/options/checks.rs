@@ -1,7 +1,7 @@
 //! Checks of which options of `run` go together.
 
 use anyhow::ensure;
-use fpcache_client::{ByteKeys, Url};
+use fpcache_client::{ByteKeys, Plan, PlanChoice, Url};
 
 use super::RunArgs;
 use crate::data::KeyLengths;
@@ -34,6 +34,7 @@ impl RunArgs {
         self.table(&KeyLengths::every(8)).validate::<ByteKeys>()?;
         self.cache.validate()?;
         self.validate_lookups()?;
+        self.check_plan(self.plan)?;
         if let Some(url) = &self.url {
             let _: Url = url.parse()?;
             ensure!(
@@ -68,6 +69,20 @@ impl RunArgs {
         ensure!(
             self.cache.budget().is_none() || self.systems.contains(&SystemName::Fpcache),
             "--cache is a budget of fpcache, which is not among the systems: add it with --system"
+        );
+        Ok(())
+    }
+
+    /// Refuses a plan that needs the threads of a memory node where there are none to ask.
+    ///
+    /// # Errors
+    /// Names the transports that there are.
+    pub fn check_plan(&self, plan: PlanChoice) -> anyhow::Result<()> {
+        let is_mapped = matches!(&*self.transport_in_words(), "shm" | "local");
+        ensure!(
+            plan != PlanChoice::Fixed(Plan::AtNode) || !is_mapped,
+            "plan at-node: no thread of the memory node looks keys up over shared memory: add --transport tcp or unix, or choose \
+             another plan"
         );
         Ok(())
     }

@@ -32,6 +32,8 @@ fn what_makes_no_sense_is_refused_with_what_does() {
         ("--dataset ipv4 --system redis", "hashmap"),
         ("--dataset ipv4 --system fpcache-client", "add it with --system"),
         ("--dataset ipv4 --plan three-stage", "two-stage"),
+        // It measured another plan under that name.
+        ("--dataset ipv4 --plan at-node", "--transport tcp"),
         ("--dataset ipv4 --dist pareto", "zipf:0.99"),
         ("--dataset ipv4 --negative 1.5", "0 to 1"),
         ("--dataset ipv4 --negative=-0.1", "0 to 1"),
