@@ -89,6 +89,16 @@ impl SocketArguments {
         let tls = self.tls();
         let is_encrypted = addresses.iter().any(|address| address.trust().is_some());
         ensure!(tls.is_none() || is_encrypted, "--tls-cert needs --listen tcps://HOST:PORT");
+        let is_of_tokens = |address: &TcpAddress| !address.to_string().starts_with("tcp+unix://");
+        ensure!(
+            !self.require_token || addresses.iter().any(is_of_tokens),
+            "--require-token needs --listen tcp://HOST:PORT: users of this machine's shared memory and unix sockets have no tokens"
+        );
+        ensure!(
+            self.max_connections != Some(0) || addresses.is_empty(),
+            "--max-connections 0: no client could connect to {}; allow one or more, or omit that --listen",
+            addresses.first().map_or_else(String::new, ToString::to_string)
+        );
         let default = ListenOptions::default();
         let memory = self.request_memory.map(|bytes| usize::try_from(bytes).unwrap_or(usize::MAX));
         Ok(ListenOptions {
@@ -153,6 +163,31 @@ fn patience(text: &str) -> Result<Duration, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The first let nobody in, the second was of no effect.
+    #[test]
+    fn options_that_make_no_sense_at_the_addresses_are_refused() {
+        #[derive(clap::Parser)]
+        struct Only {
+            #[command(flatten)]
+            sockets: SocketArguments,
+        }
+        let serving = |option: &str, addresses: &[&str]| {
+            let words = ["memserver"].into_iter().chain(option.split(' '));
+            let only: Only = clap::Parser::try_parse_from(words).expect("options");
+            let addresses: Vec<TcpAddress> =
+                addresses.iter().map(|address| address.parse().expect("an address")).collect();
+            only.sockets.serving(&addresses).map(drop).map_err(|error| error.to_string())
+        };
+        let tcp = ["tcp+unix:///run/a.sock", "tcp://127.0.0.1:7400"];
+        assert!(serving("--max-connections 0", &tcp).is_err_and(|why| why.contains("no client")));
+        assert_eq!(serving("--max-connections 0", &[]), Ok(()));
+        assert_eq!(serving("--max-connections 1", &tcp), Ok(()));
+        for without in [&tcp[..1], &[]] {
+            assert!(serving("--require-token", without).is_err_and(|why| why.contains("--listen tcp://")));
+        }
+        assert_eq!(serving("--require-token", &tcp), Ok(()));
+    }
 
     #[test]
     fn writes_wait_for_a_second_at_most() {
