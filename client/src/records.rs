@@ -40,6 +40,9 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`rev`](Iterator::rev). Nothing is fetched before records are taken; then each part costs as
     /// much as a [`scan`](Self::scan).
     ///
+    /// All records are those of [`iter`](Self::iter): a range without ends does not tell the
+    /// compiler the type of the keys, which then has to be written, as in `client.range::<u64>(..)`.
+    ///
     /// ```
     /// # #[cfg(feature = "embedded")]
     /// # fn main() -> Result<(), fpcache_client::ClientError> {
@@ -53,6 +56,7 @@ impl<K: BuildKeys> TableClient<K> {
     /// }
     /// let last = client.range(..=25u64).next_back().transpose()?;
     /// assert_eq!(last.map(|(key, _)| key), Some(20));
+    /// assert_eq!(client.range::<u64>(..).count(), 3);
     /// # Ok(())
     /// # }
     /// # #[cfg(not(feature = "embedded"))]

@@ -143,6 +143,8 @@ fn lines_out_of_order_are_sorted_or_refused() {
     assert_eq!(keys(&dataset), [b"a", b"b", b"c", b"d"]);
     assert_eq!((0..4).map(|i| dataset.value(i)).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert!(dataset.notes()[0].contains("2 lines were below the line before them"), "{:?}", dataset.notes());
+    let one = open(&put(&folder, "one.txt", b"b\na\nc\n")).unwrap();
+    assert!(one.notes()[0].contains("1 line was below the line before it"), "{:?}", one.notes());
     let refuse = OpenOptions { unsorted: Unsorted::Refuse, ..OpenOptions::default() };
     let error = refused(&path, &refuse, "line 3 is below", "LC_ALL=C sort");
     assert_eq!(error.kind(), ErrorKind::BadFile);

@@ -214,7 +214,7 @@ impl TableFormat {
     fn json(self, value: &[u8]) -> anyhow::Result<Value> {
         Ok(match self.kind {
             Kind::Int => integer(value)?.into(),
-            Kind::Text => str::from_utf8(value).map_err(|_| anyhow!(NOT_UTF8))?.into(),
+            Kind::Text => str::from_utf8(value).map_err(|_| anyhow!("it {NOT_UTF8}"))?.into(),
             Kind::Hex => hex::digits(value).into(),
         })
     }

@@ -123,7 +123,10 @@ pub(super) fn read(
         if options.unsorted == Unsorted::Refuse {
             return Err(DatasetError::UnsortedLines { path: path.to_owned(), line: first });
         }
-        notes.push(format!("{shown}: {} lines were below the line before them; sorted", unordered.lines));
+        notes.push(match unordered.lines {
+            1 => format!("{shown}: 1 line was below the line before it; sorted"),
+            lines => format!("{shown}: {lines} lines were below the line before them; sorted"),
+        });
         order = Some(sort::order(&keys).ok_or_else(|| no_memory(path, &keys))?);
     }
     if policy == Duplicates::Refuse {
