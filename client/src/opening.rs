@@ -20,8 +20,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// table may be one over several memory nodes; one is created by
     /// [`Nodes::create`](crate::Nodes::create), which may be called at every start-up, too.
     ///
-    /// Of several memory nodes the first creates it, once every one of them has answered that it has
-    /// no such table: while one does not answer, this fails, because that one may have it. All
+    /// Of several memory nodes the first creates it, once every one of them has answered that it
+    /// has no such table: while one does not answer, this fails, because that one may have it. All
     /// processes must name them in the same order.
     ///
     /// ```
@@ -62,7 +62,8 @@ impl<K: BuildKeys> TableClient<K> {
         config: ClientConfig,
         options: CreateOptions,
     ) -> Result<Self, ClientError> {
-        // At the first, and at no other if that is gone by now: another process would find none there.
+        // At the first, and at no other if that is gone by now: another process would find none
+        // there.
         let urls = parse_list(url)?;
         let first = urls.first().map_or_else(String::new, Url::to_string);
         let tables = Tables::connect_with(&first, config)?;

@@ -41,7 +41,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// much as a [`scan`](Self::scan).
     ///
     /// All records are those of [`iter`](Self::iter): a range without ends does not tell the
-    /// compiler the type of the keys, which then has to be written, as in `client.range::<u64>(..)`.
+    /// compiler the type of the keys, which then has to be written, as in
+    /// `client.range::<u64>(..)`.
     ///
     /// ```
     /// # #[cfg(feature = "embedded")]

@@ -19,8 +19,8 @@ fn without(command: Command, is_empty: &dyn Fn(&OsStr) -> bool) -> Command {
     command.mut_args(unless_empty).mut_subcommands(|command| without(command, is_empty))
 }
 
-/// Refuses a value that stands apart from its option where only `--option=value` is one, because the
-/// option may go without: it would be taken for something else, such as a name.
+/// Refuses a value that stands apart from its option where only `--option=value` is one, because
+/// the option may go without: it would be taken for something else, such as a name.
 ///
 /// # Errors
 /// Shows how it is written.

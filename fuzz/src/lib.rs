@@ -1,5 +1,5 @@
-//! The decoders that libFuzzer runs; property tests of `fpcache` and `fpcache-memserver` run the same
-//! for a moment, on stable.
+//! The decoders that libFuzzer runs; property tests of `fpcache` and `fpcache-memserver` run the
+//! same for a moment, on stable.
 
 #[path = "../../fpcache/tests/common/decoders.rs"]
 mod decoders;

@@ -11,8 +11,8 @@ pub(crate) struct Spot {
     pub(crate) tables: Tables,
 }
 
-/// Where the table of a place is. That one memory node has no such table says nothing of the others:
-/// all are asked until one has it.
+/// Where the table of a place is. That one memory node has no such table says nothing of the
+/// others: all are asked until one has it.
 pub(crate) enum Found {
     At(Spot, TableInfo),
     /// Over several memory nodes, with keys of this kind.
@@ -82,8 +82,8 @@ impl Nowhere {
     /// Tables that are named.
     const NAMED: usize = 8;
 
-    /// Where the table is to be created: at the first memory node, once all have said that they have
-    /// none.
+    /// Where the table is to be created: at the first memory node, once all have said that they
+    /// have none.
     pub(crate) fn at_first(self, name: &TableName) -> anyhow::Result<Spot> {
         match self {
             Self { first: Some(first), away, .. } if away.is_empty() => Ok(first),

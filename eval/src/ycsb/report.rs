@@ -59,8 +59,8 @@ pub fn table(rows: &[YcsbRow]) -> String {
     text
 }
 
-/// What a workload's figures may say against themselves. Where operations are due at instants, their
-/// rate says nothing of how long one takes.
+/// What a workload's figures may say against themselves. Where operations are due at instants,
+/// their rate says nothing of how long one takes.
 fn doubts_of_workload(row: &YcsbRow) -> Doubts {
     let doubts = doubts_of(row.workload.clone(), &row.run);
     if row.rate.is_some() { Doubts { mean_ns: 0.0, ..doubts } } else { doubts }

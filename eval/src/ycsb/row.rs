@@ -244,8 +244,8 @@ fn run_row<K: DataKeys>(
     Ok(row)
 }
 
-/// Fills in the ratios to the reference. They are of the median passes, as in `run` and `peers`: the
-/// quotients of the rates that stand beside them.
+/// Fills in the ratios to the reference. They are of the median passes, as in `run` and `peers`:
+/// the quotients of the rates that stand beside them.
 pub fn compare(rows: &mut [YcsbRow]) {
     if rows.len() < 2 {
         return;

@@ -118,8 +118,8 @@ pub(super) fn bind(socket: impl AsFd, target: &Target) -> Result<(), Errno> {
 }
 
 /// A socket connected to a listener at one of an address's targets, and that target. One that is
-/// silent leaves the others their share of the time. If all fail, the error is that of the first one
-/// without a listener, else that of the first.
+/// silent leaves the others their share of the time. If all fail, the error is that of the first
+/// one without a listener, else that of the first.
 pub(super) fn reach(
     address: &TcpAddress,
     targets: &[Target],
