@@ -15,7 +15,7 @@ use fpcache_fabric::Connection;
 #[cfg(feature = "tokio")]
 use crate::changes::Changes;
 use crate::counters::Counters;
-use crate::direct::{ByKind, Cores, What, with_direct};
+use crate::direct::{ByKind, Ownership, Shared, with_direct};
 use crate::empty::first_parameters;
 use crate::error::ClientError;
 use crate::lanes::{OpenLane, WriteLane};
@@ -30,7 +30,7 @@ use crate::session::TableStats;
 /// strings.
 #[derive(Clone)]
 pub struct TableClient<K: BuildKeys> {
-    pub(crate) transport: Transport<K, Cores>,
+    pub(crate) transport: Transport<K, Shared>,
     pub(crate) name: Arc<str>,
     pub(crate) table: TableName,
     pub(crate) deadline: Duration,
@@ -38,12 +38,12 @@ pub struct TableClient<K: BuildKeys> {
 
 /// What is kept of a table on one memory node, or over several.
 #[allow(clippy::large_enum_variant, reason = "the large one is the common one")]
-pub(crate) enum Transport<K: BuildKeys, W: What> {
+pub(crate) enum Transport<K: BuildKeys, W: Ownership> {
     One(ByKind<K, W>),
     Pool(W::Of<Pool<K>, PoolHeld<K>>),
 }
 
-impl<K: BuildKeys> Clone for Transport<K, Cores> {
+impl<K: BuildKeys> Clone for Transport<K, Shared> {
     fn clone(&self) -> Self {
         match self {
             Self::One(direct) => Self::One(direct.clone()),

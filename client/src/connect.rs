@@ -14,7 +14,7 @@ use crate::client::{TableClient, Transport};
 use crate::config::ClientConfig;
 #[cfg(feature = "sim")]
 use crate::core::Core;
-use crate::direct::{Cores, Direct};
+use crate::direct::{Direct, Shared};
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use crate::node::Node;
@@ -85,7 +85,7 @@ impl<K: BuildKeys> TableClient<K> {
     }
 
     /// A client over this connection, for the table of these settings.
-    pub(crate) fn of(transport: Transport<K, Cores>, name: &str, config: &ClientConfig) -> Self {
+    pub(crate) fn of(transport: Transport<K, Shared>, name: &str, config: &ClientConfig) -> Self {
         Self { transport, name: name.into(), table: config.table, deadline: config.deadline }
     }
 

@@ -13,58 +13,58 @@ use crate::simulated::SimulatedNode;
 
 /// What is kept of a table, by the kind of its connection: lookups are compiled for each.
 #[derive(Clone)]
-pub(crate) enum ByKind<K: BuildKeys, W: What> {
+pub(crate) enum ByKind<K: BuildKeys, W: Ownership> {
     Mapped(W::Of<Core<K, MappedNode>, Held<K, MappedNode>>),
     Remote(W::Of<Core<K, RemoteNode>, Held<K, RemoteNode>>),
     #[cfg(feature = "sim")]
     Simulated(W::Of<Core<K, SimulatedNode>, Held<K, SimulatedNode>>),
 }
 
-/// Which of a core `C` and what one reader holds of it, `H`, is kept, and how.
-pub(crate) trait What {
+/// How a core `C` is owned, and beside it what one reader holds of it, `H`.
+pub(crate) trait Ownership {
     type Of<C: 'static, H: 'static>;
 }
 
-/// The core, shared.
+/// The core, which handles share.
 #[derive(Clone)]
-pub(crate) enum Cores {}
+pub(crate) enum Shared {}
 
-impl What for Cores {
+impl Ownership for Shared {
     type Of<C: 'static, H: 'static> = Arc<C>;
 }
 
-pub(crate) type Direct<K> = ByKind<K, Cores>;
+pub(crate) type Direct<K> = ByKind<K, Shared>;
 
-/// What a reader is made of.
-pub(crate) trait Holds: What {
+/// An ownership by which reads can be made: with what a reader holds.
+pub(crate) trait Holds: Ownership {
     fn held<C: 'static, H: 'static>(place: &mut Self::Of<C, H>) -> (&C, &mut H);
 }
 
-/// The core, and what a reader holds for itself.
+/// The core, and what a reader of its own holds.
 #[derive(Debug)]
-pub enum Own {}
+pub enum Owned {}
 
-impl What for Own {
+impl Ownership for Owned {
     type Of<C: 'static, H: 'static> = (Arc<C>, H);
 }
 
-impl Holds for Own {
+impl Holds for Owned {
     #[inline(always)]
     fn held<C: 'static, H: 'static>(place: &mut Self::Of<C, H>) -> (&C, &mut H) {
         (&place.0, &mut place.1)
     }
 }
 
-pub(crate) type Place<K> = ByKind<K, Own>;
+pub(crate) type Place<K> = ByKind<K, Owned>;
 
 /// The core and what a thread holds, lent for one call.
-pub(crate) struct Lent<'h>(PhantomData<&'h ()>);
+pub(crate) struct Borrowed<'h>(PhantomData<&'h ()>);
 
-impl<'h> What for Lent<'h> {
+impl<'h> Ownership for Borrowed<'h> {
     type Of<C: 'static, H: 'static> = (&'h C, &'h mut H);
 }
 
-impl Holds for Lent<'_> {
+impl Holds for Borrowed<'_> {
     #[inline(always)]
     fn held<C: 'static, H: 'static>(place: &mut Self::Of<C, H>) -> (&C, &mut H) {
         (place.0, place.1)

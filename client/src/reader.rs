@@ -19,7 +19,7 @@ use fpcache::read::{Cost, Outcome, Wanted};
 use crate::answers::{Answers, Found, into_buffer};
 use crate::client::{Record, TableClient, Transport};
 use crate::core::Rest;
-use crate::direct::{ByKind, Direct, Holds, Lent, Own, with_direct};
+use crate::direct::{Borrowed, ByKind, Direct, Holds, Owned, with_direct};
 use crate::error::ClientError;
 use crate::key::AsKey;
 use crate::pool::PoolHeld;
@@ -58,7 +58,7 @@ use crate::span::end_of_prefix;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Reader<K: BuildKeys = U64Keys, H: Holds = Own> {
+pub struct Reader<K: BuildKeys = U64Keys, H: Holds = Owned> {
     pub(crate) places: Transport<K, H>,
     pub(crate) deadline: Duration,
     /// Makes the reader `!Sync`.
@@ -92,7 +92,7 @@ impl<K: BuildKeys> TableClient<K> {
 
     /// Runs a call by a reader that has what this thread holds.
     #[inline(always)]
-    pub(crate) fn here<R>(&self, read: impl FnOnce(Reader<K, Lent<'_>>) -> R) -> R {
+    pub(crate) fn here<R>(&self, read: impl FnOnce(Reader<K, Borrowed<'_>>) -> R) -> R {
         let deadline = self.deadline;
         match &self.transport {
             Transport::One(Direct::Mapped(core)) => {
