@@ -142,4 +142,4 @@ pub(crate) fn round_up(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

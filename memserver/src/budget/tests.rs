@@ -1,6 +1,17 @@
 use super::*;
-use fpcache_fabric::{HugePages, SharedMemory};
+use fpcache_fabric::{Access, HugePages, SharedMemory};
 use proptest::prelude::*;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
+
+/// Memory of which nothing goes back, as that of a file system that makes no holes: only those who
+/// map it already can write to it.
+pub(crate) fn memory_that_stays(bytes: usize) -> SharedMemory {
+    let file = memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).expect("a memory file");
+    ftruncate(&file, bytes as u64).expect("room");
+    let memory = SharedMemory::map(&file, bytes, Access::ReadWrite).expect("memory");
+    fcntl_add_seals(&file, SealFlags::FUTURE_WRITE).expect("a memory file");
+    memory
+}
 
 fn region(bytes: usize) -> Arc<SharedMemory> {
     Arc::new(SharedMemory::create_memfd("test", bytes, HugePages::No).expect("memory").0)
@@ -79,8 +90,7 @@ fn a_region_is_backed_as_far_as_it_is_granted() {
 
 #[test]
 fn what_the_operating_system_does_not_take_back_stays_granted() {
-    let (memory, fd) = SharedMemory::create_memfd("test", 1 << 20, HugePages::No).expect("memory");
-    rustix::fs::fcntl_add_seals(&fd, rustix::fs::SealFlags::FUTURE_WRITE).expect("a memory file");
+    let memory = memory_that_stays(1 << 20);
     let budget = Budget::new(1 << 20);
     let grant = Grant::of(&budget, &Arc::new(memory), u64::MAX).expect("room");
     grant.cover(512 << 10).expect("room");
