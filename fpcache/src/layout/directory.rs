@@ -267,4 +267,16 @@ mod tests {
         assert_eq!(decode_root(&bytes, 3).as_deref(), Some(&entries[..]));
         assert_eq!(decode_root::<ByteKeys>(&bytes, 2), None);
     }
+
+    /// A few bytes an entry unfolded into kibibytes each before the order was looked at.
+    #[test]
+    fn a_root_is_refused_at_the_first_entry_out_of_order() {
+        for (before, after) in [(9, 9), (9, 8), (u64::MAX, 0)] {
+            let entries = [0, before, after].map(|lo| RootEntry::<U64Keys> { lo, page: 4096 });
+            assert_eq!(decode_root::<U64Keys>(&encode_root(&entries), 3), None, "{before} {after}");
+        }
+        let long = vec![b'a'; 4000];
+        let entries = [&long, &long].map(|lo| RootEntry::<ByteKeys> { lo: lo.clone(), page: 4096 });
+        assert_eq!(decode_root::<ByteKeys>(&encode_root(&entries), 2), None);
+    }
 }

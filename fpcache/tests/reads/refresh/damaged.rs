@@ -6,6 +6,7 @@ over_both_key_spaces! {
     logs_that_make_no_sense_are_errors
     heads_and_logs_that_cannot_be_are_errors
     counts_of_segments_that_cannot_be_are_errors
+    a_region_that_claims_more_than_its_area_has_is_an_error
 }
 
 fn logs_that_make_no_sense_are_errors<K: Numbered>() {
@@ -93,6 +94,26 @@ fn counts_of_segments_that_cannot_be_are_errors<K: Numbered>() {
         let opened = TableView::<K>::open(&mut node.endpoint());
         let told = opened.map(drop);
         assert!(matches!(told, Err(OpenError::Corrupt(_))), "{segments}: {told:?}");
+    }
+}
+
+/// What is read of a directory was bounded by the length that the region itself claims.
+fn a_region_that_claims_more_than_its_area_has_is_an_error<K: Numbered>() {
+    let has = node::<K>().region_bytes();
+    for claimed in [has, has + 1, 1 << 40, u64::MAX] {
+        let mut node = node::<K>();
+        node.claim_region(claimed);
+        let told = TableView::<K>::open(&mut node.endpoint()).map(drop);
+        match claimed == has {
+            true => assert!(told.is_ok(), "{told:?}"),
+            false => {
+                let error = told.unwrap_err();
+                assert!(
+                    error.to_string().contains("the region is shorter than it says"),
+                    "{claimed}: {error}"
+                );
+            }
+        }
     }
 }
 
