@@ -83,8 +83,8 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         Ok(*self.shape.get_or_init(|| shape))
     }
 
-    /// Reads the table's parameters, without the rest of the table, for a call that has so much
-    /// time `left`.
+    /// Reads the table's parameters, without the rest of the table, for a call that has `left`
+    /// time.
     pub(crate) fn read_parameters(&self, left: Duration) -> Result<TableParameters, OpenError> {
         let mut endpoint = self.connection.endpoint();
         endpoint.set_patience(left);
@@ -173,8 +173,8 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
     }
 }
 
-/// Has the pages of so many bytes of the region mapped, for a call that has so much time `left`, of
-/// which it takes at most half: what is not mapped then is so where it is read first.
+/// Has the pages of the region's first `bytes` bytes mapped, for a call that has `left` time, of
+/// which it takes at most half: pages that are not mapped then are when they are first read.
 pub(crate) fn map_pages(connection: &impl Connection, bytes: u64, left: Duration, clock: &dyn Clock) {
     /// Takes a few milliseconds.
     const PIECE: u64 = 16 << 20;

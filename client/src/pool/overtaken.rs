@@ -32,7 +32,7 @@ pub(crate) fn until_not_overtaken<R>(
         if left.is_zero() {
             return Err(error);
         }
-        // Whoever was faster takes as long as this attempt would have.
+        // The faster client takes as long as this attempt would have.
         longest = longest.max(now.saturating_duration_since(started)).saturating_mul(2);
         clock.sleep(share(longest, random()).min(left));
     }
