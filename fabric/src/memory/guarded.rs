@@ -30,8 +30,8 @@ const TOGETHER: usize = 32;
 impl SharedMemory {
     /// Copies records of `stride` words, each of which begins with its guard; [`CHANGED`] lands in
     /// the place of a guard whose record was not the same throughout. That is what all of them are
-    /// whose guards are not aligned, or which are cut short. Costs two loads more per record than
-    /// copying does.
+    /// whose guards are not aligned, or which are cut short; what was not copied of these is zeros.
+    /// Costs two loads more per record than copying does.
     ///
     /// # Errors
     /// If the words reach past the end.
@@ -60,6 +60,8 @@ impl SharedMemory {
             done = end;
         }
         if done < out.len() {
+            // What lay there before may be another client's.
+            out[done..].fill(0);
             out.iter_mut().step_by(stride.max(1)).for_each(|guard| *guard = CHANGED);
         }
         Ok(())
@@ -208,6 +210,7 @@ mod tests {
             let mut out = [7; 6];
             memory.read_records(offset, &mut out, stride).unwrap();
             assert_eq!(out[0], CHANGED, "{stride} at {offset}");
+            assert!(!out.contains(&7), "{out:?} was not written as a whole, {stride} at {offset}");
         }
         memory.read_records(0, &mut [], 0).unwrap();
     }

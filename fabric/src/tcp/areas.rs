@@ -65,7 +65,8 @@ impl Output {
         }
     }
 
-    /// The next `words` words, whatever they hold.
+    /// The next `words` words, which hold parts of earlier replies, to whatever client: all of them
+    /// are written before they are sent.
     fn take(&mut self, words: usize) -> &mut [u64] {
         let (start, end) = (self.used, self.used + words);
         if end > self.words.len() {
@@ -398,6 +399,34 @@ mod tests {
         assert_eq!(read_up_to(u64::MAX, &mut out)[..3], [7, 8, 9]);
         areas.region.set_backed_end(64);
         assert!(read(&areas, &[entry(4096, 8, 0)], &mut out).is_err(), "past the region is past the region");
+    }
+
+    /// The words of an earlier reply, to another client, were sent instead.
+    #[test]
+    fn records_that_no_guard_proves_show_nothing_of_earlier_replies() {
+        const OLD: u64 = 0x01d0_1d01_d01d_01d0;
+        let (areas, mut out) = (areas(), Output::default());
+        let entry = |offset, stride| ReadEntry { offset, len: 32, area: 0, stride };
+        let mut shows_old = |entry: ReadEntry, answer: &dyn Fn(&mut Output)| {
+            out.clear();
+            out.push(
+                ReplyHead { bytes: 256, tag: 2, status: SERVED, word: OLD },
+                &OLD.to_le_bytes().repeat(32),
+            );
+            out.clear();
+            answer(&mut out);
+            assert_eq!(out.len(), 6 * 8, "{entry:?}");
+            out.words[..6].contains(&OLD)
+        };
+        for entry in [entry(4, 3), entry(8, 3), entry(4, 1 << 23), entry(4, 0)] {
+            let reads = |out: &mut Output| read(&areas, &[entry], out).unwrap();
+            assert!(!shows_old(entry, &reads), "{entry:?}");
+            let mut body = Vec::new();
+            Change::Read(entry).encode(&mut body);
+            let head = RequestHead { bytes: body.len() as u32, entries: 1, tag: 3, kind: Kind::Changes };
+            let changes = |out: &mut Output| areas.change(&head, &body, 256, out).unwrap();
+            assert!(!shows_old(entry, &changes), "{entry:?} among changes");
+        }
     }
 
     #[test]
