@@ -210,7 +210,9 @@ impl Listener {
     }
 }
 
-/// Listens at the first target that lets it. A path's lock has been waited for.
+/// Listens at the first of an address's targets that this machine has and this process may listen
+/// at. One that another process has is waited for, as a path's lock has been: clients would find
+/// that process at it, and not this one at another.
 fn listen_at_one(
     address: &TcpAddress,
     targets: &[Target],
@@ -230,18 +232,21 @@ fn try_to_listen(
     targets: &[Target],
     lets_others_in: bool,
 ) -> Result<(OwnedFd, Target), ListenError> {
-    let mut last = None;
+    let in_use = || ListenError::InUse { address: address.to_string(), pid: None };
+    let mut told = None;
     for target in targets {
         match listen_at(target, lets_others_in) {
             Ok(socket) => return Ok((socket, target.clone())),
-            Err(Errno::ADDRINUSE) => {
-                last = Some(ListenError::InUse { address: address.to_string(), pid: None })
+            Err(Errno::ADDRINUSE) => return Err(in_use()),
+            Err(errno @ (Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)) => {
+                told.get_or_insert_with(|| refused(target, errno));
             }
-            Err(errno) => last = Some(refused(target, errno)),
+            Err(errno @ (Errno::ACCESS | Errno::PERM)) => told = Some(refused(target, errno)),
+            Err(errno) => return Err(refused(target, errno)),
         }
     }
     // An address has a target.
-    Err(last.unwrap_or_else(|| ListenError::InUse { address: address.to_string(), pid: None }))
+    Err(told.unwrap_or_else(in_use))
 }
 
 fn refused(target: &Target, errno: Errno) -> ListenError {
@@ -366,6 +371,29 @@ mod tests {
                 drop(other);
             });
             bind().unwrap();
+        });
+    }
+
+    /// A second memory node began at the name's other address while clients went to the first; and
+    /// where there was no other, that was told instead.
+    #[test]
+    fn a_name_of_which_another_process_has_an_address_is_waited_for() {
+        let name: TcpAddress = "tcp://two-addresses.example:1".parse().unwrap();
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let taken = other.local_addr().unwrap();
+        // Of no machine.
+        let nowhere = Target::Internet(([192, 0, 2, 1], taken.port()).into());
+        let (taken, free) = (Target::Internet(taken), Target::Internet(([127, 0, 0, 1], 0).into()));
+        let listen = |targets: [&Target; 2]| listen_at_one(&name, &targets.map(Target::clone), false);
+        let error = listen([&taken, &free]).unwrap_err();
+        assert!(matches!(error, ListenError::InUse { .. }), "{error}");
+        assert_eq!(listen([&nowhere, &free]).unwrap().1, free);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(100));
+                drop(other);
+            });
+            assert_eq!(listen([&taken, &nowhere]).unwrap().1, taken);
         });
     }
 
