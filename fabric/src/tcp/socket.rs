@@ -172,7 +172,6 @@ fn not_reached(address: &TcpAddress, target: &Target, errno: Errno) -> FabricErr
         | Errno::NETUNREACH
         | Errno::TIMEDOUT
         | Errno::TIME
-        | Errno::ADDRNOTAVAIL
         | Errno::NOTDIR
         | Errno::PROTOTYPE => {
             FabricError::NoMemoryNode { address: address.to_string(), path: target.to_string() }
@@ -377,6 +376,15 @@ mod tests {
         assert!(!by_address.to_string().contains("socket file"), "{by_address}");
         let by_path = not_reached(&name, &Target::Unix("/here".into()), Errno::PERM);
         assert!(matches!(by_path, FabricError::UserRefused { .. }), "{by_path}");
+    }
+
+    /// It counted as a memory node that has gone, and ended connections that were well.
+    #[test]
+    fn a_lack_of_local_ports_does_not_say_that_nobody_listens() {
+        let name: TcpAddress = "tcp://127.0.0.1:1".parse().unwrap();
+        let target = Target::Internet("127.0.0.1:1".parse().unwrap());
+        let error = not_reached(&name, &target, Errno::ADDRNOTAVAIL);
+        assert!(matches!(error, FabricError::Io { .. }), "{error}");
     }
 
     #[test]
