@@ -10,7 +10,7 @@ use super::charge::Charge;
 use super::counters::HangUp;
 use super::frame::Limits;
 use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, TOKEN_UNKNOWN, Welcome};
-use super::node::{Client, End, Entry, PeerKey, Shared, ToDesk, ToThread};
+use super::node::{Admission, Client, End, Entry, PeerKey, Shared, ToDesk, ToThread};
 use super::options::LIMITS;
 use super::socket::Origin;
 use super::token::Rights;
@@ -67,8 +67,8 @@ impl Desk {
             let Some(message) = self.shared.desk.take() else { break };
             found = true;
             match message {
-                ToDesk::Hello { peer, name, entry, origin } => {
-                    self.let_in(peer, &name, (entry, origin), service);
+                ToDesk::Hello { peer, name, entry, origin, admission } => {
+                    self.let_in(peer, &name, (entry, origin), admission, service);
                 }
                 ToDesk::Request { client, bytes, charge } => {
                     let mut ticket = None;
@@ -157,6 +157,7 @@ impl Desk {
         peer: PeerKey,
         name: &RegionName,
         (entry, origin): (Entry, Origin),
+        admission: Admission,
         service: &mut S,
     ) {
         match self.admit(name, (entry, origin), service) {
@@ -166,7 +167,7 @@ impl Desk {
                 service.connected(id, name.as_bytes());
                 let may_ask = entry.rights == Rights::Write || service.may_only_read(id);
                 self.seats.insert(id, Seat { client: Arc::clone(&client), peer, is_owed: false, may_ask });
-                self.shared.threads[peer.thread].post(ToThread::Admit { key: peer.key, client });
+                self.shared.threads[peer.thread].post(ToThread::Admit { key: peer.key, client, admission });
             }
             Err(error) => {
                 let status = match &error {
@@ -176,7 +177,8 @@ impl Desk {
                 };
                 let welcome = Box::new(Welcome::refusal(PROTOCOL_VERSION, status, 0));
                 let error = Box::new(error);
-                self.shared.threads[peer.thread].post(ToThread::Refuse { key: peer.key, welcome, error });
+                let refusal = ToThread::Refuse { key: peer.key, welcome, error, admission };
+                self.shared.threads[peer.thread].post(refusal);
             }
         }
     }

@@ -350,10 +350,10 @@ impl IoThread {
             found = true;
             match message {
                 ToThread::Take(arrival) => self.take(arrival),
-                ToThread::Admit { key, client } => match self.find(key) {
+                ToThread::Admit { key, client, admission } => match self.find(key) {
                     Some(at) => {
                         let Some(peer) = &mut self.peers[at] else { continue };
-                        if let Err(end) = peer.open(client, true, &mut self.tools) {
+                        if let Err(end) = peer.open(client, true, admission, &mut self.tools) {
                             self.close(at, end);
                         } else {
                             self.go_on(at);
@@ -361,7 +361,7 @@ impl IoThread {
                     }
                     None => self.tools.shared.desk.post(ToDesk::Gone(client.id())),
                 },
-                ToThread::Refuse { key, welcome, error } => {
+                ToThread::Refuse { key, welcome, error, admission } => {
                     self.tools.shared.report(HangUp::of_refusal(&error), *error);
                     if let Some(at) = self.find(key) {
                         if let Some(peer) = &mut self.peers[at] {
@@ -369,6 +369,7 @@ impl IoThread {
                         }
                         self.close(at, End::Parted);
                     }
+                    drop(admission);
                 }
                 ToThread::Reply { key, len, bytes } => {
                     let Some(at) = self.find(key) else { continue };

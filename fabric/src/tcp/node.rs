@@ -52,13 +52,13 @@ pub(super) struct Arrival {
 /// A connection that was let in, which counts until this is dropped.
 #[derive(Debug)]
 pub(super) struct Admission {
-    shared: Arc<Shared>,
+    connections: Arc<AtomicUsize>,
     _descriptor: Taken,
 }
 
 impl Drop for Admission {
     fn drop(&mut self) {
-        self.shared.connections.fetch_sub(1, Ordering::Relaxed);
+        self.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -133,8 +133,9 @@ pub(super) struct PeerKey {
 /// A message to the service's thread.
 #[derive(Debug)]
 pub(super) enum ToDesk {
-    /// A client wants the region of a name.
-    Hello { peer: PeerKey, name: RegionName, entry: Entry, origin: Origin },
+    /// A client wants the region of a name. If it has gone meanwhile it counts until this is taken,
+    /// so that those who greet and leave do not fill the mailbox of a busy service.
+    Hello { peer: PeerKey, name: RegionName, entry: Entry, origin: Origin, admission: Admission },
     /// A client's request.
     Request { client: ClientId, bytes: Vec<u8>, charge: Charge },
     /// A client has gone.
@@ -151,9 +152,9 @@ pub(super) enum ToThread {
     /// To serve a new connection.
     Take(Arrival),
     /// That a client is let in.
-    Admit { key: u64, client: Arc<Client> },
+    Admit { key: u64, client: Arc<Client>, admission: Admission },
     /// That it is not, and why.
-    Refuse { key: u64, welcome: Box<Welcome>, error: Box<FabricError> },
+    Refuse { key: u64, welcome: Box<Welcome>, error: Box<FabricError>, admission: Admission },
     /// The answer to a request; too long if it has another length.
     Reply { key: u64, len: usize, bytes: Vec<u8> },
     /// That all sockets of a client are to be closed.
@@ -175,7 +176,7 @@ pub(super) struct Shared {
     /// Connections that have not been let in.
     pub(super) newcomers: Arc<Newcomers>,
     /// Connections that have.
-    pub(super) connections: AtomicUsize,
+    pub(super) connections: Arc<AtomicUsize>,
     /// For requests that are on their way to the service.
     pub(super) request_memory: Arc<RequestMemory>,
     pub(super) hang_ups: HangUpCounts,
@@ -207,7 +208,7 @@ impl Shared {
             desk: Mailbox::new()?,
             threads,
             newcomers: Arc::default(),
-            connections: AtomicUsize::new(0),
+            connections: Arc::default(),
             request_memory,
             hang_ups: HangUpCounts::default(),
             waits,
@@ -278,13 +279,13 @@ impl Shared {
 
     /// Lets one connection more in, unless the maximum is reached: then it returns that number,
     /// which is lower where descriptors do not suffice for more.
-    pub(super) fn admit(self: &Arc<Self>) -> Result<Admission, usize> {
+    pub(super) fn admit(&self) -> Result<Admission, usize> {
         let max = self.options.max_connections;
         let add = |count| (count < max).then_some(count + 1);
         let descriptor = self.options.descriptors.take(1, 0);
         let descriptor = descriptor.ok_or_else(|| self.connections.load(Ordering::Relaxed).min(max))?;
         self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).map_err(|_| max)?;
-        Ok(Admission { shared: Arc::clone(self), _descriptor: descriptor })
+        Ok(Admission { connections: Arc::clone(&self.connections), _descriptor: descriptor })
     }
 
     /// Counts and tells of a connection that ends for this reason, if there is something to tell.

@@ -109,7 +109,7 @@ pub(super) struct Peer {
     reads_by_card: Option<ReadsByCard>,
     /// Until it is let in.
     pub(super) place: Option<Place>,
-    /// From then on.
+    /// From then on. While it waits for the service, that has it.
     admission: Option<Admission>,
 }
 

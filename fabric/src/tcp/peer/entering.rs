@@ -12,7 +12,7 @@ use crate::tcp::handshake::{
     CREDENTIALS_REFUSED, Credentials, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION,
     PROOF_BYTES, Purpose, TLS_RECORD, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, Welcome, challenge,
 };
-use crate::tcp::node::{Client, End, Entry, ToDesk};
+use crate::tcp::node::{Admission, Client, End, Entry, ToDesk};
 use crate::tcp::socket::Moved;
 use crate::tcp::token::{NODE, nonce};
 
@@ -117,26 +117,27 @@ impl Peer {
         proven: Option<Box<Proven>>,
         tools: &mut Tools,
     ) -> Result<Pumped, End> {
-        match tools.shared.admit() {
-            Ok(admission) => self.admission = Some(admission),
+        let admission = match tools.shared.admit() {
+            Ok(admission) => admission,
             Err(most) => {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, TOO_MANY_CLIENTS, most as u64));
                 let peer = format!("the client at {}", self.origin);
                 tools.shared.report(HangUp::TooMany, FabricError::beyond_maximum(peer, most as u64));
                 return Err(End::Parted);
             }
-        }
+        };
         self.place = None;
         match purpose {
             Purpose::Region(name) => {
                 self.stage = Stage::Waiting(proven);
-                tools.shared.desk.post(ToDesk::Hello { peer: self.key, name, entry, origin: self.origin });
+                let (peer, origin) = (self.key, self.origin);
+                tools.shared.desk.post(ToDesk::Hello { peer, name, entry, origin, admission });
                 Ok(Pumped::Active)
             }
             Purpose::Join(membership) => {
                 self.stage = Stage::Waiting(proven);
                 match tools.shared.member(&membership, &entry) {
-                    Some(client) => self.open(client, false, tools).map(|()| Pumped::Active),
+                    Some(client) => self.open(client, false, admission, tools).map(|()| Pumped::Active),
                     None => {
                         self.refuse(&Welcome::refusal(PROTOCOL_VERSION, NO_SUCH_CLIENT, 0));
                         Err(End::NoClient)
@@ -162,8 +163,10 @@ impl Peer {
         &mut self,
         client: Arc<Client>,
         is_first: bool,
+        admission: Admission,
         tools: &mut Tools,
     ) -> Result<(), End> {
+        self.admission = Some(admission);
         let welcome = client.welcome.encode();
         let stage = std::mem::replace(&mut self.stage, Stage::Open { client, is_first });
         let mut bytes = welcome.to_vec();
@@ -193,5 +196,48 @@ impl Peer {
         if let Stage::Held(Held { status, .. }) = self.stage {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, status, 0));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::net::TcpStream;
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::region::RegionName;
+    use crate::serving::StopHandle;
+    use crate::tcp::listener::Listener;
+    use crate::tcp::options::ListenOptions;
+
+    /// Each left a message to the service, however long that was busy.
+    #[test]
+    fn peers_that_greet_and_leave_wait_for_a_busy_service_within_the_maximum() {
+        const MAX: usize = 20;
+        let options = ListenOptions { io_threads: 1, max_connections: MAX, ..ListenOptions::default() };
+        let mut listener = Listener::bind(&["tcp://127.0.0.1:0".parse().unwrap()], options).unwrap();
+        let url = listener.addresses()[0].to_string();
+        let at = url.strip_prefix("tcp://").unwrap();
+        // Nothing takes what comes to the desk.
+        let _threads = listener.start(&StopHandle::new().unwrap()).unwrap();
+        let (counters, desk) = (listener.counters(), &listener.counters().shared.desk);
+        let seen = || desk.len() as u64 + counters.hang_ups();
+        let hello = Hello::encode(PROTOCOL_VERSION, &RegionName::default(), None, None);
+        let begun = Instant::now();
+        for _ in 0..10 * MAX {
+            let before = seen();
+            let mut peer = TcpStream::connect(at).unwrap();
+            peer.write_all(&hello).unwrap();
+            while seen() == before {
+                assert!(begun.elapsed() < Duration::from_secs(60), "a greeting was not seen");
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+        let mut greeted = 0;
+        while let Some(message) = desk.take() {
+            greeted += usize::from(matches!(message, ToDesk::Hello { .. }));
+        }
+        assert_eq!((greeted, counters.connections()), (MAX, 0));
     }
 }
