@@ -69,7 +69,10 @@ pub(super) struct IoThread {
     ends_at: Option<Instant>,
     /// The listening sockets; empty but in the first thread.
     listening: Arc<[Listening]>,
+    /// No connection is accepted before this.
     paused_until: Option<Instant>,
+    /// When listening sockets are tried again that could not be watched after a pause.
+    resumes_at: Option<Instant>,
     next_thread: usize,
     next_key: u64,
 }
@@ -115,6 +118,7 @@ impl IoThread {
             ends_at: None,
             listening,
             paused_until: None,
+            resumes_at: None,
             next_thread: 0,
             next_key: 0,
         })
@@ -190,7 +194,7 @@ impl IoThread {
     fn sleep(&mut self, events: &mut Vec<Event>) -> Result<(), FabricError> {
         let may_sleep = self.mailbox().begin_sleep();
         let soon = (!self.starved.is_empty()).then(|| self.tools.now + STARVED);
-        let until = [self.ends_at, soon, self.paused_until].into_iter().flatten().min();
+        let until = [self.ends_at, soon, self.paused_until.or(self.resumes_at)].into_iter().flatten().min();
         let timeout = match until {
             _ if !may_sleep || self.tools.shared.stopped.load(Ordering::Acquire) => Some(Duration::ZERO),
             Some(until) => Some(until.saturating_duration_since(Instant::now())),
@@ -412,7 +416,7 @@ impl IoThread {
 
     /// Closes connections whose time is over.
     fn end_those_due(&mut self) {
-        if self.paused_until.is_some_and(|until| self.tools.now >= until) {
+        if self.paused_until.or(self.resumes_at).is_some_and(|at| self.tools.now >= at) {
             self.resume_listening();
         }
         if self.ends_at.is_none_or(|at| self.tools.now < at) {

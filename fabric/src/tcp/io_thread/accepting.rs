@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
 
 use super::{IoThread, LISTENING};
 use crate::error::FabricError;
@@ -17,7 +18,8 @@ use crate::tcp::peer::Peer;
 use crate::tcp::socket::{self, Origin, accept, prepare};
 use crate::tcp::stream::Stream;
 
-/// How long no connection is accepted after the process ran out of descriptors.
+/// How long no connection is accepted after the operating system had no descriptor, or no memory,
+/// for it.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Connections that are accepted in a round.
 const MAX_ACCEPTED: usize = 64;
@@ -63,10 +65,22 @@ impl IoThread {
         }
     }
 
+    /// Accepts again. Listening sockets that cannot be watched are tried again after a pause, and
+    /// that is told once.
     pub(super) fn resume_listening(&mut self) {
         self.paused_until = None;
+        let mut outcome = Ok(());
         for (data, listening) in (LISTENING..).zip(self.listening.iter()) {
-            let _ = epoll::add(&self.epoll, &listening.socket, EventData::new_u64(data), EventFlags::IN);
+            match epoll::add(&self.epoll, &listening.socket, EventData::new_u64(data), EventFlags::IN) {
+                // It may be watched while others are tried again.
+                Ok(()) | Err(Errno::EXIST) => {}
+                failed => outcome = failed,
+            }
+        }
+        let again = outcome.err().map(|_| self.tools.now + ACCEPT_PAUSE);
+        let before = std::mem::replace(&mut self.resumes_at, again);
+        if let (Err(errno), None) = (outcome, before) {
+            self.tools.shared.tell(FabricError::io("watching a listening socket")(errno));
         }
     }
 
@@ -127,5 +141,57 @@ impl IoThread {
         self.peers[at] = Some(Peer::new(arrival, peer_key, self.tools.now));
         self.greeting.push(key);
         self.expect_end(at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::tcp::address::Target;
+    use crate::tcp::node::{Shared, ToDesk};
+    use crate::tcp::options::ListenOptions;
+
+    /// Nothing was accepted at that address ever after.
+    #[test]
+    fn listening_that_cannot_be_resumed_is_tried_again_and_told_once() {
+        let options = ListenOptions { io_threads: 1, ..ListenOptions::default() };
+        let shared = Arc::new(Shared::new(options, None, None).unwrap());
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let at = socket.local_addr().unwrap();
+        let listen_by = |sockets: [OwnedFd; 2]| -> Arc<[Listening]> {
+            let target = || Target::Internet(at);
+            let all = sockets.map(|socket| Listening {
+                socket,
+                target: target(),
+                is_tls: false,
+                needs_token: false,
+            });
+            Arc::from(all)
+        };
+        let well = listen_by([socket.try_clone().unwrap().into(), socket.try_clone().unwrap().into()]);
+        let mut thread = IoThread::new(0, Arc::clone(&shared), Arc::clone(&well)).unwrap();
+        thread.pause_listening();
+        // What epoll does not take, whatever the reason.
+        let file = tempfile::tempfile().unwrap();
+        thread.listening = listen_by([file.into(), socket.into()]);
+        for _ in 0..3 {
+            thread.resume_listening();
+            assert!(thread.resumes_at.is_some(), "it is not tried again");
+        }
+        let mut told = 0;
+        while let Some(message) = shared.desk.take() {
+            assert!(matches!(message, ToDesk::Rejected(FabricError::Io { .. })), "{message:?}");
+            told += 1;
+        }
+        assert_eq!(told, 1);
+        thread.listening = well;
+        thread.resume_listening();
+        assert_eq!(thread.resumes_at, None);
+        let _client = TcpStream::connect(at).unwrap();
+        thread.look(&mut Vec::with_capacity(4), Some(Duration::from_secs(10))).unwrap();
+        assert_eq!(thread.greeting.len(), 1);
     }
 }
