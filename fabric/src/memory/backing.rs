@@ -68,9 +68,9 @@ impl SharedMemory {
 
     /// Gives the memory from `offset` on, rounded up to whole pages, back to the operating system,
     /// for everyone who maps it: it reads as zeros from then on, and takes memory again when it is
-    /// stored to. Where the operating system cannot do that, nothing changes and the answer is
-    /// `false`: some file systems make no holes. Costs about a tenth of a microsecond per page in
-    /// use.
+    /// stored to. Where that cannot be, nothing changes and the answer is `false`: some file
+    /// systems make no holes, and a network card that fails may not give up the pages that it was
+    /// told of. Costs about a tenth of a microsecond per page in use.
     ///
     /// # Errors
     /// [`ReadOnly`](AccessError::ReadOnly).
@@ -89,7 +89,9 @@ impl SharedMemory {
         }
         // A device goes on with the pages that it was told of, which would not be those of the
         // memory any more.
-        self.registrations.withdraw(offset);
+        if !self.registrations.withdraw(offset) {
+            return Ok(false);
+        }
         let page = if self.pages == Pages::Huge { HUGE_PAGE } else { rustix::param::page_size() };
         let page_of = |offset: u64| usize::try_from(offset).ok()?.checked_next_multiple_of(page);
         let end = page_of(end).map_or(self.mapped, |end| end.min(self.mapped));

@@ -126,7 +126,8 @@ impl Drop for MemoryRegion {
         let errno = unsafe { ffi::ibv_dereg_mr(self.registered.as_ptr()) };
         if errno != 0 {
             // A card may still address the memory, which must not become anything else: it stays
-            // mapped for ever.
+            // mapped for ever, and its pages stay its own.
+            self.memory.registrations().keep(self.end());
             std::mem::forget(Arc::clone(&self.memory));
         }
     }
