@@ -64,6 +64,14 @@ pub enum ListenError {
         /// The other's process id, if known.
         pid: Option<u32>,
     },
+    /// This memory node listens there already, by an address before.
+    #[error("{address} means {target}, where this memory node listens already: name it once")]
+    Twice {
+        /// The address asked for.
+        address: String,
+        /// The place that it means.
+        target: String,
+    },
     /// The socket's directory is not there.
     #[error(
         "there is no directory {directory} for socket {path}; make it, or listen at a path in one that there is"

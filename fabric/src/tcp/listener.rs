@@ -113,11 +113,12 @@ impl Listener {
                 return Err(ListenError::BeyondThisMachine { address, target });
             }
             if let Some(path) = address.path() {
+                targets.iter().try_for_each(|target| refuse_twice(address, target, &listening))?;
                 let lock = PathLock::take(path, address, &[path])?;
                 remove_stale(path, address)?;
                 files.push(SocketFile { path: path.to_owned(), _lock: lock });
             }
-            let socket = listen_at_one(address, &targets, !options.allowed_users.is_empty())?;
+            let socket = listen_at_one(address, &targets, &listening, !options.allowed_users.is_empty())?;
             let (at, name) = match (&socket.1, rustix::net::getsockname(&socket.0)) {
                 (Target::Internet(_), Ok(name)) => match name.try_into() {
                     Ok(found) => (Target::Internet(found), address.found_at(found)),
@@ -216,11 +217,12 @@ impl Listener {
 fn listen_at_one(
     address: &TcpAddress,
     targets: &[Target],
+    own: &[Listening],
     lets_others_in: bool,
 ) -> Result<(OwnedFd, Target), ListenError> {
     let mut wait = Wait::with_patience(PATIENCE);
     loop {
-        match try_to_listen(address, targets, lets_others_in) {
+        match try_to_listen(address, targets, own, lets_others_in) {
             Err(ListenError::InUse { .. }) if address.path().is_none() && wait.goes_on(None) => {}
             outcome => return outcome,
         }
@@ -230,6 +232,7 @@ fn listen_at_one(
 fn try_to_listen(
     address: &TcpAddress,
     targets: &[Target],
+    own: &[Listening],
     lets_others_in: bool,
 ) -> Result<(OwnedFd, Target), ListenError> {
     let in_use = || ListenError::InUse { address: address.to_string(), pid: None };
@@ -237,7 +240,10 @@ fn try_to_listen(
     for target in targets {
         match listen_at(target, lets_others_in) {
             Ok(socket) => return Ok((socket, target.clone())),
-            Err(Errno::ADDRINUSE) => return Err(in_use()),
+            Err(Errno::ADDRINUSE) => {
+                refuse_twice(address, target, own)?;
+                return Err(in_use());
+            }
             Err(errno @ (Errno::ADDRNOTAVAIL | Errno::AFNOSUPPORT)) => {
                 told.get_or_insert_with(|| refused(target, errno));
             }
@@ -247,6 +253,14 @@ fn try_to_listen(
     }
     // An address has a target.
     Err(told.unwrap_or_else(in_use))
+}
+
+/// Refuses a target at which one of this memory node's own sockets listens.
+fn refuse_twice(address: &TcpAddress, target: &Target, own: &[Listening]) -> Result<(), ListenError> {
+    match own.iter().any(|one| one.target.overlaps(target)) {
+        true => Err(ListenError::Twice { address: address.to_string(), target: target.to_string() }),
+        false => Ok(()),
+    }
 }
 
 fn refused(target: &Target, errno: Errno) -> ListenError {
@@ -384,7 +398,7 @@ mod tests {
         // Of no machine.
         let nowhere = Target::Internet(([192, 0, 2, 1], taken.port()).into());
         let (taken, free) = (Target::Internet(taken), Target::Internet(([127, 0, 0, 1], 0).into()));
-        let listen = |targets: [&Target; 2]| listen_at_one(&name, &targets.map(Target::clone), false);
+        let listen = |targets: [&Target; 2]| listen_at_one(&name, &targets.map(Target::clone), &[], false);
         let error = listen([&taken, &free]).unwrap_err();
         assert!(matches!(error, ListenError::InUse { .. }), "{error}");
         assert_eq!(listen([&nowhere, &free]).unwrap().1, free);
@@ -395,6 +409,24 @@ mod tests {
             });
             assert_eq!(listen([&taken, &nowhere]).unwrap().1, taken);
         });
+    }
+
+    /// It was waited for, and then laid to another process.
+    #[test]
+    fn an_address_that_is_named_twice_is_told_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        // Of no other test.
+        let free = std::net::TcpListener::bind("127.83.7.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let of_internet = format!("tcp://127.83.7.1:{port}").parse().unwrap();
+        for address in [of_internet, TcpAddress::at_path(directory.path().join("node.sock")).unwrap()] {
+            let begun = std::time::Instant::now();
+            let twice = [address.clone(), address];
+            let error = Listener::bind(&twice, ListenOptions::default()).unwrap_err().to_string();
+            assert!(!error.contains("process") && error.contains("once"), "{error}");
+            assert!(begun.elapsed() < PATIENCE / 2, "{:?}", begun.elapsed());
+        }
     }
 
     #[test]
