@@ -35,8 +35,8 @@ impl<K: BuildKeys> TableClient<K> {
     /// Connects with settings, to the table that they name. Its keys must be of this client's kind.
     ///
     /// # Errors
-    /// An invalid URL, no memory node there or one of another release, no such table, no
-    /// permission, or [`OtherKeys`](ClientError::OtherKeys).
+    /// An invalid URL, no memory node there or one of another release, no such table or one that is
+    /// not whole, no permission, or [`OtherKeys`](ClientError::OtherKeys).
     pub fn connect_with(url: &str, config: ClientConfig) -> Result<Self, ClientError> {
         Self::connect_at(&parse_list(url)?, &config)
     }

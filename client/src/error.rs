@@ -44,6 +44,13 @@ pub enum ClientError {
         /// The table, and what to do.
         why: String,
     },
+    /// The table over several memory nodes is being created, loaded or dropped, or one of these was
+    /// broken off.
+    #[error("{why}")]
+    TableNotWhole {
+        /// The table, and what to do.
+        why: String,
+    },
     /// The table exists, but its memory node could not open it.
     #[error(
         "the table `{table}` at {address} is closed because its memory node could not open it: its output at start-up has \
@@ -325,7 +332,7 @@ impl ClientError {
             Self::NodeAway { source, .. } => of_fabric(source),
             Self::Message(_) => ErrorKind::Internal,
             Self::Fabric(error) => of_fabric(error),
-            Self::Deadline { .. } | Self::Emptied => ErrorKind::Retry,
+            Self::Deadline { .. } | Self::Emptied | Self::TableNotWhole { .. } => ErrorKind::Retry,
             Self::OutcomeUnknown { .. } => ErrorKind::Unknown,
         }
     }

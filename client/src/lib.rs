@@ -43,7 +43,8 @@
 //! A memory node serves named tables; a client is connected to one of them, `default` unless
 //! [`ClientConfig::table`] names another. [`Tables`] lists, creates and drops them. When its table
 //! is dropped, a client's calls fail with [`ClientError::NoSuchTable`], until a table of the same
-//! name and kind is created.
+//! name and kind is created. While one over several memory nodes is being created, loaded or
+//! dropped, they fail with [`ClientError::TableNotWhole`].
 //!
 //! # Keys
 //!

@@ -21,8 +21,9 @@ impl<K: BuildKeys> TableClient<K> {
     /// [`Nodes::create`](crate::Nodes::create), which may be called at every start-up, too.
     ///
     /// Of several memory nodes the first creates it, once every one of them has answered that it
-    /// has no such table: while one does not answer, this fails, because that one may have it. All
-    /// processes must name them in the same order.
+    /// has no such table: while one does not answer, this fails, because that one may have it. So
+    /// it does while a table of the name over several memory nodes is being created, loaded or
+    /// dropped. All processes must name them in the same order.
     ///
     /// ```
     /// use fpcache_client::{ByteClient, ClientConfig, ClientError, RecordShape, TableParameters};
@@ -37,7 +38,8 @@ impl<K: BuildKeys> TableClient<K> {
     ///
     /// # Errors
     /// The parameters are out of range; [`OtherKeys`](ClientError::OtherKeys) if the table has keys
-    /// of the other kind; there is no memory for it; or as for
+    /// of the other kind; there is no memory for it;
+    /// [`TableNotWhole`](ClientError::TableNotWhole), which passes; or as for
     /// [`connect_with`](Self::connect_with).
     pub fn open_or_create(
         url: &str,

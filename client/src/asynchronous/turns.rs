@@ -79,6 +79,7 @@ fn is_of_range<K: BuildKeys>(error: &ClientError) -> bool {
     match of_fabric {
         Some(error) if is_of_request(error) => false,
         Some(error) if error.kind() == FabricErrorKind::Reconnect => true,
+        _ if matches!(error, ClientError::TableNotWhole { .. }) => true,
         _ => error.kind() == ErrorKind::Setup || Pool::<K>::is_gone(error),
     }
 }

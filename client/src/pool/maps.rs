@@ -123,7 +123,7 @@ pub(super) fn not_whole(map: &RangeMap) -> ClientError {
              it, or remove it with `fpcache-cli --url {at} drop {table} --yes`"
         ),
     };
-    ClientError::NoSuchTable { why }
+    ClientError::TableNotWhole { why }
 }
 
 #[cfg(test)]

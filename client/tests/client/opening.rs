@@ -3,10 +3,11 @@
 use std::thread;
 
 use fpcache_client::{
-    ByteClient, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, RecordShape,
-    TableParameters, Tables,
+    ByteClient, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, Nodes, RecordShape,
+    TableParameters, Tables, U64Keys,
 };
 
+use crate::common::TestKeys;
 use crate::over_nodes::{Node, config, make, name, urls};
 
 const ANY: CreateOptions = CreateOptions { region_bytes: None };
@@ -72,7 +73,7 @@ fn what_cannot_be_opened_is_told() {
 #[test]
 fn one_over_several_memory_nodes_is_opened() {
     let nodes = [Node::tcp(), Node::shm()];
-    make::<fpcache_client::U64Keys>(&nodes, &[100], Some(8));
+    make::<U64Keys>(&nodes, &[100], Some(8));
     let client = Client::open_or_create(&urls(&nodes), config(), TableParameters::default(), ANY).unwrap();
     client.put(1, &[1; 8]).unwrap();
     client.put(200, &[1; 8]).unwrap();
@@ -88,7 +89,7 @@ fn no_second_table_is_made_while_a_memory_node_that_has_it_is_away() {
     for is_divided in [false, true] {
         let mut nodes = [Node::tcp(), Node::tcp(), Node::shm()];
         if is_divided {
-            make::<fpcache_client::U64Keys>(&nodes[1..], &[100], Some(8));
+            make::<U64Keys>(&nodes[1..], &[100], Some(8));
         }
         let open = |urls: &str| Client::open_or_create(urls, config(), TableParameters::default(), ANY);
         open(&nodes[1].url).unwrap().put(1, &[1; 8]).unwrap();
@@ -106,6 +107,21 @@ fn no_second_table_is_made_while_a_memory_node_that_has_it_is_away() {
     Client::open_or_create(&urls(&nodes), config(), TableParameters::default(), ANY).unwrap();
     let made = nodes.each_ref().map(|node| Tables::connect(&node.url).unwrap().list().unwrap().tables.len());
     assert_eq!(made, [1, 0], "at the first");
+}
+
+/// The first memory node made a second, empty one, which hid the records of the one being loaded.
+#[test]
+fn no_second_table_is_made_while_one_over_other_memory_nodes_is_being_made() {
+    let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
+    let all = Nodes::at(&urls(&nodes[1..])).unwrap();
+    let table = all.begin::<U64Keys>(&name(), &[100], ANY).unwrap();
+    let open = || Client::open_or_create(&urls(&nodes[..2]), config(), TableParameters::default(), ANY);
+    let error = open().unwrap_err();
+    assert!(matches!(error, ClientError::TableNotWhole { .. }) && error.is_retryable(), "{error:?}");
+    assert_eq!(Tables::connect(&nodes[0].url).unwrap().list().unwrap().tables, []);
+    crate::common::load(table.client(), <U64Keys as TestKeys>::parameters(), 0..200, 1).unwrap();
+    table.finish().unwrap();
+    assert_eq!(open().unwrap().count(0, u64::MAX).unwrap(), 200);
 }
 
 #[cfg(feature = "tokio")]
