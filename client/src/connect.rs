@@ -18,7 +18,7 @@ use crate::direct::{Direct, Shared};
 use crate::error::ClientError;
 use crate::mapped::MappedNode;
 use crate::node::Node;
-use crate::pool::Pool;
+use crate::pool::{Looked, Pool};
 use crate::remote::RemoteNode;
 use crate::url::{Url, parse_list};
 use crate::waiting::until_there;
@@ -62,11 +62,17 @@ impl<K: BuildKeys> TableClient<K> {
                     // Of ranges that are closed, others may have the map.
                     let may_be_over =
                         matches!(error, ClientError::NoSuchTable { .. } | ClientError::TableClosed { .. });
-                    let left = config.deadline.saturating_sub(begun.elapsed());
-                    if may_be_over && let Some(pool) = Pool::open(urls, config, left)? {
-                        return Ok(Self::of(Transport::Pool(pool), &names.join(","), config));
-                    }
                     failure = Some(graver(failure, error));
+                    if !may_be_over {
+                        continue;
+                    }
+                    match Pool::open(urls, config, config.deadline.saturating_sub(begun.elapsed()))? {
+                        Looked::Found(pool) => {
+                            return Ok(Self::of(Transport::Pool(pool), &names.join(","), config));
+                        }
+                        Looked::Unknown(error) => failure = Some(graver(failure, error)),
+                        Looked::Nothing => {}
+                    }
                 }
             }
         }

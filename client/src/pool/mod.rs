@@ -91,23 +91,36 @@ pub(crate) struct PoolHeld<K: BuildKeys> {
     answers: Outcomes,
 }
 
+/// What came of looking for the map of a table.
+pub(crate) enum Looked<K: BuildKeys> {
+    Found(Arc<Pool<K>>),
+    /// No memory node has one.
+    Nothing,
+    /// Those that answered have none, and this is the error of one that did not.
+    Unknown(ClientError),
+}
+
 impl<K: BuildKeys> Pool<K> {
     /// A client of the table that the settings name, if one of these memory nodes publishes a map
-    /// of it; they are asked in turn. `None` if those that answer have none.
+    /// of it; they are asked in turn.
     pub(crate) fn open(
         urls: &[Url],
         config: &ClientConfig,
         within: Duration,
-    ) -> Result<Option<Arc<Self>>, ClientError> {
+    ) -> Result<Looked<K>, ClientError> {
         let tries = Tries::begun(within);
         let mut found: Vec<(String, RangeMap)> = Vec::new();
         let (mut asked, mut slowest): (Vec<Url>, _) = (Vec::new(), Duration::ZERO);
+        let mut unanswered = None;
         let mut ask = |others: &[Url], within: Duration, found: &mut Vec<(String, RangeMap)>| {
             let new: Vec<Url> = others.iter().filter(|url| !asked.contains(url)).cloned().collect();
             for (url, answer) in fetch_all(&new, config, within) {
-                if let Ok(Answered { map, took }) = answer {
-                    slowest = slowest.max(took);
-                    found.extend(map.map(|map| (url.to_string(), map)));
+                match answer {
+                    Ok(Answered { map, took }) => {
+                        slowest = slowest.max(took);
+                        found.extend(map.map(|map| (url.to_string(), map)));
+                    }
+                    Err(error) => unanswered = Some(error),
                 }
                 asked.push(url);
             }
@@ -127,13 +140,13 @@ impl<K: BuildKeys> Pool<K> {
                 Chosen::Whole(map) if !map.kind.is::<K>() => {
                     return Err(ClientError::OtherKeys { theirs: map.kind, own: K::NAME });
                 }
-                Chosen::Whole(map) => return Self::over(map, urls.to_vec(), config).map(Some),
+                Chosen::Whole(map) => return Self::over(map, urls.to_vec(), config).map(Looked::Found),
                 Chosen::NotWhole(_) | Chosen::Nothing => {}
             }
         }
         match choose(&found, None)? {
             Chosen::NotWhole(map) => Err(maps::not_whole(&map)),
-            _ => Ok(None),
+            _ => Ok(unanswered.map_or(Looked::Nothing, Looked::Unknown)),
         }
     }
 

@@ -1,6 +1,9 @@
 //! Tables that are opened, and created where they do not exist, by many at once.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use fpcache_client::{
     ByteClient, Client, ClientConfig, ClientError, CreateOptions, ErrorKind, KeyKind, Nodes, RecordShape,
@@ -9,6 +12,7 @@ use fpcache_client::{
 
 use crate::common::TestKeys;
 use crate::over_nodes::{Node, config, make, name, urls};
+use crate::proxies::{Towards, stand_before};
 
 const ANY: CreateOptions = CreateOptions { region_bytes: None };
 
@@ -122,6 +126,34 @@ fn no_second_table_is_made_while_one_over_other_memory_nodes_is_being_made() {
     crate::common::load(table.client(), <U64Keys as TestKeys>::parameters(), 0..200, 1).unwrap();
     table.finish().unwrap();
     assert_eq!(open().unwrap().count(0, u64::MAX).unwrap(), 200);
+}
+
+/// It had answered that it has no plain table, and that its maps were not read counted for nothing.
+#[test]
+fn no_second_table_is_made_while_the_maps_of_a_memory_node_cannot_be_read() {
+    let nodes = [Node::tcp(), Node::tcp(), Node::tcp()];
+    make::<U64Keys>(&nodes[1..], &[100], Some(8));
+    let is_silent = Arc::new(AtomicBool::new(true));
+    let silent = Arc::clone(&is_silent);
+    // Answers who connects, and then no more.
+    let late = stand_before(&nodes[1].url, move || {
+        let (sent, silent) = (AtomicUsize::new(0), Arc::clone(&silent));
+        move |towards, _: &[u8]| {
+            let is_first = towards == Towards::Client || sent.fetch_add(1, Ordering::SeqCst) == 0;
+            while !is_first && silent.load(Ordering::SeqCst) {
+                thread::sleep(Duration::from_millis(5));
+            }
+            true
+        }
+    });
+    let config = config().with_deadline(Duration::from_millis(500));
+    let urls = format!("{},{late}", nodes[0].url);
+    let open = || Client::open_or_create(&urls, config, TableParameters::default(), ANY);
+    let error = open().unwrap_err();
+    assert!(error.is_retryable(), "{error:?}");
+    assert_eq!(Tables::connect(&nodes[0].url).unwrap().list().unwrap().tables, []);
+    is_silent.store(false, Ordering::SeqCst);
+    open().unwrap().put(1, &[1; 8]).unwrap();
 }
 
 #[cfg(feature = "tokio")]
