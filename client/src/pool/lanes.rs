@@ -54,13 +54,13 @@ impl<K: BuildKeys> WriteLane<K> for PoolLane<K> {
     fn post(&mut self, operation: &WriteOperation<'_, &K::Key>, within: Duration) -> Result<(), ClientError> {
         let Self { pool, ways, used, last, opened } = self;
         // After an error it was not sent.
-        pool.at_range_of(operation.key, within, |ranges, index, left| {
+        pool.at_range_of(operation.key, within, |ranges, index, tries| {
             let table = ranges.table(index);
             let way = match ways.iter().position(|way| way.table == table) {
                 Some(way) => way,
                 None => {
-                    let lane: Box<dyn WriteLane<K>> = with_direct!(ranges.core(index, &pool.config, left)?, core => {
-                        Box::new(OpenLane::open(core, left)?)
+                    let lane: Box<dyn WriteLane<K>> = with_direct!(ranges.core(index, &pool.config, tries)?, core => {
+                        Box::new(OpenLane::open(core, tries.left())?)
                     });
                     // Those to tables that were dropped are of no use any more.
                     ways.retain(|way| ranges.has(&way.table));
@@ -69,7 +69,7 @@ impl<K: BuildKeys> WriteLane<K> for PoolLane<K> {
                     ways.len() - 1
                 }
             };
-            ways[way].lane.post(operation, left)?;
+            ways[way].lane.post(operation, tries.left())?;
             (*used, *last) = (Some(way), ways[way].number);
             Ok(())
         })

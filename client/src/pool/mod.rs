@@ -241,9 +241,8 @@ impl<K: BuildKeys> Pool<K> {
             let ranges = self.ranges();
             let asked: Result<Vec<R>, _> = (0..ranges.ranges.len())
                 .map(|index| {
-                    let left = tries.left();
-                    let core = ranges.core(index, &self.config, left);
-                    let asked = core.and_then(|core| of(&ranges.ranges[index], core, left));
+                    let core = ranges.core(index, &self.config, &tries);
+                    let asked = core.and_then(|core| of(&ranges.ranges[index], core, tries.left()));
                     asked.map_err(|error| (index, error))
                 })
                 .collect();
@@ -296,13 +295,13 @@ impl<K: BuildKeys> Pool<K> {
         &self,
         key: &K::Key,
         within: Duration,
-        mut run: impl FnMut(&Ranges<K>, usize, Duration) -> Result<R, ClientError>,
+        mut run: impl FnMut(&Ranges<K>, usize, &Tries) -> Result<R, ClientError>,
     ) -> Result<R, ClientError> {
         let mut tries = Tries::begun(within);
         loop {
             let ranges = self.ranges();
             let index = ranges.index_of(key);
-            match run(&ranges, index, tries.left()) {
+            match run(&ranges, index, &tries) {
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
                 done => return done,
             }
@@ -315,7 +314,8 @@ impl<K: BuildKeys> Pool<K> {
         index: usize,
         within: Duration,
     ) -> Result<RecordShape, ClientError> {
-        with_direct!(ranges.core(index, &self.config, within)?, core => core.shape(within))
+        let tries = Tries::begun(within);
+        with_direct!(ranges.core(index, &self.config, &tries)?, core => core.shape(tries.left()))
     }
 
     /// What the keys of the table are.
@@ -361,8 +361,8 @@ mod tests {
         let urls = vec![nodes[0].parse().expect("a URL")];
         let pool = Pool::<U64Keys>::over(whole, urls, &ClientConfig::default()).expect("a pool");
         let mut had = Vec::new();
-        let ended: Result<(), _> = pool.at_range_of(&5, within, |_, _, left| {
-            had.push(left);
+        let ended: Result<(), _> = pool.at_range_of(&5, within, |_, _, tries| {
+            had.push(tries.left());
             std::thread::sleep(2 * within);
             Err(ClientError::NoSuchTable { why: "it has moved".to_owned() })
         });

@@ -33,15 +33,15 @@ impl<K: BuildKeys> Pool<K> {
             let ranges = self.follow(held);
             let own = ranges.index_of(key);
             for (index, edge) in ranges.towards(side).skip_while(|(index, _)| *index != own) {
-                let (from, left) = (if index == own { key } else { edge }, tries.left());
-                if index != own && left.is_zero() {
+                let from = if index == own { key } else { edge };
+                if index != own && tries.left().is_zero() {
                     // It is not for this memory node that the time was too short.
                     let waiting_for = "the ranges before";
                     return Err(FabricError::DeadlinePassed { waiting_for }.into());
                 }
                 let hand_over = |found: Option<Neighbour<'_, K>>| found.map(|found| take(Some(found)));
-                let place = ranges.place(&mut held.held[index], index, &self.config, left);
-                let found = place.and_then(|place| with_direct!(place, (core, own) => core.nearest_to(own, (side, from), left, hand_over)));
+                let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
+                let found = place.and_then(|place| with_direct!(place, (core, own) => core.nearest_to(own, (side, from), tries.left(), hand_over)));
                 match found {
                     Ok((taken, more)) => {
                         cost += more;
@@ -83,8 +83,7 @@ impl<K: BuildKeys> Pool<K> {
                 if own.is_empty() && beyond.is_empty() {
                     continue;
                 }
-                let left = tries.left();
-                if has_asked && left.is_zero() {
+                if has_asked && tries.left().is_zero() {
                     // It is not for this memory node that the time was too short.
                     let waiting_for = "the other keys of the group";
                     return Err(FabricError::DeadlinePassed { waiting_for }.into());
@@ -96,8 +95,8 @@ impl<K: BuildKeys> Pool<K> {
                     let own = |at: Neighbour<'_, K>| (at.version, (at.key.to_owned(), at.value.to_vec()));
                     found.push((neighbour.map(own), cost));
                 };
-                let place = ranges.place(&mut held.held[index], index, &self.config, left);
-                let ended = place.and_then(|place| with_direct!(place, (core, own) => core.nearest(own, side, asked.clone(), left, keep)));
+                let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
+                let ended = place.and_then(|place| with_direct!(place, (core, own) => core.nearest(own, side, asked.clone(), tries.left(), keep)));
                 let mut found = match ended {
                     Ok(()) => found.into_iter(),
                     Err(error) => {
@@ -153,7 +152,7 @@ impl<K: BuildKeys> Pool<K> {
             };
             let start = &ranges.ranges[index].start;
             let low = start.borrow().max(from);
-            let place = ranges.place(&mut held.held[index], index, &self.config, within);
+            let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
             let scanned = place.and_then(
                 |place| with_direct!(place, (core, own) => core.scan_back(own, rest, low, within, &mut take)),
             );

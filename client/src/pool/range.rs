@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fpcache::TableName;
 use fpcache::cache::CacheConfig;
@@ -25,6 +25,7 @@ use crate::turn::Turn;
 use crate::url::Url;
 
 use super::followed::follow;
+use super::tries::Tries;
 
 /// A range.
 pub(crate) struct Range<K: BuildKeys> {
@@ -133,31 +134,32 @@ impl<K: BuildKeys> Ranges<K> {
         })
     }
 
-    /// A reader's place at a range, which is connected now if it is not.
+    /// A reader's place at a range, which is connected now if it is not, in the time that the call
+    /// has left.
     #[inline]
     pub(super) fn place<'h>(
         &self,
         held: &'h mut Option<Place<K>>,
         index: usize,
         config: &ClientConfig,
-        within: Duration,
+        tries: &Tries,
     ) -> Result<&'h mut Place<K>, ClientError> {
         match held {
             Some(place) => Ok(place),
-            nothing => Ok(nothing.insert(self.core(index, config, within)?.place())),
+            nothing => Ok(nothing.insert(self.core(index, config, tries)?.place())),
         }
     }
 
-    /// A range's core, connected now if it is not.
+    /// A range's core, connected now if it is not, in the time that the call has left.
     pub(super) fn core(
         &self,
         index: usize,
         config: &ClientConfig,
-        within: Duration,
+        tries: &Tries,
     ) -> Result<&Direct<K>, ClientError> {
         match self.ranges[index].core.get() {
             Some(core) => Ok(core),
-            None => self.connect(index, config, within),
+            None => self.connect(index, config, tries.left()),
         }
     }
 
@@ -169,7 +171,8 @@ impl<K: BuildKeys> Ranges<K> {
         within: Duration,
     ) -> Result<&Direct<K>, ClientError> {
         let range = &self.ranges[index];
-        let turn = range.connecting.take(Deadline::after(within), &SystemClock);
+        let deadline = Deadline::after(within);
+        let turn = range.connecting.take(deadline, &SystemClock);
         let _turn =
             turn.ok_or(FabricError::DeadlinePassed { waiting_for: "another thread, which connects" })?;
         if let Some(core) = range.core.get() {
@@ -182,6 +185,7 @@ impl<K: BuildKeys> Ranges<K> {
         };
         let token = token_for(&range.url, config.token)?;
         let config = config.with_table(range.table).with_cache(config.cache.map(share)).with_token(token);
+        let within = deadline.remaining(Instant::now()).unwrap_or(within);
         let core = match &range.url {
             Url::Shm(address) => {
                 Direct::Mapped(MappedNode::at(address.clone(), range.table).reach(&config, within)?)
@@ -242,5 +246,39 @@ impl<K: BuildKeys> Ranges<K> {
     /// The name of a range's table.
     pub(super) fn table(&self, index: usize) -> TableName {
         self.ranges[index].table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::thread;
+
+    use fpcache::key_space::{KeyKind, U64Keys};
+    use fpcache::map::MapState;
+
+    use super::*;
+
+    /// It waited for its turn, and then had all of its time once more to connect.
+    #[test]
+    fn a_thread_that_connects_stretches_nobodys_deadline() {
+        const WITHIN: Duration = Duration::from_millis(500);
+        // Accepts, and never says a word.
+        let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let nodes = [format!("tcp://{}", silent.local_addr().expect("bound"))];
+        let name: TableName = "t".parse().expect("a name");
+        let map = RangeMap::divide(name, KeyKind::U64, 7, &nodes, &[]).expect("a map");
+        let whole = map.next(MapState::Whole).expect("a version");
+        let ranges = Ranges::<U64Keys>::of(whole, 0, None, &[]).expect("ranges");
+        let turn = ranges.ranges[0].connecting.take(Deadline::NONE, &SystemClock).expect("nobody has it");
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(WITHIN * 4 / 5);
+                drop(turn);
+            });
+            let begun = Instant::now();
+            let connected = ranges.core(0, &ClientConfig::default(), &Tries::begun(WITHIN));
+            assert!(connected.is_err() && begun.elapsed() < WITHIN * 3 / 2, "{:?}", begun.elapsed());
+        });
     }
 }

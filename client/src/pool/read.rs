@@ -90,9 +90,8 @@ impl<K: BuildKeys> Pool<K> {
             if !matches!(held.held[index], Some(Place::Mapped(..))) {
                 tries.begin();
             }
-            let left = tries.left();
-            let place = ranges.place(&mut held.held[index], index, &self.config, left);
-            match place.and_then(|place| read(&ranges, index, place, left)) {
+            let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
+            match place.and_then(|place| read(&ranges, index, place, tries.left())) {
                 Err(error) => self.get_over(&ranges, index, error, &mut tries)?,
                 answered => return answered,
             }
@@ -122,10 +121,10 @@ impl<K: BuildKeys> Pool<K> {
                 assigned.filter(move |(at, _)| usize::from(**at) == index).map(|(_, key)| key)
             };
             for index in self.look_up_over_sockets(&ranges, held, of, wanted, &tries) {
-                let (group, left, part) = ((of(index), wanted), tries.left(), &mut held.parts[index]);
-                let place = ranges.place(&mut held.held[index], index, &self.config, left);
+                let (group, part) = ((of(index), wanted), &mut held.parts[index]);
+                let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
                 let found = place.and_then(
-                    |place| with_direct!(place, (core, own) => core.lookup_into(own, group, left, part)),
+                    |place| with_direct!(place, (core, own) => core.lookup_into(own, group, tries.left(), part)),
                 );
                 if let Err(error) = found {
                     held.assigned = assigned;
@@ -176,10 +175,9 @@ impl<K: BuildKeys> Pool<K> {
             if of(index).next().is_none() {
                 continue;
             }
-            let left = tries.left();
-            let begun = match ranges.place(own, index, &self.config, left) {
+            let begun = match ranges.place(own, index, &self.config, tries) {
                 Ok(Place::Remote((core, own))) => {
-                    core.ready(own, left).map(|ReaderContext { table, buffers, .. }| {
+                    core.ready(own, tries.left()).map(|ReaderContext { table, buffers, .. }| {
                         let Buffers { endpoint, lookup, .. } = buffers;
                         InFlight::begin(endpoint, Lookup::new(table, lookup, of(index)).of(wanted))
                     })
@@ -228,7 +226,7 @@ impl<K: BuildKeys> Pool<K> {
             let index = ranges.index_of(from);
             let own_end = ranges.end_before(index, end);
             let part = (own_end.map(Borrow::borrow).or(end), wanted);
-            let place = ranges.place(&mut held.held[index], index, &self.config, within);
+            let place = ranges.place(&mut held.held[index], index, &self.config, &tries);
             let scanned = place.and_then(
                 |place| with_direct!(place, (core, own) => core.scan(own, rest, part, within, &mut take)),
             );

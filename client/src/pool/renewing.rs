@@ -64,7 +64,7 @@ impl<K: BuildKeys> Pool<K> {
         read: impl FnOnce(&Direct<K>, Duration) -> Result<(), ClientError>,
     ) -> Result<bool, ClientError> {
         let mut tries = Tries::begun(within);
-        let core = ranges.core(index, &self.config, within);
+        let core = ranges.core(index, &self.config, &tries);
         match core.and_then(|core| read(core, tries.left())) {
             Ok(()) => Ok(true),
             Err(error) => self.get_over(ranges, index, error, &mut tries).map(|()| false),

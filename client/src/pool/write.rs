@@ -21,8 +21,9 @@ impl<K: BuildKeys> Pool<K> {
         operation: WriteOperation<'_, &K::Key>,
         within: Duration,
     ) -> Result<WriteReply, ClientError> {
-        self.at_range_of(operation.key, within, |ranges, index, left| {
-            with_direct!(ranges.core(index, &self.config, left)?, core => core.write_one(operation, left))
+        self.at_range_of(operation.key, within, |ranges, index, tries| {
+            let core = ranges.core(index, &self.config, tries)?;
+            with_direct!(core, core => core.write_one(operation, tries.left()))
         })
     }
 
@@ -79,8 +80,9 @@ impl<K: BuildKeys> Pool<K> {
         stops_at_error: bool,
     ) -> Vec<Option<Ended>> {
         let mut all: Vec<Option<Ended>> = vec![None; operations.len()];
-        // Each request has the call's time for itself, as at one memory node.
-        let mut tries = Tries::new(within);
+        // Each request has the call's time for itself, as at one memory node: the first one of a
+        // range together with the connection to it.
+        let mut tries = Tries::begun(within);
         if let Some(first) = operations.first() {
             let ranges = self.ranges();
             // Ranges that have parameters have them alike.
@@ -92,14 +94,14 @@ impl<K: BuildKeys> Pool<K> {
         }
         while let Some(next) = all.iter().position(Option::is_none) {
             let ranges = self.ranges();
-            let (index, left) = (ranges.index_of(operations[next].key), tries.left());
+            let index = ranges.index_of(operations[next].key);
             let of_range = |at: &usize| all[*at].is_none() && ranges.index_of(operations[*at].key) == index;
             let places: Vec<usize> = (next..operations.len()).filter(of_range).collect();
             let wanted = places.iter().map(|at| operations[*at]);
             let mut done = Vec::with_capacity(places.len());
-            let core = ranges.core(index, &self.config, left);
+            let core = ranges.core(index, &self.config, &tries);
             let written = core.and_then(
-                |core| with_direct!(core, core => core.write(wanted.clone(), None, left, &mut done)),
+                |core| with_direct!(core, core => core.write(wanted.clone(), None, tries.left(), &mut done)),
             );
             let made = done.len();
             for (at, reply) in places.iter().copied().zip(done) {
@@ -107,7 +109,7 @@ impl<K: BuildKeys> Pool<K> {
             }
             let ended = match written {
                 Ok(()) => {
-                    tries = Tries::new(within);
+                    tries = Tries::begun(within);
                     continue;
                 }
                 Err(error) => self.get_over(&ranges, index, error, &mut tries),
@@ -119,6 +121,7 @@ impl<K: BuildKeys> Pool<K> {
                 if stops_at_error {
                     break;
                 }
+                tries = Tries::begun(within);
             }
         }
         all

@@ -4,12 +4,13 @@
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use fpcache_client::{
-    Changes, Client, CreateOptions, KeyKind, Nodes, RecordShape, TableParameters, Tables, U64Keys,
+    Changes, Client, ClientError, CreateOptions, KeyKind, Nodes, RecordShape, TableParameters, Tables,
+    U64Keys,
 };
 
 use rustix::net::sockopt::set_socket_reuseaddr;
@@ -101,6 +102,55 @@ fn each_request_of_a_call_has_the_deadline_for_itself_over_several_memory_nodes(
     client.apply(&changes, &mut replies).unwrap();
     assert!(replies.len() == 16 && begun.elapsed() > DEADLINE, "{:?}", begun.elapsed());
     is_late.store(false, Ordering::SeqCst);
+}
+
+/// They had their time twice: to connect to the range, and then for what they wanted of it.
+#[test]
+fn calls_that_connect_to_a_range_have_their_deadline_once() {
+    const DEADLINE: Duration = Duration::from_secs(1);
+    let nodes = [Node::tcp(), Node::tcp()];
+    let is_slow = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&is_slow);
+    // Lets in late who connects, and says no more.
+    let address = stand_before(&nodes[1].url, move || {
+        let (is_slow, said) = (Arc::clone(&told), AtomicUsize::new(0));
+        move |towards, _: &[u8]| {
+            if towards == Towards::Client && is_slow.load(Ordering::SeqCst) {
+                let is_first = said.fetch_add(1, Ordering::SeqCst) == 0;
+                thread::sleep(if is_first { DEADLINE * 4 / 5 } else { PATIENCE });
+            }
+            true
+        }
+    });
+    let all = Nodes::at(&format!("{},{address}", nodes[0].url)).unwrap();
+    all.create::<U64Keys>(&name(), TableParameters::default(), &[100], CreateOptions::default()).unwrap();
+    let clients = [(); 7].map(|()| {
+        let config = config().with_deadline(DEADLINE);
+        Client::connect_with(&nodes[0].url, config).unwrap()
+    });
+    is_slow.store(true, Ordering::SeqCst);
+    let calls: [fn(&Client) -> Option<ClientError>; 7] = [
+        |client| client.get(200).err(),
+        |client| client.multi_get(&[1, 200]).err(),
+        |client| client.floor(200).err(),
+        |client| client.put(200, &[1; 8]).err(),
+        |client| client.apply(Changes::new().put(200, &[1; 8]), &mut Vec::new()).err(),
+        |client| {
+            let mut pipeline = client.pipeline(1).unwrap();
+            pipeline.put(200, &[1; 8]).err().or_else(|| pipeline.finish().pop()?.outcome.err())
+        },
+        |client| client.stats().err(),
+    ];
+    thread::scope(|scope| {
+        for (number, (client, call)) in clients.iter().zip(calls).enumerate() {
+            scope.spawn(move || {
+                let begun = Instant::now();
+                let ended = call(client);
+                let took = begun.elapsed();
+                assert!(ended.is_some() && took < DEADLINE * 3 / 2, "{number}: {ended:?} after {took:?}");
+            });
+        }
+    });
 }
 
 /// Each range had the whole deadline.
