@@ -24,6 +24,10 @@ use crate::session::Buffers;
 /// others are to have their turns.
 const TRIPS_IN_PLACE: u32 = 256;
 
+/// Bytes of answers that room is kept for from one group to the next: of long values there may be
+/// gigabytes.
+pub(super) const MOST_KEPT_BYTES: usize = 1 << 20;
+
 /// What is read of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -317,8 +321,12 @@ impl<K: BuildKeys> Group<K> {
         let in_place = |round_trips| round_trips < TRIPS_IN_PLACE;
         match self.kind {
             Kind::Value | Kind::Presence => {
-                look_up_all(endpoint, table, lookup, self.keys(), self.wanted())?;
-                self.looked_up(&table.view().geometry().shape, lookup.outcomes());
+                let ended = look_up_all(endpoint, table, lookup, self.keys(), self.wanted());
+                if ended.is_ok() {
+                    self.looked_up(&table.view().geometry().shape, lookup.outcomes());
+                }
+                lookup.keep_at_most(MOST_KEPT_BYTES);
+                ended?;
             }
             Kind::Nearest(side) => {
                 find_nearest(endpoint, table.view(), nearest, (side, self.keys()), in_place)?;
@@ -335,5 +343,29 @@ impl<K: BuildKeys> Group<K> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, feature = "embedded"))]
+mod tests {
+    use fpcache::layout::TableParameters;
+
+    use super::*;
+    use crate::asynchronous::AsyncClient;
+    use crate::client::{Client, Transport};
+    use crate::direct::Direct;
+
+    /// The task's thread kept the values of the last group.
+    #[tokio::test]
+    async fn reads_in_place_keep_little_of_long_values() {
+        let client = Client::embedded(64 << 20).expect("memory");
+        let shape = RecordShape { key_bytes: Some(8), value_bytes: None, room: 64 };
+        client.create(TableParameters { shape, ..TableParameters::default() }).expect("an empty table");
+        (0..4).for_each(|key| client.put(key, &vec![7; 2 << 20]).expect("room"));
+        let Transport::One(Direct::Mapped(core)) = client.transport.clone() else { panic!("it is mapped") };
+        let values = AsyncClient::of(client).multi_get(&[0, 1, 2, 3]).await.expect("answers");
+        assert!(values.iter().all(|value| value.as_ref().is_some_and(|value| value.len() == 2 << 20)));
+        let kept = core.here(|held| held.as_ref().map(|context| context.buffers.lookup.kept_bytes()));
+        assert!(kept.is_some_and(|kept| kept <= MOST_KEPT_BYTES), "{kept:?}");
     }
 }

@@ -10,7 +10,7 @@ use fpcache::layout::RecordShape;
 use fpcache::read::Outcomes;
 use tokio::sync::Semaphore;
 
-use super::group::{Answer, Asked, Group, Kind};
+use super::group::{Answer, Asked, Group, Kind, MOST_KEPT_BYTES};
 use super::unanswered::runtime_has_ended;
 use crate::client::Record;
 use crate::core::{Connector, Core, Held};
@@ -112,6 +112,9 @@ impl<K: BuildKeys> Group<K> {
             }
             Kind::Scan => return self.read_with(core, held),
         };
+        if let Some(context) = held {
+            context.buffers.lookup.keep_at_most(MOST_KEPT_BYTES);
+        }
         match ended {
             // One of them; each finds out for itself.
             Ok(()) | Err(ClientError::Damaged { .. }) => {}

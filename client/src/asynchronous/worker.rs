@@ -12,17 +12,13 @@ use tokio::sync::Semaphore;
 use super::config::AsyncConfig;
 use super::counters::Counts;
 use super::drive::Socket;
-use super::group::{Group, Kind};
+use super::group::{Group, Kind, MOST_KEPT_BYTES};
 use super::queue::{Post, Queue, Staff};
 use super::threads::Threads;
 use super::unanswered::runtime_has_ended;
 use crate::core::{Core, FEW_TRIES, Held};
 use crate::remote::RemoteNode;
 use crate::session::{Buffers, ReaderContext};
-
-/// Bytes of answers that a worker keeps room for from one group to the next: of long values there
-/// may be gigabytes.
-const MOST_KEPT_BYTES: usize = 1 << 20;
 
 /// Workers, and the queue from which they take groups. They end when this is dropped, or with their
 /// runtime: then others are started in that of the next call.

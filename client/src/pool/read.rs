@@ -22,6 +22,9 @@ const LOOKS: u32 = 64;
 const AWAKE: Duration = Duration::from_millis(2);
 const NAP: Duration = Duration::from_micros(50);
 
+/// Answers that a reader keeps room for from one group to the next.
+const KEPT_ANSWERS: usize = 1 << 14;
+
 /// A range's part of a group, on its way.
 type Part<'h, K> = InFlight<'h, EndpointOf<RemoteNode>, Lookup<'h, K>>;
 
@@ -128,21 +131,21 @@ impl<K: BuildKeys> Pool<K> {
                 );
                 if let Err(error) = found {
                     held.assigned = assigned;
+                    held.parts.iter_mut().for_each(let_go);
                     self.get_over(&ranges, index, error, &mut tries)?;
                     continue 'with_map;
                 }
             }
             let PoolHeld { parts, answers, assigned: kept, .. } = &mut *held;
             answers.clear();
-            let mut next: Vec<_> = parts.iter().map(Outcomes::iter).collect();
-            for index in &assigned {
-                if let Some((outcome, value)) = next[usize::from(*index)].next() {
-                    answers.push(outcome, value);
-                }
-            }
+            merge(parts, &assigned, answers);
+            parts.iter_mut().for_each(let_go);
             scratch.swap_outcomes(answers);
             let taken = take(&mut scratch);
             scratch.swap_outcomes(answers);
+            let_go(answers);
+            assigned.clear();
+            assigned.shrink_to(KEPT_ANSWERS);
             *kept = assigned;
             return Ok(taken);
         }
@@ -289,6 +292,24 @@ impl Pool<U64Keys> {
     }
 }
 
+/// Adds the answers of all parts, in the order in which their keys are `assigned` to these.
+fn merge(parts: &[Outcomes], assigned: &[u16], answers: &mut Outcomes) {
+    let mut next: Vec<_> = parts.iter().map(Outcomes::iter).collect();
+    for index in assigned {
+        if let Some((outcome, value)) = next[usize::from(*index)].next() {
+            answers.push(outcome, value);
+        }
+    }
+}
+
+/// Forgets answers, and does not keep the room for those of a long group, or for long values.
+fn let_go(answers: &mut Outcomes) {
+    match answers.len() > KEPT_ANSWERS {
+        true => *answers = Outcomes::default(),
+        false => answers.clear(),
+    }
+}
+
 /// Takes the replies to all parts as they come, and lets those go that have ended; which have not,
 /// or failed.
 fn land<K: BuildKeys>(parts: &mut [(usize, Part<'_, K>)], left: Duration) -> Vec<usize> {
@@ -332,3 +353,7 @@ fn land<K: BuildKeys>(parts: &mut [(usize, Part<'_, K>)], left: Duration) -> Vec
         }
     }
 }
+
+#[cfg(test)]
+#[path = "read_tests.rs"]
+mod tests;
