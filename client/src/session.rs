@@ -9,7 +9,7 @@ use fpcache::layout::{RecordShape, TableParameters, TableRecord};
 use fpcache::matching::Matcher;
 use fpcache::read::{LookupScratch, NearestScratch, ScanScratch};
 use fpcache::table::{Table, TableOptions};
-use fpcache::table_view::{OpenError, read_parameters};
+use fpcache::table_view::{OpenError, read_parameters, read_used};
 use fpcache_fabric::{Clock, Connection, Deadline, Endpoint, FabricError, REGION};
 
 use crate::turn::{Taken, Turn};
@@ -136,7 +136,9 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
         // No other call waits for what only makes the first reads faster.
         drop(opening);
         let left = deadline.remaining(clock.now()).unwrap_or(left);
-        map_pages(&*self.connection, table.view().record().used, left, clock);
+        if matches!(endpoint.in_place(REGION), Ok(Some(_))) {
+            map_pages(&*self.connection, || read_used::<K, E>(endpoint).unwrap_or(0), left, clock);
+        }
         Ok(table)
     }
 
@@ -173,16 +175,27 @@ impl<K: BuildKeys, C: Connection> Session<K, C> {
     }
 }
 
-/// Has the pages of the region's first `bytes` bytes mapped, for a call that has `left` time, of
-/// which it takes at most half: pages that are not mapped then are when they are first read.
-pub(crate) fn map_pages(connection: &impl Connection, bytes: u64, left: Duration, clock: &dyn Clock) {
+/// Has the pages mapped of the region's used bytes, for a call that has `left` time, of which it
+/// takes at most half: pages that are not mapped then are when they are first read. Their end is
+/// asked for before each piece: where a table has shrunk or was dropped meanwhile, mapping pages
+/// would take memory that its memory node has given back, and does not count.
+pub(crate) fn map_pages(
+    connection: &impl Connection,
+    mut used: impl FnMut() -> u64,
+    left: Duration,
+    clock: &dyn Clock,
+) {
     /// Takes a few milliseconds.
     const PIECE: u64 = 16 << 20;
     let deadline = Deadline::after_on(clock, left / 2);
-    let mut at = 0;
-    while at < bytes && !deadline.has_passed(clock.now()) {
-        connection.will_read(REGION, at, PIECE.min(bytes - at));
-        at += PIECE;
+    let mut at = 0u64;
+    while !deadline.has_passed(clock.now()) {
+        let rest = used().saturating_sub(at);
+        if rest == 0 {
+            return;
+        }
+        connection.will_read(REGION, at, PIECE.min(rest));
+        at = at.saturating_add(PIECE);
     }
 }
 

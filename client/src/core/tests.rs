@@ -31,6 +31,8 @@ struct Watch {
     connects: AtomicU64,
     tables: AtomicU64,
     gate: Mutex<()>,
+    /// Where the pages end that were mapped.
+    read_to: AtomicU64,
     /// A table that must be gone when a new one is about to be fetched.
     old: Mutex<Weak<Table<U64Keys>>>,
     held_two: AtomicBool,
@@ -70,7 +72,8 @@ impl Connection for Watched {
     }
 
     /// A table has been fetched.
-    fn will_read(&self, _: AreaId, _: u64, _: u64) {
+    fn will_read(&self, _: AreaId, offset: u64, len: u64) {
+        self.watch.read_to.fetch_max(offset + len, Ordering::SeqCst);
         self.watch.tables.fetch_add(1, Ordering::SeqCst);
         drop(self.watch.gate.lock().expect("no panic"));
         // Any other thread that fetches it has the time to begin.

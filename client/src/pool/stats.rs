@@ -32,10 +32,11 @@ impl<K: BuildKeys> Pool<K> {
             a.group_bytes += b.group_bytes;
             a.group_parts += b.group_parts;
             a.bytes += b.bytes;
-            a.record.keys += b.record.keys;
-            a.record.segments += b.record.segments;
-            a.record.used += b.record.used;
-            a.record.at_home += b.record.at_home;
+            // These are what memory nodes say.
+            a.record.keys = a.record.keys.saturating_add(b.record.keys);
+            a.record.segments = a.record.segments.saturating_add(b.record.segments);
+            a.record.used = a.record.used.saturating_add(b.record.used);
+            a.record.at_home = a.record.at_home.saturating_add(b.record.at_home);
             a
         };
         all.into_iter().reduce(add).ok_or(ClientError::Open(OpenError::Empty))

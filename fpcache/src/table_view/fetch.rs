@@ -28,6 +28,17 @@ pub fn read_parameters<K: KeySpace, E: Endpoint>(endpoint: &mut E) -> Result<Tab
     Ok(superblock.table.ok_or(OpenError::Empty)?.parameters)
 }
 
+/// The end of the bytes that a table uses, as the superblock has it now, and no more than its region
+/// has: one round trip.
+///
+/// # Errors
+/// As for [`read_parameters`]: [`OpenError::Superblock`] if the table was dropped.
+pub fn read_used<K: KeySpace, E: Endpoint>(endpoint: &mut E) -> Result<u64, OpenError> {
+    let superblock = read_superblock::<K, E>(endpoint, &mut Batch::new())?;
+    let used = superblock.table.ok_or(OpenError::Empty)?.used;
+    Ok(endpoint.area(REGION).map_or(used, |area| used.min(area.len)))
+}
+
 pub(super) fn read_superblock<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
     batch: &mut Batch,

@@ -6,9 +6,9 @@ mod fetch;
 use fpcache_fabric::{Batch, Endpoint, Landing, REGION, RemoteAddr};
 
 pub use error::OpenError;
-pub use fetch::read_parameters;
 pub(crate) use fetch::reuse_sequence;
 use fetch::{Fetched, check_lies_inside, fetch_directory, has_moved, read_superblock};
+pub use fetch::{read_parameters, read_used};
 
 use crate::changes::{ChangeLog, Failed, Refresh};
 use crate::key_space::KeySpace;
@@ -117,6 +117,7 @@ impl<K: KeySpace> TableView<K> {
                 OpenError::from(Corrupt::new("superblock", 0, "the region is shorter than it says")).into()
             );
         }
+        check_lies_inside("used bytes", 0, record.used, superblock.region_bytes)?;
         check_lies_inside("directory root", record.root, record.root_bytes, superblock.region_bytes)?;
         check_lies_inside("encoders", record.encoders, record.encoders_bytes, superblock.region_bytes)?;
         let log = ChangeLog::of(&record, superblock.region_bytes)?;

@@ -220,6 +220,12 @@ impl<K: Numbered> Node<K> {
         self.put(0, &self.superblock.encode::<K>());
     }
 
+    /// Has the table record claim `bytes` used bytes.
+    pub fn claim_used(&mut self, bytes: u64) {
+        self.superblock.table.as_mut().expect("there is one").used = bytes;
+        self.put(0, &self.superblock.encode::<K>());
+    }
+
     /// Has the superblock claim a region of `bytes` bytes.
     pub fn claim_region(&mut self, bytes: u64) {
         self.superblock.region_bytes = bytes;

@@ -13,7 +13,7 @@ use crate::node::{CAP, EPSILON, Interrupted, Node};
 use fpcache::Refresh;
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::{ByteKeys, ByteTail, U64Keys};
-use fpcache::layout::{ChangeRecord, Descriptor, SegmentAddress, SegmentReplacement};
+use fpcache::layout::{ChangeRecord, DROPPED, Descriptor, REUSE_OFFSET, SegmentAddress, SegmentReplacement};
 use fpcache::matching::Matcher;
 use fpcache::message::keys::put_key;
 use fpcache::plan::{Plan, PlanChoice};
@@ -22,7 +22,7 @@ use fpcache::read::{
     drive, look_up, look_up_all,
 };
 use fpcache::table::{Table, TableOptions};
-use fpcache::table_view::{OpenError, TableView};
+use fpcache::table_view::{OpenError, TableView, read_used};
 use fpcache_fabric::{Endpoint, RegionReader};
 use fpcache_index::{Line, SegmentModel};
 use proptest::prelude::*;

@@ -7,6 +7,7 @@ over_both_key_spaces! {
     heads_and_logs_that_cannot_be_are_errors
     counts_of_segments_that_cannot_be_are_errors
     a_region_that_claims_more_than_its_area_has_is_an_error
+    a_table_that_claims_more_than_its_region_has_is_an_error
 }
 
 fn logs_that_make_no_sense_are_errors<K: Numbered>() {
@@ -115,6 +116,22 @@ fn a_region_that_claims_more_than_its_area_has_is_an_error<K: Numbered>() {
             }
         }
     }
+}
+
+/// Clients had as many pages mapped.
+fn a_table_that_claims_more_than_its_region_has_is_an_error<K: Numbered>() {
+    let has = node::<K>().region_bytes();
+    for claimed in [has, has + 8, 1 << 40, u64::MAX] {
+        let mut node = node::<K>();
+        node.claim_used(claimed);
+        assert_eq!(read_used::<K, _>(&mut node.endpoint()).unwrap(), has, "{claimed}");
+        let told = TableView::<K>::open(&mut node.endpoint()).map(drop);
+        assert_eq!(told.is_ok(), claimed == has, "{told:?}");
+        assert!(told.is_ok() || told.unwrap_err().to_string().contains("used bytes"), "{claimed}");
+    }
+    let node = node::<K>();
+    node.put(REUSE_OFFSET, &DROPPED.to_le_bytes());
+    assert!(matches!(read_used::<K, _>(&mut node.endpoint()), Err(OpenError::Superblock(_))));
 }
 
 fn heads_and_logs_that_cannot_be_are_errors<K: Numbered>() {
