@@ -212,7 +212,7 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         self.reconnect(self.number(), deadline)?;
         let connection = Arc::clone(&self.session().connection);
         let mut endpoint = connection.endpoint();
-        endpoint.set_patience(within);
+        endpoint.set_patience(deadline.remaining(self.clock.now()).unwrap_or(within));
         read_kind(&mut endpoint).map_err(|error| self.or_dropped(error.into(), deadline))
     }
 

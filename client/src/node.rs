@@ -6,12 +6,13 @@ use std::time::Duration;
 use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::plan::FabricCosts;
+use fpcache_fabric::Deadline;
 use fpcache_fabric::tcp::Token;
 
 use crate::config::ClientConfig;
 use crate::core::{Connector, Core};
 use crate::error::ClientError;
-use crate::tables::{Tables, not_there};
+use crate::tables::{Tables, not_there, time_left};
 use crate::url::Url;
 use crate::waiting::until_there;
 
@@ -46,14 +47,19 @@ pub(crate) trait Node: Connector + Clone {
     /// A client of the table, whose keys must be of its kind; or the error that says which tables
     /// there are instead.
     fn open<K: BuildKeys>(self, config: &ClientConfig) -> Result<Arc<Core<K, Self>>, ClientError> {
-        let reach = || self.reach(config, config.deadline);
+        // One deadline, from the attempt on that is answered.
+        let mut deadline = Deadline::NONE;
+        let reach = || {
+            deadline = Deadline::after(config.deadline);
+            self.reach(config, config.deadline)
+        };
         let core = match (until_there(config.wait, reach), self.place()) {
             (Err(ClientError::NoSuchTable { .. }), Some((url, table))) => {
-                return Err(not_there(&url, table.as_str(), self.token(), config.deadline));
+                return Err(not_there(&url, table.as_str(), self.token(), deadline));
             }
             (connected, _) => connected?,
         };
-        match self.kind_of(&core, config) {
+        match self.kind_of(&core, deadline) {
             Some(theirs) if !theirs.is::<K>() => Err(ClientError::OtherKeys { theirs, own: K::NAME }),
             // What cannot be told now is told by the first call.
             _ => Ok(core),
@@ -61,12 +67,12 @@ pub(crate) trait Node: Connector + Clone {
     }
 
     /// What the keys of a table are, as far as it can be told.
-    fn kind_of<K: BuildKeys>(&self, core: &Core<K, Self>, config: &ClientConfig) -> Option<KeyKind> {
-        let told = core.key_kind(config.deadline).ok()?;
+    fn kind_of<K: BuildKeys>(&self, core: &Core<K, Self>, deadline: Deadline) -> Option<KeyKind> {
+        let told = core.key_kind(time_left(deadline)).ok()?;
         match self.place() {
             // The region of a table without parameters does not say.
             Some((url, table)) if told.is_none() => {
-                let tables = Tables::at(&url, self.token(), config.deadline).ok()?;
+                let tables = Tables::before(&url, self.token(), deadline).ok()?;
                 Some(tables.find(&table).ok()??.kind)
             }
             _ => told,

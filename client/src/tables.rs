@@ -111,6 +111,12 @@ impl Tables {
         Ok(Self { url: url.clone(), token, deadline, connection })
     }
 
+    /// As [`at`](Self::at), for a call that has to be answered by then, too.
+    pub(crate) fn before(url: &Url, given: Option<Token>, deadline: Deadline) -> Result<Self, ClientError> {
+        let reached = Self::at(url, given, time_left(deadline))?;
+        Ok(Self { deadline: time_left(deadline), ..reached })
+    }
+
     /// The memory node that was reached.
     #[must_use]
     pub fn url(&self) -> &Url {
@@ -241,8 +247,8 @@ impl Tables {
         let deadline = Deadline::after(self.deadline);
         let connection = self.living(deadline)?;
         match &*connection {
-            AnyConnection::Shm(connection) => read_maps(connection, self.deadline),
-            AnyConnection::Tcp(connection) => read_maps(connection, self.deadline),
+            AnyConnection::Shm(connection) => read_maps(connection, deadline),
+            AnyConnection::Tcp(connection) => read_maps(connection, deadline),
         }
     }
 
@@ -285,12 +291,17 @@ impl Tables {
     }
 }
 
+/// What is left of a call's time.
+pub(crate) fn time_left(deadline: Deadline) -> Duration {
+    deadline.remaining(Instant::now()).unwrap_or(Duration::MAX)
+}
+
 /// READs the maps that a memory node publishes in its lobby.
-fn read_maps(connection: &impl Connection, within: Duration) -> Result<Vec<RangeMap>, ClientError> {
+fn read_maps(connection: &impl Connection, deadline: Deadline) -> Result<Vec<RangeMap>, ClientError> {
     /// Attempts to read maps that are being changed.
     const ATTEMPTS: u32 = 1000;
     let mut endpoint = connection.endpoint();
-    endpoint.set_patience(within);
+    endpoint.set_patience(time_left(deadline));
     let room = endpoint.area(REGION).map_or(0, |area| area.len.saturating_sub(MAPS_OFFSET));
     let (mut bytes, mut batch) = (FIRST_READ_BYTES, Batch::new());
     for _ in 0..ATTEMPTS {
@@ -343,8 +354,8 @@ impl AnyConnection {
 }
 
 /// The error for a missing table, with the names of existing ones if they can be listed.
-pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: Duration) -> ClientError {
-    let listed = Tables::at(url, token, deadline).and_then(|tables| tables.list());
+pub(crate) fn not_there(url: &Url, table: &str, token: Option<Token>, deadline: Deadline) -> ClientError {
+    let listed = Tables::before(url, token, deadline).and_then(|tables| tables.list());
     // A memory node whose ranges of the table are all closed publishes no map of it.
     let is_of_it = |name: &TableName| {
         name.as_str() == table || name.as_range().is_some_and(|(of, ..)| of.as_str() == table)

@@ -4,6 +4,7 @@ use std::thread::{self, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use fpcache::map::{MapState, RangeMap};
+use fpcache_fabric::Deadline;
 
 use crate::config::ClientConfig;
 use crate::error::ClientError;
@@ -56,7 +57,7 @@ pub(super) fn fetch_all(
 
 fn fetch(url: &Url, config: &ClientConfig, within: Duration) -> Result<Answered, ClientError> {
     let begun = Instant::now();
-    let maps = Tables::at(url, config.token, within)?.maps()?;
+    let maps = Tables::before(url, config.token, Deadline::after(within))?.maps()?;
     let map = maps.into_iter().find(|map| map.name == config.table);
     Ok(Answered { map, took: begun.elapsed() })
 }

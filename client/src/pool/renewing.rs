@@ -155,8 +155,8 @@ impl<K: BuildKeys> Ranges<K> {
         let ClientError::NoSuchTable { .. } = error else { return self.named(index, error) };
         let (range, name) = (&self.ranges[index], self.map.name);
         let (node, table) = (range.url.to_string(), range.table.to_string());
-        let listed =
-            Tables::at(&range.url, config.token, within).and_then(|tables| tables.find(&range.table));
+        let listed = Tables::before(&range.url, config.token, Deadline::after(within))
+            .and_then(|tables| tables.find(&range.table));
         match listed {
             Ok(Some(info)) if info.is_closed() => return ClientError::TableClosed { address: node, table },
             // It was on its way.

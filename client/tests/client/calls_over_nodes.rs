@@ -104,6 +104,28 @@ fn each_request_of_a_call_has_the_deadline_for_itself_over_several_memory_nodes(
     is_late.store(false, Ordering::SeqCst);
 }
 
+/// Each step of asking the first one had all of its share: it took that of the others.
+#[test]
+fn a_memory_node_that_is_slow_to_say_what_it_has_leaves_the_others_their_time() {
+    const DEADLINE: Duration = Duration::from_secs(1);
+    let nodes = [Node::tcp(), Node::tcp()];
+    Tables::connect(&nodes[1].url).unwrap().create(&name(), KeyKind::U64, CreateOptions::default()).unwrap();
+    // Less than its share, which is half.
+    let slow = stand_before(&nodes[0].url, || {
+        |towards, _: &[u8]| {
+            if towards == Towards::Client {
+                thread::sleep(DEADLINE * 2 / 5);
+            }
+            true
+        }
+    });
+    let begun = Instant::now();
+    let urls = format!("{slow},{}", nodes[1].url);
+    let client = Client::connect_with(&urls, config().with_deadline(DEADLINE)).unwrap();
+    assert!(begun.elapsed() < DEADLINE, "{:?}", begun.elapsed());
+    assert_eq!(client.with_deadline(PATIENCE).get(1).unwrap(), None);
+}
+
 /// They had their time twice: to connect to the range, and then for what they wanted of it.
 #[test]
 fn calls_that_connect_to_a_range_have_their_deadline_once() {
