@@ -8,7 +8,7 @@ use fpcache::key_space::BuildKeys;
 use fpcache::read::{Cost, Neighbour, ScanBack, Side, find_nearest_to};
 
 use super::attempts::drive_as_it_gets_on;
-use super::read::Rest;
+use super::read::{ClearedAtEnd, Rest};
 use super::{Connector, Core, Held};
 use crate::empty::or_of_empty;
 use crate::error::ClientError;
@@ -66,12 +66,13 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
-        let scanned = self.by_parts(held, within, |buffers, table, got_on| {
+        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, got_on| {
+            let kept = ClearedAtEnd(scan);
             // It may stop to have what was found taken before there is more.
             while let Some(to) = rest.from.take() {
                 let bound = to.as_ref().map(Borrow::borrow);
-                let mut scan = ScanBack::new(table.view(), &mut buffers.scan, bound, from, rest.limit);
-                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, ScanBack::stuck_at, within);
+                let mut scan = ScanBack::new(table.view(), kept.0, bound, from, rest.limit);
+                let ended = drive_as_it_gets_on(endpoint, &mut scan, ScanBack::stuck_at, within);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 rest.limit -= scan.records().len();
                 rest.from = scan.uncovered();
@@ -79,7 +80,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 cost += scan.cost();
                 ended?;
             }
-            buffers.scan.clear();
             Ok(cost)
         });
         or_of_empty(scanned, Cost::default())

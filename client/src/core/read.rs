@@ -107,15 +107,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
         mut take: impl FnMut(K::View<'_>, &[u8]),
     ) -> Result<Cost, ClientError> {
         let mut cost = Cost::default();
-        let scanned = self.by_parts(held, within, |buffers, table, got_on| {
+        let scanned = self.by_parts(held, within, |Buffers { endpoint, scan, .. }, table, got_on| {
+            let kept = ClearedAtEnd(scan);
             // It may stop to have what was found taken, or many keys, before there are more.
             while let Some(from) = rest.from.take() {
                 let limit = if wanted == Wanted::Value { rest.limit } else { rest.limit.min(KEYS_AT_ONCE) };
-                let mut scan = scan_of(table, &mut buffers.scan, (from.borrow(), end), limit);
+                let mut scan = scan_of(table, kept.0, (from.borrow(), end), limit);
                 if wanted != Wanted::Value {
                     scan = scan.of_keys();
                 }
-                let ended = drive_as_it_gets_on(&mut buffers.endpoint, &mut scan, Scan::stuck_at, within);
+                let ended = drive_as_it_gets_on(endpoint, &mut scan, Scan::stuck_at, within);
                 scan.records().for_each(|(key, value)| take(K::as_view(key), value));
                 rest.limit -= scan.records().len();
                 rest.from = if rest.limit > 0 { uncovered(&scan, limit) } else { None };
@@ -123,8 +124,6 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
                 cost += scan.cost();
                 ended?;
             }
-            // No thread keeps the memory of a long one.
-            buffers.scan.clear();
             Ok(cost)
         });
         or_of_empty(scanned, Cost::default())
@@ -158,6 +157,16 @@ impl<K: BuildKeys, T: Connector> Core<K, T> {
 
 /// Keys that are scanned at a time without their values.
 const KEYS_AT_ONCE: usize = 1 << 16;
+
+/// A scan's buffers: no thread keeps the memory of a long one, however it ends, also if what takes
+/// its records panics.
+pub(super) struct ClearedAtEnd<'s, K: BuildKeys>(pub(super) &'s mut ScanScratch<K>);
+
+impl<K: BuildKeys> Drop for ClearedAtEnd<'_, K> {
+    fn drop(&mut self) {
+        self.0.clear();
+    }
+}
 
 /// What is left of a scan.
 pub(crate) struct Rest<From> {

@@ -2,6 +2,7 @@
 //! connection.
 
 mod first_call;
+mod taking;
 
 use std::sync::Barrier;
 use std::sync::atomic::AtomicBool;
@@ -30,9 +31,9 @@ const KEYS: u64 = 2000;
 struct Watch {
     connects: AtomicU64,
     tables: AtomicU64,
-    gate: Mutex<()>,
     /// Where the pages end that were mapped.
     read_to: AtomicU64,
+    gate: Mutex<()>,
     /// A table that must be gone when a new one is about to be fetched.
     old: Mutex<Weak<Table<U64Keys>>>,
     held_two: AtomicBool,
