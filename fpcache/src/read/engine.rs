@@ -6,6 +6,7 @@
 //! key or for many at a time, over memory looked at in place or over doorbell batches.
 
 mod groups;
+mod in_place;
 mod pages;
 mod take;
 mod values;

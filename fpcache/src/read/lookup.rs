@@ -5,13 +5,13 @@
 //! are matched, then all slots are verified, each step with the next one's lines on their way.
 
 pub mod at_node;
+mod attempt;
 mod batches;
 mod in_place;
 mod question;
 mod word;
-mod word_group;
-mod word_steps;
 
+pub(super) use attempt::TOGETHER;
 pub use batches::Lookup;
 use fpcache_fabric::{Endpoint, REGION};
 
@@ -53,8 +53,8 @@ pub fn look_up_word<K: KeySpace, E: Endpoint>(
     }
     match endpoint.in_place(REGION) {
         Ok(Some(look)) => {
-            let copy = &mut scratch.lists.copy;
-            scratch.matcher.run(WordLookup { look, table, key, copy })
+            let (records, copy) = (&mut scratch.record, &mut scratch.lists.copy);
+            scratch.matcher.run(WordLookup { look, table, key, records, copy })
         }
         _ => WordAnswer::NONE,
     }

@@ -8,7 +8,6 @@
 //! many requests it carries, which is how a group of keys is looked up at the price of one.
 
 mod asking;
-mod attempt;
 mod engine;
 mod external;
 mod in_flight;

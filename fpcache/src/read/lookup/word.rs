@@ -1,21 +1,29 @@
-//! One key of a table of words, by the [steps](super::word_steps) that most lookups take.
+//! Lookups in tables of words: of records of a word of key and one of value at most, without a hot
+//! cache, by two-stage and range reads (see [`Table::has_words`]).
+//!
+//! They go the [short way](super::attempt), and their answers stay in registers to the end. A round
+//! trip is a cache miss here, and instructions decide how many lookups wait for memory at a time.
 
 use fpcache_fabric::InPlace;
 
-use super::word_steps::{WordCost, WordPlace, WordSlot, WordSteps, searched};
+use super::attempt::{Attempt, Attempts, Seen, Slot, searched};
 use crate::key_space::KeySpace;
-use crate::layout::{RecordShape, SlotWord};
+use crate::layout::{RecordShape, SlotState, SlotWord};
 use crate::matching::{Kernels, WithKernels};
 use crate::plan::Plan;
-use crate::read::Cost;
 use crate::read::outcome::Outcome;
-use crate::table::Table;
+use crate::read::records::Records;
+use crate::read::verify::Rules;
+use crate::read::{Cost, ReadError};
+use crate::table::{Table, WORD_SLOT_BYTES};
 
 /// A lookup that may be all there is to it.
 pub(super) struct WordLookup<'a, K: KeySpace, L> {
     pub(super) look: L,
     pub(super) table: &'a Table<K>,
     pub(super) key: &'a K::Key,
+    /// Not used: records stay in registers.
+    pub(super) records: &'a mut Records,
     /// For words that were copied from where others may change them.
     pub(super) copy: &'a mut Vec<u64>,
 }
@@ -23,7 +31,7 @@ pub(super) struct WordLookup<'a, K: KeySpace, L> {
 /// Where the common course led, in two registers: to an answer, unless something rare showed.
 #[derive(Clone, Copy, Debug)]
 pub struct WordAnswer {
-    /// Bits 0–31 the version, 32–55 bytes of what was searched, then the flags.
+    /// Bits 0–31 the version, 32–55 the bytes that were read, then the flags.
     head: u64,
     value: u64,
 }
@@ -38,9 +46,10 @@ impl WordAnswer {
     const BYTES: u32 = 32;
 
     #[inline(always)]
-    fn new(cost: WordCost, value: Option<(SlotWord, u64)>) -> Self {
-        let plan = if cost.plan == Plan::Range { Self::BY_RANGE } else { 0 };
-        let head = Self::IS_ANSWER | plan | u64::from(cost.searched) << Self::BYTES;
+    fn new(plan: Plan, cost: Cost, value: Option<(SlotWord, u64)>) -> Self {
+        let plan = if plan == Plan::Range { Self::BY_RANGE } else { 0 };
+        // A window has fewer than 2^16 slots or fingerprints, of 24 bytes at most.
+        let head = Self::IS_ANSWER | plan | cost.bytes << Self::BYTES;
         match value {
             Some((word, value)) => Self { head: head | Self::IS_THERE | u64::from(word.version()), value },
             None => Self { head, value: 0 },
@@ -67,8 +76,10 @@ impl WordAnswer {
     pub fn outcome(self) -> Outcome {
         let is_there = self.head & Self::IS_THERE != 0;
         let plan = if self.head & Self::BY_RANGE == 0 { Plan::TwoStage } else { Plan::Range };
-        let cost = WordCost { plan, searched: (self.head >> Self::BYTES) as u32 & 0xff_ffff, is_there };
-        Outcome { version: is_there.then_some(self.head as u32), cost: cost.into(), ..Outcome::begun(plan) }
+        let trips = 1 + u32::from(is_there && plan == Plan::TwoStage);
+        let bytes = self.head >> Self::BYTES & 0xff_ffff;
+        let cost = Cost { round_trips: trips, reads: trips, bytes, ..Cost::default() };
+        Outcome { version: is_there.then_some(self.head as u32), cost, ..Outcome::begun(plan) }
     }
 }
 
@@ -84,27 +95,66 @@ impl<K: KeySpace, L: InPlace> WithKernels for WordLookup<'_, K, L> {
 impl<K: KeySpace, L: InPlace> WordLookup<'_, K, L> {
     #[inline(always)]
     fn answer<M: Kernels>(self, kernels: M) -> Option<WordAnswer> {
-        let Self { mut look, table, key, copy } = self;
-        let word = K::word(key)?;
-        let segment = table.view().models().resident()?.find_shared(key)?;
-        let (place, predicted) = WordPlace::of(table, segment, key, table.planner().single());
-        let mut steps = WordSteps { look: &mut look, table, kernels, copy };
-        if place.plan == Plan::Range {
-            steps.prefetch_searched(&place);
+        let Self { mut look, table, key, records, copy } = self;
+        let found = table.view().models().resident()?.find_shared(key)?;
+        let mut steps = Attempts::<_, _, _, true> { look: &mut look, table, kernels, records, copy };
+        let mut attempt = steps.locate_in(found, key, table.planner().single());
+        let plan = Attempts::<K, L, M, true>::plan_of(&attempt);
+        attempt.slot = if plan == Plan::Range {
+            steps.prefetch_first(&attempt);
+            steps.search_slots(key, &attempt).ok()?
         } else {
             // The record is likely to lie near the predicted slot.
-            steps.look.prefetch_around(predicted);
-        }
-        let slot = steps.search(&place, key, word);
-        searched();
-        let value = match slot {
-            WordSlot::At(slot) => Some(steps.verify(&place, slot, word)?),
-            WordSlot::Absent if steps.is_held() => None,
-            WordSlot::Absent | WordSlot::Rare => return None,
+            steps.prefetch_near(&attempt);
+            steps.match_window((key, &attempt)).ok()?
         };
-        let cost = place.cost(value.is_some());
-        let Cost { round_trips, reads, bytes, .. } = cost.into();
-        look.count(round_trips, reads, bytes).ok()?;
-        Some(WordAnswer::new(cost, value))
+        searched();
+        let (seen, value) = match attempt.slot {
+            Slot::At(slot) => (Seen::Found, Some(steps.word_at(key, &attempt, slot)?)),
+            Slot::Absent if steps.is_held().ok()? => (Seen::Nothing, None),
+            _ => return None,
+        };
+        let cost = steps.cost(plan, &attempt, seen);
+        look.count(cost.round_trips, cost.reads, cost.bytes).ok()?;
+        Some(WordAnswer::new(plan, cost, value))
+    }
+}
+
+impl<K: KeySpace, L: InPlace, M: Kernels, const WORDS: bool> Attempts<'_, K, L, M, WORDS> {
+    /// Whether this is the answer in a table of words.
+    #[inline(always)]
+    pub(super) fn verify_word(
+        &mut self,
+        plan: Plan,
+        (key, attempt): (&K::Key, &Attempt),
+        outcome: &mut Outcome,
+    ) -> Result<bool, ReadError> {
+        let seen = match attempt.slot {
+            Slot::At(slot) => {
+                let Some((word, value)) = self.word_at(key, attempt, slot) else { return Ok(false) };
+                let value_bytes = self.table.view().geometry().shape.value_bytes.unwrap_or(0).min(8);
+                outcome.version = Some(word.version());
+                outcome.value = self.records.keep_word(value, value_bytes as usize);
+                Seen::Found
+            }
+            Slot::Absent if self.is_held()? => Seen::Nothing,
+            _ => return Ok(false),
+        };
+        (outcome.plan, outcome.cost) = (plan, self.cost(plan, attempt, seen));
+        Ok(true)
+    }
+
+    /// The word and the value of a slot, if it is this key's. What named the slot was looked at
+    /// before.
+    #[inline(always)]
+    fn word_at(&mut self, key: &K::Key, attempt: &Attempt, slot: u32) -> Option<(SlotWord, u64)> {
+        let mut record = [0; 3];
+        self.look.record(attempt.slot_address(slot, WORD_SLOT_BYTES as usize), &mut record).ok()?;
+        let [word, shown, value] = record;
+        let word = SlotWord::from_bits(word);
+        let is_answer = Some(shown) == K::word(key)
+            && word.state() == SlotState::Live
+            && Rules::of(self.table.view()).vouched_pair(word, attempt.generation, &record);
+        is_answer.then_some((word, value))
     }
 }
