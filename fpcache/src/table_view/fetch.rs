@@ -7,8 +7,8 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use super::OpenError;
 use crate::key_space::KeySpace;
 use crate::layout::{
-    Corrupt, REUSE_OFFSET, SEQUENCE_OFFSET, SUPERBLOCK_BYTES, Superblock, SuperblockError, TableParameters,
-    TableRecord, decode_root,
+    Corrupt, REUSE_OFFSET, SUPERBLOCK_BYTES, Superblock, SuperblockError, TableParameters, TableRecord,
+    decode_root,
 };
 use crate::models::{Models, Root, Segment};
 
@@ -65,16 +65,18 @@ pub(crate) fn reuse_sequence<E: Endpoint>(endpoint: &mut E) -> Result<u64, Fabri
     endpoint.load_after_reads(RemoteAddr::region(REUSE_OFFSET))
 }
 
-/// Whether the directory of this superblock was replaced since, so that its memory may hold
-/// something else.
-pub(super) fn has_moved<E: Endpoint>(
+/// Whether the parts of the table that this superblock names were replaced since, so that their
+/// memory may hold something else. Its sequence alone does not tell: the line that holds it may have
+/// been fetched after the others, from a superblock that was being written.
+pub(super) fn has_moved<K: KeySpace, E: Endpoint>(
     endpoint: &mut E,
+    batch: &mut Batch,
     superblock: &Superblock,
     record: &TableRecord,
-) -> Result<bool, FabricError> {
-    let mut sequence = [0];
-    endpoint.read_words(RemoteAddr::region(SEQUENCE_OFFSET), &mut sequence)?;
-    Ok(sequence[0] != superblock.sequence || reuse_sequence(endpoint)? > record.checkpoint)
+) -> Result<bool, OpenError> {
+    let now = read_superblock::<K, E>(endpoint, batch)?;
+    let is_same = now.sequence == superblock.sequence && now.table == superblock.table;
+    Ok(!is_same || reuse_sequence(endpoint)? > record.checkpoint)
 }
 
 /// The parts of a table beside its records.

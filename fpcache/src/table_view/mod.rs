@@ -134,7 +134,7 @@ impl<K: KeySpace> TableView<K> {
         }
         let fetched = fetch_directory(endpoint, &mut batch, &superblock, &record, bytes);
         let Fetched { root, directory, encoders } = match fetched {
-            Err(OpenError::Corrupt(_)) if has_moved(endpoint, &superblock, &record)? => {
+            Err(OpenError::Corrupt(_)) if has_moved::<K, E>(endpoint, &mut batch, &superblock, &record)? => {
                 return Err(Again::Moved);
             }
             other => other?,
