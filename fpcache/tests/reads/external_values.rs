@@ -11,8 +11,8 @@ use fpcache::cache::CacheConfig;
 use fpcache::fingerprint::FingerprintWidth;
 use fpcache::key_space::{ByteKeys, KeySpace, U64Keys};
 use fpcache::layout::{
-    MAX_VALUE_BYTES, RecordShape, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentAddress, Stored,
-    TableParameters, ValueExtent,
+    MAX_VALUE_BYTES, RecordShape, SEGMENT_HEADER_BYTES, SLOT_WORD_BYTES, SegmentAddress, SlotState, SlotWord,
+    Stored, TableParameters, ValueExtent,
 };
 use fpcache::matching::Matcher;
 use fpcache::plan::{Plan, PlanChoice};
@@ -260,6 +260,31 @@ fn an_external_value_is_never_an_answer_with_the_version_of_another_slot() {
             version => panic!("{version:?} with {found:?}, moved before look {moves}"),
         }
     }
+}
+
+#[test]
+fn rounds_without_a_torn_record_are_no_attempts_at_one() {
+    let built = mixed();
+    let table = by(&built, Plan::TwoStage);
+    let (slot, at) = (built.slot_of(&KEY), built.extent_of(&KEY));
+    // Fingerprints, the slot, the window's slots, the value: the slot is torn once.
+    let mut round = 0;
+    let before = Box::new(|| {
+        round += 1;
+        match round {
+            2 => built
+                .memory
+                .write_bytes(slot.0, &SlotWord::new(SlotState::Busy, 1, 0).to_bits().to_le_bytes())
+                .unwrap(),
+            3 => built.write_slot(slot, &KEY, 1, &Stored::External(at)),
+            _ => {}
+        }
+    });
+    let mut endpoint = Interrupted { inner: built.endpoint(), before, in_place: false };
+    let mut scratch = LookupScratch::new(Matcher::detect());
+    drive(&mut endpoint, &mut Lookup::new(&table, &mut scratch, [&KEY]).trying(2)).unwrap();
+    let (_, value) = scratch.outcomes().next().unwrap();
+    assert_eq!(value, Some(&*built.records[&KEY]));
 }
 
 #[test]

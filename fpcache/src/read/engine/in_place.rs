@@ -66,11 +66,11 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
                 *probe = self.begin(key, outcome);
             }
         }
-        let mut trips = 0;
+        let mut torn = 0;
         let mut goes_on = true;
         while goes_on {
             goes_on = false;
-            self.end_trip(&mut trips)?;
+            self.end_trip(&mut torn)?;
             for ((key, probe), outcome) in keys.iter().zip(probes.iter_mut()).zip(outcomes.iter_mut()) {
                 match self.take_in_place(key, probe, outcome) {
                     Ok(()) => goes_on |= !probe.is_done(),
@@ -83,17 +83,17 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
     }
 
     /// Lets a round trip pass. What is read again because it could not be told may be no slot any
-    /// more.
+    /// more; `torn` counts the trips after which that is so.
     #[inline(always)]
-    pub(in crate::read) fn end_trip(&mut self, trips: &mut u32) -> Result<(), ReadError> {
+    pub(in crate::read) fn end_trip(&mut self, torn: &mut u32) -> Result<(), ReadError> {
         self.source.end_trip()?;
         self.take_tables()?;
         self.value_bytes = 0;
-        *trips += 1;
         if self.doubt.torn {
             self.doubt.torn = false;
             self.check_reuse()?;
-            if *trips > MAX_ATTEMPTS {
+            *torn += 1;
+            if *torn >= MAX_ATTEMPTS {
                 return Err(ReadError::Contended { attempts: MAX_ATTEMPTS });
             }
         }

@@ -27,8 +27,10 @@ pub struct Lookup<'a, K: KeySpace> {
     wanted: Wanted,
     scratch: &'a mut LookupScratch<K>,
     rounds: u32,
-    /// After this many rounds it does not read again what was being written.
-    most_rounds: u32,
+    /// Rounds after which something has to be read again because it was being written, and how many
+    /// there may be.
+    torn: u32,
+    most_torn: u32,
     doubt: Doubt,
     /// Whether some key lies in a segment that was replaced.
     is_stale: bool,
@@ -77,7 +79,8 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
             wanted,
             scratch,
             rounds: 0,
-            most_rounds: MAX_ATTEMPTS,
+            torn: 0,
+            most_torn: MAX_ATTEMPTS,
             doubt,
             is_stale: false,
             after_check: None,
@@ -116,11 +119,11 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
         Self { wanted, ..self }
     }
 
-    /// The same lookup, which gives up after fewer rounds if a record is being written during all
-    /// of them: [`LookupScratch::answered`] says of which keys there are answers all the same.
+    /// The same lookup, which gives up after so many rounds in which a record was being written:
+    /// [`LookupScratch::answered`] says of which keys there are answers all the same.
     #[must_use]
     pub fn trying(self, rounds: u32) -> Self {
-        Self { most_rounds: rounds, ..self }
+        Self { most_torn: rounds, ..self }
     }
 
     /// Has the reuse sequence looked at before going on.
@@ -149,8 +152,8 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         self.scratch.group.doubts_absence &= after_check.is_none();
         match after_check {
             None => {}
-            Some(Then::Post) if self.rounds >= self.most_rounds => {
-                return Err(ReadError::Contended { attempts: self.rounds });
+            Some(Then::Post) if self.torn >= self.most_torn => {
+                return Err(ReadError::Contended { attempts: self.torn });
             }
             Some(Then::Post) => return Ok(self.post()),
             Some(Then::End) => return self.end(),
@@ -200,7 +203,10 @@ impl<K: KeySpace> Operation for Lookup<'_, K> {
         Ok(match is_idle {
             true if self.doubt.absent => self.check_first(Then::End),
             true => return self.end(),
-            false if self.doubt.torn => self.check_first(Then::Post),
+            false if self.doubt.torn => {
+                self.torn += 1;
+                self.check_first(Then::Post)
+            }
             false => self.post(),
         })
     }

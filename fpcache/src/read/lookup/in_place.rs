@@ -60,9 +60,9 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
             value_bytes: 0,
         };
         let mut probe = engine.begin(key, &mut outcome);
-        let mut trips = 0;
+        let mut torn = 0;
         while !probe.is_done() {
-            engine.end_trip(&mut trips)?;
+            engine.end_trip(&mut torn)?;
             engine.take_in_place(key, &mut probe, &mut outcome)?;
         }
         engine.check_all_seen()?;
