@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Error;
 use fpcache_client::{
     ChosenFor, ClientError, Expected, GroupChoice, GroupForm, NodeStats, RecordShape, SocketStats,
-    TableClient, TableStats,
+    TableClient, TableParameters, TableStats,
 };
 use fpcache_datasets::count::{human, human_bytes};
 use serde_json::{Value, json};
@@ -229,7 +229,24 @@ fn print<K: Keys>(
             .row("keys", format_args!("none: load some, for example `fpcache-cli --url {url} load ipv4`"))?;
         return Ok(());
     };
-    let parameters = table.record.parameters;
+    print_records::<K>(output, node, &table.record.parameters)?;
+    output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;
+    if let Some(Lookups { single, group }) = lookups {
+        if single.is_measured {
+            output.row("round trip", format_args!("{:.1} us, measured now", single.round_trip / 1e3))?;
+        }
+        output.row("a key", reason(single))?;
+        output.row(&format!("{GROUP} keys"), reason(group))?;
+    }
+    print_writes(output, node)
+}
+
+/// What a table's records are like, and how they are found.
+fn print_records<K: Keys>(
+    output: &mut Output,
+    node: &NodeStats,
+    parameters: &TableParameters,
+) -> anyhow::Result<()> {
     match node.keys {
         0 => {
             output.row("keys", "0")?;
@@ -259,14 +276,11 @@ fn print<K: Keys>(
     if let Some(chosen_for) = &parameters.chosen_for {
         output.rows("chosen", why_chosen(chosen_for))?;
     }
-    output.row("models", format_args!("{} on this compute node", human_bytes(table.model_bytes)))?;
-    if let Some(Lookups { single, group }) = lookups {
-        if single.is_measured {
-            output.row("round trip", format_args!("{:.1} us, measured now", single.round_trip / 1e3))?;
-        }
-        output.row("a key", reason(single))?;
-        output.row(&format!("{GROUP} keys"), reason(group))?;
-    }
+    Ok(())
+}
+
+/// What was written, and what that led to.
+fn print_writes(output: &mut Output, node: &NodeStats) -> anyhow::Result<()> {
     output.row("writes", format_args!("{}, {} of them inserts", node.writes, node.inserts))?;
     if node.rebuilds > 0 {
         let (p99, longest) = (milliseconds(node.rebuild_ns_p99), milliseconds(node.rebuild_ns_max));

@@ -258,30 +258,36 @@ impl Catalogue {
             incarnation,
             requests: 0,
         };
-        let there = catalogue.folder.as_ref().map(|folder| folder.tables()).transpose()?;
+        catalogue.open_tables()?;
+        Ok(catalogue)
+    }
+
+    /// Opens the tables that are there already. One that cannot be opened is closed.
+    fn open_tables(&mut self) -> Result<(), CatalogueError> {
+        let there = self.folder.as_ref().map(|folder| folder.tables()).transpose()?;
         for name in there.unwrap_or_default() {
             let failed = |source| CatalogueError::Table { name, source: Box::new(source) };
-            let descriptors = catalogue.take_descriptors().map_err(failed)?;
-            let Some(folder) = &catalogue.folder else { break };
+            let descriptors = self.take_descriptors().map_err(failed)?;
+            let Some(folder) = &self.folder else { break };
             let descriptor = folder.descriptor(&name);
             let kind = descriptor.as_ref().map_or(KeyKind::U64, |descriptor| descriptor.kind);
             let map = name.as_range().map(|_| folder.map(&name)).transpose();
             let opened = descriptor.and_then(|descriptor| {
-                let mut making = catalogue.making(name, descriptor, descriptors);
+                let mut making = self.making(name, descriptor, descriptors);
                 making.map = map?.map(Arc::new);
                 making.open()
             });
             match opened {
-                Ok(table) => catalogue.host(table),
+                Ok(table) => self.host(table),
                 // Of another memory node: that is no fault of the table.
                 Err(why @ TableOpenError::Memory(MemoryError::FileInUse { .. })) => return Err(failed(why)),
                 Err(why) => {
                     error!("the table `{name}` is closed: {why}");
-                    catalogue.closed.insert(name, ClosedTable { kind, why, left: None });
+                    self.closed.insert(name, ClosedTable { kind, why, left: None });
                 }
             }
         }
-        Ok(catalogue)
+        Ok(())
     }
 
     /// Makes an empty table.

@@ -130,24 +130,12 @@ impl<K: BuildKeys> Segments<K> {
             Found::Damaged(slot) => return Ok(Decision::Damaged(segment, slot)),
             Found::Nothing => {
                 return Ok(match kind {
-                    // Making room will be refused.
-                    WriteKind::Insert | WriteKind::Put if is_over_limit() && self.is_external(operation) => {
-                        Decision::Full
-                    }
-                    // Readers may have the table as it was before it was damaged, and would look
-                    // for the key elsewhere: the segment is replaced first.
-                    WriteKind::Insert | WriteKind::Put
-                        if !slots.has_whole_table(&mut self.scratch.body)? =>
-                    {
-                        Decision::Full
-                    }
-                    WriteKind::Insert | WriteKind::Put => match self.free_slot(&slots, &place, hash)? {
-                        Some(slot) => {
-                            let marks = slots.to_mark(&segment.model(), (place.x, hash), slot)?;
-                            change(MutationKind::Insert, slot, marks)
+                    WriteKind::Insert | WriteKind::Put => {
+                        match self.slot_for_new(&slots, &place, (operation, hash), is_over_limit)? {
+                            Some((slot, marks)) => change(MutationKind::Insert, slot, marks),
+                            None => Decision::Full,
                         }
-                        None => Decision::Full,
-                    },
+                    }
                     WriteKind::Update | WriteKind::Delete | WriteKind::CompareAndSet => {
                         Decision::Reply(WriteReply { status: WriteStatus::Absent, token: None })
                     }
@@ -167,6 +155,29 @@ impl<K: BuildKeys> Segments<K> {
                 token => Decision::Reply(WriteReply { status: WriteStatus::Differs, token }),
             },
         })
+    }
+
+    /// The slot for a new record, and the slots to mark for it; `None` if its segment has to be
+    /// replaced first.
+    fn slot_for_new<M: NodeMemory, Q: Borrow<K::Key>>(
+        &mut self,
+        slots: &Slots<'_, M>,
+        place: &Place<K>,
+        (operation, hash): (&WriteOperation<'_, Q>, u64),
+        is_over_limit: impl Fn() -> bool,
+    ) -> Result<Option<(u32, Marks)>, AccessError> {
+        // Making room will be refused.
+        if is_over_limit() && self.is_external(operation) {
+            return Ok(None);
+        }
+        // Readers may have the table as it was before it was damaged, and would look for the key
+        // elsewhere.
+        if !slots.has_whole_table(&mut self.scratch.body)? {
+            return Ok(None);
+        }
+        let Some(slot) = self.free_slot(slots, place, hash)? else { return Ok(None) };
+        let marks = slots.to_mark(&place.segment.model(), (place.x, hash), slot)?;
+        Ok(Some((slot, marks)))
     }
 
     /// Whether the value of an operation is to be external.
