@@ -12,7 +12,7 @@ pub use tally::Tally;
 
 use self::recency::Recency;
 use crate::delegation::{Delegation, Role};
-use crate::nic::{Clients, Hosts, Picos, Request, Step, Usage, World};
+use crate::nic::{Background, Clients, Hosts, Picos, Request, Step, Usage, World};
 use crate::oracle::Oracle;
 
 /// What an operation wants.
@@ -91,9 +91,8 @@ pub trait System {
         None
     }
 
-    /// What a memory node's processor begins to do besides calls: the node, and a core's time for
-    /// it.
-    fn next_background(&mut self) -> Option<(u16, Picos)> {
+    /// What a memory node's processor begins to do besides calls.
+    fn next_background(&mut self) -> Option<Background> {
         None
     }
 
@@ -432,7 +431,7 @@ impl<S: System> Clients for Bench<'_, S> {
         self.woken.pop().or_else(|| self.system.next_woken())
     }
 
-    fn next_background(&mut self) -> Option<(u16, Picos)> {
+    fn next_background(&mut self) -> Option<Background> {
         self.system.next_background()
     }
 

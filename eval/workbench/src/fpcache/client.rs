@@ -258,7 +258,7 @@ impl<K: Numbered> Client<K> {
         for trip in trips {
             self.post(node, trip.into_iter().map(|bytes| (Verb::Read, bytes))).await;
             // Its processor goes on while clients wait for what it does.
-            self.shared.nodes[node].work();
+            self.shared.work(node);
             turn().await;
         }
         result

@@ -9,6 +9,8 @@ mod options;
 mod recorded;
 mod scan;
 mod shared;
+#[cfg(test)]
+mod tests;
 mod together;
 mod turns;
 
@@ -24,7 +26,7 @@ use self::nodes::{Held, Node, table_options};
 use self::shared::Shared;
 use self::turns::{Courses, taken};
 use crate::bench::{Answer, Footprint, HotCache, Operation, Progress, System};
-use crate::nic::{Hosts, Picos, Request};
+use crate::nic::{Background, Hosts, Picos, Request};
 use crate::{BuildError, Sizes};
 
 /// FPCache with its clients.
@@ -73,6 +75,7 @@ impl<K: Numbered> FpCache<K> {
             woken: RefCell::default(),
             queues: options.together.then(|| (0..pairs).map(|_| RefCell::default()).collect()),
             besides: Cell::new(0),
+            background: RefCell::default(),
             options: table,
             hosts: *hosts,
             sizes,
@@ -105,6 +108,10 @@ impl<K: Numbered> System for FpCache<K> {
 
     fn next_woken(&mut self) -> Option<usize> {
         self.shared.woken.borrow_mut().pop()
+    }
+
+    fn next_background(&mut self) -> Option<Background> {
+        self.shared.background.borrow_mut().pop()
     }
 
     fn footprint(&self) -> Footprint {

@@ -31,6 +31,8 @@ pub(super) struct Node<K: Numbered> {
     /// The least key of its range.
     pub(super) first: u64,
     memory: RefCell<MemoryNode<K, SharedMemory>>,
+    /// Records moved for which a core's time has been taken.
+    charged: Cell<u64>,
     pub(super) endpoint: RefCell<MappedEndpoint>,
     region: Arc<SharedMemory>,
     /// What the region is shared by.
@@ -83,7 +85,8 @@ impl<K: Numbered> Node<K> {
         let endpoint = hub.connect().map_err(|e| failed("connecting", e))?.endpoint();
         let (memory, endpoint) = (RefCell::new(node), RefCell::new(endpoint));
         let first = keys.first().copied().unwrap_or(0);
-        Ok(Self { first, memory, endpoint, region, _hub: hub })
+        let charged = Cell::new(memory.borrow().stats().copies);
+        Ok(Self { first, memory, charged, endpoint, region, _hub: hub })
     }
 
     /// Has this machine fetch what a batch READs until it is served, which is many events later.
@@ -99,19 +102,32 @@ impl<K: Numbered> Node<K> {
     /// segments whose records move.
     pub(super) fn call(&self, request: &[u8], reply: &mut Vec<u8>) -> Picos {
         let mut node = self.memory.borrow_mut();
-        let before = node.stats().copies;
         reply.clear();
         let handled = node.handle(CLIENT, request, reply);
         while handled == Handled::Later && node.next_reply(reply).is_none() {
             node.work();
         }
         node.work();
-        (node.stats().copies - before) * Options::RECORD_MOVED
+        self.charge(&node)
     }
 
-    /// Lets it do some of what it does between requests.
-    pub(super) fn work(&self) {
-        self.memory.borrow_mut().work();
+    /// Lets it do some of what it does between requests, and returns its processor's time for that.
+    pub(super) fn work(&self) -> Picos {
+        let mut node = self.memory.borrow_mut();
+        node.work();
+        self.charge(&node)
+    }
+
+    /// The time for records that have moved since it was asked.
+    fn charge(&self, node: &MemoryNode<K, SharedMemory>) -> Picos {
+        let moved = node.stats().copies;
+        (moved - self.charged.replace(moved)) * Options::RECORD_MOVED
+    }
+
+    /// Records that have moved, those of its loading among them.
+    #[cfg(test)]
+    pub(super) fn moved(&self) -> u64 {
+        self.memory.borrow().stats().copies
     }
 
     /// Bytes of its region that are in use.

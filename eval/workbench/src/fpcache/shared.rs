@@ -9,7 +9,7 @@ use super::nodes::{Held, Node};
 use super::together::Queue;
 use super::turns::Mail;
 use crate::Sizes;
-use crate::nic::{Hosts, Picos, Target};
+use crate::nic::{Background, Hosts, Picos, Target};
 
 /// What clients share.
 pub(super) struct Shared<K: Numbered> {
@@ -23,6 +23,8 @@ pub(super) struct Shared<K: Numbered> {
     pub(super) queues: Option<Vec<RefCell<Queue>>>,
     /// A core's time that the last call took besides what it said.
     pub(super) besides: Cell<Picos>,
+    /// What cores do between calls, and the model has not been told yet.
+    pub(super) background: RefCell<Vec<Background>>,
     pub(super) options: TableOptions,
     pub(super) hosts: Hosts,
     pub(super) sizes: Sizes,
@@ -43,6 +45,15 @@ impl<K: Numbered> Shared<K> {
     /// Its core there.
     pub(super) fn core_of(&self, node: usize) -> u16 {
         node as u16 % self.hosts.cores.max(1)
+    }
+
+    /// Has a memory node do some of what it does between calls, which takes its core.
+    pub(super) fn work(&self, node: usize) {
+        let service = self.nodes[node].work();
+        if service > 0 {
+            let (machine, core) = (node as u16 / self.hosts.cores.max(1), Some(self.core_of(node)));
+            self.background.borrow_mut().push(Background { node: machine, core, service });
+        }
     }
 
     /// The changes that wait for a memory node with a client's, if they travel together.

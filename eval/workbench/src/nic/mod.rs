@@ -31,7 +31,7 @@ pub use hosts::Hosts;
 pub use presets::{NicSpec, UnknownNic};
 pub use server::{Server, period};
 pub use usage::{Bound, Usage, Work};
-pub use world::{Clients, Request, Step, Target, Verb, World};
+pub use world::{Background, Clients, Request, Step, Target, Verb, World};
 
 /// Virtual time in picoseconds: 213 days fit.
 pub type Picos = u64;

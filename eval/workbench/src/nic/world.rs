@@ -65,6 +65,17 @@ pub enum Step {
     Stopped,
 }
 
+/// Work of a memory node's processor besides calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Background {
+    /// The memory node.
+    pub node: u16,
+    /// Which of its cores; the one that is free first, if it is all the same.
+    pub core: Option<u16>,
+    /// Time of the core.
+    pub service: Picos,
+}
+
 /// Who runs on the compute nodes, and what their requests do.
 pub trait Clients {
     /// Takes what the client's last batch brought, or begins its next operation; puts the requests
@@ -80,9 +91,9 @@ pub trait Clients {
         None
     }
 
-    /// What a memory node's processor begins to do besides calls: the node, and a core's time for
-    /// it. Asked after all that requests do, and after the end of such work, until there is none.
-    fn next_background(&mut self) -> Option<(u16, Picos)> {
+    /// What a memory node's processor begins to do besides calls. Asked after all that requests do,
+    /// and after the end of such work, until there is none.
+    fn next_background(&mut self) -> Option<Background> {
         None
     }
 
@@ -305,8 +316,8 @@ impl World {
     /// Has cores do the work there is besides calls.
     #[inline]
     fn begin_background<C: Clients>(&mut self, clients: &mut C) {
-        while let Some((node, service)) = clients.next_background() {
-            let done = self.work_on((node, None), self.now, service);
+        while let Some(Background { node, core, service }) = clients.next_background() {
+            let done = self.work_on((node, core), self.now, service);
             self.events.push(self.lane_of_replies(Target::Memory(node)), done, (node.into(), WORKED));
         }
     }

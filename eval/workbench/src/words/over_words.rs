@@ -8,7 +8,7 @@ use crate::bench::{Answer, Footprint, Operation, Progress, System};
 use crate::combining::Combining;
 use crate::delegation::{self, Role};
 use crate::local_locks::LocalLocks;
-use crate::nic::{Hosts, Picos, Request};
+use crate::nic::{Background, Hosts, Picos, Request};
 
 /// An index with its memory and its clients.
 pub struct OverWords<I: Index> {
@@ -143,8 +143,8 @@ impl<I: Index> System for OverWords<I> {
         self.woken.pop_front().or_else(|| self.locks.next_woken())
     }
 
-    fn next_background(&mut self) -> Option<(u16, Picos)> {
-        self.index.next_background()
+    fn next_background(&mut self) -> Option<Background> {
+        self.index.next_background().map(|(node, service)| Background { node, core: None, service })
     }
 
     fn end_background(&mut self, _: u16) {
