@@ -20,8 +20,9 @@ use crate::run::options::RunArgs;
 use crate::run::report::check_json;
 use crate::verdict::Verdict;
 use crate::ycsb::bench::{Bench, with_room};
+use crate::ycsb::done::Done;
 use crate::ycsb::node_counts::{NodeCounts, Reading};
-use crate::ycsb::pass::{Course, Done, End, Timing};
+use crate::ycsb::pass::{Course, End, Timing};
 use options::GrowthArgs;
 use row::{GrowthRow, Measured};
 

@@ -14,8 +14,8 @@ use crate::machine::Calibration;
 use crate::run::report::{bytes_per_key, duration, none, rate, ratio_of};
 use crate::run::timeline::median;
 use crate::table::new_table;
+use crate::ycsb::done::{Done, hit_rate};
 use crate::ycsb::node_counts::{NodeCounts, milliseconds};
-use crate::ycsb::pass::{Done, hit_rate};
 
 /// What one growth was found to do.
 #[derive(Clone, Debug)]

@@ -7,9 +7,10 @@ use fpcache_datasets::Bar;
 use fpcache_datasets::requests::{Growth, Workload};
 
 use super::check::{Checks, everything};
+use super::done::Done;
 use super::ledger::Ledger;
 use super::node_counts::{NodeCounts, Reading};
-use super::pass::{self, Course, Done, Hand, Progressing, Timing};
+use super::pass::{self, Course, Hand, Progressing, Timing};
 use super::store::Named;
 use super::value;
 use crate::data::{DataKeys, DataSet};
@@ -63,7 +64,7 @@ impl<'s, K: DataKeys> Bench<'s, K> {
         let system = FpCache::open(client.clone(), SystemName::Fpcache.as_str(), &config, Some(load))?;
         let threads = run.threads as usize;
         let hand = |thread| Hand { inserts: growth.share(thread, threads), inserted: 0 };
-        let state = Progressing { hands: (0..threads).map(hand).collect(), base: 0, passes: 0 };
+        let state = Progressing { hands: (0..threads).map(hand).collect(), base: 0, stretches: 0 };
         Ok(Self { store: Named { client, set }, system, value_bytes, state, ledger: Ledger::default() })
     }
 
@@ -90,7 +91,7 @@ impl<'s, K: DataKeys> Bench<'s, K> {
         let before = Reading::of(&self.store.client)?;
         let mut done = pass::run(&self.store, workload, course, timing, &mut self.state)?;
         let counts = Reading::of(&self.store.client)?.since(&before);
-        self.ledger.add(std::mem::take(&mut done.writes));
+        std::mem::take(&mut done.writes).into_iter().for_each(|stretch| self.ledger.add(stretch));
         report("during the passes", &done.checks);
         Ok((done, counts))
     }

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod check;
+pub mod done;
 pub mod ledger;
 pub mod node_counts;
 pub mod options;
@@ -29,6 +30,10 @@ use node_counts::Reading;
 use options::YcsbArgs;
 use pass::{Course, Timing};
 use row::{Around, Measured, YcsbRow};
+
+/// Operations drawn at a time for a pass that ends by time, at least: each time its threads are
+/// started anew.
+const LEAST_DRAWN: u64 = 1 << 20;
 
 /// Runs the workloads and reports them.
 ///
@@ -93,7 +98,7 @@ fn measure<K: DataKeys>(
         group: arguments.run.batch as usize,
         in_flight: arguments.in_flight(),
         end: arguments.end(),
-        drawn: arguments.run.lookups,
+        drawn: arguments.run.lookups.max(LEAST_DRAWN),
         seed: arguments.run.seed,
     };
     let mut measured = vec![Measured::default(); workloads.len()];

@@ -5,6 +5,7 @@
 //! thread finds its own inserts. Single changes may be in flight while the thread continues; a read
 //! of the same key waits for them.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Barrier, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,7 +16,8 @@ use hdrhistogram::Histogram;
 use stats_alloc::INSTRUMENTED_SYSTEM;
 
 use super::check::Checks;
-use super::ledger::{Written, last_writes, sequence};
+use super::done::{Done, Part, together};
+use super::ledger::{last_writes, sequence};
 use super::schedule::{Arrivals, Schedule, wait_until};
 use super::store::{Session, Store};
 use super::thread::Thread;
@@ -56,7 +58,9 @@ pub struct Course<'a> {
     pub in_flight: usize,
     /// When a pass ends.
     pub end: End,
-    /// Operations drawn for a pass that ends by time; it begins with them again.
+    /// Operations drawn at a time for a pass that ends by time. When a thread is through with its
+    /// share the clock stops until others are drawn: a hot cache would have an entry for each of
+    /// them by then. Where instants are due, all that are due are drawn at once.
     pub drawn: u64,
     /// Seeds the operations.
     pub seed: u64,
@@ -78,57 +82,11 @@ pub struct Progressing {
     pub hands: Vec<Hand>,
     /// Operations of each thread so far, at most.
     pub base: u64,
-    /// Passes so far.
-    pub passes: u32,
+    /// Stretches of operations so far.
+    pub stretches: u32,
 }
 
-/// What a pass found.
-#[derive(Clone, Debug, Default)]
-pub struct Done {
-    /// Operations.
-    pub operations: u64,
-    /// Operations of each kind.
-    pub counts: [u64; OperationKind::ALL.len()],
-    /// From the first thread's start to the last one's end.
-    pub elapsed: Duration,
-    /// Operations per second of that time, all threads together. The threads' own rates do not add
-    /// up to it: with more threads than cores some do their part while others wait for a core.
-    pub ops_per_s: f64,
-    /// Reads that the hot cache answered in that time, if there is one; those of read-modify-writes
-    /// count too.
-    pub hits: Option<u64>,
-    /// Allocations in that time, in the whole process.
-    pub allocations: u64,
-    /// What was wrong.
-    pub checks: Checks,
-    /// Whether a thread ended early for want of keys to insert.
-    pub ran_out: bool,
-    /// Operations that were due before the pass's end and that no thread had begun by then.
-    pub not_begun: u64,
-    /// Nanoseconds of each kind's operations, if they were timed. Those that were not begun are
-    /// among them, as if they had ended with the pass.
-    pub latencies: Vec<Histogram<u64>>,
-    /// The threads' last writes, for the ledger.
-    pub writes: Vec<Vec<Written>>,
-}
-
-impl Done {
-    /// Lookups of keys: reads, and those of read-modify-writes.
-    fn lookups(&self) -> u64 {
-        self.counts[OperationKind::Read.index()] + self.counts[OperationKind::ReadModifyWrite.index()]
-    }
-}
-
-/// Share of the passes' lookups that the hot cache answered, if there is one and there were
-/// lookups.
-pub fn hit_rate(passes: &[Done]) -> Option<f64> {
-    let hits: u64 = passes.iter().map(|done| done.hits).sum::<Option<u64>>()?;
-    let lookups: u64 = passes.iter().map(Done::lookups).sum();
-    (lookups > 0).then(|| hits as f64 / lookups as f64)
-}
-
-/// Runs a pass. The threads start together, each after some lookups that bring its models into the
-/// caches again.
+/// Runs a pass.
 ///
 /// # Errors
 /// If the store fails in a thread.
@@ -139,9 +97,50 @@ pub fn run<S: Store>(
     timing: Timing,
     state: &mut Progressing,
 ) -> anyhow::Result<Done> {
+    let mut done = stretch(store, workload, course, timing, state)?;
+    if let (End::After(time), Timing::Whole | Timing::Each) = (course.end, timing) {
+        let mut more = done.operations;
+        while more > 0 && !done.ran_out && done.elapsed < time {
+            let rest = Course { end: End::After(time - done.elapsed), ..*course };
+            let next = stretch(store, workload, &rest, timing, state)?;
+            more = next.operations;
+            done.go_on(next)?;
+        }
+    }
+    Ok(done)
+}
+
+/// Operations to draw for a stretch, all threads together.
+fn drawn(course: &Course<'_>, timing: Timing) -> u64 {
+    /// Of 16 bytes each; a pass that has more due begins with them again.
+    const MOST_DUE: u64 = 1 << 26;
+    match (course.end, timing) {
+        (End::Operations(all), _) => all,
+        // Arrivals at random are a few more than their rate says, or fewer.
+        (End::After(time), Timing::Scheduled(rate, _)) => {
+            ((rate * time.as_secs_f64() * 1.1) as u64 + 1_000).min(MOST_DUE)
+        }
+        (End::After(_), _) => course.drawn,
+    }
+}
+
+/// Runs operations that are drawn before: those of the pass, or until a thread is through with its
+/// share. The threads start together, each after some lookups that bring its models into the caches
+/// again.
+fn stretch<S: Store>(
+    store: &S,
+    workload: &Workload,
+    course: &Course<'_>,
+    timing: Timing,
+    state: &mut Progressing,
+) -> anyhow::Result<Done> {
     let threads = state.hands.len().max(1);
-    let start = Start { barrier: Barrier::new(state.hands.len()), hits: Mutex::new(Ok(None)) };
-    let (base, passes) = (state.base, state.passes);
+    let start = Start {
+        barrier: Barrier::new(state.hands.len()),
+        hits: Mutex::new(Ok(None)),
+        is_over: AtomicBool::new(false),
+    };
+    let (base, stretches) = (state.base, state.stretches);
     let runners = state.hands.iter().enumerate().map(|(thread, hand)| Runner {
         course,
         workload,
@@ -149,7 +148,7 @@ pub fn run<S: Store>(
         thread,
         threads,
         base,
-        stream: passes * threads as u32 + thread as u32,
+        stream: stretches * threads as u32 + thread as u32,
         hand,
     });
     let results: Vec<anyhow::Result<Part>> = thread::scope(|scope| {
@@ -166,7 +165,7 @@ pub fn run<S: Store>(
         .into_iter()
         .collect::<anyhow::Result<_>>()
         .with_context(|| format!("running workload {}", workload.name))?;
-    state.passes += 1;
+    state.stretches += 1;
     state.base += parts.iter().map(|part| part.operations).max().unwrap_or(0);
     for (hand, part) in state.hands.iter_mut().zip(&parts) {
         hand.inserted = part.inserted;
@@ -182,6 +181,8 @@ struct Start {
     barrier: Barrier,
     /// Hits of the hot cache when all had warmed up.
     hits: Mutex<anyhow::Result<Option<u64>>>,
+    /// Whether a thread is through with what was drawn for it, of a pass that ends by time.
+    is_over: AtomicBool,
 }
 
 impl Start {
@@ -192,32 +193,6 @@ impl Start {
         }
         self.barrier.wait();
     }
-}
-
-fn together(parts: Vec<Part>) -> anyhow::Result<Done> {
-    let mut done = Done::default();
-    let start = parts.iter().map(|part| part.start).min();
-    let end = parts.iter().map(|part| part.end).max();
-    done.elapsed = start.zip(end).map_or(Duration::ZERO, |(start, end)| end - start);
-    for part in parts {
-        done.operations += part.operations;
-        // The counter is one for all threads, so the largest count covers the others.
-        done.allocations = done.allocations.max(part.allocations);
-        done.counts.iter_mut().zip(part.counts).for_each(|(sum, count)| *sum += count);
-        done.ran_out |= part.ran_out;
-        done.not_begun += part.not_begun;
-        done.checks.add(part.checks);
-        done.writes.push(part.writes);
-        if done.latencies.is_empty() {
-            done.latencies = part.latencies;
-        } else {
-            for (all, own) in done.latencies.iter_mut().zip(&part.latencies) {
-                all.add(own)?;
-            }
-        }
-    }
-    done.ops_per_s = done.operations as f64 / done.elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
-    Ok(done)
 }
 
 /// One thread's pass.
@@ -233,30 +208,16 @@ struct Runner<'a> {
     hand: &'a Hand,
 }
 
-/// What one thread did.
-struct Part {
-    start: Instant,
-    end: Instant,
-    operations: u64,
-    counts: [u64; OperationKind::ALL.len()],
-    allocations: u64,
-    inserted: usize,
-    ran_out: bool,
-    not_begun: u64,
-    checks: Checks,
-    latencies: Vec<Histogram<u64>>,
-    writes: Vec<Written>,
-}
-
 impl Runner<'_> {
     fn run<S: Store>(&self, store: &S, start: &Start) -> anyhow::Result<Part> {
         /// Sets the operations of warm-ups apart from all that are measured.
         const WARMING_UP: u32 = 1 << 31;
-        let limit = match self.course.end {
-            End::Operations(all) => self.share_of(all),
-            End::After(_) => u64::MAX,
+        let drawn = self.share_of(drawn(self.course, self.timing));
+        let (drawn, limit) = match (self.course.end, self.timing) {
+            (End::After(_), Timing::Scheduled(..)) => (drawn, u64::MAX),
+            (End::After(_), _) => (drawn.max(1), drawn.max(1)),
+            (End::Operations(_), _) => (drawn, drawn),
         };
-        let drawn = limit.min(self.share_of(self.course.drawn).max(1));
         let Course { loaded, seed, value_bytes, .. } = *self.course;
         let draw = |count, stream| Operations::generate(loaded, self.workload, count, seed, stream);
         let operations = draw(drawn as usize, self.stream);
@@ -277,7 +238,7 @@ impl Runner<'_> {
         // A thread that failed meets the others all the same: they would wait for it for ever.
         start.meet(store);
         let mut thread = warmed?;
-        let mut part = self.timed(&mut thread, play(), limit, latencies?)?;
+        let mut part = self.timed(&mut thread, play(), (limit, start), latencies?)?;
         part.checks = thread.checks;
         let number = |at| sequence(self.base, at, self.thread, self.threads);
         part.writes = last_writes(play(), part.operations, self.course.group, number);
@@ -293,7 +254,7 @@ impl Runner<'_> {
         &self,
         thread: &mut Thread<'_, S>,
         mut play: Play<'_>,
-        limit: u64,
+        (limit, begin): (u64, &Start),
         mut latencies: Vec<Histogram<u64>>,
     ) -> anyhow::Result<Part> {
         let Course { group, end, seed, .. } = *self.course;
@@ -309,7 +270,7 @@ impl Runner<'_> {
         let (mut done, mut ran_out) = (0, false);
         let allocations = INSTRUMENTED_SYSTEM.stats().allocations;
         let start = Instant::now();
-        let mut watch = Watch::new(start, end, self.timing);
+        let mut watch = Watch::new(start, end, self.timing, &begin.is_over);
         while !ran_out && done < limit && !watch.is_over(done) {
             let mut room = (limit - done).min(group as u64) as usize;
             starts.clear();
@@ -337,6 +298,7 @@ impl Runner<'_> {
                 record_ended(&mut latencies, &operations, &starts);
             }
         }
+        begin.is_over.fetch_or(done == limit, Ordering::Relaxed);
         thread.finish()?;
         let finished = Instant::now();
         let overdue = schedule.zip(watch.end).filter(|_| !ran_out);
@@ -371,16 +333,18 @@ fn record_ended(latencies: &mut [Histogram<u64>], operations: &[Operation], star
 }
 
 /// Tells when a pass that ends by time is over.
-struct Watch {
+struct Watch<'a> {
     start: Instant,
     end: Option<Instant>,
+    /// Set when a thread is through with what was drawn for it.
+    is_over: &'a AtomicBool,
     /// Operations after which the clock is looked at.
     step: u64,
     looked_at: u64,
 }
 
-impl Watch {
-    fn new(start: Instant, end: End, timing: Timing) -> Self {
+impl<'a> Watch<'a> {
+    fn new(start: Instant, end: End, timing: Timing, is_over: &'a AtomicBool) -> Self {
         let end = match end {
             End::Operations(_) => None,
             End::After(time) => Some(start + time),
@@ -388,10 +352,10 @@ impl Watch {
         // A reading costs as much as a part of a lookup; operations that are timed have readings
         // anyway.
         let step = if timing == Timing::Whole { 64 } else { 1 };
-        Self { start, end, step, looked_at: 0 }
+        Self { start, end, is_over, step, looked_at: 0 }
     }
 
-    /// Whether the time is over, after `done` operations.
+    /// Whether the time is over, or the stretch, after `done` operations.
     #[inline]
     fn is_over(&mut self, done: u64) -> bool {
         let Some(end) = self.end else { return false };
@@ -399,7 +363,7 @@ impl Watch {
             return false;
         }
         self.looked_at = done;
-        Instant::now() >= end
+        self.is_over.load(Ordering::Relaxed) || Instant::now() >= end
     }
 
     /// When the next operation is due; `None`, and it stays the next one, if that is not before the
@@ -415,34 +379,5 @@ impl Watch {
     fn wait_for(&self, due: Option<&Instant>) -> bool {
         due.copied().or(self.end).into_iter().for_each(wait_until);
         due.is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn throughput_is_of_the_time_from_the_first_start_to_the_last_end() {
-        let begin = Instant::now();
-        let part = |from: u64, to: u64| Part {
-            start: begin + Duration::from_secs(from),
-            end: begin + Duration::from_secs(to),
-            operations: 500,
-            counts: Default::default(),
-            allocations: 0,
-            inserted: 0,
-            ran_out: false,
-            not_begun: 0,
-            checks: Checks::default(),
-            latencies: Vec::new(),
-            writes: Vec::new(),
-        };
-        // On one core one after the other: each alone does 500 a second, and so do both together.
-        let done = together(vec![part(0, 1), part(1, 2)]).unwrap();
-        assert_eq!((done.operations, done.elapsed, done.ops_per_s), (1_000, Duration::from_secs(2), 500.0));
-        let done = together(vec![part(0, 1), part(0, 1)]).unwrap();
-        assert_eq!(done.ops_per_s, 1_000.0);
-        assert_eq!(together(Vec::new()).unwrap().ops_per_s, 0.0);
     }
 }

@@ -9,9 +9,10 @@ use fpcache_datasets::requests::{OperationKind, Workload};
 use serde::Serialize;
 
 use super::bench::Bench;
+use super::done::{Done, hit_rate};
 use super::node_counts::{NodeCounts, milliseconds};
 use super::options::YcsbArgs;
-use super::pass::{Done, End, hit_rate};
+use super::pass::End;
 use crate::data::DataKeys;
 use crate::latency::Latency;
 use crate::run::measure::{Measured as RunMeasured, Pass, new_histogram};

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fpcache_datasets::requests::{Growth, InsertOrder, OperationKind, Workload};
+use fpcache_datasets::requests::{Distribution, Growth, InsertOrder, OperationKind, Workload};
 
 use super::check::everything;
+use super::done::{Done, hit_rate};
 use super::ledger::Ledger;
-use super::pass::{self, Course, Done, End, Hand, Progressing, Timing, hit_rate};
+use super::pass::{self, Course, End, Hand, Progressing, Timing};
 use super::schedule::Arrivals;
 use super::store::{Change, Session, Store};
 use super::value;
@@ -33,8 +34,10 @@ enum Fault {
 
 struct Map {
     records: Mutex<(BTreeMap<u64, Vec<u8>>, u64)>,
-    /// As a hot cache that has room for all: the keys that were read, and reads of such keys.
+    /// As a hot cache: keys that were read, and reads of such keys.
     cached: Mutex<(HashSet<u64>, u64)>,
+    /// Keys that it has room for.
+    room: usize,
     fault: Fault,
 }
 
@@ -66,6 +69,9 @@ impl Session for &Map {
             let value = self.with(|map, _| map.get(key).cloned());
             let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
             cached.1 += u64::from(!cached.0.insert(*key));
+            let is_full = cached.0.len() > self.room;
+            let victim = cached.0.iter().copied().find(|other| is_full && other != key);
+            victim.map(|victim| cached.0.remove(&victim));
             drop(cached);
             take(i, value.as_deref());
         }
@@ -126,10 +132,20 @@ struct Setup {
     value_bytes: usize,
     end: End,
     timing: Timing,
+    drawn: u64,
+    room: usize,
 }
 
-const SETUP: Setup =
-    Setup { group: 1, threads: 2, value_bytes: 16, end: End::Operations(4_001), timing: Timing::Whole };
+const SCHEDULED: Timing = Timing::Scheduled(2e4, Arrivals::Poisson);
+const SETUP: Setup = Setup {
+    group: 1,
+    threads: 2,
+    value_bytes: 16,
+    end: End::Operations(4_001),
+    timing: Timing::Whole,
+    drawn: 1_000,
+    room: usize::MAX,
+};
 
 /// Runs two passes of each workload, and returns what they found, what was wrong in the end, and
 /// the map.
@@ -142,26 +158,29 @@ fn run(setup: &Setup, workloads: &[&str], fault: Fault) -> anyhow::Result<(Vec<D
         value
     };
     let records = growth.loaded.iter().map(|&key| (key, value(key))).collect();
-    let map = Map { records: Mutex::new((records, 0)), cached: Mutex::default(), fault };
+    let map = Map { records: Mutex::new((records, 0)), cached: Mutex::default(), room: setup.room, fault };
     let hand = |thread| Hand { inserts: growth.share(thread, setup.threads), inserted: 0 };
-    let mut state = Progressing { hands: (0..setup.threads).map(hand).collect(), base: 0, passes: 0 };
+    let mut state = Progressing { hands: (0..setup.threads).map(hand).collect(), base: 0, stretches: 0 };
     let course = Course {
         loaded: &growth.loaded,
         value_bytes: setup.value_bytes,
         group: setup.group,
         in_flight: 1,
         end: setup.end,
-        drawn: 1_000,
+        drawn: setup.drawn,
         seed: 5,
     };
     let mut ledger = Ledger::default();
     let mut all = Vec::new();
     for _ in 0..2 {
         for name in workloads {
-            let workload =
-                name.parse::<Workload>().unwrap_or_else(|_| Workload::custom(name.parse().unwrap()));
+            let custom = |mix: &str| Workload::custom(mix.parse().unwrap());
+            let workload = match *name {
+                "uniform" => Workload { distribution: Distribution::Uniform, ..custom("read=1") },
+                name => name.parse().unwrap_or_else(|_| custom(name)),
+            };
             let mut done = pass::run(&map, &workload, &course, setup.timing, &mut state)?;
-            ledger.add(std::mem::take(&mut done.writes));
+            std::mem::take(&mut done.writes).into_iter().for_each(|stretch| ledger.add(stretch));
             all.push(done);
         }
     }
@@ -307,6 +326,19 @@ fn passes_end_after_their_time_and_without_keys_to_insert() {
     let (all, wrong, _) = run(&SETUP, &["insert=1"], Fault::None).unwrap();
     assert_eq!((wrong, all[0].operations, all[0].ran_out), (0, 2_000, true));
     assert_eq!((all[1].operations, all[1].ran_out), (0, true));
+}
+
+/// Its few operations were replayed until the time was over, by when the cache had all their keys.
+#[test]
+fn a_pass_that_ends_by_time_does_not_ask_for_the_same_keys_again() {
+    for (timing, millis) in [(Timing::Whole, 60), (Timing::Each, 60), (SCHEDULED, 200)] {
+        let end = End::After(Duration::from_millis(millis));
+        let setup = Setup { end, timing, drawn: 100, room: 300, ..SETUP };
+        let (all, ..) = run(&setup, &["uniform"], Fault::None).unwrap();
+        let (rate, operations) = (hit_rate(&all[1..]).unwrap(), all[1].operations);
+        assert!(operations > 2_000, "{timing:?}: {operations}");
+        assert!((0.05..0.2).contains(&rate), "{timing:?}: {rate} of 300 of 3,000 keys");
+    }
 }
 
 #[test]
