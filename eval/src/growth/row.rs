@@ -190,7 +190,7 @@ impl GrowthRow {
             fill: run.fill(),
             epsilon: run.epsilon,
             inserts_per_s: inserts.ops_per_s,
-            insert_latency: inserts.latencies.get(OperationKind::Insert.index()).map(Latency::of),
+            insert_latency: inserts.latency_of(OperationKind::Insert),
             copies_per_insert: counts.copies_per_insert(),
             rebuilds: counts.rebuilds,
             rebuild_ms_max: milliseconds(grown.rebuild_ns_max),

@@ -7,6 +7,7 @@ use hdrhistogram::Histogram;
 
 use super::check::Checks;
 use super::ledger::Written;
+use crate::latency::Latency;
 
 /// What a pass found.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +56,11 @@ impl Done {
         self.not_begun += next.not_begun;
         self.writes.extend(next.writes);
         add_latencies(&mut self.latencies, next.latencies)
+    }
+
+    /// Latencies of a kind's operations; `None` if none was timed.
+    pub fn latency_of(&self, kind: OperationKind) -> Option<Latency> {
+        self.latencies.get(kind.index()).filter(|histogram| !histogram.is_empty()).map(Latency::of)
     }
 
     fn rate(&self) -> f64 {
@@ -127,6 +133,16 @@ fn add_latencies(all: &mut Vec<Histogram<u64>>, more: Vec<Histogram<u64>>) -> an
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::run::measure::new_histogram;
+
+    #[test]
+    fn a_kind_of_which_there_was_no_operation_has_no_latency() {
+        let histograms = OperationKind::ALL.iter().map(|_| new_histogram());
+        let mut done = Done { latencies: histograms.collect::<Result<_, _>>().unwrap(), ..Done::default() };
+        done.latencies[OperationKind::Read.index()].record(70).unwrap();
+        assert_eq!(done.latency_of(OperationKind::Read).map(|latency| latency.p50_ns), Some(70));
+        assert_eq!(done.latency_of(OperationKind::Insert), None);
+    }
 
     #[test]
     fn throughput_is_of_the_time_from_the_first_start_to_the_last_end() {

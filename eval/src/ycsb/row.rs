@@ -139,7 +139,6 @@ impl YcsbRow {
         let mut run = run_row(around, workload, bench, measured, middle)?;
         run.memory_node_bytes_per_key = Some(node.used_bytes as f64 / node.keys.max(1) as f64);
         run.segments = Some(node.segments);
-        let latencies = &measured.latency.latencies;
         Ok(Self {
             workload: workload.name.clone(),
             mix: workload.mix.to_string(),
@@ -158,7 +157,7 @@ impl YcsbRow {
             inserted: bench.inserted(),
             ran_out_of_inserts: measured.passes.iter().chain([&measured.latency]).any(|done| done.ran_out),
             latencies: kinds(workload)
-                .filter_map(|kind| Some((kind.name(), Latency::of(latencies.get(kind.index())?))))
+                .filter_map(|kind| Some((kind.name(), measured.latency.latency_of(kind)?)))
                 .collect(),
             ops_ratio: None,
             reads_ratio: None,
