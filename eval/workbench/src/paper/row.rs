@@ -70,17 +70,21 @@ impl ClaimRow {
 
 /// One over the other; `None` if either is not there.
 fn ratio(measure: Measure, sides: [&Result<Run, BuildError>; 2]) -> Option<f64> {
-    let value = |run: &Run| match measure {
-        Measure::Throughput => run.measured.per_second,
-        Measure::P50 => run.measured.latency_us[0],
-        Measure::P99 => run.measured.latency_us[2],
-        Measure::P999 => run.measured.latency_us[3],
-        Measure::HitRate => run.measured.one_trip,
-        Measure::Bytes => run.measured.tally.per_operation(run.measured.tally.bytes_from),
-        Measure::Requests => run.measured.tally.per_operation(run.measured.tally.requests()),
+    let value = |run: &Run| {
+        let measured = &run.measured;
+        match measure {
+            Measure::Throughput => Some(measured.per_second),
+            Measure::P50 => Some(measured.latency_us[0]),
+            Measure::P99 => Some(measured.latency_us[2]),
+            Measure::P999 => Some(measured.latency_us[3]),
+            Measure::HitRate => measured.hot_cache.and_then(|cache| cache.hit_rate()),
+            Measure::Bytes => Some(measured.tally.per_operation(measured.tally.bytes_from)),
+            Measure::Requests => Some(measured.tally.per_operation(measured.tally.requests())),
+        }
     };
     let [Ok(this), Ok(that)] = sides else { return None };
-    (value(that) > 0.0).then(|| value(this) / value(that))
+    let (this, that) = (value(this)?, value(that)?);
+    (that > 0.0).then(|| this / that)
 }
 
 /// What the model says of a statement, in a sentence.

@@ -1,7 +1,9 @@
 //! The paper's statements at a small scale.
 
+use fpcache::plan::Plan;
+use fpcache_workbench::experiment::Run;
 use fpcache_workbench::nic::NicSpec;
-use fpcache_workbench::paper::{Bench, Figure, Scale, all, check_memory, filters, of};
+use fpcache_workbench::paper::{Bench, Figure, Measure, Scale, all, check_memory, filters, of};
 
 const SCALE: Scale = Scale { keys: 20_000, nic: NicSpec::CX6_100G, seed: 1 };
 
@@ -41,6 +43,24 @@ fn filters_read_whole_windows_of_keys_that_are_there_and_fpcache_a_tenth_of_that
         );
     }
     assert_eq!(filters().len(), 3);
+}
+
+/// Reads that always take one round trip were told to be hits.
+#[test]
+fn hit_rates_are_those_of_the_hot_cache_whatever_the_plan() {
+    let mut claims = of(Some(Figure::Figure(13))).expect("figure 13");
+    claims.retain(|claim| claim.measure == Measure::HitRate);
+    claims.truncate(1);
+    let claim = &mut claims[0];
+    for side in [&mut claim.this, &mut claim.that] {
+        side.1.fixed.plan = Some(Plan::Range);
+    }
+    let row = Bench::new(SCALE, 1, None).measure(&claims).expect("rows").swap_remove(0);
+    let rate = |run: &Option<Run>| run.as_ref()?.measured.hot_cache?.hit_rate();
+    let rates: Vec<_> = row.runs.iter().map(rate).collect();
+    assert!(row.runs.iter().all(Option::is_some), "{}", row.note);
+    assert_eq!(row.ours, rates[0].zip(rates[1]).map(|(this, that)| this / that), "{row:?}");
+    assert_ne!(row.ours, Some(1.0), "{row:?}");
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub enum Measure {
     P99,
     /// The 99.9th.
     P999,
-    /// Share of lookups that took a single round trip: of two-stage reads, those that the hot cache
+    /// Of lookups of keys that are there and that the hot cache was asked about, the share that it
     /// answered.
     HitRate,
     /// Bytes from memory nodes per operation.
