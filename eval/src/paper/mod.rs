@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use clap::{Args, ValueEnum};
 use fpcache_datasets::Bar;
 use fpcache_datasets::count::human;
+use fpcache_workbench::experiment::Parameters;
 use fpcache_workbench::nic::NicSpec;
 use fpcache_workbench::paper::{
     Bench, ClaimRow, Entries, Figure, Filtered, Hotspots, Says, Scale, check_memory, entries, filters, of,
@@ -222,7 +223,10 @@ fn table_of_hotspots(rows: &[Hotspots]) -> String {
     for row in rows {
         table.add_row([
             row.system.to_owned(),
-            row.described.clone(),
+            match row.parameters {
+                Parameters::Published => row.described.clone(),
+                Parameters::Best => format!("at best: {}", row.described),
+            },
             format!("{:.2} Mops/s", row.before / 1e6),
             row.published_slowest.map_or_else(none, share),
             share(row.slowest),
