@@ -29,7 +29,7 @@ impl Tag {
     pub fn name(&self, seed: u64, system: SystemName) -> String {
         let value = self.swept.as_ref().map(|(_, value)| value.as_str());
         let workload = self.workload.as_ref().map(|workload| workload.name.as_str());
-        format!("{} {value:?} {workload:?} seed {seed}", system.as_str())
+        format!("{} {value:?} {workload:?} seed {seed}, {} keys", system.as_str(), self.source)
     }
 }
 

@@ -272,7 +272,7 @@ mod tests {
             std::fs::remove_file(&path).expect("gone");
         }
         let rows = rows_of(&parse(&options)).expect("rows");
-        let name = "smart Some(\"0.5\") None seed 42";
+        let name = "smart Some(\"0.5\") None seed 42, generated keys";
         rows.once(name, || Err(fpcache_workbench::BuildError("as it was".into()))).expect_err("kept");
         drop(rows);
         let fresh = parse(&format!("{options} --fresh"));
@@ -290,7 +290,7 @@ mod tests {
         );
         let arguments = parse(&options);
         let rows = rows_of(&arguments).expect("rows");
-        let name = "smart Some(\"0.5\") None seed 42";
+        let name = "smart Some(\"0.5\") None seed 42, generated keys";
         let made = rows.once(name, || Err(fpcache_workbench::BuildError("as it was".into())));
         drop(rows);
         assert!(made.is_err());

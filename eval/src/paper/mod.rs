@@ -290,6 +290,8 @@ mod tests {
     fn parse(options: &str) -> Result<PaperArgs, String> {
         let words = ["fpcache-eval", "paper"].into_iter().chain(options.split_whitespace());
         match Cli::of(words).map_err(|error| error.to_string())?.command {
+    use fpcache_workbench::BuildError;
+    use fpcache_workbench::experiment::Run;
             Some(Command::Paper(arguments)) => Ok(*arguments),
             other => Err(format!("{other:?}")),
         }
@@ -385,6 +387,34 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("figures");
         let of =
+    #[test]
+    fn runs_over_a_stand_in_are_made_again_when_the_folder_has_the_file() {
+        /// Names of runs that were asked for; none was made.
+        struct Asked(std::sync::Mutex<Vec<String>>);
+        impl fpcache_workbench::paper::Journal for Asked {
+            fn made(&self, name: &str) -> Option<Vec<Result<Run, BuildError>>> {
+                self.0.lock().expect("names").push(name.to_owned());
+                Some(vec![Err(BuildError("as it was".into())), Err(BuildError("as it was".into()))])
+            }
+            fn keep(&self, _: &str, _: &[Result<Run, BuildError>]) {}
+        }
+        let scale = Scale { keys: 20_000, nic: NicSpec::CX6_100G, seed: 1 };
+        let claims = &of(Some(Figure::Figure(8))).expect("figure 8")[..1];
+        let folder = tempfile::tempdir().expect("a folder");
+        let names = || {
+            let asked = Asked(Default::default());
+            let bench = Bench::new(scale, 1, None).with_data_dir(Some(folder.path().into()));
+            bench.with_journal(Some(&asked)).measure(claims).expect("rows");
+            asked.0.into_inner().expect("names")
+        };
+        let of_stand_in = names();
+        let words = [scale.keys].into_iter().chain((1..=scale.keys).map(|key| key * 7));
+        let bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        std::fs::write(folder.path().join("fb_200M_uint64"), bytes).expect("written");
+        let of_file = names();
+        assert!(of_file.iter().all(|name| !of_stand_in.contains(name)), "{of_file:?} {of_stand_in:?}");
+    }
+
             |data: &str| parse(&format!("--json {} --datasets-dir {data}", file.display())).expect("options");
         let journal = |data: &str| of(data).journal().expect("a file").expect("there is one");
         let kept = journal("/data/one");

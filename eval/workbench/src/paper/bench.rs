@@ -206,7 +206,8 @@ impl<'p> Bench<'p> {
             let stage = Stage::new(keys, setting, self.scale.seed);
             self.experiment(setting, &stage, search.as_ref()).run_both(system)
         };
-        let made = self.once(&format!("{} {:?}", system.name(), setting.unnamed()), || make().into());
+        let name = format!("{} {:?}, {} keys", system.name(), setting.unnamed(), self.source(setting.keys));
+        let made = self.once(&name, || make().into());
         // A journal that has another number has none.
         made.try_into().unwrap_or_else(|_| make())
     }
