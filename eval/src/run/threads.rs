@@ -38,7 +38,7 @@ fn shared_out<V>(keys: &[V], threads: usize, stretch: Option<usize>) -> Vec<Vec<
 }
 
 /// Keys that a thread looks up one after the other.
-pub(super) type Share<'a, 'k, K> = &'a [<K as KeySpace>::View<'k>];
+pub type Share<'a, 'k, K> = &'a [<K as KeySpace>::View<'k>];
 
 /// Runs `work` in every thread on its stretches of the lookups, all starting together after a
 /// warm-up; `work` is told whether its thread is the first. With a cold workload the hot cache is
@@ -57,11 +57,7 @@ pub(super) fn in_threads<'a, 'k, S: System, T: Send>(
     let run = |stretches: &[Share<'a, 'k, S::Keys>], is_first: bool| {
         let mut reader = system.reader();
         // A thread that failed meets the others all the same: they would wait for it for ever.
-        let warmed = match workload.warm_up {
-            _ if workload.cold => Ok(()),
-            Some(keys) => warm_up(&mut reader, &[keys], workload.batch),
-            None => warm_up(&mut reader, stretches, workload.batch),
-        };
+        let warmed = warm_up(&mut reader, workload, stretches);
         if barrier.wait().is_leader() {
             let hits = System::cache_stats(system).map(|stats| stats.map(|stats| stats.hits));
             *hits_before.lock().unwrap_or_else(PoisonError::into_inner) = hits;
@@ -96,12 +92,18 @@ fn each_in_a_thread(count: usize, work: &(dyn Fn(usize) + Sync)) {
     });
 }
 
-/// Looks up the first [`WARM_UP`] keys.
-fn warm_up<K: DataKeys>(
+/// Looks up the first [`WARM_UP`] of the keys that are to warm a pass up, which are its own unless
+/// the workload has others; nothing where it is to be cold.
+pub fn warm_up<'a, 'k, K: DataKeys>(
     reader: &mut impl Reader<K>,
-    stretches: &[Share<'_, '_, K>],
-    batch: usize,
+    workload: &Workload<'a, 'k, K>,
+    own: &[Share<'a, 'k, K>],
 ) -> anyhow::Result<()> {
+    if workload.cold {
+        return Ok(());
+    }
+    let batch = workload.batch;
+    let stretches = if workload.warm_up.is_some() { workload.warm_up.as_slice() } else { own };
     let mut left = WARM_UP;
     for keys in stretches {
         let now = keys.len().min(left);
