@@ -1,6 +1,6 @@
 //! `scale`: lookups over the number of keys. In a table larger than the processor's caches every
 //! lookup waits for memory, and in larger ones for page tables too, so each point is compared with
-//! a chain of reads over a buffer as large as the table.
+//! a chain of reads over a buffer as large as the system's table.
 
 use std::path::{Path, PathBuf};
 
@@ -31,7 +31,7 @@ pub const EXAMPLES: &str = "Examples:
   fpcache-eval scale --dataset fb --keys 1M,4M,16M --system fpcache,hashmap --plot fb.svg --json fb.json
 
 Each number of keys has a memory node of its own. Its lookups are held against reads at random places, each depending on \
-the one before, of a buffer as large as the table in the memory node.
+the one before, of a buffer as large as the table in the memory node, or as a map.
 
 Exit code: 0 if every answer was right, 1 if one was wrong, 2 if the experiment failed.";
 
@@ -115,8 +115,8 @@ fn write_plot(path: &Path, name: &str, rows: &[Row]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// One number of keys: lookups, and then, when the memory is free again, the reads they are held
-/// against.
+/// One number of keys: lookups, and then, when the memory is free again, the reads that those of
+/// each system are held against.
 fn point<K: DataKeys>(run: &RunArgs, ordinal: u32, bar: &Bar) -> anyhow::Result<Vec<Row>> {
     let mut rows = {
         let dataset = K::open(&run.dataset, &run.open_options(bar))?;
@@ -131,11 +131,23 @@ fn point<K: DataKeys>(run: &RunArgs, ordinal: u32, bar: &Bar) -> anyhow::Result<
             None => error,
         })?
     };
-    let bytes = rows.iter().map(footprint).max().unwrap_or(0);
-    let phase = format!("reading {} at random", human_bytes(bytes));
-    let calibration = bar.during(&phase, 1, || calibrate(bytes, run.pages));
-    rows.iter_mut().for_each(|row| row.calibration = calibration);
+    let sizes: Vec<u64> = rows.iter().map(footprint).collect();
+    let calibrations = calibrations(&sizes, |bytes| {
+        let phase = format!("reading {} at random", human_bytes(bytes));
+        bar.during(&phase, 1, || calibrate(bytes, run.pages))
+    });
+    rows.iter_mut().zip(calibrations).for_each(|(row, calibration)| row.calibration = calibration);
     Ok(rows)
+}
+
+/// One calibration for each size, in a buffer of that size; of equal ones one is made.
+fn calibrations(sizes: &[u64], mut make: impl FnMut(u64) -> Calibration) -> Vec<Calibration> {
+    let mut made: Vec<Calibration> = Vec::new();
+    for (at, bytes) in sizes.iter().enumerate() {
+        let same = sizes[..at].iter().position(|other| other == bytes).map(|at| made[at]);
+        made.push(same.unwrap_or_else(|| make(*bytes)));
+    }
+    made
 }
 
 /// Stands for what is measured later.
@@ -202,12 +214,14 @@ fn table(name: &str, rows: &[Row]) -> String {
 /// A line per system, and the machine's own below.
 fn plot(name: &str, rows: &[Row]) -> anyhow::Result<String> {
     let mut lines = Vec::new();
+    let is_alone = rows.iter().all(|row| row.system == rows[0].system);
     for row in rows {
         let slowest = row.threads as f64 * 1e9 / row.ops_per_s_min;
         let lookup = Reading { value: fastest(row), range: Some((fastest(row), slowest)) };
         Series::add(&mut lines, &format!("{} lookup", row.system), (row.keys as f64, lookup));
         let read = Reading::of(row.calibration.random_read_ns);
-        Series::add(&mut lines, "random read of as much", (row.keys as f64, read));
+        let of = if is_alone { "as much".to_owned() } else { format!("as much as {}", row.system) };
+        Series::add(&mut lines, &format!("random read of {of}"), (row.keys as f64, read));
     }
     let headings = match rows.first() {
         None => Default::default(),
@@ -259,6 +273,17 @@ mod tests {
             let error = parse(options).unwrap_err();
             assert!(error.contains(remedy), "{options}: {error}");
         }
+    }
+
+    /// One buffer, as large as the largest system's memory, flattered the others.
+    #[test]
+    fn each_system_is_held_against_a_buffer_of_its_own_size() {
+        let mut made = 0;
+        let all = calibrations(&[300, 100, 300], |buffer_bytes| {
+            made += 1;
+            Calibration { buffer_bytes, ..UNKNOWN }
+        });
+        assert_eq!((made, all.iter().map(|of| of.buffer_bytes).collect()), (2, vec![300, 100, 300]));
     }
 
     #[test]
