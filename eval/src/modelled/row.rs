@@ -327,20 +327,25 @@ pub fn table(rows: &[Row]) -> String {
 }
 
 /// Says which hot caches did not fill: the sizes of these, and what their entries hold, say nothing
-/// of their hits.
+/// of their hits; and which systems were still filling theirs.
 fn note_of_caches(rows: &[Row]) -> String {
     // Scans do not ask it.
     let is_such =
         |row: &&Row| row.hit_rate.is_some() && row.hot_cache().is_some_and(|cache| cache.is_far_from_full());
     let named = |row: &Row| [vec![row.system.to_owned()], row.of()].concat().join(" ");
-    let these: Vec<String> = rows.iter().filter(is_such).map(named).collect();
-    if these.is_empty() {
-        return String::new();
-    }
-    format!(
-        "note: the hot cache was never full, so that more room for it gives no more hits: {}; more --lookups and --warm-up, fewer \
-         keys or a smaller --cache fill it\n",
-        these.join(", ")
+    let is_filling = |row: &&Row| row.run.as_ref().is_some_and(|run| run.measured.is_filling());
+    let note = |these: Vec<String>, said: &str, remedy: &str| match these.is_empty() {
+        true => String::new(),
+        false => format!("note: {said}: {}; {remedy}\n", these.join(", ")),
+    };
+    note(
+        rows.iter().filter(is_such).map(named).collect(),
+        "the hot cache was never full, so that more room for it gives no more hits",
+        "more --lookups and --warm-up, fewer keys or a smaller --cache fill it",
+    ) + &note(
+        rows.iter().filter(is_filling).map(named).collect(),
+        "what compute nodes keep was still growing while it was measured, so that it was slower than with all of it",
+        "a longer --warm-up or fewer keys fill caches before",
     )
 }
 
@@ -350,7 +355,7 @@ fn what_is_common(first: &Row) -> String {
     let named =
         |is_swept: &str, text: String| if first.over == Some(is_swept) { "N".to_owned() } else { text };
     format!(
-        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s){}, {} for each compute node, {} operations to fill caches{}; shares are those of the busiest card, \
+        "{}: {} keys of {}/{} B, {}, {} clients, {} memory node(s){}, {} for each compute node, {} operations to fill caches, {:.2} per key{}; shares are those of the busiest card, \
          core or of all threads",
         named("nic", first.transport.clone()),
         human(first.keys),
@@ -369,6 +374,7 @@ fn what_is_common(first: &Row) -> String {
         },
         named("cache", human_bytes(first.budget)),
         human(first.warm_up),
+        first.warm_up as f64 / first.keys.max(1) as f64,
         if first.seeds > 1 {
             format!("; medians of {} seeds, and their spread", first.seeds)
         } else {

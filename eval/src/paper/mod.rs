@@ -13,6 +13,7 @@ use fpcache_workbench::experiment::Parameters;
 use fpcache_workbench::nic::NicSpec;
 use fpcache_workbench::paper::{
     Bench, ClaimRow, Entries, Figure, Filtered, Hotspots, Says, Scale, check_memory, entries, filters, of,
+    warm_up,
 };
 use serde::Serialize;
 
@@ -188,6 +189,7 @@ fn table(arguments: &PaperArgs, rows: &[ClaimRow]) -> String {
         new_table(&["figure", "this", "over that", "in", "paper", "here", "at best", "what binds here"])
             .named_by(4)
             .with_text(7);
+    let warm = warm_up(arguments.scale as usize);
     let ratio = |ratio: Option<f64>| ratio.map_or_else(none, |ratio| format!("{ratio:.2}"));
     for row in rows {
         table.add_row([
@@ -206,9 +208,12 @@ fn table(arguments: &PaperArgs, rows: &[ClaimRow]) -> String {
         ]);
     }
     format!(
-        "the FPCache paper over {} keys, {}, 6 compute nodes of 64 threads, one memory node\n{table}\n",
+        "the FPCache paper over {} keys, {}, 6 compute nodes of 64 threads, one memory node; before what is measured {} operations fill \
+         caches, {:.2} per key, of scans up to 500K\n{table}\n",
         human(arguments.scale),
-        arguments.nic.name
+        arguments.nic.name,
+        human(warm as u64),
+        warm as f64 / arguments.scale as f64
     )
 }
 
@@ -285,13 +290,13 @@ fn table_of_filters(rows: &[Filtered]) -> String {
 mod tests {
     use super::*;
     use crate::cli::{Cli, Command};
+    use fpcache_workbench::BuildError;
+    use fpcache_workbench::experiment::Run;
     use fpcache_workbench::paper::{Claim, Keys};
 
     fn parse(options: &str) -> Result<PaperArgs, String> {
         let words = ["fpcache-eval", "paper"].into_iter().chain(options.split_whitespace());
         match Cli::of(words).map_err(|error| error.to_string())?.command {
-    use fpcache_workbench::BuildError;
-    use fpcache_workbench::experiment::Run;
             Some(Command::Paper(arguments)) => Ok(*arguments),
             other => Err(format!("{other:?}")),
         }
@@ -383,11 +388,6 @@ mod tests {
     }
 
     #[test]
-    fn runs_over_the_data_of_another_folder_are_made_again() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("figures");
-        let of =
-    #[test]
     fn runs_over_a_stand_in_are_made_again_when_the_folder_has_the_file() {
         /// Names of runs that were asked for; none was made.
         struct Asked(std::sync::Mutex<Vec<String>>);
@@ -415,6 +415,11 @@ mod tests {
         assert!(of_file.iter().all(|name| !of_stand_in.contains(name)), "{of_file:?} {of_stand_in:?}");
     }
 
+    #[test]
+    fn runs_over_the_data_of_another_folder_are_made_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("figures");
+        let of =
             |data: &str| parse(&format!("--json {} --datasets-dir {data}", file.display())).expect("options");
         let journal = |data: &str| of(data).journal().expect("a file").expect("there is one");
         let kept = journal("/data/one");

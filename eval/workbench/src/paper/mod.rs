@@ -15,6 +15,7 @@ pub use error::PaperError;
 pub use filters::{Filtered, filters};
 pub use hotspots::Hotspots;
 pub use row::ClaimRow;
+pub use stage::warm_up;
 pub use table_two::{Entries, entries};
 
 use crate::experiment::SystemName;

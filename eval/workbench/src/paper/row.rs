@@ -93,8 +93,9 @@ fn note(claim: &Claim, ours: Option<f64>, sides: [&Result<Run, BuildError>; 2]) 
         Err(error) => format!("{} was not built: {error}", system.name()),
         Ok(Run { measured, .. }) => {
             let tally = &measured.tally;
+            let filling = if measured.is_filling() { ", its caches still filling" } else { "" };
             format!(
-                "{} is bound by {} at {:.2} Mops/s, {:.2} requests and {:.0} bytes an operation",
+                "{} is bound by {} at {:.2} Mops/s, {:.2} requests and {:.0} bytes an operation{filling}",
                 system.name(),
                 match measured.bound {
                     Bound::Rate => "requests",

@@ -17,6 +17,12 @@ const MOST_SCANS: usize = MOST_WARM / 4;
 /// The most operations there are of a setting, over a table of any size.
 pub(super) const MOST: usize = MOST_WARM + MOST_MEASURED;
 
+/// Operations that fill caches of a table of so many keys, a quarter of the most where they are
+/// scans.
+pub fn warm_up(keys: usize) -> usize {
+    keys.clamp(10_000, MOST_WARM)
+}
+
 /// What is loaded and then done.
 pub(super) struct Stage {
     /// Keys of the table, those included that are inserted: budgets are in proportion to them.
@@ -36,7 +42,7 @@ impl Stage {
         /// One operation in this many is an update or an insert.
         const EVERY: usize = 20;
         let scans = matches!(setting.mix, Mix::ScansAndUpdates | Mix::ScansAndInserts);
-        let warm = keys.len().clamp(10_000, if scans { MOST_SCANS } else { MOST_WARM });
+        let warm = if scans { warm_up(keys.len()).min(MOST_SCANS) } else { warm_up(keys.len()) };
         let distribution = setting.theta.map_or(Distribution::Uniform, |theta| Distribution::Zipf { theta });
         let lookups = warm + (warm / 2).min(MOST_MEASURED);
         let (loaded, inserts) = match setting.mix {

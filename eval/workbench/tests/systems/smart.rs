@@ -39,6 +39,19 @@ fn dense_keys_take_the_published_bytes_of_cache() {
     );
 }
 
+/// Trees at larger scales were measured with caches that had hardly begun to fill, without a word.
+#[test]
+fn a_warm_up_too_short_for_what_is_kept_is_seen() {
+    let keys = keys(20_000);
+    let filling = |lookups| {
+        let operations = operations(&keys, lookups, 0, None);
+        let smart = |budget| move |memory: &mut _, keys: &_| Smart::new(memory, keys, SIZES, NODES, budget);
+        [64 << 20, 64 << 10].map(|budget| run(&keys, &operations, smart(budget)).is_filling())
+    };
+    assert_eq!(filling(6_000), [true, false], "a small budget is full soon");
+    assert_eq!(filling(400_000), [false, false]);
+}
+
 #[test]
 fn without_a_cache_every_level_is_read() {
     let keys: Vec<u64> = (0..65_536).map(|i| i << 40).collect();
