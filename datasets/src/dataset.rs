@@ -168,7 +168,8 @@ impl Dataset {
         &self.name
     }
 
-    /// Where the keys come from: `published`, `stand-in`, `shipped`, `file` or `generated`.
+    /// Where the keys come from: `published (unverified)`, `stand-in`, `shipped`, `file` or
+    /// `generated`.
     pub fn source(&self) -> &str {
         self.source.as_str()
     }

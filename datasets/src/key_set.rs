@@ -10,7 +10,8 @@ pub trait KeySet: Sync {
     /// As it was asked for.
     fn name(&self) -> &str;
 
-    /// Where the keys come from: `published`, `stand-in`, `shipped`, `file` or `generated`.
+    /// Where the keys come from: `published (unverified)`, `stand-in`, `shipped`, `file` or
+    /// `generated`.
     fn source(&self) -> &str;
 
     /// Things to announce.

@@ -29,7 +29,8 @@ const PURPOSE_SAMPLE: u64 = 0x5A;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Source {
-    /// A published file, found in the data folder by its name, and with as many keys.
+    /// A published file, found in the data folder by its name, and with as many keys; its checksum
+    /// is looked at by `fpcache-datasets verify` alone.
     Published,
     /// A generator calibrated to a published file.
     StandIn,
@@ -42,10 +43,10 @@ pub enum Source {
 }
 
 impl Source {
-    /// `published`, `stand-in`, `shipped`, `file` or `generated`.
+    /// `published (unverified)`, `stand-in`, `shipped`, `file` or `generated`.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Published => "published",
+            Self::Published => "published (unverified)",
             Self::StandIn => "stand-in",
             Self::Shipped => "shipped",
             Self::File => "file",

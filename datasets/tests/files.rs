@@ -278,13 +278,13 @@ fn files_are_published_ones_where_they_have_as_many_keys() {
         (stream.source().as_str(), stream.notes().join("; "))
     };
     put("fb_200M_uint64", 200_000_000, 8);
-    assert_eq!(of("fb:1M"), ("published", String::new()));
+    assert_eq!(of("fb:1M"), ("published (unverified)", String::new()));
     put("fb_200M_uint64", 199_999_999, 8);
     let (source, notes) = of("fb:1M");
     assert_eq!(source, "file");
     assert!(notes.ends_with("fb_200M_uint64 has 199999999 keys, the published one 200000000"), "{notes}");
     put("books_200M_uint32", 200_000_000, 4);
-    assert_eq!(of("books"), ("published", "books: the published books_200M_uint32".to_owned()));
+    assert_eq!(of("books"), ("published (unverified)", "books: the published books_200M_uint32".to_owned()));
 }
 
 #[test]
