@@ -15,7 +15,7 @@
 //! | [`inner_nodes`], [`kept`] | what some of them share: levels above leaves, and what is kept within a budget |
 //! | [`segments`] | what plain and filtered range reads share: FPCache's segments without fingerprints |
 //! | [`range`], [`bloom`], [`cuckoo`] | range reads of whole windows, and behind filters on compute nodes, a folder each |
-//! | [`smart`], [`chime`], [`sherman`], [`rolex`], [`dmtree`] | the systems it is compared with, a folder each, none of which knows another |
+//! | [`smart`], [`chime`], [`sherman`], [`rolex`], [`dmtree`] | the systems it is compared with, a folder each, none of which knows another; not XStore, and no store asked by RPC |
 //! | [`experiment`] | any of them in one experiment, with published parameters or the best of those tried |
 //! | [`paper`] | the FPCache paper, statement by statement |
 #![forbid(unsafe_code)]

@@ -24,7 +24,8 @@ pub use task::Task;
 use training::Training;
 
 /// Bytes of a leaf on a compute node: its entry in the leaf table, and as much of the synonym
-/// leaves' table; 1.0 byte per key, as published, with leaves half full.
+/// leaves' table; of leaves of 16 that are full, as they are loaded, the 1.0 byte per key that is
+/// published.
 const CACHED_ENTRY: u64 = 16;
 /// Synonym leaves at which a model is to be trained anew: half of what its table has room for.
 const TRAINED_FROM: u64 = 128;
