@@ -40,7 +40,7 @@ fn samples() -> tempfile::TempDir {
     }
     #[cfg(feature = "workbench")]
     for options in [
-        "paper --figure 9 --scale 10K --json paper.json",
+        "paper --figure 9 --scale 20K --json paper.json",
         "run --transport nic:cx6-100g --dataset uniform:5K --lookups 2K --clients 48 --system fpcache,smart --seeds 2 --json cards.json",
         "sweep --transport nic:cx6-100g --dataset uniform:5K --lookups 2K --clients 48 --over cache --values 50KB,1MB --json cards-cache.json",
         "ycsb --transport nic:cx6-100g --dataset uniform:5K --ops 2K --clients 48 --workload A,F --json cards-ycsb.json",
