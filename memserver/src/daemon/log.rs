@@ -2,8 +2,10 @@
 
 mod queue;
 
+use std::backtrace::Backtrace;
 use std::fmt;
-use std::io;
+use std::io::{self, Write};
+use std::panic;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -21,8 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Has the events of this level and above written to the standard error from here on, a line each,
 /// by a thread of its own: a memory node does not wait for its log to be read. Lines that do not
-/// fit 256 KiB until they can be written are lost, and a line says how many. Dropping the answer
-/// waits until those that there are have been written, for a second at most.
+/// fit 256 KiB until they can be written are lost, and a line says how many; one that is longer than
+/// a quarter of that is cut. Dropping the answer waits until those that there are have been written,
+/// for a second at most.
 ///
 /// A line that cannot be written, as on a full disk, is lost: it must not end a memory node. Does
 /// nothing in a process that has a subscriber of its own already: that one is wanted.
@@ -30,12 +33,18 @@ pub fn log_to_stderr(level: LevelFilter) -> StderrLog {
     let queue = Arc::new(Queue::default());
     let (lines, for_thread) = (Lines(Arc::clone(&queue)), Arc::clone(&queue));
     let write = move || for_thread.write_all_to(&mut io::stderr());
-    match thread::Builder::new().name("fpcache-log".into()).spawn(write) {
-        Ok(_) => subscribe(level, move || lines.clone()),
+    match thread::Builder::new().name("fpcache-stderr".into()).spawn(write) {
+        Ok(_) => {
+            let log = StderrLog(Some(lines.clone()));
+            subscribe(level, move || lines.clone());
+            log
+        }
         // Lines that come late are better than none.
-        Err(_) => subscribe(level, io::stderr),
+        Err(_) => {
+            subscribe(level, io::stderr);
+            StderrLog(None)
+        }
     }
-    StderrLog(queue)
 }
 
 fn subscribe(level: LevelFilter, to: impl for<'a> MakeWriter<'a> + Send + Sync + 'static) {
@@ -47,11 +56,36 @@ fn subscribe(level: LevelFilter, to: impl for<'a> MakeWriter<'a> + Send + Sync +
 /// later may be lost.
 #[must_use = "dropping it writes the lines that there are, and later ones may be lost"]
 #[derive(Debug)]
-pub struct StderrLog(Arc<Queue>);
+pub struct StderrLog(Option<Lines>);
+
+impl StderrLog {
+    /// Adds a line of a program's own, as it is and whatever the level.
+    pub fn line(&self, line: impl fmt::Display) {
+        let line = format!("{line}\n");
+        // Written to the standard error directly, it could wait for a reader for ever.
+        let _ = match self.0.clone() {
+            Some(mut lines) => lines.write_all(line.as_bytes()),
+            None => io::stderr().write_all(line.as_bytes()),
+        };
+    }
+
+    /// Has this process tell of panics among these lines. The standard library's way waits for a
+    /// reader of the standard error before the thread unwinds, with all that it holds.
+    pub fn take_panics(&self) {
+        let log = Self(self.0.clone());
+        panic::set_hook(Box::new(move |panic| {
+            let thread = thread::current();
+            let (name, trace) = (thread.name().unwrap_or("<unnamed>"), Backtrace::capture());
+            log.line(format_args!("thread '{name}' {panic}\n{trace}"));
+        }));
+    }
+}
 
 impl Drop for StderrLog {
     fn drop(&mut self) {
-        self.0.wait_until_written(PATIENCE);
+        if let Some(lines) = &self.0 {
+            lines.0.wait_until_written(PATIENCE);
+        }
     }
 }
 

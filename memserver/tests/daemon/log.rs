@@ -4,12 +4,15 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::process::{Command, Stdio};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use fpcache_fabric::tcp::Token;
+use fpcache_memserver::daemon::log_to_stderr;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Pid, Signal, kill_process};
+use tracing::level_filters::LevelFilter;
 
 use crate::tokens::{Node, command, write};
 
@@ -82,12 +85,33 @@ fn the_environment_says_what_is_written_where_the_command_line_does_not() {
     }
 }
 
-/// Its warning about a foreign connection kept it from everything else.
-#[test]
-fn a_daemon_whose_log_nobody_reads_serves_and_ends_all_the_same() {
+/// A pipe that is full, and that nobody reads as long as the first end of it is there.
+fn unread_pipe() -> (OwnedFd, OwnedFd) {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).unwrap();
     let bytes = rustix::pipe::fcntl_getpipe_size(&writer).unwrap();
     File::from(writer.try_clone().unwrap()).write_all(&vec![b'x'; bytes]).unwrap();
+    (reader, writer)
+}
+
+#[track_caller]
+fn end_of(child: &mut Child) -> ExitStatus {
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        match child.try_wait().unwrap() {
+            Some(ended) => return ended,
+            None if Instant::now() > patience => {
+                let _ = child.kill();
+                panic!("it has not ended");
+            }
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+/// Its warning about a foreign connection kept it from everything else.
+#[test]
+fn a_daemon_whose_log_nobody_reads_serves_and_ends_all_the_same() {
+    let (_reader, writer) = unread_pipe();
     let mut command = command(&["--listen", "tcp://127.0.0.1:0"]);
     command.stderr(Stdio::from(writer));
     let mut node = Node::start(command);
@@ -98,14 +122,48 @@ fn a_daemon_whose_log_nobody_reads_serves_and_ends_all_the_same() {
     assert!(node.lets_in(None));
 
     kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
-    let patience = Instant::now() + Duration::from_secs(10);
-    let ended = loop {
-        match node.child.try_wait().unwrap() {
-            Some(ended) => break ended,
-            None => assert!(Instant::now() < patience, "it has not ended"),
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    assert!(end_of(&mut node.child).success());
+}
+
+/// It waited for a reader of why it had failed.
+#[test]
+fn a_daemon_whose_log_nobody_reads_ends_also_where_it_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let durable = || {
+        let mut command = command(&["--listen", "tcp://127.0.0.1:0", "--data-dir"]);
+        command.arg(folder.path());
+        command
     };
-    assert!(ended.success());
-    drop(reader);
+    let _first = Node::start(durable());
+    let (_reader, writer) = unread_pipe();
+    let mut second = durable().stderr(Stdio::from(writer)).spawn().unwrap();
+    assert_eq!(end_of(&mut second).code(), Some(2));
+}
+
+/// A process of [`a_panic_ends_a_thread_also_where_nobody_reads_of_it`].
+#[test]
+#[ignore = "fails on purpose, in a process of its own"]
+fn panics() {
+    let log = log_to_stderr(LevelFilter::INFO);
+    log.take_panics();
+    for n in 0..3 {
+        tracing::error!("line {n}");
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    panic!("told of");
+}
+
+/// The thread kept all that it held, the folder's lock among it.
+#[test]
+fn a_panic_ends_a_thread_also_where_nobody_reads_of_it() {
+    let process = || {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", "log::panics", "--ignored", "--nocapture"]).stdout(Stdio::null());
+        command
+    };
+    let (_reader, writer) = unread_pipe();
+    let mut child = process().stderr(Stdio::from(writer)).spawn().unwrap();
+    assert_eq!(end_of(&mut child).code(), Some(101));
+    let read = String::from_utf8(process().stderr(Stdio::piped()).output().unwrap().stderr).unwrap();
+    assert!(read.contains("thread 'log::panics' panicked at") && read.contains("told of"), "{read}");
 }

@@ -22,6 +22,7 @@ use fpcache_memserver::files::Folders;
 use fpcache_memserver::{
     Daemon, DaemonConfig, DaemonError, DurableConfig, FirstTable, ListenAddress, MemoryNode, capacity,
 };
+use tracing::info;
 
 use log::LogLevel;
 use sockets::SocketArguments;
@@ -212,10 +213,14 @@ fn main() -> ExitCode {
     let is_form = |word: &str| word.parse::<GroupChoice>().is_ok();
     refuse_apart(&mut command, &words, "--groups", is_form).unwrap_or_else(|error| error.exit());
     let matches = without_empty_variables(command).get_matches_from(words);
-    match run(Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())) {
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    // Dropped last: also after what a panic unwinds.
+    let log = log_to_stderr(arguments.log.into());
+    log.take_panics();
+    match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let _ = writeln!(io::stderr(), "error: {}", causes::in_one_line(error.chain()));
+            log.line(format_args!("error: {}", causes::in_one_line(error.chain())));
             // As for wrong usage, and as the other programs have it.
             ExitCode::from(2)
         }
@@ -223,7 +228,6 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
-    let _log = log_to_stderr(arguments.log.into());
     raise_descriptor_limit();
     let at = DaemonConfig::at_all(arguments.listen.clone())?;
     let config = DaemonConfig {
@@ -269,11 +273,6 @@ fn user(text: &str) -> Result<u32, String> {
     text.parse().map_err(|_| "it is no number: `id -u NAME` prints that of a user".to_owned())
 }
 
-/// Tells the operator something, if standard error can be written.
-fn note(text: &str) {
-    let _ = writeln!(io::stderr(), "note: {text}");
-}
-
 /// The table to make if there is none, whose keys are those that were asked for or those of the
 /// data set to load.
 fn first_table(arguments: &Arguments) -> FirstTable {
@@ -294,7 +293,7 @@ fn load<K: LoadKeys>(daemon: &mut Daemon, spec: &Spec, arguments: &Arguments) ->
     let name = arguments.table;
     if let Some(there) = daemon.tables().tables().find(|table| table.name == name && table.keys > 0) {
         let keys = there.keys;
-        note(&format!("skipping --load {spec}: the table `{name}` exists already, with {keys} keys"));
+        info!("skipping --load {spec}: the table `{name}` exists already, with {keys} keys");
         return Ok(());
     }
     if let Some(asked) = arguments.keys.map(KeyKind::from) {
@@ -338,7 +337,7 @@ impl LoadKeys for U64Keys {
         );
         let parameters = parameters::<Self>(arguments, RecordShape::fixed(8, arguments.value_bytes))?;
         let dataset = spec.open(options)?;
-        dataset.notes().iter().for_each(|text| note(text));
+        dataset.notes().iter().for_each(|text| info!("{text}"));
         let value = |i: usize, out: &mut [u8]| write_value(dataset.value(i), out);
         node.load(parameters, dataset.keys().iter().copied(), value)?;
         Ok(())
@@ -357,7 +356,7 @@ impl LoadKeys for ByteKeys {
         // What cannot be need not be generated first.
         parameters::<Self>(arguments, RecordShape::fixed(1, arguments.value_bytes))?;
         let dataset = spec.open_bytes(options)?;
-        dataset.notes().iter().for_each(|text| note(text));
+        dataset.notes().iter().for_each(|text| info!("{text}"));
         let (keys, value_bytes) = (dataset.keys(), arguments.value_bytes);
         // Keys have at most 4 KiB.
         let longest = keys.longest() as u32;

@@ -5,8 +5,9 @@ use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Bytes of lines that wait, at most.
+/// Bytes of lines that wait, at most, and of one line.
 const ROOM: usize = 256 << 10;
+const LONGEST: usize = ROOM / 4;
 
 /// Lines that wait to be written. A thread that adds one never waits for the one that writes.
 #[derive(Debug, Default)]
@@ -28,12 +29,13 @@ struct State {
 
 impl State {
     fn add(&mut self, line: &[u8]) {
+        let line = if line.len() > LONGEST { cut(line) } else { line.to_vec() };
         if self.bytes + line.len() > ROOM {
             self.lost += 1;
             return;
         }
         self.tell_of_lost();
-        self.push(line.to_vec());
+        self.push(line);
     }
 
     fn tell_of_lost(&mut self) {
@@ -59,6 +61,12 @@ impl State {
         self.bytes -= line.len();
         Some(line)
     }
+}
+
+/// The beginning of a line that is too long, and how much is missing.
+fn cut(line: &[u8]) -> Vec<u8> {
+    let (kept, rest) = line.split_at(LONGEST - 64);
+    [kept, format!(" [cut: {} bytes are missing here]\n", rest.len() - 1).as_bytes()].concat()
 }
 
 impl Queue {
@@ -95,7 +103,7 @@ impl Queue {
 }
 
 /// Where lines are added, each in one go.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Lines(pub(super) Arc<Queue>);
 
 impl io::Write for Lines {
@@ -133,5 +141,17 @@ mod tests {
         state.lost = 1;
         assert!(String::from_utf8(state.next().unwrap()).unwrap().contains("1 lines"));
         assert_eq!((state.next(), state.bytes), (None, 0));
+    }
+
+    /// It was dropped, and "nobody took it in time".
+    #[test]
+    fn a_line_longer_than_there_is_room_for_is_cut() {
+        let mut state = State::default();
+        state.add(format!("{}\n", "x".repeat(2 * ROOM)).as_bytes());
+        let line = String::from_utf8(state.next().unwrap()).unwrap();
+        let kept = line.find(' ').unwrap();
+        assert!(line.len() <= LONGEST && kept > LONGEST - 100, "{} bytes", line.len());
+        assert_eq!(&line[kept..], format!(" [cut: {} bytes are missing here]\n", 2 * ROOM - kept));
+        assert_eq!(state.next(), None);
     }
 }
