@@ -19,9 +19,10 @@ use returning::Returning;
 pub struct Budget {
     bytes: u64,
     granted: AtomicU64,
-    /// The most bytes that a table was denied at once, but for what came back since; 0 when as many
-    /// are left again.
+    /// The most bytes that a table was denied at once; 0 once as many are left again, or came back.
     missed: AtomicU64,
+    /// Bytes that came back since that last grew.
+    came_back: AtomicU64,
     /// Whether that has grown since it was last asked for.
     is_missed_anew: AtomicBool,
     returning: Returning,
@@ -34,6 +35,7 @@ impl Budget {
             bytes,
             granted: AtomicU64::new(0),
             missed: AtomicU64::new(0),
+            came_back: AtomicU64::new(0),
             is_missed_anew: AtomicBool::new(false),
             returning: Returning::default(),
         })
@@ -80,6 +82,7 @@ impl Budget {
     /// Notes that a table was denied `bytes` bytes.
     fn miss(&self, bytes: u64) {
         if self.missed.fetch_max(bytes, Ordering::Relaxed) < bytes {
+            self.came_back.store(0, Ordering::Relaxed);
             self.is_missed_anew.store(true, Ordering::Relaxed);
         }
     }
@@ -107,11 +110,12 @@ impl Budget {
 
     fn give_back(&self, bytes: u64) {
         self.untake(bytes);
-        let left = self.left();
+        let came_back = self.came_back.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let missed = self.missed.load(Ordering::Relaxed);
         // More may have been wanted than there ever is; who still wants it is denied again.
-        let still = |missed: u64| if left >= missed { 0 } else { missed.saturating_sub(bytes) };
-        let update = |missed: u64| (missed > 0).then(|| still(missed));
-        let _ = self.missed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, update);
+        if missed > 0 && missed <= self.left().max(came_back) {
+            let _ = self.missed.compare_exchange(missed, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 }
 

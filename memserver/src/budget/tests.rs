@@ -208,6 +208,23 @@ fn a_denial_is_known_until_there_is_as_much_again() {
     assert!(!has.is_short() && !wants.is_short());
 }
 
+/// Each byte that came back counted twice, so that half of them ended the denial.
+#[test]
+fn a_denial_lasts_until_all_of_it_is_there() {
+    let budget = Budget::new(1 << 20);
+    let a = region(1 << 20);
+    let has = Grant::of(&budget, &a, u64::MAX).expect("room");
+    has.cover(1 << 20).expect("room");
+    budget.miss(100 * 4096);
+    for page in 1..100 {
+        budget.give_back(4096);
+        assert!(budget.is_short(), "after {page} of 100 pages");
+    }
+    budget.give_back(4096);
+    assert!(!budget.is_short());
+    budget.claim(100 * 4096);
+}
+
 /// Other tables were asked for what they did not use for good.
 #[test]
 fn a_denial_of_more_than_there_is_ends_when_as_much_came_back() {
