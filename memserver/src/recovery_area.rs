@@ -50,6 +50,8 @@ pub(crate) const LEFT_OUT_BYTES: usize = (RING - LEFT_OUT) as usize;
 const RECORD: u64 = 256;
 const RECORD_CHECKSUM: u64 = RECORD + TABLE_RECORD_BYTES as u64;
 const RING: u64 = 4096;
+/// Bits of a request's number.
+pub(crate) const REQUEST_BITS: u32 = 48;
 const CLIENT_BYTES: u64 = 16 + (MAX_OPERATIONS * WriteReply::BYTES) as u64;
 
 /// A segment that is being replaced.

@@ -21,6 +21,7 @@ use crate::loader::describe;
 use crate::node::parked::{Going, Progress, Until, cost};
 use crate::node::serving::{Answer, internal};
 use crate::node::{MemoryNode, NodeState};
+use crate::recovery_area::REQUEST_BITS;
 use crate::table::error::{DamagedRecord, TableError};
 use crate::table::segments::decide::{Ahead, Decision};
 use crate::wal::Wal;
@@ -79,6 +80,11 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         operations: &[WriteOperation<'_, K::View<'_>>],
     ) -> Result<Going, Refusal> {
         let Some(table) = self.state.table() else { return Err(Self::no_table()) };
+        if write.request >> REQUEST_BITS != 0 {
+            // Noted without its upper bits, it would be another one to the next process.
+            let why = format!("a request has the number {}, of more than {REQUEST_BITS} bits", write.request);
+            return Err(Refusal::new(ErrorCode::Invalid, why));
+        }
         operations.iter().try_for_each(|operation| check_fits::<K>(&table.shape(), operation))?;
         if self.owned.is_some() {
             operations.iter().try_for_each(|operation| self.check_owned(operation.key.borrow()))?;

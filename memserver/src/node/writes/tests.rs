@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{RecordToken, TableParameters};
-use fpcache::message::{Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply};
+use fpcache::message::{ErrorCode, Sent, WriteBatch, WriteKind, WriteOperation, WriteReply, decode_reply};
 use fpcache_fabric::{ClientId, Handled, SHORT_BODY, Service, SharedMemory, Work};
 
 use crate::durability::SyncPolicy;
@@ -79,6 +79,28 @@ fn request(kind: WriteKind, client: u64, keys: std::ops::Range<u64>) -> Vec<u8> 
     }
     batch.request(client, 1, false).encode::<U64Keys>(0, &mut request);
     request
+}
+
+/// It was noted without its upper bits, so that a process after this one would do it again.
+#[test]
+fn requests_whose_numbers_cannot_be_noted_are_refused() {
+    let mut node = durable_node();
+    let mut batch = WriteBatch::default();
+    let (expected, value) = (RecordToken::default(), Sent::Here(&[7; 8]));
+    batch.push::<U64Keys>(&WriteOperation {
+        kind: WriteKind::Insert,
+        key: 5000,
+        hint: None,
+        expected,
+        value,
+    });
+    for (client, number, is_refused) in [(1, (1 << 48) - 1, false), (2, 1 << 48, true), (3, u64::MAX, true)] {
+        let (mut request, mut reply) = (Vec::new(), Vec::new());
+        batch.request(client, number, false).encode::<U64Keys>(0, &mut request);
+        let handled = node.handle(ClientId(client), &request, &mut reply);
+        let code = (handled == Handled::Now).then(|| decode_reply(&reply).expect_err("it is refused").code);
+        assert_eq!(code, is_refused.then_some(ErrorCode::Invalid), "{number}");
+    }
 }
 
 #[test]
