@@ -2,18 +2,23 @@
 //! machine ends, its region is lost. What was acknowledged stays, as far as `--fsync` promises it.
 //! `FPCACHE_SIM_SEEDS=N` runs N worlds of each kind instead of some dozens.
 
+#[path = "random_lives/asking_again.rs"]
+mod asking_again;
+
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::common::keys::{Integers, LongValues, TestKeys};
 use crate::common::requests::{Writer, batch, call_from, post, statuses, value};
-use crate::common::world::{Mortal, Node, REGION, World, load, loaded, lost};
+use crate::common::world::{End, Mortal, Node, REGION, World, load, loaded, lost};
 use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::{ClientId, Service};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::store::UNKNOWN_BOOT;
+use fpcache_memserver::{Origin, Recovery};
+
+use asking_again::Asking;
 
 /// SplitMix64, as the memory disk has it.
 struct Random(u64);
@@ -49,6 +54,8 @@ struct Lives<T: TestKeys> {
     /// What each key's value may be: one, but for writes whose outcome is open.
     may: BTreeMap<u64, Vec<Value>>,
     client: u64,
+    /// Those that repeat their requests.
+    asking: [Asking; 3],
     told: Vec<String>,
 }
 
@@ -61,7 +68,8 @@ impl<T: TestKeys> Lives<T> {
         let (mut node, _) = world.begin::<T>();
         load::<T>(&mut node, 12);
         let may = loaded::<T>(12).into_iter().map(|(key, value)| (key, vec![Some(value)])).collect();
-        Self { rules, random: Random(seed), world, node: Some(node), may, client: 10, told: Vec::new() }
+        let (random, node, asking) = (Random(seed), Some(node), [0, 1, 2].map(Asking::new));
+        Self { rules, random, world, node, may, client: 10, asking, told: Vec::new() }
     }
 
     fn node(&mut self) -> &mut Node<T> {
@@ -115,6 +123,15 @@ impl<T: TestKeys> Lives<T> {
         }
     }
 
+    /// A request of a client that may have made it before.
+    fn ask(&mut self) {
+        let which = self.random.below(3) as usize;
+        let (asking, node) = (&mut self.asking[which], self.node.as_mut().expect("it lives"));
+        let may = self.may.entry(asking.key).or_insert_with(|| vec![None]);
+        let told = asking.ask::<T>(node, &mut self.random, may);
+        self.told.push(told);
+    }
+
     fn break_disk(&mut self) {
         let (what, count) = (self.random.below(4), self.random.below(300));
         let few = count as u32 % 3;
@@ -133,18 +150,44 @@ impl<T: TestKeys> Lives<T> {
         self.world.disk.fill_up_after(u64::MAX);
     }
 
-    /// The process ends, sometimes within a write; with the region or the machine, or alone.
+    /// Some stores or changes of the disk after which a process ends.
+    fn some(&mut self, stores: u64, changes: u64) -> End {
+        match self.random.below(2) {
+            0 => End::Stores(self.random.below(stores)),
+            _ => End::Changes(self.random.below(changes)),
+        }
+    }
+
+    /// A write within which the process ends, if it takes that long.
+    fn end_within_write(&mut self) {
+        let (key, end) = (self.random.below(12) * 50, self.some(60, 3));
+        self.world.left.end_after(end);
+        self.client += 1;
+        let (client, new) = (self.client, value::<T>(key, self.client, 8));
+        let write = batch::<T>(&[(WriteKind::Put, key, &new)]);
+        let request = write.request(client, 1, false);
+        let handled = post::<T>(self.node(), ClientId(client), &request).0;
+        self.tell((key, client, "is the last", end, handled));
+        self.may.entry(key).or_insert_with(|| vec![None]).push(Some(new));
+    }
+
+    /// A snapshot within which the process ends, if it takes that long, or while it removes what is
+    /// not needed any more.
+    fn end_within_snapshot(&mut self) {
+        let end = self.some(200, 14);
+        self.world.left.end_after(end);
+        self.node().begin_snapshot();
+        (0..30).for_each(|_| _ = self.node().work());
+        self.tell(("ends within a snapshot", end));
+    }
+
+    /// The process ends, sometimes in the midst of something; with the region or the machine, or
+    /// alone.
     fn end(&mut self) {
-        if self.random.below(6) == 0 {
-            let (key, stores) = (self.random.below(12) * 50, self.random.below(60));
-            self.world.left.store(stores, Ordering::Relaxed);
-            self.client += 1;
-            let (client, new) = (self.client, value::<T>(key, self.client, 8));
-            let write = batch::<T>(&[(WriteKind::Put, key, &new)]);
-            let request = write.request(client, 1, false);
-            let handled = post::<T>(self.node(), ClientId(client), &request).0;
-            self.tell((key, client, "ends after so many stores", stores, handled));
-            self.may.entry(key).or_insert_with(|| vec![None]).push(Some(new));
+        match self.random.below(6) {
+            0 => self.end_within_write(),
+            1 | 2 => self.end_within_snapshot(),
+            _ => {}
         }
         self.node = None;
         let how = self.random.below(4);
@@ -159,12 +202,28 @@ impl<T: TestKeys> Lives<T> {
         }
     }
 
-    /// The next process: with a disk that works, if two have failed before.
+    /// A start that was not from memory, or ended before that is known, does not know all requests
+    /// that were made.
+    fn note_origin(&mut self, found: Option<&Recovery>) {
+        if !found.is_some_and(|recovery| matches!(recovery.origin, Origin::Memory { .. })) {
+            self.asking.iter_mut().for_each(|asking| asking.may_be_forgotten = true);
+        }
+    }
+
+    /// The next process, perhaps after some that end before they serve: with a disk that works, if
+    /// two have failed before.
     fn go_on(&mut self) {
+        while self.random.below(4) == 0 {
+            let end = self.some(4000, 12);
+            let found = self.world.begin_and_end::<T>(end);
+            self.tell(("ends within its start", end));
+            self.note_origin(found.as_ref());
+        }
         for tries in 0.. {
             match self.world.try_begin::<T>() {
                 Ok((node, recovery)) => {
                     self.tell(recovery.to_string());
+                    self.note_origin(Some(&recovery));
                     self.node = Some(node);
                     break;
                 }
@@ -188,7 +247,8 @@ impl<T: TestKeys> Lives<T> {
     fn run(&mut self) {
         for _ in 0..self.random.below(120) + 30 {
             match self.random.below(40) {
-                0..=23 => self.write(),
+                0..=16 => self.write(),
+                17..=23 => self.ask(),
                 24..=28 => self.work(12),
                 29 => {
                     self.node().begin_snapshot();

@@ -22,23 +22,40 @@ use crate::watched_disk::{BeforeChange, WatchedDisk};
 pub const RING: u64 = 64 << 10;
 pub const REGION: usize = 512 << 10;
 
-/// The stores that a process has left before it ends.
+/// The stores, and the changes of the disk, that a process has left before it ends.
 #[derive(Debug)]
 pub struct Stores {
     left: AtomicU64,
-    /// Whether it was to store more.
+    changes: AtomicU64,
+    /// Whether there was to be another.
     is_over: AtomicBool,
 }
 
 impl Stores {
     fn endless() -> Self {
-        Self { left: AtomicU64::new(u64::MAX), is_over: AtomicBool::new(false) }
+        let endless = || AtomicU64::new(u64::MAX);
+        Self { left: endless(), changes: endless(), is_over: AtomicBool::new(false) }
     }
 
     /// From here on it has `left`.
     pub fn store(&self, left: u64, order: Ordering) {
         self.left.store(left, order);
+        self.changes.store(u64::MAX, order);
         self.is_over.store(false, order);
+    }
+
+    /// From here on it has so many stores, or so many changes of the disk and as many stores as it
+    /// likes.
+    pub fn end_after(&self, end: End) {
+        self.store(if let End::Stores(left) = end { left } else { u64::MAX }, Ordering::Relaxed);
+        if let End::Changes(left) = end {
+            self.changes.store(left, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the process has ended.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
     }
 
     /// How many it has.
@@ -53,6 +70,13 @@ impl Stores {
         self.is_over.fetch_or(!was_left, Ordering::Relaxed);
         was_left
     }
+}
+
+/// What a process has left before it ends.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    Stores(u64),
+    Changes(u64),
 }
 
 /// Memory whose owner ends after a number of stores: it goes on without noticing, but what it
@@ -146,10 +170,13 @@ type MortalDisk = WatchedDisk<Arc<Stores>>;
 
 impl BeforeChange for Arc<Stores> {
     fn before_change(&self, name: &str) -> Result<(), DiskError> {
-        match self.is_over.load(Ordering::Relaxed) {
-            false => Ok(()),
-            true => Err(DiskError::new("writing", name, std::io::Error::other("the process has ended"))),
+        let take = |left: u64| left.checked_sub(1).filter(|_| !self.is_over());
+        if self.changes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
+            return Ok(());
         }
+        self.left.store(0, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
+        Err(DiskError::new("writing", name, std::io::Error::other("the process has ended")))
     }
 }
 
@@ -224,26 +251,48 @@ impl World {
     /// The same, where the disk may fail it.
     pub fn try_begin<T: TestKeys>(&mut self) -> Result<(Node<T>, Recovery), RecoverError> {
         self.left.store(u64::MAX, Ordering::Relaxed);
+        self.begin_with_what_is_left::<T>().expect("it does not end")
+    }
+
+    /// A start whose process ends after this, or once it has begun; what that found, if it did.
+    pub fn begin_and_end<T: TestKeys>(&mut self, end: End) -> Option<Recovery> {
+        self.left.end_after(end);
+        self.begin_with_what_is_left::<T>()?.ok().map(|(_, recovery)| recovery)
+    }
+
+    fn begin_with_what_is_left<T: TestKeys>(&mut self) -> Option<Begun<T>> {
         self.lives += 1;
         (self.region, self.recovery_area) = (self.region.heir(), self.recovery_area.heir());
         self.disk = self.disk.restart();
         let startup = Startup { boot: self.boot, ..startup(self.sync, self.lives) };
-        match can_resume(&self.memories(), &self.disk, &startup) {
-            Ok(()) => resume(self.memories(), self.mortal_disk(), &startup, Background::Inline),
-            Err(why) => {
-                let left =
-                    bring_left_to_disk(&self.recovery_area, FileIdentity::default(), &self.disk, &startup)?;
-                let names = self.disk.list().expect("a folder");
-                let restores = names.iter().any(|name| name.starts_with("snapshot-"));
-                let bytes = if restores { bytes_to_restore(REGION as u64) as usize } else { REGION };
-                self.region = Mortal::new(bytes, &self.left);
-                self.recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &self.left);
-                left.note(&self.recovery_area)?;
-                restore(self.memories(), self.mortal_disk(), &startup, Background::Inline, Some(why))
-            }
+        let Err(why) = can_resume(&self.memories(), &self.disk, &startup) else {
+            return Some(resume(self.memories(), self.mortal_disk(), &startup, Background::Inline));
+        };
+        let recovery_area = match self.recovery_area_after_the_last(&startup) {
+            Ok(recovery_area) => recovery_area,
+            Err(error) => return Some(Err(error)),
+        };
+        if self.left.is_over() {
+            return None;
         }
+        let names = self.disk.list().expect("a folder");
+        let restores = names.iter().any(|name| name.starts_with("snapshot-"));
+        let bytes = if restores { bytes_to_restore(REGION as u64) as usize } else { REGION };
+        (self.region, self.recovery_area) = (Mortal::new(bytes, &self.left), recovery_area);
+        Some(restore(self.memories(), self.mortal_disk(), &startup, Background::Inline, Some(why)))
+    }
+
+    /// A new recovery area, once the disk has what only the last one had.
+    fn recovery_area_after_the_last(&self, startup: &Startup) -> Result<Arc<Mortal>, RecoverError> {
+        let disk = self.mortal_disk();
+        let left = bring_left_to_disk(&self.recovery_area, FileIdentity::default(), &disk, startup)?;
+        let recovery_area = Mortal::new(recovery_area_bytes(RING) as usize, &self.left);
+        left.note(&recovery_area)?;
+        Ok(recovery_area)
     }
 }
+
+type Begun<T> = Result<(Node<T>, Recovery), RecoverError>;
 
 pub fn parameters<T: TestKeys>() -> TableParameters {
     TableParameters { epsilon: 4, max_slots: 64, ..T::parameters(8) }
