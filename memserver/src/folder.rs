@@ -194,6 +194,8 @@ impl Folder {
 
     /// Makes its names durable.
     pub(crate) fn sync(&self) -> Result<(), FolderError> {
+        #[cfg(test)]
+        tests::before_sync(&self.path);
         retry_on_intr(|| rustix::fs::fsync(&self.fd))
             .map_err(|e| FolderError::new(&self.path, "syncing it")(e.into()))
     }
@@ -418,4 +420,4 @@ fn unsafe_place(
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -299,6 +299,9 @@ impl TablesFolder {
 }
 
 #[cfg(test)]
+mod machine_ends;
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::fs;

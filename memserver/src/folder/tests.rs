@@ -1,5 +1,20 @@
 use super::*;
+use std::cell::RefCell;
 use std::os::unix::fs::MetadataExt;
+
+type Watch = Box<dyn FnMut(&Path)>;
+
+thread_local! {
+    /// What is done before a folder's names are made durable.
+    pub(crate) static BEFORE_SYNC: RefCell<Option<Watch>> = const { RefCell::new(None) };
+}
+
+pub(crate) fn before_sync(path: &Path) {
+    // What it does may sync folders, too.
+    let Some(mut watch) = BEFORE_SYNC.take() else { return };
+    watch(path);
+    BEFORE_SYNC.set(Some(watch));
+}
 
 /// Goes to a folder; in which folders names were made durable on the way, each as it was then.
 fn synced_on_the_way(path: &Path) -> Vec<(u64, Vec<CString>)> {
