@@ -3,6 +3,7 @@
 mod damage;
 mod full_disk;
 mod kept;
+mod killed;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -168,14 +169,9 @@ impl Client {
     fn put_status(&mut self, key: u64, value: u64) -> Option<WriteStatus> {
         self.requests += 1;
         let mut batch = WriteBatch::default();
-        let (expected, value) = (RecordToken::default(), value.to_le_bytes());
-        batch.push::<U64Keys>(&WriteOperation {
-            kind: WriteKind::Put,
-            key,
-            hint: None,
-            expected,
-            value: Sent::Here(&value),
-        });
+        let (kind, expected, value) = (WriteKind::Put, RecordToken::default(), value.to_le_bytes());
+        let value = Sent::Here(&value);
+        batch.push::<U64Keys>(&WriteOperation { kind, key, hint: None, expected, value });
         let body = self.call(&batch.request(self.identity, self.requests, false))?;
         Some(WriteReply::decode(&body).unwrap().status)
     }
