@@ -54,6 +54,8 @@ impl Place {
     fn says(&self, options: &str, parts: &[&str]) {
         let mut child = self.command(options).spawn().unwrap();
         let greeting = greeting(&mut child);
+        // What it tells goes to the standard error by a thread of its own.
+        std::thread::sleep(std::time::Duration::from_millis(200));
         child.kill().unwrap();
         let ended = child.wait_with_output().unwrap();
         let said = format!("{greeting}{}", String::from_utf8_lossy(&ended.stderr));
