@@ -5,6 +5,8 @@ use std::path::PathBuf;
 /// The region's file, and that of the recovery area.
 pub(crate) const REGION_FILE: &str = "region.fpr";
 pub(crate) const RECOVERY_AREA_FILE: &str = "notes.fpn";
+/// What a recovery area is called before it takes the place of another.
+pub(crate) const NEW_RECOVERY_AREA_FILE: &str = "notes.new";
 
 /// Where a memory node's files lie.
 #[derive(Clone, Debug, PartialEq, Eq)]

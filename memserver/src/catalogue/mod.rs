@@ -30,6 +30,7 @@ mod jobs;
 mod letting_go;
 mod lobby;
 mod making;
+mod memories;
 mod open;
 mod ranges;
 mod refusals;

@@ -1,7 +1,6 @@
 //! The memory node of a table at start-up: empty, or recovered from its folder.
 
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -12,19 +11,17 @@ use fpcache::layout::REUSE_OFFSET;
 use fpcache_fabric::{
     Access, Export, FileAt, HugePages, MemoryError, SharedMemory, SystemClock, Waker, random_bits,
 };
-use tracing::{info, warn};
+use tracing::info;
 
 use super::answering::{Follower, answering};
 use super::descriptor::Descriptor;
 use super::error::TableOpenError;
 use super::folders::TableFolder;
-use super::hosted::{self, Hosted, HostedTable};
+use super::hosted::{Hosted, HostedTable};
 use crate::budget::{Budget, Denied, Grant};
 use crate::capacity::MIN_CAPACITY;
 use crate::dedup::KeptReplies;
 use crate::durability::{FileDisk, SyncPolicy};
-use crate::files::{RECOVERY_AREA_FILE, REGION_FILE};
-use crate::folder::{Folder, FolderError};
 use crate::lease::Lease;
 use crate::merging::PageMerger;
 use crate::node::MemoryNode;
@@ -97,7 +94,7 @@ impl Opening {
         })
     }
 
-    fn lease(&self) -> Lease {
+    pub(super) fn lease(&self) -> Lease {
         Lease::new(self.lease, Arc::new(SystemClock))
     }
 
@@ -174,26 +171,22 @@ impl Opening {
         if to_read >= WORTH_TELLING {
             tell_reading(folders, to_read);
         }
-        let (memories, fd) = match self.create_memories(self.span(descriptor), folders, restores) {
+        let reason = Reason { restores, left };
+        let (memories, fd) = match self.create_memories(self.span(descriptor), folders, reason) {
             // Not even for a superblock is there room: what the disk holds can be read all the
             // same.
             Err(
                 TableOpenError::Denied(Denied::Disk(_))
                 | TableOpenError::Region { source: MemoryError::NoSpace { .. }, .. },
-            ) if restores => self.create_anonymous_memories(self.span(descriptor), folders)?,
+            ) if restores => self.create_anonymous_memories(self.span(descriptor), folders, left)?,
             created => created?,
         };
         let grant = Arc::clone(&memories.grant);
-        let noted = |memories: &Memories<SharedMemory>| {
-            left.note(&memories.recovery_area).map_err(|error| failed(error.into()))
-        };
-        noted(&memories)?;
         let begun = match store::restore(memories, disk, &startup, background(), why.clone()) {
             // What the disk holds can be read all the same.
             Err(_) if restores && grant.is_disk_full() => {
                 drop((grant, fd));
-                let (memories, fd) = self.create_anonymous_memories(self.span(descriptor), folders)?;
-                noted(&memories)?;
+                let (memories, fd) = self.create_anonymous_memories(self.span(descriptor), folders, left)?;
                 let disk = FileDisk::within(folders.data.clone());
                 store::restore(memories, disk, &startup, background(), why).map(|begun| (begun, fd))
             }
@@ -237,74 +230,6 @@ impl Opening {
         let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
         Ok(Before::Memories(Memories { grant, ..memories }.with_lease(self.lease()), fd))
     }
-
-    /// New files for region and recovery area, of which a table that is restored may need more than
-    /// another. Readers of the old region, if there are any, find nothing in it.
-    fn create_memories(
-        &self,
-        limit: u64,
-        folders: &TableFolder,
-        restores: bool,
-    ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
-        let len = |bytes| usize::try_from(bytes).unwrap_or(usize::MAX);
-        let recovery_area_bytes = store::recovery_area_bytes(store::RING_BYTES);
-        let ((region, region_path), (recovery_area, recovery_area_path)) =
-            (folders.region_file(), folders.notes_file());
-        remove_memory(&folders.data, RECOVERY_AREA_FILE, recovery_area, recovery_area_path)?;
-        let created = SharedMemory::create_file_at(recovery_area, len(recovery_area_bytes), HugePages::No);
-        let recovery_area = match created {
-            // The recovery area is for the next process alone.
-            Err(error @ MemoryError::NoSpace { .. }) if restores => {
-                warn!(
-                    "{error}: the table in {} will be read from the disk at the next start",
-                    folders.data.path().display()
-                );
-                anonymous(recovery_area_bytes)?.0
-            }
-            created => {
-                created
-                    .map_err(|source| TableOpenError::RecoveryArea { bytes: recovery_area_bytes, source })?
-                    .0
-            }
-        };
-        remove_memory(&folders.region, REGION_FILE, region, region_path)?;
-        let create = |bytes| SharedMemory::create_sparse_file_at(region, len(bytes), self.huge_pages);
-        let created = match self.huge_pages {
-            // There may be file systems that have no files so long.
-            HugePages::No | HugePages::Merged if restores => {
-                create(store::bytes_to_restore(limit)).or_else(|_| create(limit))
-            }
-            _ => create(limit),
-        };
-        let (region, fd) = created.map_err(|source| TableOpenError::Region { capacity: limit, source })?;
-        let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
-        let grant = Grant::of(&self.budget, &region, limit)?;
-        let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
-        Ok((Memories { grant, ..memories }.with_lease(self.lease()), fd))
-    }
-
-    /// Region and recovery area that end with the process, for a table whose disk has no room for
-    /// them.
-    fn create_anonymous_memories(
-        &self,
-        limit: u64,
-        folders: &TableFolder,
-    ) -> Result<(Memories<SharedMemory>, OwnedFd), TableOpenError> {
-        let ((region, region_path), (recovery_area, recovery_area_path)) =
-            (folders.region_file(), folders.notes_file());
-        remove_memory(&folders.data, RECOVERY_AREA_FILE, recovery_area, recovery_area_path)?;
-        remove_memory(&folders.region, REGION_FILE, region, region_path)?;
-        warn!(
-            "the disk has no room for {}: the table will be read from the disk at the next start",
-            region_path.display()
-        );
-        let (recovery_area, _) = anonymous(store::recovery_area_bytes(store::RING_BYTES))?;
-        let (region, fd) = anonymous(store::bytes_to_restore(limit))?;
-        let (region, recovery_area) = (Arc::new(region), Arc::new(recovery_area));
-        let grant = Grant::of(&self.budget, &region, limit)?;
-        let memories = Memories::of_files(region, recovery_area).map_err(TableOpenError::Memory)?;
-        Ok((Memories { grant, ..memories }.with_lease(self.lease()), fd))
-    }
 }
 
 /// Brings what the recovery area of the previous process has, and the disk may not, to the disk,
@@ -337,13 +262,6 @@ fn tell_reading(folders: &TableFolder, bytes: u64) {
     info!("reading the table in {folder} from snapshot and log, {size}: clients get in when that is done");
 }
 
-/// Memory without a named file.
-fn anonymous(bytes: u64) -> Result<(SharedMemory, OwnedFd), TableOpenError> {
-    let len = usize::try_from(bytes).unwrap_or(usize::MAX);
-    let created = SharedMemory::create_memfd("fpcache-region", len, HugePages::No);
-    created.map_err(|source| TableOpenError::Region { capacity: bytes, source })
-}
-
 /// A table's memory node, and its region's descriptor.
 struct Begun<K: BuildKeys> {
     node: MemoryNode<K>,
@@ -351,38 +269,20 @@ struct Begun<K: BuildKeys> {
     recovery: Option<Recovery>,
 }
 
+/// Why a table gets new memories.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reason {
+    /// Whether it is restored.
+    pub(super) restores: bool,
+    /// What the start has to know of the log's files.
+    pub(super) left: Left,
+}
+
 /// What the process before has left in memory.
 enum Before {
     Nothing,
     Unusable(String),
     Memories(Memories<SharedMemory>, OwnedFd),
-}
-
-/// Removes a file of the previous process, unless that is another memory node's which runs: folders
-/// for regions may be shared by mistake. A region is given up: who maps it still would read it for
-/// ever, also when its table is dropped.
-fn remove_memory(
-    folder: &Folder,
-    name: &str,
-    file: FileAt<'_>,
-    path: &PathBuf,
-) -> Result<(), TableOpenError> {
-    let locked = match SharedMemory::open_file_at(file, Access::ReadWrite) {
-        Err(error @ MemoryError::FileInUse { .. }) => return Err(TableOpenError::Memory(error)),
-        // What is no memory is not in use; a file that is not there need not be removed.
-        opened => opened.ok(),
-    };
-    if let (Some((region, _)), REGION_FILE) = (&locked, name) {
-        hosted::give_up_all(region)?;
-    }
-    let removed = folder.remove_file(name);
-    drop(locked);
-    match removed {
-        Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
-            Err(FolderError::new(path, "removing the memory of the process before")(source).into())
-        }
-        _ => Ok(()),
-    }
 }
 
 /// A number that differs from that of any earlier region here: the time to the nanosecond, and who
