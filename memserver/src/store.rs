@@ -114,6 +114,11 @@ pub(crate) fn holds_snapshot<D: Disk>(disk: &D) -> Result<bool, durability::Disk
     Ok(durability::newest_snapshot(disk)?.is_some())
 }
 
+/// Whether there are files of a log, as every table has them that was made.
+pub(crate) fn holds_log<D: Disk>(disk: &D) -> Result<bool, durability::DiskError> {
+    Ok(durability::log_begins(disk)?.is_some())
+}
+
 /// About how many bytes of snapshot and log a table is restored from.
 pub(crate) fn bytes_to_read<D: Disk>(disk: &D) -> Result<u64, durability::DiskError> {
     let Some(newest) = durability::newest_snapshot(disk)? else { return Ok(0) };

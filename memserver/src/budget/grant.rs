@@ -80,7 +80,8 @@ impl Grant {
         Ok(Arc::new(grant))
     }
 
-    /// As [`of`](Self::of), for a region that was there before, whatever the budget says.
+    /// As [`of`](Self::of), for a region that was there before, or a table to be restored, whatever
+    /// the budget says.
     ///
     /// # Errors
     /// [`Denied::Disk`].

@@ -19,7 +19,8 @@ use crate::store::{self, Left, Memories};
 
 impl Opening {
     /// New files for region and recovery area, of which a table that is restored may need more than
-    /// another. Readers of the old region, if there are any, find nothing in it.
+    /// another. One that was there has its first page whatever the budget says, for others that are
+    /// restored may have spent it. Readers of the old region, if there are any, find nothing in it.
     pub(super) fn create_memories(
         &self,
         limit: u64,
@@ -39,7 +40,8 @@ impl Opening {
             _ => create(limit),
         };
         let (region, fd) = created.map_err(|source| TableOpenError::Region { capacity: limit, source })?;
-        self.memories((region, fd), recovery_area, |region| Grant::of(&self.budget, region, limit))
+        let grant = if reason.was_there { Grant::resumed } else { Grant::of };
+        self.memories((region, fd), recovery_area, |region| grant(&self.budget, region, limit))
     }
 
     /// Region and recovery area that end with the process, for a table whose disk has no room for
@@ -61,7 +63,7 @@ impl Opening {
         let (recovery_area, _) = anonymous(store::recovery_area_bytes(store::RING_BYTES))?;
         let recovery_area = noted(recovery_area, folders, left)?;
         let region = anonymous(store::bytes_to_restore(limit))?;
-        self.memories(region, recovery_area, |region| Grant::of(&self.budget, region, limit))
+        self.memories(region, recovery_area, |region| Grant::resumed(&self.budget, region, limit))
     }
 
     fn memories(
@@ -203,7 +205,7 @@ mod tests {
             kept_replies: KeptReplies::default(),
             follower: Follower::default(),
         };
-        let reason = |lost| Reason { restores: true, left: Left { lost, is_on_disk: true } };
+        let reason = |lost| Reason { was_there: true, restores: true, left: Left { lost, is_on_disk: true } };
         for lost in [5, 7] {
             let made = opening.create_memories(1 << 20, &folder, reason(lost));
             let (Memories { region, .. }, _) = made.expect("room");

@@ -167,11 +167,12 @@ impl Opening {
             Some(_) => bring_left_to_disk(folders, &disk, &startup)?,
         };
         let restores = store::holds_snapshot(&disk)?;
+        let was_there = restores || store::holds_log(&disk)?;
         let to_read = store::bytes_to_read(&disk)?;
         if to_read >= WORTH_TELLING {
             tell_reading(folders, to_read);
         }
-        let reason = Reason { restores, left };
+        let reason = Reason { was_there, restores, left };
         let (memories, fd) = match self.create_memories(self.span(descriptor), folders, reason) {
             // Not even for a superblock is there room: what the disk holds can be read all the
             // same.
@@ -272,6 +273,8 @@ struct Begun<K: BuildKeys> {
 /// Why a table gets new memories.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reason {
+    /// Whether it was there before.
+    pub(super) was_there: bool,
     /// Whether it is restored.
     pub(super) restores: bool,
     /// What the start has to know of the log's files.

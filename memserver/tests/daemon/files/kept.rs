@@ -25,3 +25,21 @@ fn the_greeting_says_whether_the_data_are_kept_also_where_the_environment_names_
     node.says(&["durable    no: the data end with this process (--data-dir"]);
     node.end();
 }
+
+/// Restored tables take what they need, and the first page of one after them was refused: it was
+/// closed, as its turn came when the capacity was spent.
+#[test]
+fn tables_are_restored_where_those_before_them_have_spent_the_capacity() {
+    let place = Place::new();
+    place.start("--table c").end();
+    place.start("--table a --load sequential:20K").end();
+    place.start("--table b --load sequential:20K").end();
+    for table in ["a", "b", "c"] {
+        let table = place.data().join("tables").join(table);
+        fs::remove_file(table.join("region.fpr")).unwrap();
+        fs::remove_file(table.join("notes.fpn")).unwrap();
+    }
+    let node = place.start("--capacity 256KiB");
+    node.says(&["a: 20000 keys, u64", "b: 20000 keys, u64", "c: 0 keys"]);
+    assert!(!node.greeting.contains("closed"), "{}", node.greeting);
+}
