@@ -169,9 +169,9 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     let waker = background.waker();
     let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup), Ok)?;
     let newest = durability::newest_snapshot(&disk)?.map(|newest| newest.first);
-    // The log does not follow it where its first files are gone, or entries were lost since.
-    let begins = durability::log_begins(&disk)?;
-    let follows = newest.is_some_and(|newest| begins.is_some_and(|begins| begins <= newest));
+    // The log does not follow it where its first files are gone or cannot be used, or entries were
+    // lost since.
+    let follows = newest.is_some_and(|newest| drain.begins() <= newest);
     let wal = wal(recovery_area, staging, drain, disk, startup, background, newest)?;
     let has_snapshot = follows && !wal.has_lost();
     let mut sessions = found.sessions;

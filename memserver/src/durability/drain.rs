@@ -6,10 +6,12 @@ use std::time::Instant;
 use fpcache_fabric::{AccessError, NodeMemory};
 
 use super::anew::write_anew;
+pub use super::continuing::OpenError;
+use super::continuing::{files_for, sync_given_back};
 use super::disk::{Disk, DiskError, DiskErrorKind};
 use super::error::{LogError, StagingError};
 use super::frame::{self, FILE_HEADER_BYTES, FRAME_HEADER_BYTES, FileHeader, encode_mark};
-use super::log::{LogFile, LogReader, Reach, RecoveryError, Report};
+use super::log::{LogFile, RecoveryError};
 use super::lsn::Lsn;
 use super::names::log_name;
 use super::policy::SyncPolicy;
@@ -43,31 +45,6 @@ impl From<AccessError> for LogError {
     }
 }
 
-/// Why a log cannot be continued.
-#[derive(Clone, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum OpenError {
-    /// The files are damaged, or cannot be read.
-    #[error(transparent)]
-    Recovery(#[from] RecoveryError),
-    /// The ring and the files are not of one log.
-    #[error(
-        "the staging ring continues after LSN {ring}, but the log's files hold LSN {first} to {last}; they do not belong to one \
-         store, or files are missing: restore them, or move the recovery area's file away to recover from snapshot and log alone"
-    )]
-    Apart {
-        /// The LSN up to which the ring relies on the files.
-        ring: Lsn,
-        /// First LSN of the files.
-        first: Lsn,
-        /// Last LSN of the files.
-        last: Lsn,
-    },
-    /// The first file could not be begun.
-    #[error(transparent)]
-    Log(#[from] LogError),
-}
-
 /// How far the log is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Progress {
@@ -91,6 +68,8 @@ pub struct Drain<M, D> {
     options: LogOptions,
     /// The last file of the processes before, if its end may not be on the disk.
     unsure: Option<LogFile>,
+    /// The first record of the files that could be used when the log was gone on with.
+    begins: Lsn,
     file: String,
     file_bytes: u64,
     /// Bytes ever written to files, and the LSN of the last record among them.
@@ -121,8 +100,7 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         let chunk_bytes = CHUNK_BYTES.min(usize::try_from(ring.capacity).unwrap_or(CHUNK_BYTES));
         let word = |word| ring.load(word).map_err(LogError::from);
         let (freed, freed_lsn) = (word(Word::Freed)?, word(Word::FreedLsn)?);
-        let (_, report) = LogReader::look(&disk, Some(ring.lineage), Reach::Below(freed_lsn + 1))?;
-        continues(&report, freed_lsn)?;
+        let report = files_for(&ring, &disk, freed_lsn)?;
         if word(Word::SyncedLsn)? < freed_lsn {
             sync_given_back(&ring, &mut disk, &report, freed_lsn)?;
         }
@@ -136,12 +114,14 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         if let Some(half_made) = &report.half_made {
             disk.remove(&half_made.name).map_err(RecoveryError::from)?;
         }
+        let begins = report.files.first().map_or(freed_lsn + 1, |file| file.first);
         let mut drain = Self {
             ring,
             signals,
             disk,
             options,
             unsure,
+            begins,
             file: String::new(),
             file_bytes: 0,
             drained: freed,
@@ -222,6 +202,12 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
             SyncPolicy::Never => None,
         };
         Progress { drained: self.drained_lsn, synced: self.synced_lsn, due }
+    }
+
+    /// The first record that can be read, by the headers of all files and without a look at what
+    /// follows them.
+    pub(crate) fn begins(&self) -> Lsn {
+        self.begins
     }
 
     /// Why it fails, until a retry succeeds.
@@ -383,37 +369,6 @@ impl<M: NodeMemory, D: Disk> Drain<M, D> {
         self.mark_due = false;
         Ok(())
     }
-}
-
-/// Syncs the file with the last records that the ring has given back unsynced: the next file relies
-/// on it. Notes at once if that fails, as it may have lost them, and a later sync that succeeds
-/// says nothing about it.
-fn sync_given_back<M: NodeMemory>(
-    ring: &Ring<M>,
-    disk: &mut impl Disk,
-    report: &Report,
-    freed: Lsn,
-) -> Result<(), OpenError> {
-    let Some(last) = report.files.last() else { return Ok(()) };
-    let synced = disk.sync(&last.name);
-    disk.close(&last.name);
-    let Err(error) = synced else { return Ok(()) };
-    ring.store(Word::LostLsn, freed).map_err(LogError::from)?;
-    // A full disk may have room later; until a snapshot makes up for them nothing is acknowledged.
-    if error.kind == DiskErrorKind::Full { Ok(()) } else { Err(RecoveryError::from(error).into()) }
-}
-
-/// Whether the files have what a ring relies on that has given back what is before `freed + 1`.
-fn continues(report: &Report, freed: Lsn) -> Result<(), OpenError> {
-    let begins = report.files.last().or(report.half_made.as_ref()).map_or(0, |file| file.first);
-    if let Some(error) = report.unusable.as_ref().filter(|_| begins > freed + 1) {
-        return Err(error.clone().into());
-    }
-    let is_short = !report.files.is_empty() && report.last < freed;
-    if is_short || begins > freed + 1 {
-        return Err(OpenError::Apart { ring: freed, first: report.first, last: report.last });
-    }
-    Ok(())
 }
 
 /// How many bytes of `staged` are whole frames, and the LSN of the last, if they continue after

@@ -34,11 +34,13 @@
 //! | `frame` | the bytes of the log's files |
 //! | [`staging`], `ring` | the staging ring, the writer's end |
 //! | [`drain`], [`drain_thread`], `signals` | from the ring to files |
+//! | `continuing` | the files that a ring goes on with |
 //! | [`log`], `cursor`, `damage` | reading the log, and judging its end |
 //! | `anew` | the last file, written anew by a start that has nothing but the disk |
 //! | [`snapshot`], [`snapshot_reader`] | snapshots of all records |
 
 mod anew;
+mod continuing;
 mod cursor;
 mod damage;
 pub mod disk;

@@ -145,28 +145,32 @@ fn a_full_disk_keeps_no_start_from_serving_what_the_one_before_served() {
 
 /// Removes or damages files so that the log follows no snapshot.
 fn take_away(world: &mut World, what: u32) {
-    if what == 2 {
-        // Another life's log file goes on after the first one, which goes.
+    if what >= 2 {
+        // Another life's log file goes on after the first one, which goes, or cannot be used.
         drop(world.begin::<Integers>());
     }
-    world.disk = world.disk.restart();
-    let names = world.disk.list().expect("a folder");
-    let logs = names.iter().filter(|name| name.starts_with("log-"));
+    let all = files(world);
+    let first = |of: &str| all.iter().find(|(name, _)| name.starts_with(of)).expect("a file");
+    let ((log, _), (snapshot, bytes)) = (first("log-"), first("snapshot-"));
+    let disk = &mut world.disk;
     match what {
-        0 => logs.for_each(|name| world.disk.remove(name).expect("a file")),
-        1 => {
-            let snapshot = names.iter().find(|name| name.starts_with("snapshot-")).expect("one");
-            let len = world.disk.len(snapshot).expect("a file");
-            world.disk.truncate(snapshot, len / 2).and_then(|()| world.disk.sync(snapshot)).expect("a disk");
+        0 => {
+            let logs = all.iter().filter(|(name, _)| name.starts_with("log-"));
+            logs.for_each(|(name, _)| disk.remove(name).expect("a file"));
         }
-        _ => logs.take(1).for_each(|name| world.disk.remove(name).expect("a file")),
+        1 => {
+            let half = bytes.len() as u64 / 2;
+            disk.truncate(snapshot, half).and_then(|()| disk.sync(snapshot)).expect("a disk");
+        }
+        2 => disk.remove(log).expect("a file"),
+        _ => disk.flip(log, 16, 1).expect("a byte"),
     }
     world.disk.sync_dir().expect("a disk");
 }
 
 #[test]
 fn memory_is_gone_on_with_without_files_and_nothing_acknowledged_that_only_these_would_keep() {
-    for what in 0..3 {
+    for what in 0..4 {
         let (mut world, mut node) = loaded(SyncPolicy::Always, 1, true);
         put_all(&mut node, 5, 1..6);
         drop(node);

@@ -1,0 +1,76 @@
+//! The log's files as a staging ring finds them that goes on with the log.
+
+use fpcache_fabric::NodeMemory;
+
+use super::disk::{Disk, DiskErrorKind};
+use super::error::LogError;
+use super::log::{LogReader, Reach, RecoveryError, Report};
+use super::lsn::Lsn;
+use super::ring::{Ring, Word};
+
+/// Why a log cannot be continued.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The files are damaged, or cannot be read.
+    #[error(transparent)]
+    Recovery(#[from] RecoveryError),
+    /// The ring and the files are not of one log.
+    #[error(
+        "the staging ring continues after LSN {ring}, but the log's files hold LSN {first} to {last}; they do not belong to one \
+         store, or files are missing: restore them, or move the recovery area's file away to recover from snapshot and log alone"
+    )]
+    Apart {
+        /// The LSN up to which the ring relies on the files.
+        ring: Lsn,
+        /// First LSN of the files.
+        first: Lsn,
+        /// Last LSN of the files.
+        last: Lsn,
+    },
+    /// The first file could not be begun.
+    #[error(transparent)]
+    Log(#[from] LogError),
+}
+
+/// The files before a ring that has given back what is before `freed + 1`.
+pub(super) fn files_for<M: NodeMemory>(
+    ring: &Ring<M>,
+    disk: &impl Disk,
+    freed: Lsn,
+) -> Result<Report, OpenError> {
+    let (_, report) = LogReader::look(disk, Some(ring.lineage), Reach::Below(freed + 1))?;
+    continues(&report, freed)?;
+    Ok(report)
+}
+
+/// Syncs the file with the last records that the ring has given back unsynced: the next file relies
+/// on it. Notes at once if that fails, as it may have lost them, and a later sync that succeeds
+/// says nothing about it.
+pub(super) fn sync_given_back<M: NodeMemory>(
+    ring: &Ring<M>,
+    disk: &mut impl Disk,
+    report: &Report,
+    freed: Lsn,
+) -> Result<(), OpenError> {
+    let Some(last) = report.files.last() else { return Ok(()) };
+    let synced = disk.sync(&last.name);
+    disk.close(&last.name);
+    let Err(error) = synced else { return Ok(()) };
+    ring.store(Word::LostLsn, freed).map_err(LogError::from)?;
+    // A full disk may have room later; until a snapshot makes up for them nothing is acknowledged.
+    if error.kind == DiskErrorKind::Full { Ok(()) } else { Err(RecoveryError::from(error).into()) }
+}
+
+/// Whether the files have what a ring relies on that has given back what is before `freed + 1`.
+fn continues(report: &Report, freed: Lsn) -> Result<(), OpenError> {
+    let begins = report.files.last().or(report.half_made.as_ref()).map_or(0, |file| file.first);
+    if let Some(error) = report.unusable.as_ref().filter(|_| begins > freed + 1) {
+        return Err(error.clone().into());
+    }
+    let is_short = !report.files.is_empty() && report.last < freed;
+    if is_short || begins > freed + 1 {
+        return Err(OpenError::Apart { ring: freed, first: report.first, last: report.last });
+    }
+    Ok(())
+}
