@@ -36,8 +36,18 @@ impl LogError {
     /// Whether the disk has no room, which may pass.
     #[must_use]
     pub fn is_full(&self) -> bool {
-        // Network file systems, quotas and delayed allocation tell it by a sync.
-        matches!(self, Self::Write { source, .. } | Self::Sync { source, .. } if source.kind == DiskErrorKind::Full)
+        self.no_room().is_some()
+    }
+
+    /// How the disk said that it has no room, if that is why.
+    pub(crate) fn no_room(&self) -> Option<&DiskError> {
+        match self {
+            // Network file systems, quotas and delayed allocation tell it by a sync.
+            Self::Write { source, .. } | Self::Sync { source, .. } if source.kind == DiskErrorKind::Full => {
+                Some(source)
+            }
+            _ => None,
+        }
     }
 }
 

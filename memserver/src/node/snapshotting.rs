@@ -12,7 +12,7 @@ use fpcache::layout::TableParameters;
 use fpcache_fabric::{NodeMemory, Work};
 use tracing::error;
 
-use crate::durability::{ExpectedSnapshot, SnapshotError, SnapshotInfo};
+use crate::durability::{ExpectedSnapshot, LogError, SnapshotError, SnapshotInfo};
 use crate::left_out::LeftOut;
 use crate::node::parked::cost;
 use crate::node::under_way::Snapshotting;
@@ -145,7 +145,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let last = *taking.last.get_or_insert(wal.last());
         if wal.synced() < last {
             wal.want_synced(last);
-            return Ok(Step::Waits);
+            let failure = wal.failure();
+            let Some(full) = failure.as_ref().and_then(LogError::no_room) else { return Ok(Step::Waits) };
+            // The log waits for room, which this snapshot may have, and this one for the log.
+            return self.end_snapshot(Err(full.clone().into()));
         }
         if !taking.left_out.is_empty() {
             // Before it counts: else a start in between would take the disk for whole.
@@ -262,6 +265,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let Some(Snapshotting { begun, logged_before, .. }) = self.snapshotting.take() else { return };
         if let Some(wal) = &mut self.wal {
             wal.since_snapshot += logged_before;
+            wal.snapshots.give_up();
         }
         // One that takes long is not tried again and again at once.
         let now = self.clock.now();

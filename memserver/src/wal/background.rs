@@ -1,7 +1,7 @@
 //! Background work of the log and the snapshots: by threads, or step by step in a simulation.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
@@ -104,6 +104,8 @@ pub(crate) trait Snapshots: Send {
     /// Ends the snapshot; `last` is the last entry of the log that may be contained in it, and is
     /// on the disk. `false` if the disk has not yet got so far.
     fn finish(&mut self, last: Lsn) -> bool;
+    /// Gives up the one under way: its file is removed soon, for the log may need the room.
+    fn give_up(&mut self);
     /// How the snapshot ended, once: an error perhaps before it was finished.
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>>;
 }
@@ -167,9 +169,8 @@ impl<D: Disk + Clone> InlineSnapshots<D> {
 
 impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
     fn begin(&mut self, start: SnapshotStart) -> bool {
-        self.outcome = None;
         // One that was given up removes its file, which may have the same name.
-        self.writing = None;
+        self.give_up();
         let writing = Writing::begin(self.disk.clone(), &start);
         self.go_on(writing);
         true
@@ -190,6 +191,10 @@ impl<D: Disk + Clone> Snapshots for InlineSnapshots<D> {
         true
     }
 
+    fn give_up(&mut self) {
+        (self.writing, self.outcome) = (None, None);
+    }
+
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
         self.outcome.take()
     }
@@ -200,6 +205,8 @@ enum Message {
     Begin(u64, SnapshotStart),
     Records(RecordsAhead),
     Finish(Lsn),
+    /// Wakes the thread, which looks whether the one under way was given up.
+    GiveUp,
 }
 
 /// Bytes of records on their way and being written: one message may have more, if it is alone.
@@ -231,6 +238,9 @@ impl Drop for RecordsAhead {
     }
 }
 
+/// What no number of a snapshot exceeds.
+const ALL: u64 = u64::MAX;
+
 /// The number of a snapshot, and how it ended.
 type Ended = (u64, Result<SnapshotInfo, SnapshotError>);
 
@@ -244,7 +254,8 @@ pub(crate) struct ThreadSnapshots {
     begun: u64,
     /// Bytes of records on their way to the thread.
     ahead: Arc<AtomicUsize>,
-    is_stopping: Arc<AtomicBool>,
+    /// The number of the last one that was given up; [`ALL`] in the end.
+    given_up: Arc<AtomicU64>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -255,17 +266,21 @@ impl ThreadSnapshots {
         const AHEAD: usize = 8;
         let (send, messages) = sync_channel(AHEAD);
         let (tell, outcomes) = channel();
-        let is_stopping = Arc::new(AtomicBool::new(false));
-        let stops = Arc::clone(&is_stopping);
+        let given_up = Arc::new(AtomicU64::new(0));
+        let gone = Arc::clone(&given_up);
         let run = move || {
             stand_back();
             let mut writing: Option<(u64, Writing<D>)> = None;
             // Ends when the memory node does; a snapshot that is not finished by then is removed.
             for message in messages {
-                if stops.load(Ordering::Relaxed) {
+                let gone = gone.load(Ordering::Relaxed);
+                if gone == ALL {
                     return;
                 }
+                // The log may wait for the room that it has.
+                drop(writing.take_if(|(number, _)| *number <= gone));
                 match message {
+                    Message::Begin(number, _) if number <= gone => {}
                     Message::Begin(number, start) => {
                         // One that was given up removes its file, which may have the same name.
                         drop(writing.take());
@@ -283,6 +298,7 @@ impl ThreadSnapshots {
                         }
                         waker.wake();
                     }
+                    Message::GiveUp => {}
                 }
                 // Gathering records for one that has failed need not go on.
                 if let Some((number, begun)) = writing.take() {
@@ -300,7 +316,7 @@ impl ThreadSnapshots {
         };
         let thread = thread::Builder::new().name("fpcache-snapshot".into()).spawn(run)?;
         let ahead = Arc::default();
-        Ok(Self { send: Some(send), outcomes, begun: 0, ahead, is_stopping, thread: Some(thread) })
+        Ok(Self { send: Some(send), outcomes, begun: 0, ahead, given_up, thread: Some(thread) })
     }
 
     /// Hands a message to the thread; gives it back if that has not got so far. That it has ended
@@ -315,7 +331,7 @@ impl ThreadSnapshots {
 
 impl Drop for ThreadSnapshots {
     fn drop(&mut self) {
-        self.is_stopping.store(true, Ordering::Relaxed);
+        self.given_up.store(ALL, Ordering::Relaxed);
         self.send = None;
         if let Some(thread) = self.thread.take() {
             // One that has panicked writes no more either.
@@ -347,6 +363,12 @@ impl Snapshots for ThreadSnapshots {
         self.try_send(Message::Finish(last)).is_ok()
     }
 
+    fn give_up(&mut self) {
+        self.given_up.store(self.begun, Ordering::Relaxed);
+        // Where too much is on its way for another message, the thread does not sleep.
+        let _ = self.try_send(Message::GiveUp);
+    }
+
     fn outcome(&mut self) -> Option<Result<SnapshotInfo, SnapshotError>> {
         loop {
             match self.outcomes.try_recv() {
@@ -364,87 +386,4 @@ impl Snapshots for ThreadSnapshots {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn failed() -> Result<SnapshotInfo, SnapshotError> {
-        Err(DiskError::new("writing", "a snapshot", std::io::Error::other("a test")).into())
-    }
-
-    #[test]
-    fn a_snapshot_begins_once_there_is_room_and_does_not_end_as_one_that_was_given_up() {
-        let (send, messages) = sync_channel(1);
-        let (tell, outcomes) = channel();
-        let (ahead, is_stopping) = (Arc::default(), Arc::default());
-        let mut snapshots =
-            ThreadSnapshots { send: Some(send), outcomes, begun: 0, ahead, is_stopping, thread: None };
-        let start = SnapshotStart { lineage: 1, header: Vec::new(), first: 1, expected: None };
-        assert!(snapshots.begin(start.clone()));
-        assert!(!snapshots.begin(start.clone()), "the disk has not got so far");
-        assert!(matches!(messages.try_recv(), Ok(Message::Begin(1, _))));
-        assert!(snapshots.begin(start));
-        tell.send((1, failed())).expect("somebody listens");
-        assert!(snapshots.outcome().is_none(), "of the one that was given up");
-        tell.send((2, failed())).expect("somebody listens");
-        assert!(snapshots.outcome().is_some_and(|outcome| outcome.is_err()));
-        drop(tell);
-        assert!(snapshots.outcome().is_some_and(|outcome| outcome.is_err()), "the thread has ended");
-    }
-
-    /// As many messages as there may be of short records were ten of the longest values.
-    #[test]
-    fn long_values_go_to_the_disk_one_by_one() {
-        let (send, messages) = sync_channel(8);
-        let (_tell, outcomes) = channel();
-        let (ahead, is_stopping) = (Arc::default(), Arc::default());
-        let mut snapshots =
-            ThreadSnapshots { send: Some(send), outcomes, begun: 1, ahead, is_stopping, thread: None };
-        let (long, short) = (|| vec![7; 16 << 20], || vec![7; MOST_AHEAD / 4]);
-        let mut most = 0;
-        for mut records in [long(), short(), long(), short(), short(), short(), short(), short()] {
-            while let Some(back) = snapshots.push(records) {
-                assert_eq!(
-                    back.iter().filter(|byte| **byte == 7).count(),
-                    back.len(),
-                    "they come back whole"
-                );
-                records = back;
-                most = most.max(snapshots.ahead.load(Ordering::Relaxed));
-                // The thread has written what came first.
-                assert!(messages.try_recv().is_ok(), "it is there");
-            }
-        }
-        assert_eq!(most, 16 << 20);
-        assert_eq!(messages.try_iter().count(), 4, "short records are on their way together");
-        assert_eq!(snapshots.ahead.load(Ordering::Relaxed), 0);
-        // Those of which too many messages are on their way count no more.
-        let tiny = || vec![7; 8];
-        assert!((0..8).all(|_| snapshots.push(tiny()).is_none()));
-        assert_eq!(snapshots.push(tiny()), Some(tiny()));
-        assert_eq!(snapshots.ahead.load(Ordering::Relaxed), 64);
-    }
-
-    /// It wrote to a folder that was gone, or that another table had got.
-    #[test]
-    fn nothing_is_written_for_a_table_that_is_gone() {
-        let (go_on, may_go_on) = channel::<()>();
-        let has_written = Arc::new(AtomicBool::new(false));
-        let writes = Arc::clone(&has_written);
-        let thread = thread::spawn(move || {
-            let _ = may_go_on.recv();
-            writes.store(true, Ordering::SeqCst);
-        });
-        let (_, outcomes) = channel();
-        let (ahead, is_stopping) = (Arc::default(), Arc::default());
-        let thread = Some(thread);
-        let snapshots = ThreadSnapshots { send: None, outcomes, begun: 1, ahead, is_stopping, thread };
-        let dropping = thread::spawn(move || {
-            drop(snapshots);
-            has_written.load(Ordering::SeqCst)
-        });
-        thread::sleep(std::time::Duration::from_millis(20));
-        assert!(!dropping.is_finished(), "the thread that writes has not ended");
-        go_on.send(()).expect("it waits");
-        assert!(dropping.join().expect("no panic"), "it had written all when the table was gone");
-    }
-}
+mod tests;

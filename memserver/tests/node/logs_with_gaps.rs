@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crate::common::keys::Integers;
 use crate::common::requests::{Writer, value};
-use crate::common::world::{Node, World, load, lost};
+use crate::common::world::{Mortal, Node, RING, World, load, lost, startup};
+use crate::memory_disk::MemoryDisk;
 use fpcache::layout::RecordToken;
 use fpcache::message::{WriteKind, WriteStatus};
 use fpcache_fabric::Service;
 use fpcache_memserver::durability::{Disk, OpenError, RecoveryError, SyncPolicy};
-use fpcache_memserver::store::UNKNOWN_BOOT;
+use fpcache_memserver::store::{Background, Memories, UNKNOWN_BOOT, recovery_area_bytes, restore};
 use fpcache_memserver::{Origin, RecoverError};
 
 const HOURLY: SyncPolicy = SyncPolicy::Interval(Duration::from_secs(3600));
@@ -279,4 +280,33 @@ fn what_comes_before_the_damage_of_a_log_file_is_kept_by_what_its_error_says() {
         // Each entry wrote the key of its number.
         assert_eq!(there(&mut node, 1..10), Vec::from_iter(1..lsn), "{recovery}");
     }
+}
+
+/// Snapshot and log waited for each other, and writes for both, until somebody made room.
+#[test]
+fn a_snapshot_makes_room_for_the_log_that_it_waits_for() {
+    let left = World::new(HOURLY, 1).left;
+    let disk = MemoryDisk::new(1);
+    let memory = |bytes: u64| Mortal::new(bytes as usize, &left);
+    let memories = Memories::new(memory(8 << 20), memory(recovery_area_bytes(RING)));
+    let begun = restore(memories, disk.clone(), &startup(HOURLY, 1), Background::Inline, None);
+    let (mut node, _): (Node<Integers>, _) = begun.expect("an empty store");
+    load::<Integers>(&mut node, 60_000);
+    let room = || disk.room().expect("a folder").expect("it can be told");
+    disk.fill_up_after(4 << 20);
+    node.begin_snapshot();
+    // The first of its blocks is written.
+    while room() > 3 << 20 {
+        node.work();
+    }
+    disk.fill_up_after(0);
+    put_all(&mut node, 5, 1..2);
+    // Segment by segment, the rest is taken.
+    let fails = (0..5000).map(|_| {
+        node.work();
+        node.stats().log_fails
+    });
+    assert!(fails.max() > Some(0), "there was no room for the first key");
+    put_all(&mut node, 6, 2..3);
+    assert!(room() > 0 && disk.list().expect("a folder").iter().all(|name| !name.ends_with(".tmp")));
 }

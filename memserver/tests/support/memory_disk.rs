@@ -115,6 +115,13 @@ impl State {
         self.unsynced_names.push(change);
     }
 
+    /// A file that is removed, or replaced, gives its room back.
+    fn give_back(&mut self, name: &str) {
+        let bytes =
+            self.names.get(name).and_then(|id| self.inodes.get(id)).map_or(0, |inode| inode.data.len());
+        self.room = self.room.map(|room| room + bytes as u64);
+    }
+
     /// What a machine crash leaves of a file: its synced bytes, and of the others a beginning,
     /// whose last sector may be garbled and some of whose sectors may never have been written.
     fn crashed(&mut self, inode: Inode) -> Inode {
@@ -348,6 +355,7 @@ impl Disk for MemoryDisk {
     fn remove(&mut self, name: &str) -> Result<(), DiskError> {
         let mut state = self.alive("removing", name)?;
         state.inode("removing", name)?;
+        state.give_back(name);
         state.change_names(NameChange::Remove(name.to_owned()));
         Ok(())
     }
@@ -355,6 +363,7 @@ impl Disk for MemoryDisk {
     fn rename(&mut self, from: &str, to: &str) -> Result<(), DiskError> {
         let mut state = self.alive("renaming", from)?;
         state.inode("renaming", from)?;
+        state.give_back(to);
         state.change_names(NameChange::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
