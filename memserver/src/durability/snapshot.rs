@@ -146,14 +146,16 @@ impl SnapshotError {
 
 /// What a snapshot will have.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Expected {
-    /// Number of records.
-    pub(crate) records: u64,
-    /// Bytes that they take at most, about.
-    pub(crate) bytes: u64,
+pub(crate) enum Expected {
+    /// So many records, that take this many bytes at most, about.
+    About { records: u64, bytes: u64 },
+    /// Records that take this many bytes at least. Where nothing else can be done before there is a
+    /// snapshot, it is tried if it may fit.
+    AtLeast(u64),
 }
 
-/// Whether a snapshot is likely to fit, with some room for the log meanwhile. Of what the records
+/// Whether a snapshot is likely to fit, with some room for the log meanwhile; or may fit, where that
+/// is enough: one that cannot takes room that others need, until the disk is full. Of what the records
 /// take at most, and what as many took in the newest snapshot, the lesser counts: records of one
 /// table vary in length, and a table that never gets another snapshot is worse off than one whose
 /// snapshot fails.
@@ -163,10 +165,16 @@ pub(crate) struct Expected {
 pub(crate) fn has_room(disk: &impl Disk, expected: Expected) -> Result<(), SnapshotError> {
     /// Left for the log in any case, and as a share of the snapshot.
     const MARGIN: (u64, u64) = (4 * 4096, 64);
-    let Some(newest) = newest_whole(disk)?.filter(|newest| newest.records > 0) else { return Ok(()) };
-    let as_newest = u128::from(newest.bytes) * u128::from(expected.records) / u128::from(newest.records);
-    let bytes = u64::try_from(as_newest).unwrap_or(u64::MAX).min(expected.bytes);
-    let needed = bytes.saturating_add(bytes / MARGIN.1).saturating_add(MARGIN.0);
+    let needed = match expected {
+        Expected::AtLeast(bytes) => bytes,
+        Expected::About { records, bytes } => {
+            let newest = newest_whole(disk)?.filter(|newest| newest.records > 0);
+            let Some(newest) = newest else { return Ok(()) };
+            let as_newest = u128::from(newest.bytes) * u128::from(records) / u128::from(newest.records);
+            let bytes = u64::try_from(as_newest).unwrap_or(u64::MAX).min(bytes);
+            bytes.saturating_add(bytes / MARGIN.1).saturating_add(MARGIN.0)
+        }
+    };
     match disk.room()? {
         Some(room) if room < needed => Err(SnapshotError::NoRoom { needed, room }),
         _ => Ok(()),
@@ -421,7 +429,7 @@ mod tests {
         let mut writer = SnapshotWriter::begin(disk.clone(), 1, b"", 1).expect("a disk");
         (0..10).for_each(|_| writer.push(&[7; 100_000]).expect("room"));
         writer.finish(1).expect("room");
-        let fits = |records, bytes| has_room(&disk, Expected { records, bytes });
+        let fits = |records, bytes| has_room(&disk, Expected::About { records, bytes });
         disk.fill_up_after(2 << 20);
         fits(50_000, 50_000 * 32).expect("it fits");
         fits(20, 20 << 20).expect("by the newest it fits");

@@ -69,8 +69,10 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
         let lineage = wal.lineage();
         // Without a snapshot that counts nothing is appended to the log, which needs no room
         // meanwhile; and every write is refused until there is one.
-        let expected = ExpectedSnapshot { records: table.keys(), bytes: table.records_bytes() };
-        let expected = Some(expected).filter(|_| self.has_snapshot);
+        let expected = match self.has_snapshot {
+            true => ExpectedSnapshot::About { records: table.keys(), bytes: table.records_bytes() },
+            false => ExpectedSnapshot::AtLeast(table.least_records_bytes()),
+        };
         if !wal.snapshots.begin(SnapshotStart { lineage, header, first, expected }) {
             return;
         }

@@ -129,6 +129,14 @@ impl<K: BuildKeys> Table<K> {
         self.segments.keys * each as u64 + self.values.counted.bytes
     }
 
+    /// Bytes that all records take at least as [`take_records`](Self::take_records) gives them.
+    pub(crate) fn least_records_bytes(&self) -> u64 {
+        let shape = self.segments.geometry.shape;
+        let here = u64::from(shape.key_bytes.unwrap_or(0)) + u64::from(shape.value_bytes.unwrap_or(0));
+        let each = (LENGTH_BYTES + VERSION_BYTES + shape.head_bytes()) as u64 + here;
+        self.segments.keys * each + self.values.counted.bytes
+    }
+
     /// Appends one record as snapshots have it.
     pub(super) fn append_record<M: NodeMemory>(
         &self,

@@ -89,8 +89,8 @@ pub(crate) struct SnapshotStart {
     pub(crate) header: Vec<u8>,
     /// The first entry of the log that may be missing in the snapshot.
     pub(crate) first: Lsn,
-    /// What there must be room for; `None` if it is begun in any case.
-    pub(crate) expected: Option<ExpectedSnapshot>,
+    /// What there must be room for.
+    pub(crate) expected: ExpectedSnapshot,
 }
 
 /// Writes snapshots. One at a time.
@@ -120,7 +120,7 @@ struct Writing<D: Disk> {
 
 impl<D: Disk + Clone> Writing<D> {
     fn begin(disk: D, start: &SnapshotStart) -> Self {
-        let has_room = start.expected.map_or(Ok(()), |expected| has_room_for_snapshot(&disk, expected));
+        let has_room = has_room_for_snapshot(&disk, start.expected);
         let begin = || SnapshotWriter::begin(disk, start.lineage, &start.header, start.first);
         Self { writer: has_room.and_then(|()| begin()) }
     }

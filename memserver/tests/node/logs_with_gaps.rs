@@ -310,3 +310,22 @@ fn a_snapshot_makes_room_for_the_log_that_it_waits_for() {
     put_all(&mut node, 6, 2..3);
     assert!(room() > 0 && disk.list().expect("a folder").iter().all(|name| !name.ends_with(".tmp")));
 }
+
+/// It took the room of others again and again, whose writes were refused meanwhile.
+#[test]
+fn a_snapshot_that_cannot_fit_takes_no_room() {
+    /// Keys, their values, versions and lengths.
+    const LEAST: u64 = 13 * 24;
+    let (mut world, mut node) = loaded(SyncPolicy::Always, 1, true);
+    put_all(&mut node, 5, 1..4);
+    drop(node);
+    take_away(&mut world, 0);
+    let (mut node, _) = world.begin::<Integers>();
+    world.disk.fill_up_after(LEAST - 1);
+    let early = put(&mut Writer::<Integers>::new(6), &mut node, 4);
+    assert_eq!(early, WriteStatus::NotDurable, "no snapshot counts");
+    for _ in 0..60 {
+        node.work();
+        assert_eq!(world.disk.room().ok(), Some(Some(LEAST - 1)));
+    }
+}

@@ -10,7 +10,7 @@ fn failed() -> Result<SnapshotInfo, SnapshotError> {
 }
 
 fn start() -> SnapshotStart {
-    SnapshotStart { lineage: 1, header: Vec::new(), first: 1, expected: None }
+    SnapshotStart { lineage: 1, header: Vec::new(), first: 1, expected: ExpectedSnapshot::AtLeast(0) }
 }
 
 #[test]
