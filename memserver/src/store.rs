@@ -111,7 +111,7 @@ pub(crate) fn limit_in<M: NodeMemory>(recovery_area: &Arc<M>) -> u64 {
 
 /// Whether there is a snapshot to restore a table from.
 pub(crate) fn holds_snapshot<D: Disk>(disk: &D) -> Result<bool, durability::DiskError> {
-    Ok(durability::newest_snapshot(disk)?.is_some())
+    Ok(durability::newest_snapshot(disk, None)?.is_some())
 }
 
 /// Whether there are files of a log, as every table has them that was made.
@@ -121,7 +121,7 @@ pub(crate) fn holds_log<D: Disk>(disk: &D) -> Result<bool, durability::DiskError
 
 /// About how many bytes of snapshot and log a table is restored from.
 pub(crate) fn bytes_to_read<D: Disk>(disk: &D) -> Result<u64, durability::DiskError> {
-    let Some(newest) = durability::newest_snapshot(disk)? else { return Ok(0) };
+    let Some(newest) = durability::newest_snapshot(disk, None)? else { return Ok(0) };
     Ok(newest.bytes + durability::log_bytes_from(disk, newest.first, Lsn::MAX)?)
 }
 
@@ -168,7 +168,7 @@ pub fn resume<K: BuildKeys, M: NodeMemory, D: Disk + Clone + 'static>(
     };
     let waker = background.waker();
     let drain = drain.map_or_else(|| open_drain(&staging, &disk, startup), Ok)?;
-    let newest = durability::newest_snapshot(&disk)?.map(|newest| newest.first);
+    let newest = durability::newest_snapshot(&disk, Some(staging.lineage()))?.map(|newest| newest.first);
     // The log does not follow it where its first files are gone or cannot be used, or entries were
     // lost since.
     let follows = newest.is_some_and(|newest| drain.begins() <= newest);

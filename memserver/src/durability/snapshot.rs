@@ -97,10 +97,11 @@ pub(crate) struct Whole {
     pub(crate) bytes: u64,
 }
 
-/// The newest snapshot with a good header and footer. Costs two short reads per snapshot that is
-/// looked at.
-pub(crate) fn newest_whole(disk: &impl Disk) -> Result<Option<Whole>, DiskError> {
-    Ok(list_snapshots(disk)?.into_iter().rev().find_map(|(first, name)| whole(disk, &name, first)))
+/// The newest snapshot of the store of `lineage` (`None`: of any) with a good header and footer.
+/// Costs two short reads per snapshot that is looked at.
+pub(crate) fn newest_whole(disk: &impl Disk, lineage: Option<u64>) -> Result<Option<Whole>, DiskError> {
+    let mut snapshots = list_snapshots(disk)?.into_iter().rev();
+    Ok(snapshots.find_map(|(first, name)| whole(disk, &name, first, lineage)))
 }
 
 /// Why a snapshot is not written.
@@ -168,7 +169,7 @@ pub(crate) fn has_room(disk: &impl Disk, expected: Expected) -> Result<(), Snaps
     let needed = match expected {
         Expected::AtLeast(bytes) => bytes,
         Expected::About { records, bytes } => {
-            let newest = newest_whole(disk)?.filter(|newest| newest.records > 0);
+            let newest = newest_whole(disk, None)?.filter(|newest| newest.records > 0);
             let Some(newest) = newest else { return Ok(()) };
             let as_newest = u128::from(newest.bytes) * u128::from(records) / u128::from(newest.records);
             let bytes = u64::try_from(as_newest).unwrap_or(u64::MAX).min(bytes);
@@ -359,20 +360,20 @@ pub struct Pruned {
     pub logs: Vec<String>,
 }
 
-/// Removes all snapshots but the newest `keep` (at least one), and the log files that end before
-/// the first LSN of the oldest one kept. Snapshots whose header or footer is damaged, or cannot be
-/// read, do not count as kept, and are left for someone to examine them. The last log file stays
-/// always.
+/// Removes all snapshots but the newest `keep` (at least one) of the store of `lineage`, and the log
+/// files that end before the first LSN of the oldest one kept. Snapshots whose header or footer is
+/// damaged, or cannot be read, do not count as kept, nor those of another store or with another
+/// layout, and are left for someone to examine them. The last log file stays always.
 ///
 /// # Errors
 /// If the disk refuses; what is left is a store as good as before.
-pub fn prune(disk: &mut impl Disk, keep: usize) -> Result<Pruned, DiskError> {
+pub fn prune(disk: &mut impl Disk, lineage: u64, keep: usize) -> Result<Pruned, DiskError> {
     let mut pruned = Pruned::default();
     let mut kept = 0;
     let mut oldest = None;
     for (first, name) in list_snapshots(disk)?.into_iter().rev() {
         if kept < keep.max(1) {
-            if whole(disk, &name, first).is_some() {
+            if whole(disk, &name, first, Some(lineage)).is_some() {
                 kept += 1;
                 oldest = Some(first);
             }
@@ -397,8 +398,9 @@ pub fn prune(disk: &mut impl Disk, keep: usize) -> Result<Pruned, DiskError> {
     Ok(pruned)
 }
 
-/// What a snapshot is, if its header and footer can be read and are good.
-fn whole(disk: &impl Disk, name: &str, first: Lsn) -> Option<Whole> {
+/// What a snapshot is, if its header and footer can be read and are good: what its reader asks of
+/// them, too.
+fn whole(disk: &impl Disk, name: &str, first: Lsn, lineage: Option<u64>) -> Option<Whole> {
     let mut header = [0; HEADER_BYTES];
     let bytes = disk.len(name).ok()?;
     if bytes < (HEADER_BYTES + FOOTER_BYTES) as u64 || disk.read(name, 0, &mut header).ok()? < header.len() {
@@ -408,12 +410,16 @@ fn whole(disk: &impl Disk, name: &str, first: Lsn) -> Option<Whole> {
     let read = disk.read(name, HEADER_BYTES as u64, &mut table_header).ok()?;
     let is_header_good = read == table_header.len()
         && header[..8] == MAGIC
+        && u32_at(&header, 8) == LAYOUT
+        && lineage.is_none_or(|lineage| u64_at(&header, 16) == lineage)
         && u64_at(&header, 24) == first
         && u64_at(&header, 32) == header_checksum(&header, &table_header);
     let mut footer = [0; FOOTER_BYTES];
     disk.read(name, bytes - FOOTER_BYTES as u64, &mut footer).ok()?;
     let seed = seed(u64_at(&header, 16), first);
-    let is_whole = is_header_good && u64_at(&footer, 0) == xxh3_64_with_seed(&footer[8..], seed);
+    let is_whole = is_header_good
+        && u32_at(&footer, 8) == BlockKind::Footer as u32
+        && u64_at(&footer, 0) == xxh3_64_with_seed(&footer[8..], seed);
     is_whole.then(|| Whole { first, records: u64_at(&footer, BLOCK_HEADER_BYTES), bytes })
 }
 

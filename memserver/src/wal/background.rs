@@ -115,6 +115,7 @@ const SNAPSHOTS_KEPT: usize = 2;
 
 /// A snapshot on its way to the disk.
 struct Writing<D: Disk> {
+    lineage: u64,
     writer: Result<SnapshotWriter<D>, SnapshotError>,
 }
 
@@ -122,11 +123,11 @@ impl<D: Disk + Clone> Writing<D> {
     fn begin(disk: D, start: &SnapshotStart) -> Self {
         let has_room = has_room_for_snapshot(&disk, start.expected);
         let begin = || SnapshotWriter::begin(disk, start.lineage, &start.header, start.first);
-        Self { writer: has_room.and_then(|()| begin()) }
+        Self { lineage: start.lineage, writer: has_room.and_then(|()| begin()) }
     }
 
     fn or_error(self) -> Result<Self, SnapshotError> {
-        self.writer.map(|writer| Self { writer: Ok(writer) })
+        self.writer.map(|writer| Self { lineage: self.lineage, writer: Ok(writer) })
     }
 
     fn push(&mut self, records: &[u8]) {
@@ -139,7 +140,7 @@ impl<D: Disk + Clone> Writing<D> {
 
     fn finish(self, disk: &mut D, last: Lsn) -> Result<SnapshotInfo, SnapshotError> {
         let info = self.writer?.finish(last)?;
-        if let Err(error) = prune(disk, SNAPSHOTS_KEPT) {
+        if let Err(error) = prune(disk, self.lineage, SNAPSHOTS_KEPT) {
             // The snapshot is good all the same, and the next one prunes again.
             warn!("older snapshots and log files were not removed: {error}");
         }

@@ -13,6 +13,7 @@ use fpcache_fabric::Service;
 use fpcache_memserver::durability::{Disk, OpenError, RecoveryError, SyncPolicy};
 use fpcache_memserver::store::{Background, Memories, UNKNOWN_BOOT, recovery_area_bytes, restore};
 use fpcache_memserver::{Origin, RecoverError};
+use xxhash_rust::xxh3::xxh3_64;
 
 const HOURLY: SyncPolicy = SyncPolicy::Interval(Duration::from_secs(3600));
 
@@ -146,7 +147,7 @@ fn a_full_disk_keeps_no_start_from_serving_what_the_one_before_served() {
 
 /// Removes or damages files so that the log follows no snapshot.
 fn take_away(world: &mut World, what: u32) {
-    if what >= 2 {
+    if [2, 3].contains(&what) {
         // Another life's log file goes on after the first one, which goes, or cannot be used.
         drop(world.begin::<Integers>());
     }
@@ -154,24 +155,34 @@ fn take_away(world: &mut World, what: u32) {
     let first = |of: &str| all.iter().find(|(name, _)| name.starts_with(of)).expect("a file");
     let ((log, _), (snapshot, bytes)) = (first("log-"), first("snapshot-"));
     let disk = &mut world.disk;
+    let mut rewrite = |bytes: &[u8]| {
+        disk.remove(snapshot).and_then(|()| disk.create(snapshot)).expect("a disk");
+        disk.append(snapshot, bytes).and_then(|()| disk.sync(snapshot)).expect("a disk");
+    };
     match what {
         0 => {
             let logs = all.iter().filter(|(name, _)| name.starts_with("log-"));
             logs.for_each(|(name, _)| disk.remove(name).expect("a file"));
         }
-        1 => {
-            let half = bytes.len() as u64 / 2;
-            disk.truncate(snapshot, half).and_then(|()| disk.sync(snapshot)).expect("a disk");
-        }
+        1 => rewrite(&bytes[..bytes.len() / 2]),
         2 => disk.remove(log).expect("a file"),
-        _ => disk.flip(log, 16, 1).expect("a byte"),
+        3 => disk.flip(log, 16, 1).expect("a byte"),
+        _ => {
+            // Whole, and of another layout.
+            let mut bytes = bytes.clone();
+            bytes[8] += 1;
+            let table_header = usize::from(bytes[12]) | usize::from(bytes[13]) << 8;
+            let summed = [&bytes[..32], &bytes[40..40 + table_header]].concat();
+            bytes[32..40].copy_from_slice(&xxh3_64(&summed).to_le_bytes());
+            rewrite(&bytes);
+        }
     }
     world.disk.sync_dir().expect("a disk");
 }
 
 #[test]
 fn memory_is_gone_on_with_without_files_and_nothing_acknowledged_that_only_these_would_keep() {
-    for what in 0..4 {
+    for what in 0..5 {
         let (mut world, mut node) = loaded(SyncPolicy::Always, 1, true);
         put_all(&mut node, 5, 1..6);
         drop(node);

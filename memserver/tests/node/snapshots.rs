@@ -151,7 +151,7 @@ fn pruning_keeps_what_the_kept_snapshots_need() {
         for first in [20, 60, 90] {
             write(disk.clone(), first, &some_records(5)).unwrap();
         }
-        prune(&mut disk, keep).unwrap();
+        prune(&mut disk, LINEAGE, keep).unwrap();
         let mut disk = disk.crash();
         let kept: Vec<String> =
             disk.list().unwrap().into_iter().filter(|name| name.starts_with("snapshot")).collect();
@@ -176,12 +176,12 @@ fn a_damaged_snapshot_is_not_what_pruning_keeps() {
         write(disk.clone(), first, &some_records(5)).unwrap();
     }
     disk.truncate("snapshot-000000000000005a.fps", 100).unwrap();
-    let pruned = prune(&mut disk, 1).unwrap();
+    let pruned = prune(&mut disk, LINEAGE, 1).unwrap();
     assert_eq!(pruned.snapshots, ["snapshot-0000000000000014.fps"]);
     assert_eq!(newest(&mut disk).0.unwrap().0, 60);
     let mut empty = MemoryDisk::new(1);
     logged(&empty, 100);
-    assert!(prune(&mut empty, 1).unwrap().logs.is_empty());
+    assert!(prune(&mut empty, LINEAGE, 1).unwrap().logs.is_empty());
 }
 
 /// It is left for the operator to examine, and the others are pruned all the same.
@@ -193,7 +193,7 @@ fn a_snapshot_that_cannot_be_read_does_not_end_pruning() {
         write(disk.clone(), first, &some_records(5)).unwrap();
     }
     disk.fail_reads_of("snapshot-000000000000005a.fps");
-    let pruned = prune(&mut disk, 1).unwrap();
+    let pruned = prune(&mut disk, LINEAGE, 1).unwrap();
     assert_eq!(pruned.snapshots, ["snapshot-0000000000000014.fps"]);
     assert!(disk.list().unwrap().iter().any(|name| name == "snapshot-000000000000005a.fps"));
 }
