@@ -37,8 +37,7 @@ pub fn bring_left_to_disk<M: NodeMemory, D: Disk + Clone>(
         };
     };
     if identity.files[1] != file {
-        examine_copy(&recovery_area, &identity, disk)?;
-        return Ok(Left::default());
+        return examine_copy(&recovery_area, &identity, disk);
     }
     let is_known = ![startup.boot, identity.boot].contains(&UNKNOWN_BOOT);
     let is_of_this_start = is_known && identity.boot == startup.boot;
@@ -101,41 +100,45 @@ fn unreadable<M: NodeMemory, D: Disk + Clone>(
     Ok(Left { lost: noted.lost, is_on_disk: false })
 }
 
-/// Says if the log's files lack entries that had been on the disk by what is noted in a recovery
-/// area that was copied with them. Its process may have gone on meanwhile, so that it is younger
-/// than the log that was copied before it.
+/// What a start has to know by a recovery area that was copied, or lies in a file system that was
+/// mounted anew. Says which entries only this has, which are gone with it, or were on the disk: the
+/// process of a copy may have gone on meanwhile, so that it is younger than the log that was copied
+/// before it.
 ///
 /// # Errors
-/// They lack some, and the process had ended before they were copied.
+/// The log's files lack some, and the process had ended before they were copied.
 fn examine_copy<M: NodeMemory, D: Disk + Clone>(
     recovery_area: &RecoveryArea<M>,
     identity: &Identity,
     disk: &D,
-) -> Result<(), RecoverError> {
+) -> Result<Left, RecoverError> {
     let (ring, ring_bytes) = recovery_area.ring();
     let noted = match Staging::noted_in(Arc::clone(recovery_area.memory()), ring, ring_bytes) {
         Ok(noted) if noted.lineage == identity.lineage => noted,
-        _ => return Ok(()),
+        _ => return Ok(Left::default()),
     };
+    let left = Left { lost: noted.lost, is_on_disk: false };
     if recovery_area.has_ended()? {
         return match synced(disk, identity, noted.synced) {
-            Err(RecoverError::Log(RecoveryError::Lineage { .. })) => Ok(()),
-            found => found.map(drop),
+            Err(RecoverError::Log(RecoveryError::Lineage { .. })) => Ok(Left::default()),
+            found => found.map(|_| left),
         };
     }
     // What is wrong with the files is said when they are read.
-    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), Reach::Whole) else { return Ok(()) };
-    let last = last_on_disk(disk, identity.lineage, &found, noted.synced)?;
-    if last < noted.synced {
+    let Ok((_, found)) = LogReader::look(disk, Some(identity.lineage), Reach::Whole) else { return Ok(left) };
+    let last = last_on_disk(disk, identity.lineage, &found, noted.last)?;
+    if last < noted.last {
         warn!(
-            "the recovery area (notes.fpn), which is a copy, says that entries up to {} of the log were on the disk, but the \
-             log's files end with {last}: writes from LSN {} on are missing, as in a copy that was taken while the memory node \
-             ran; restore the missing log files if there are any",
+            "the recovery area (notes.fpn), which is a copy or in a file system that was mounted anew, is not gone on with: it \
+             has entries up to {} of the log, of which those up to {} were on the disk, but the log's files end with {last}: \
+             writes from LSN {} on are missing, as in a copy that was taken while the memory node ran; restore the missing log \
+             files if there are any",
+            noted.last,
             noted.synced,
             last + 1
         );
     }
-    Ok(())
+    Ok(left)
 }
 
 /// The last entry that the log's files have, or the newest snapshot, which is looked at if they end

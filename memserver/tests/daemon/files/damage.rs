@@ -197,12 +197,25 @@ fn the_end_of_a_log_that_had_been_on_the_disk_is_missed() {
     place.start("").says(&["found      149 keys from snapshot-", "bytes were cut off log-"]);
 }
 
-/// What a copy of the folder has, whose last log file lacks bytes, and the memory node that begins
-/// with it.
-fn begun_with_a_short_copy(of: &Place) -> (Place, Daemon) {
+fn copy(of: &Place) -> Place {
     let copy = Place::new();
     let copied = Command::new("cp").arg("-a").arg(of.data()).arg(copy.data()).status().unwrap();
     assert!(copied.success());
+    copy
+}
+
+/// Ends the memory node, and returns what it has said on standard error.
+fn told(mut node: Daemon) -> String {
+    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
+    let mut told = String::new();
+    node.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    told
+}
+
+/// What a copy of the folder has, whose last log file lacks bytes, and the memory node that begins
+/// with it.
+fn begun_with_a_short_copy(of: &Place) -> (Place, Daemon) {
+    let copy = copy(of);
     let log = copy.logs().pop().unwrap();
     let len = fs::metadata(&log).unwrap().len();
     fs::OpenOptions::new().write(true).open(log).unwrap().set_len(len - 3).unwrap();
@@ -227,12 +240,30 @@ fn a_copy_that_lacks_the_end_of_a_log_is_missed_and_one_of_a_running_memory_node
     let node = place.start("--fsync always");
     place.client().put(NEW, 7).unwrap();
     node.kill();
-    let (_copy, mut node) = begun_with_a_short_copy(&place);
+    let (_copy, node) = begun_with_a_short_copy(&place);
     node.says(&["found      150 keys from snapshot-"]);
-    kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
-    let mut told = String::new();
-    node.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
+    let told = told(node);
     for part in ["warning: ", "up to 51 of the log", "end with 50"] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+}
+
+/// They were dropped with the notes, and nothing said so.
+#[test]
+fn entries_that_only_the_notes_of_a_copy_have_are_said_to_be_missing() {
+    let place = Place::new();
+    let node = place.start("--load sequential:100 --fsync 3600s");
+    let mut client = place.client();
+    (0..50).for_each(|i| client.put(NEW + i, i).unwrap());
+    drop(client);
+    node.kill();
+    let copy = copy(&place);
+    let node = copy.start("");
+    node.says(&[" keys from snapshot-"]);
+    let told = told(node);
+    for part in
+        ["warning: ", "notes.fpn", "entries up to 50 of the log, of which those up to 0 were", "are missing"]
+    {
         assert!(told.contains(part), "{part} in {told}");
     }
 }
@@ -242,16 +273,9 @@ fn a_copy_that_lacks_the_end_of_a_log_is_missed_and_one_of_a_running_memory_node
 fn a_recovery_that_takes_time_is_told_when_it_begins_and_ends() {
     let place = Place::new();
     place.start("--load sequential:100K").end();
-    let told = |place: &Place| {
-        let mut node = place.start("");
-        kill_process(Pid::from_child(&node.child), Signal::TERM).unwrap();
-        let mut told = String::new();
-        node.child.stderr.take().unwrap().read_to_string(&mut told).unwrap();
-        told
-    };
-    assert_eq!(told(&place), "", "a start in memory takes none");
+    assert_eq!(told(place.start("")), "", "a start in memory takes none");
     place.lose_memory();
-    let told = told(&place);
+    let told = told(place.start(""));
     let (begun, done) = told.split_once('\n').unwrap();
     assert!(begun.contains("reading the table in ") && begun.contains("MiB"), "{told}");
     assert!(done.contains("is read: 100000 keys from snapshot-") && done.lines().count() == 1, "{told}");
