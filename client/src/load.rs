@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::{BuildKeys, KeySpace, U64Keys};
 use fpcache::layout::{TableParameters, ValuePlace};
 use fpcache::message::keys::{put_record, record_bytes};
-use fpcache::message::{Chunk, ErrorCode, MAX_AHEAD_BYTES, MessageError, Piece, Refusal, Request, Sent};
+use fpcache::message::{
+    ErrorCode, MAX_AHEAD_BYTES, MessageError, RecordChunk, Refusal, Request, Sent, ValuePiece,
+};
 use fpcache_fabric::FabricError;
 
 use crate::client::{TableClient, Transport};
@@ -229,7 +231,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     fn tell_others(&mut self) -> Result<(), ClientError> {
         for (at, (_, part)) in self.parts.iter().enumerate() {
             if at != self.part && part.inserting.is_none() {
-                let nothing = Chunk { first: part.sent, count: 0, records: &[] };
+                let nothing = RecordChunk { first: part.sent, count: 0, records: &[] };
                 let told = part.request(&Request::LoadChunk(part.number, nothing), |_| Ok(()));
                 told.map_err(|error| error.at(part.client.name()))?;
             }
@@ -242,7 +244,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
     fn send_ahead(&mut self, value: &[u8]) -> Result<(), ClientError> {
         // Pieces name the record by its number, modulo 2³².
         let record = (self.sent + u64::from(self.count)) as u32;
-        for piece in Piece::all((0, self.number, record), value, self.client.max_request()) {
+        for piece in ValuePiece::all((0, self.number, record), value, self.client.max_request()) {
             self.request(&Request::Value(piece), |_| Ok(()))?;
         }
         self.ahead += value.len();
@@ -317,7 +319,7 @@ impl<'c, K: BuildKeys> Load<'c, K> {
         if self.count == 0 {
             return Ok(());
         }
-        let chunk = Chunk { first: self.sent, count: self.count, records: &self.records };
+        let chunk = RecordChunk { first: self.sent, count: self.count, records: &self.records };
         self.request(&Request::LoadChunk(self.number, chunk), |_| Ok(()))?;
         self.sent += u64::from(self.count);
         self.bytes += (self.records.len() + self.ahead) as u64;

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 
 /// The process that listened at a unix socket, or connected to it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Peer {
+pub(crate) struct PeerProcess {
     pub(crate) user: u32,
     /// Unknown where the process is in another PID namespace than this one's or those within it, as
     /// those of containers are. It serves messages, and waits for processes that are ending; that a
@@ -17,10 +17,10 @@ pub(crate) struct Peer {
 
 /// What the kernel says of the peer. Not by rustix, which takes the number of a process for one
 /// that is not zero, as it is for one of another namespace.
-pub(crate) fn peer_of(socket: &impl AsFd) -> Result<Peer, Errno> {
+pub(crate) fn peer_of(socket: &impl AsFd) -> Result<PeerProcess, Errno> {
     let said = getsockopt(socket, sockopt::PeerCredentials)
         .map_err(|errno| Errno::from_raw_os_error(errno as i32))?;
-    Ok(Peer { user: said.uid(), process: known(said.pid()) })
+    Ok(PeerProcess { user: said.uid(), process: known(said.pid()) })
 }
 
 fn known(process: i32) -> Option<u32> {
@@ -37,7 +37,7 @@ mod tests {
     fn a_peer_of_this_process_is_this_process() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let user = rustix::process::geteuid().as_raw();
-        assert_eq!(peer_of(&ours), Ok(Peer { user, process: Some(std::process::id()) }));
+        assert_eq!(peer_of(&ours), Ok(PeerProcess { user, process: Some(std::process::id()) }));
         assert_eq!(peer_of(&std::fs::File::open("/").unwrap()), Err(Errno::NOTSOCK));
     }
 

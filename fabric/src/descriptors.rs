@@ -17,7 +17,7 @@ pub struct Descriptors {
 
 /// Descriptors that were taken; given back when this is dropped.
 #[derive(Debug)]
-pub struct Taken {
+pub struct TakenDescriptors {
     of: Arc<Descriptors>,
     count: usize,
 }
@@ -43,15 +43,15 @@ impl Descriptors {
 
     /// Takes `count` descriptors if at least `leaving` remain then; `None` if not.
     #[must_use]
-    pub fn take(self: &Arc<Self>, count: usize, leaving: usize) -> Option<Taken> {
+    pub fn take(self: &Arc<Self>, count: usize, leaving: usize) -> Option<TakenDescriptors> {
         let most = self.most.checked_sub(leaving)?;
         let add = |taken: usize| taken.checked_add(count).filter(|all| *all <= most);
         self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).ok()?;
-        Some(Taken { of: Arc::clone(self), count })
+        Some(TakenDescriptors { of: Arc::clone(self), count })
     }
 }
 
-impl Drop for Taken {
+impl Drop for TakenDescriptors {
     fn drop(&mut self) {
         self.of.taken.fetch_sub(self.count, Ordering::Relaxed);
     }

@@ -17,7 +17,7 @@ use crate::mapped::{Area, Link, MappedConnection, Parts};
 use crate::memory::{Access, SharedMemory};
 use crate::region::RegionName;
 use crate::ring::RingLayout;
-use crate::server::{self, Acceptor, Session};
+use crate::server::{self, Acceptor, RingSession};
 use crate::service::{ClientId, Service};
 use crate::serving::{Serving, StopHandle};
 
@@ -63,7 +63,7 @@ struct HubInner {
 #[derive(Default)]
 struct Clients {
     /// Those that the loop has not seen.
-    waiting: Vec<Session>,
+    waiting: Vec<RingSession>,
     /// Of all that there are, to be cut when the hub closes: each has its own, for one may have to
     /// leave before.
     links: Vec<Weak<Link>>,
@@ -122,7 +122,7 @@ impl Hub {
             if !hub.link.is_alive() {
                 return Err(hub.link.disconnected());
             }
-            clients.waiting.push(Session::new(id, node_ring, layout, Bell::new(theirs)));
+            clients.waiting.push(RingSession::new(id, node_ring, layout, Bell::new(theirs)));
             clients.links.retain(|link| link.strong_count() > 0);
             clients.links.push(Arc::downgrade(&link));
         }
@@ -213,7 +213,7 @@ impl Acceptor for Queue<'_> {
         None
     }
 
-    fn advance(&mut self, _open: usize, _service: &mut dyn Service) -> Vec<(Session, RegionName)> {
+    fn advance(&mut self, _open: usize, _service: &mut dyn Service) -> Vec<(RingSession, RegionName)> {
         let _ = rustix::io::read(&self.0.wake, &mut [0u8; 8]);
         let arrived = std::mem::take(&mut self.0.clients().waiting);
         arrived.into_iter().map(|session| (session, RegionName::default())).collect()

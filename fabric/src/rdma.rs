@@ -114,7 +114,7 @@ pub(crate) trait Introduction: Debug + Send {
 
 /// For how long a reader waits.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct WaitLimit<'a> {
     /// The memory node's being there.
     pub(crate) link: &'a Link,
     /// For completions.
@@ -123,7 +123,7 @@ pub(crate) struct Waiting<'a> {
 
 /// Why a batch was not read by a card.
 #[derive(Debug)]
-pub(crate) enum Miss {
+pub(crate) enum CardFailure {
     /// It reaches where nothing is registered.
     NotRegistered,
     /// The queue pair is of no use any more; the cards may have changed memory if the batch asked
@@ -137,7 +137,7 @@ pub(crate) enum Miss {
 
 /// Counters of a connection's endpoints' use of cards.
 #[derive(Debug, Default)]
-pub(crate) struct Tallies {
+pub(crate) struct CardCounters {
     doorbells: AtomicU64,
     work_requests: AtomicU64,
     by_socket: AtomicU64,
@@ -145,7 +145,7 @@ pub(crate) struct Tallies {
     unusable: AtomicU64,
 }
 
-impl Tallies {
+impl CardCounters {
     pub(crate) fn rang(&self, work_requests: usize) {
         self.doorbells.fetch_add(1, Ordering::Relaxed);
         self.work_requests.fetch_add(work_requests as u64, Ordering::Relaxed);

@@ -228,12 +228,12 @@ impl Calls for Caller {
 /// to its reply. Waiting for one's turn ends with the deadline, which a plain mutex could not do.
 #[derive(Debug)]
 pub(crate) struct SharedCaller<C> {
-    state: Mutex<Shared<C>>,
+    state: Mutex<CallerState<C>>,
     freed: Condvar,
 }
 
 #[derive(Debug)]
-struct Shared<C> {
+struct CallerState<C> {
     /// `None` while a thread waits for its reply.
     caller: Option<Box<C>>,
     /// The request whose poster has not taken the reply yet.
@@ -244,7 +244,7 @@ struct Shared<C> {
 
 impl<C: Calls> SharedCaller<C> {
     pub(crate) fn new(caller: C) -> Self {
-        let shared = Shared { caller: Some(Box::new(caller)), posted: None, waiting: 0 };
+        let shared = CallerState { caller: Some(Box::new(caller)), posted: None, waiting: 0 };
         Self { state: Mutex::new(shared), freed: Condvar::new() }
     }
 
@@ -252,7 +252,7 @@ impl<C: Calls> SharedCaller<C> {
     pub(crate) fn post(&self, request: &[u8], deadline: Deadline) -> Result<Posted, FabricError> {
         let mut state = self.lock();
         loop {
-            if let Shared { caller: Some(caller), posted: posted @ None, .. } = &mut *state {
+            if let CallerState { caller: Some(caller), posted: posted @ None, .. } = &mut *state {
                 // Sending does not wait, so the lock may be held.
                 return match caller.post(request) {
                     Ok(number) => {
@@ -273,7 +273,7 @@ impl<C: Calls> SharedCaller<C> {
     /// Takes the reply to a posted request, which ends its turn, or gives the request back.
     pub(crate) fn poll(&self, posted: Posted, reply: &mut Vec<u8>) -> Result<Option<Posted>, FabricError> {
         let mut state = self.lock();
-        let Shared { caller: Some(caller), posted: Some(number), .. } = &mut *state else {
+        let CallerState { caller: Some(caller), posted: Some(number), .. } = &mut *state else {
             return Err(FabricError::NotPosted);
         };
         if !posted.is(*number) {
@@ -320,9 +320,9 @@ impl<C: Calls> SharedCaller<C> {
     /// Waits until a turn ends.
     fn sleep<'s>(
         &self,
-        mut state: MutexGuard<'s, Shared<C>>,
+        mut state: MutexGuard<'s, CallerState<C>>,
         deadline: Deadline,
-    ) -> Result<MutexGuard<'s, Shared<C>>, FabricError> {
+    ) -> Result<MutexGuard<'s, CallerState<C>>, FabricError> {
         let left = deadline.remaining(Instant::now());
         if left == Some(Duration::ZERO) {
             return Err(FabricError::Crowded);
@@ -336,7 +336,7 @@ impl<C: Calls> SharedCaller<C> {
     }
 
     /// Ends the turn of what was posted.
-    fn end(&self, mut state: MutexGuard<'_, Shared<C>>) {
+    fn end(&self, mut state: MutexGuard<'_, CallerState<C>>) {
         state.posted = None;
         let is_awaited = state.waiting > 0;
         drop(state);
@@ -345,7 +345,7 @@ impl<C: Calls> SharedCaller<C> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Shared<C>> {
+    fn lock(&self) -> MutexGuard<'_, CallerState<C>> {
         // A request that was half sent by a thread that panicked is one that was given up.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::bell::{Bell, HUNG_UP, timespec};
-use crate::descriptors::Taken;
+use crate::descriptors::TakenDescriptors;
 use crate::error::FabricError;
 use crate::memory::{AccessError, SharedMemory};
 use crate::region::RegionName;
@@ -27,7 +27,7 @@ use crate::ring::{
 use crate::service::{ClientId, Handled, SHORT_BODY, Service, Waker, Work};
 use crate::serving::StopHandle;
 use crate::spin::Spin;
-use crate::tcp::Desk;
+use crate::tcp::ServiceSide;
 use long_bodies::{LongBodies, RingPages};
 
 /// How long the loop spins after the last request or reply before it sleeps, while that pays off.
@@ -42,7 +42,7 @@ const LOOK_FOR_ROOM: Duration = Duration::from_millis(2);
 
 /// A client's ring at the memory node.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct RingSession {
     id: ClientId,
     ring: SharedMemory,
     layout: RingLayout,
@@ -55,7 +55,7 @@ pub(crate) struct Session {
     owed: Option<u32>,
     pages: RingPages,
     /// Its socket among the process's descriptors, where those are counted.
-    _descriptor: Option<Taken>,
+    _descriptor: Option<TakenDescriptors>,
 }
 
 /// Where new clients come from.
@@ -67,7 +67,7 @@ pub(crate) trait Acceptor {
     fn next_deadline(&self) -> Option<Instant>;
     /// Does what can be done without waiting, and returns clients that have been let in, each with
     /// the name of its region; `open` are served already.
-    fn advance(&mut self, open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)>;
+    fn advance(&mut self, open: usize, service: &mut dyn Service) -> Vec<(RingSession, RegionName)>;
 }
 
 /// Where no clients with rings come from.
@@ -80,14 +80,14 @@ impl Acceptor for NoRings {
         None
     }
 
-    fn advance(&mut self, _: usize, _: &mut dyn Service) -> Vec<(Session, RegionName)> {
+    fn advance(&mut self, _: usize, _: &mut dyn Service) -> Vec<(RingSession, RegionName)> {
         Vec::new()
     }
 }
 
 /// What a look at the rings, or at the service's replies, found.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Found {
+enum Polled {
     Nothing,
     Something,
 }
@@ -98,14 +98,14 @@ struct Buffers {
     reply: Vec<u8>,
 }
 
-impl Session {
+impl RingSession {
     pub(crate) fn new(id: ClientId, ring: SharedMemory, layout: RingLayout, bell: Bell) -> Self {
         let pages = RingPages::default();
         Self { id, ring, layout, bell, taken: 0, owed: None, pages, _descriptor: None }
     }
 
     /// The same, whose socket is this one of the process's descriptors.
-    pub(crate) fn counted(self, descriptor: Taken) -> Self {
+    pub(crate) fn counted(self, descriptor: TakenDescriptors) -> Self {
         Self { _descriptor: Some(descriptor), ..self }
     }
 
@@ -116,19 +116,19 @@ impl Session {
         service: &mut S,
         buffers: &mut Buffers,
         bodies: &mut LongBodies,
-    ) -> Result<Found, AccessError> {
+    ) -> Result<Polled, AccessError> {
         let asked = self.ring.load_acquire(REQUEST_TAG)?;
         let (len, is_new) = (len_of(asked), asked != self.taken && self.owed.is_none());
         let is_possible = len <= self.layout.request_capacity();
         if is_new && is_possible && len > SHORT_BODY && !bodies.admits(&mut self.pages, self.id, len, service)
         {
-            return Ok(Found::Nothing);
+            return Ok(Polled::Nothing);
         }
         if self.pages.waits() {
             bodies.stop_waiting(&mut self.pages);
         }
         if !is_new {
-            return Ok(Found::Nothing);
+            return Ok(Polled::Nothing);
         }
         self.taken = asked;
         self.pages.begin(&self.ring, &self.layout)?;
@@ -153,7 +153,7 @@ impl Session {
         }
         request.shrink_to(KEEP_BUFFER);
         reply.shrink_to(KEEP_BUFFER);
-        Ok(Found::Something)
+        Ok(Polled::Something)
     }
 
     /// Sends the reply that is owed; one that is not is dropped.
@@ -205,21 +205,21 @@ struct Sessions<'s, S: Service> {
     /// Wakes the loop, besides clients.
     waker: Option<Waker>,
     /// In the order of their ids, so that a reply finds its client.
-    open: Vec<Session>,
+    open: Vec<RingSession>,
     bodies: LongBodies,
     /// The clients over sockets, if there may be any.
-    desk: Option<&'s mut Desk>,
+    desk: Option<&'s mut ServiceSide>,
 }
 
 impl<S: Service> Sessions<'_, S> {
-    fn sweep(&mut self, buffers: &mut Buffers) -> Found {
-        let mut found = Found::Nothing;
+    fn sweep(&mut self, buffers: &mut Buffers) -> Polled {
+        let mut found = Polled::Nothing;
         let mut index = 0;
         while index < self.open.len() {
             match self.open[index].serve(self.service, buffers, &mut self.bodies) {
-                Ok(Found::Nothing) => index += 1,
-                Ok(Found::Something) => {
-                    found = Found::Something;
+                Ok(Polled::Nothing) => index += 1,
+                Ok(Polled::Something) => {
+                    found = Polled::Something;
                     index += 1;
                 }
                 // The ring is not what was set up; its client cannot be served.
@@ -229,18 +229,18 @@ impl<S: Service> Sessions<'_, S> {
         if let Some(desk) = &mut self.desk
             && desk.sweep(self.service, &mut self.bodies.queue)
         {
-            found = Found::Something;
+            found = Polled::Something;
         }
         found
     }
 
     /// Sends the replies that have become ready.
-    fn deliver(&mut self, buffers: &mut Buffers) -> Found {
-        let mut found = Found::Nothing;
+    fn deliver(&mut self, buffers: &mut Buffers) -> Polled {
+        let mut found = Polled::Nothing;
         loop {
             buffers.reply.clear();
             let Some(client) = self.service.next_reply(&mut buffers.reply) else { break };
-            found = Found::Something;
+            found = Polled::Something;
             // A client that has gone is not among them.
             match self.open.binary_search_by_key(&client, |session| session.id) {
                 Ok(index) if self.open[index].settle(&buffers.reply, &mut self.bodies).is_err() => {
@@ -339,7 +339,7 @@ impl<S: Service> Sessions<'_, S> {
         // the tags.
         fence(Ordering::SeqCst);
         let has_message = self.desk.as_deref().is_some_and(|desk| !desk.begin_sleep());
-        let awake = stop.is_stopped() || has_message || self.open.iter().any(Session::has_request);
+        let awake = stop.is_stopped() || has_message || self.open.iter().any(RingSession::has_request);
         let room_at = self.bodies.queue.is_awaited().then(|| Instant::now() + LOOK_FOR_ROOM);
         let timeout = match acceptor.next_deadline().into_iter().chain(work_at).chain(room_at).min() {
             _ if awake => Some(Duration::ZERO),
@@ -377,7 +377,7 @@ impl<S: Service> Drop for Sessions<'_, S> {
 /// If the operating system cannot wait for descriptors.
 pub(crate) fn serve<S: Service, A: Acceptor>(
     acceptor: &mut A,
-    desk: Option<&mut Desk>,
+    desk: Option<&mut ServiceSide>,
     service: &mut S,
     stop: &StopHandle,
 ) -> Result<(), FabricError> {
@@ -397,7 +397,7 @@ pub(crate) fn serve<S: Service, A: Acceptor>(
         let now = Instant::now();
         let idle = now.saturating_duration_since(last_found) >= spin.budget();
         match work {
-            _ if swept == Found::Something || delivered == Found::Something => {
+            _ if swept == Polled::Something || delivered == Polled::Something => {
                 if is_spinning {
                     spin.paid_off();
                 }

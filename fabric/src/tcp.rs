@@ -61,7 +61,7 @@ pub use address::TcpAddress;
 pub use address::error::TcpAddressError;
 pub use client::{ConnectOptions, TcpConnection, connect};
 pub use counters::HangUp;
-pub(crate) use desk::Desk;
+pub(crate) use desk::ServiceSide;
 pub use endpoint::TcpEndpoint;
 pub use listener::{AccessKeeper, Listener};
 pub use options::ListenOptions;

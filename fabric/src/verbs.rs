@@ -76,7 +76,7 @@ pub(crate) enum Verb {
 
 /// One posted request, as small as it gets: a batch of thousands stays in the cache.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Posted {
+pub(crate) struct PostedVerb {
     pub(crate) offset: u64,
     /// First buffer word: of the landing of a READ, of the bytes of a WRITE; of landing, then
     /// operands of an atomic.
@@ -157,7 +157,7 @@ impl Tally {
 /// after it have not run.
 #[derive(Debug, Default)]
 pub struct Batch {
-    pub(crate) requests: Vec<Posted>,
+    pub(crate) requests: Vec<PostedVerb>,
     /// Grows only; the words up to `used` belong to the present requests.
     pub(crate) buffer: Vec<u64>,
     used: usize,
@@ -330,7 +330,7 @@ impl Batch {
 
     /// One of its requests as a backend sees it.
     #[inline]
-    pub(crate) fn request(&self, posted: &Posted) -> Request<'_> {
+    pub(crate) fn request(&self, posted: &PostedVerb) -> Request<'_> {
         let at = RemoteAddr { area: posted.area, offset: posted.offset };
         let word = posted.word as usize;
         match posted.verb {
@@ -358,7 +358,7 @@ impl Batch {
     #[inline]
     fn push(&mut self, at: RemoteAddr, place: Landing, verb: Verb) {
         let Landing { word, len } = place;
-        self.requests.push(Posted { offset: at.offset, word, len, area: at.area, verb, stride: 0 });
+        self.requests.push(PostedVerb { offset: at.offset, word, len, area: at.area, verb, stride: 0 });
     }
 
     /// Takes `words` words of the buffer and returns the first one's number.

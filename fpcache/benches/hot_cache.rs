@@ -5,7 +5,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use fpcache::cache::{CacheHandle, CacheProbe, CachedSlot, HotCache, Policy, Shape, Variant};
+use fpcache::cache::{CacheHandle, CacheProbe, CacheShape, CachedSlot, HotCache, Policy, Variant};
 use fpcache_index::Window;
 
 /// Fits the second-level cache.
@@ -33,7 +33,7 @@ fn cache_probe(key: u64) -> CacheProbe {
 }
 
 fn cache(bytes: usize, variant: Variant, policy: Policy) -> HotCache {
-    let shape = Shape { variant, policy, epsilon: 32, segments: 100_000, keys: u64::MAX };
+    let shape = CacheShape { variant, policy, epsilon: 32, segments: 100_000, keys: u64::MAX };
     HotCache::new(bytes, &shape).expect("room for buckets")
 }
 

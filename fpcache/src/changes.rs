@@ -31,14 +31,14 @@ pub enum Refresh<T> {
 
 /// Why a directory could not be brought up to date.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum UpdateError {
     /// The log's records do not lead on from it: overwritten since, or damaged.
     Unusable(Corrupt),
     /// The fabric failed.
     Fabric(FabricError),
 }
 
-impl From<FabricError> for Failed {
+impl From<FabricError> for UpdateError {
     fn from(error: FabricError) -> Self {
         Self::Fabric(error)
     }
@@ -82,19 +82,19 @@ impl ChangeLog {
         head: u64,
         directory: &mut Directory<K::Key, Segment<K>>,
         encoders: &K::Encoders,
-    ) -> Result<(), Failed> {
+    ) -> Result<(), UpdateError> {
         match head.checked_sub(from) {
             Some(news) if news <= self.records => {}
             Some(news) => {
                 let why = format!("{news} records are missing, it holds {}", self.records);
-                return Err(Failed::Unusable(damaged(self.offset, why)));
+                return Err(UpdateError::Unusable(damaged(self.offset, why)));
             }
             None => {
                 let why = format!("it has {head} records, the directory contains {from}");
-                return Err(Failed::Unusable(damaged(self.offset, why)));
+                return Err(UpdateError::Unusable(damaged(self.offset, why)));
             }
         }
-        let (mut batch, mut change, mut next) = (Batch::new(), Gathered::default(), from);
+        let (mut batch, mut change, mut next) = (Batch::new(), PartialChange::default(), from);
         while next < head {
             let count = (head - next).min(RECORDS_PER_BATCH);
             // A ring: what lies after its end comes from its beginning.
@@ -109,14 +109,14 @@ impl ChangeLog {
             for record in landings.iter().flat_map(|l| batch.bytes(*l).chunks_exact(CHANGE_RECORD_BYTES)) {
                 self.take(record, next, &mut change, directory, encoders).map_err(|why| {
                     let offset = ChangeRecord::offset(self.offset, self.records, next);
-                    Failed::Unusable(damaged(offset, why))
+                    UpdateError::Unusable(damaged(offset, why))
                 })?;
                 next += 1;
             }
         }
         match change.bytes.is_empty() {
             true => Ok(()),
-            false => Err(Failed::Unusable(damaged(self.offset, "it ends within a change".into()))),
+            false => Err(UpdateError::Unusable(damaged(self.offset, "it ends within a change".into()))),
         }
     }
 
@@ -125,7 +125,7 @@ impl ChangeLog {
         &self,
         record: &[u8],
         sequence: u64,
-        gathered: &mut Gathered,
+        gathered: &mut PartialChange,
         directory: &mut Directory<K::Key, Segment<K>>,
         encoders: &K::Encoders,
     ) -> Result<(), String> {
@@ -145,7 +145,8 @@ impl ChangeLog {
                 return Err(wrong("its segment cannot lie where it says"));
             }
             put_into(&change, directory).map_err(|why| wrong(&why))?;
-            *gathered = Gathered { bytes: std::mem::take(&mut gathered.bytes), ..Gathered::default() };
+            *gathered =
+                PartialChange { bytes: std::mem::take(&mut gathered.bytes), ..PartialChange::default() };
             gathered.bytes.clear();
         }
         Ok(())
@@ -154,7 +155,7 @@ impl ChangeLog {
 
 /// A change whose records are being read.
 #[derive(Debug, Default)]
-struct Gathered {
+struct PartialChange {
     bytes: Vec<u8>,
     /// Records so far, and how many the change has.
     records: u16,

@@ -18,7 +18,7 @@ use crate::key_space::{ByteKeys, KeySpace, U64Keys};
 use crate::layout::TableParameters;
 use crate::matching::SlotStride;
 use crate::models::{Models, Segment};
-use crate::plan::{FabricCosts, PlanChoice, Planner, Ways};
+use crate::plan::{FabricCosts, PlanChoice, PlanOptions, Planner};
 use crate::sabotage::Sabotage;
 use crate::table_view::{OpenError, TableView};
 
@@ -291,8 +291,8 @@ impl<K: KeySpace> Table<K> {
     }
 
     /// The ways in which lookups over this endpoint can be made.
-    pub fn ways<E: Endpoint>(&self, endpoint: &E) -> Ways {
-        Ways {
+    pub fn ways<E: Endpoint>(&self, endpoint: &E) -> PlanOptions {
+        PlanOptions {
             answers: endpoint.answers(),
             round_trip: endpoint.round_trip(),
             has_groups: self.groups.is_some(),

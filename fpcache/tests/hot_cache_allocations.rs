@@ -3,7 +3,7 @@
 
 use std::alloc::System;
 
-use fpcache::cache::{CacheProbe, HotCache, Policy, Shape, Variant};
+use fpcache::cache::{CacheProbe, CacheShape, HotCache, Policy, Variant};
 use fpcache_index::Window;
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 
@@ -19,7 +19,7 @@ fn what_is_allocated_is_what_is_said_and_nothing_comes_later() {
         for policy in Policy::ALL {
             for bytes in [1_000, 70_001, 1 << 20, usize::MAX] {
                 let (variant, policy) = (*variant, *policy);
-                let shape = Shape { variant, policy, epsilon: 32, segments: 1_000, keys: 9_000 };
+                let shape = CacheShape { variant, policy, epsilon: 32, segments: 1_000, keys: 9_000 };
                 let region = Region::new(ALLOCATOR);
                 let cache = HotCache::new(bytes, &shape).expect("room");
                 let made = region.change();

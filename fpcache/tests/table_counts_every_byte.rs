@@ -10,13 +10,13 @@ mod common;
 use allocations::{SPARE, live};
 use common::{Firsts, Region};
 use fpcache::cache::{CacheConfig, Policy, Variant};
-use fpcache::group_tables::{GroupTables, Known, SegmentName};
+use fpcache::group_tables::{GroupTables, KnownSlots, SegmentName};
 use fpcache::key_space::{ByteKeys, U64Keys};
 use fpcache::layout::{Grouping, encode_groups};
 use fpcache::plan::PlanChoice;
 use fpcache::table::{Table, TableOptions};
 use fpcache::table_view::{OpenError, TableView};
-use fpcache_index::groups::{GroupTable, Separators};
+use fpcache_index::groups::{BlockSeparators, GroupTable};
 
 fn options(config: CacheConfig) -> TableOptions {
     TableOptions { cache: Some(config), ..TableOptions::plan(PlanChoice::Auto) }
@@ -52,7 +52,7 @@ fn tables_of_groups_are_counted() {
     let grouping = Grouping::pilots(64, 14);
     let blocks = CAP / grouping.block();
     let distances = (0..i64::from(blocks)).map(|block| (block % 7) as i16).collect();
-    let separators = Separators::from_parts(0, grouping.block(), distances).unwrap();
+    let separators = BlockSeparators::from_parts(0, grouping.block(), distances).unwrap();
     let pilots = (0..usize::from(blocks) * 14).map(|at| at as u8).collect();
     let table = GroupTable::from_parts(grouping.form(), CAP, separators, pilots).unwrap();
     let mut bytes = vec![0; grouping.table_bytes(CAP)];
@@ -63,7 +63,7 @@ fn tables_of_groups_are_counted() {
         encode_groups(generation, Some(&table), &mut bytes);
         let segment = SegmentName { address: u64::from(generation) << 12, generation, cap: CAP };
         tables.keep(&segment, &bytes);
-        assert!(matches!(tables.find(&segment, 0, 1), Known::Slots(..)), "{generation}");
+        assert!(matches!(tables.find(&segment, 0, 1), KnownSlots::Slots(..)), "{generation}");
         let taken = (live() - before + size_of::<GroupTables>()) as u64;
         assert_eq!(tables.size_in_bytes(), taken, "with {generation} tables");
         assert!(taken <= room && tables.most_bytes() <= room);

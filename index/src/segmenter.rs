@@ -139,7 +139,7 @@ impl Piece {
 pub struct Segmenter {
     fitter: Fitter,
     max_keys: u64,
-    order: Order,
+    order: OrderCheck,
 }
 
 impl Segmenter {
@@ -153,7 +153,7 @@ impl Segmenter {
     }
 
     pub(crate) fn with_limit(epsilon: u32, max_keys: u64) -> Self {
-        Self { fitter: Fitter::new(epsilon), max_keys, order: Order::default() }
+        Self { fitter: Fitter::new(epsilon), max_keys, order: OrderCheck::default() }
     }
 
     /// Adds the next key. A piece that is returned was closed *before* `x`, which opens the next
@@ -218,7 +218,7 @@ impl Segmenter {
     pub fn finish(&mut self) -> Option<Piece> {
         let closed = self.close();
         self.fitter.clear();
-        self.order = Order::default();
+        self.order = OrderCheck::default();
         closed
     }
 
@@ -233,12 +233,12 @@ impl Segmenter {
 
 /// Watches that keys ascend.
 #[derive(Clone, Copy, Default, Debug)]
-struct Order {
+struct OrderCheck {
     position: u64,
     previous: u64,
 }
 
-impl Order {
+impl OrderCheck {
     #[inline]
     fn check(&mut self, key: u64) -> Result<(), NotAscending> {
         if key <= self.previous && self.position != 0 {

@@ -2,19 +2,19 @@
 //! is in them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use fpcache_index::groups::{Form, GroupTable, GroupedSegment, Separators};
+use fpcache_index::groups::{BlockForm, BlockSeparators, GroupTable, GroupedSegment};
 use fpcache_index::{Line, PlacedSegment, SegmentOptions, Segmenter};
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
 
-const FORMS: [Form; 7] = [
-    Form::PLAIN,
-    Form::Plain { stride: 10, reach: 10 },
-    Form::Plain { stride: 1, reach: 2 },
-    Form::SEEDED,
-    Form::Seeded { groups: 4, reach: 10 },
-    Form::PILOTS,
-    Form::Pilots { slots: 200, buckets: 40 },
+const FORMS: [BlockForm; 7] = [
+    BlockForm::PLAIN,
+    BlockForm::Plain { stride: 10, reach: 10 },
+    BlockForm::Plain { stride: 1, reach: 2 },
+    BlockForm::SEEDED,
+    BlockForm::Seeded { groups: 4, reach: 10 },
+    BlockForm::PILOTS,
+    BlockForm::Pilots { slots: 200, buckets: 40 },
 ];
 
 fn hash(key: u64) -> u64 {
@@ -44,7 +44,7 @@ fn segments<'x>(xs: &'x [u64], options: &SegmentOptions) -> Vec<(PlacedSegment, 
 
 /// Groups a segment's keys and checks all that must hold of it; gives how many keys there are and
 /// how many strays.
-fn checked(segment: &PlacedSegment, xs: &[u64], form: Form) -> GroupedSegment {
+fn checked(segment: &PlacedSegment, xs: &[u64], form: BlockForm) -> GroupedSegment {
     // Keys of one coordinate have hashes of their own.
     let hashes: Vec<u64> =
         (0..).zip(xs).map(|(rank, x): (u64, _)| hash(x.wrapping_add(rank << 32))).collect();
@@ -109,19 +109,19 @@ proptest! {
         let form = FORMS[which];
         let blocks = distances.len() as u16;
         let (block, overhang, each) = match form {
-            Form::Plain { stride, reach } => (stride, reach - stride, 0),
-            Form::Seeded { groups, reach } => (groups * reach, 0, 1),
-            Form::Pilots { slots, buckets } => (slots, 0, usize::from(buckets)),
+            BlockForm::Plain { stride, reach } => (stride, reach - stride, 0),
+            BlockForm::Seeded { groups, reach } => (groups * reach, 0, 1),
+            BlockForm::Pilots { slots, buckets } => (slots, 0, usize::from(buckets)),
         };
         let cap = blocks * block + overhang;
-        let separators = Separators::from_parts(bits, block, distances).unwrap();
+        let separators = BlockSeparators::from_parts(bits, block, distances).unwrap();
         let bytes = bytes[..each * usize::from(blocks)].to_vec();
         let table = GroupTable::from_parts(form, cap, separators, bytes).unwrap();
         let line = Line::from_bits(line);
         let model = fpcache_index::SegmentModel { origin, line, cap, epsilon: 0 };
         for x in xs {
             let run = table.slots_of(&model, x, hash(x));
-            let may_not_know = matches!(form, Form::Pilots { .. });
+            let may_not_know = matches!(form, BlockForm::Pilots { .. });
             prop_assert!(run.len > 0 || may_not_know);
             prop_assert!(run.first < cap && u32::from(run.first) + u32::from(run.len) <= u32::from(cap));
         }
@@ -137,9 +137,11 @@ fn scattered(count: u64) -> Vec<u64> {
 #[test]
 fn nearly_all_keys_are_where_the_table_leads() {
     let xs = scattered(200_000);
-    for (form, most_strays, most_bytes) in
-        [(Form::PLAIN, 0.0005, 0.27), (Form::SEEDED, 0.0005, 0.065), (Form::PILOTS, 0.002, 0.335)]
-    {
+    for (form, most_strays, most_bytes) in [
+        (BlockForm::PLAIN, 0.0005, 0.27),
+        (BlockForm::SEEDED, 0.0005, 0.065),
+        (BlockForm::PILOTS, 0.002, 0.335),
+    ] {
         let (mut strays, mut bytes, mut slots) = (0, 0, 0);
         let options = SegmentOptions { epsilon: 64, fill: 0.8, ..SegmentOptions::default() };
         for (segment, xs) in segments(&xs, &options) {
@@ -157,15 +159,16 @@ fn nearly_all_keys_are_where_the_table_leads() {
 
 #[test]
 fn parts_that_do_not_fit_make_no_table() {
-    let separators = || Separators::from_parts(8, 9, vec![0; 4]).unwrap();
-    assert!(GroupTable::from_parts(Form::PLAIN, 37, separators(), Vec::new()).is_some());
-    assert!(GroupTable::from_parts(Form::PLAIN, 38, separators(), Vec::new()).is_none());
-    assert!(GroupTable::from_parts(Form::PLAIN, 37, separators(), vec![0]).is_none());
+    let separators = || BlockSeparators::from_parts(8, 9, vec![0; 4]).unwrap();
+    assert!(GroupTable::from_parts(BlockForm::PLAIN, 37, separators(), Vec::new()).is_some());
+    assert!(GroupTable::from_parts(BlockForm::PLAIN, 38, separators(), Vec::new()).is_none());
+    assert!(GroupTable::from_parts(BlockForm::PLAIN, 37, separators(), vec![0]).is_none());
     assert!(
-        GroupTable::from_parts(Form::Plain { stride: 0, reach: 10 }, 37, separators(), Vec::new()).is_none()
+        GroupTable::from_parts(BlockForm::Plain { stride: 0, reach: 10 }, 37, separators(), Vec::new())
+            .is_none()
     );
-    assert!(Separators::from_parts(15, 9, vec![0]).is_none());
-    assert!(Separators::from_parts(8, 9, Vec::new()).is_none());
+    assert!(BlockSeparators::from_parts(15, 9, vec![0]).is_none());
+    assert!(BlockSeparators::from_parts(8, 9, Vec::new()).is_none());
 }
 
 #[test]
@@ -182,7 +185,7 @@ fn groups_widen_windows_by_little_more_than_the_free_slots_between_keys() {
         let options = SegmentOptions { epsilon, fill, ..SegmentOptions::default() };
         for (segment, xs) in segments(&xs, &options) {
             let hashes: Vec<u64> = xs.iter().map(|x| hash(*x)).collect();
-            let grouped = segment.grouped(xs, &hashes, Form::PLAIN).unwrap();
+            let grouped = segment.grouped(xs, &hashes, BlockForm::PLAIN).unwrap();
             let most = f64::from(epsilon) / fill + 20.0;
             assert!(
                 f64::from(grouped.model.epsilon) <= most,
@@ -204,7 +207,7 @@ fn keys_of_one_coordinate_that_no_block_has_room_for_have_several() {
                 .chain((1..=others).map(move |other| (run << 40) + (other << 34)))
         })
         .collect();
-    for (form, most) in [(Form::PLAIN, 0.12), (Form::SEEDED, 0.12), (Form::PILOTS, 0.12)] {
+    for (form, most) in [(BlockForm::PLAIN, 0.12), (BlockForm::SEEDED, 0.12), (BlockForm::PILOTS, 0.12)] {
         let options = SegmentOptions { epsilon: 128, fill: 0.8, ..SegmentOptions::default() };
         let mut strays = 0;
         for (segment, xs) in segments(&xs, &options) {
@@ -222,7 +225,7 @@ fn segments_shorter_than_a_block_have_whole_groups_and_no_more() {
     let options = SegmentOptions { epsilon: 64, ..SegmentOptions::default() };
     for keys in 1..=25 {
         for (segment, xs) in segments(&xs[..keys], &options) {
-            let grouped = checked(&segment, xs, Form::SEEDED);
+            let grouped = checked(&segment, xs, BlockForm::SEEDED);
             assert_eq!(grouped.model.cap, segment.model.cap.next_multiple_of(10), "{keys} keys");
             assert!(grouped.strays.is_empty(), "{keys} keys in {} slots", grouped.model.cap);
         }
@@ -235,7 +238,7 @@ fn seeds_leave_free_slots_to_all_groups() {
     let options = SegmentOptions { epsilon: 64, fill: 0.8, ..SegmentOptions::default() };
     let (mut groups, mut full) = (0, 0);
     for (segment, xs) in segments(&xs, &options) {
-        let GroupedSegment { model, slots, .. } = checked(&segment, xs, Form::SEEDED);
+        let GroupedSegment { model, slots, .. } = checked(&segment, xs, BlockForm::SEEDED);
         let mut keys = vec![0; usize::from(model.cap / 10)];
         slots.iter().for_each(|slot| keys[usize::from(*slot / 10)] += 1);
         groups += keys.len();

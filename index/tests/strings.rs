@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use common::has_placement;
 use fpcache_index::strings::{
-    Cutter, KeyEncoder, MAX_KEY_BYTES, Part, StringSegment, StringsError, Training, common_prefix, partition,
-    separator,
+    Cutter, KeyEncoder, MAX_KEY_BYTES, SkipPart, StringSegment, StringsError, Training, common_prefix,
+    partition, separator,
 };
 use fpcache_index::{SegmentModel, SegmentOptions};
 use proptest::prelude::*;
@@ -264,13 +264,16 @@ fn few_keys_with_equal_coordinates_are_one_part() {
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let lo = &keys[0][..4];
     let parts = partition(&slices, lo, &KeyEncoder::plain(), 32);
-    assert_eq!(parts[0], Part { keys: 0..0, lo: lo.into(), skip: 0 });
-    assert_eq!(parts[1], Part { keys: 0..30, lo: keys[0][..100].into(), skip: 100 });
+    assert_eq!(parts[0], SkipPart { keys: 0..0, lo: lo.into(), skip: 0 });
+    assert_eq!(parts[1], SkipPart { keys: 0..30, lo: keys[0][..100].into(), skip: 100 });
     assert_eq!(parts.len(), 2);
-    assert_eq!(partition(&[], lo, &KeyEncoder::plain(), 32), [Part { keys: 0..0, lo: lo.into(), skip: 0 }]);
+    assert_eq!(
+        partition(&[], lo, &KeyEncoder::plain(), 32),
+        [SkipPart { keys: 0..0, lo: lo.into(), skip: 0 }]
+    );
 }
 
-fn check_parts(keys: &[Vec<u8>], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) -> Vec<Part> {
+fn check_parts(keys: &[Vec<u8>], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) -> Vec<SkipPart> {
     let slices: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
     let parts = partition(&slices, lo, encoder, epsilon);
     assert_eq!(&*parts[0].lo, lo);

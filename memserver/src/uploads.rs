@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 
 use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, ValueExtent};
-use fpcache::message::{ErrorCode, MAX_AHEAD_BYTES, MAX_OPERATIONS, Piece, Refusal};
+use fpcache::message::{ErrorCode, MAX_AHEAD_BYTES, MAX_OPERATIONS, Refusal, ValuePiece};
 use fpcache_fabric::{AccessError, ClientId, NodeMemory};
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -41,7 +41,11 @@ impl Upload {
     }
 
     /// Puts the next piece where it belongs; `false` if it is not the next one.
-    pub(crate) fn add(&mut self, region: &impl NodeMemory, piece: &Piece<'_>) -> Result<bool, AccessError> {
+    pub(crate) fn add(
+        &mut self,
+        region: &impl NodeMemory,
+        piece: &ValuePiece<'_>,
+    ) -> Result<bool, AccessError> {
         let end = u64::from(piece.offset) + piece.bytes.len() as u64;
         if piece.offset != self.arrived || piece.value_bytes != self.bytes || end > u64::from(self.bytes) {
             return Ok(false);
@@ -115,7 +119,7 @@ pub(crate) fn most_ahead(region_bytes: u64) -> u64 {
 }
 
 /// Whether a piece can be one of a value of a table of this shape; the reason if not.
-pub(crate) fn check(piece: &Piece<'_>, shape: &RecordShape) -> Result<(), Refusal> {
+pub(crate) fn check(piece: &ValuePiece<'_>, shape: &RecordShape) -> Result<(), Refusal> {
     let end = u64::from(piece.offset) + piece.bytes.len() as u64;
     if piece.bytes.is_empty() || end > u64::from(piece.value_bytes) {
         return Err(Refusal::new(
@@ -158,7 +162,7 @@ impl Uploads {
     pub(crate) fn place(
         &mut self,
         connection: ClientId,
-        piece: &Piece<'_>,
+        piece: &ValuePiece<'_>,
         (most, transit): (u64, &Transit),
         freed: &mut Vec<Extent>,
     ) -> Result<Option<&mut Upload>, Refusal> {
@@ -193,7 +197,7 @@ impl Uploads {
     }
 
     /// Whether a value can begin to come over this connection.
-    fn check_room(&self, connection: ClientId, piece: &Piece<'_>, most: u64) -> Result<(), Refusal> {
+    fn check_room(&self, connection: ClientId, piece: &ValuePiece<'_>, most: u64) -> Result<(), Refusal> {
         let Tally { clients, values, bytes } = self.tally(connection);
         let ahead = self.by_client.get(&piece.client);
         if ahead.is_none() && clients >= MOST_CLIENTS {
@@ -223,7 +227,7 @@ impl Uploads {
     }
 
     /// Keeps a value whose first piece has come over this connection.
-    pub(crate) fn keep(&mut self, connection: ClientId, piece: &Piece<'_>, upload: Upload) {
+    pub(crate) fn keep(&mut self, connection: ClientId, piece: &ValuePiece<'_>, upload: Upload) {
         let tally = self.by_connection.entry(connection).or_default();
         let ahead = self.by_client.entry(piece.client).or_insert_with(|| {
             tally.clients += 1;
@@ -302,8 +306,8 @@ fn memories(ahead: &Ahead) -> impl Iterator<Item = Extent> {
 mod tests {
     use super::*;
 
-    fn piece(client: u64, operation: u32, value_bytes: u32) -> Piece<'static> {
-        Piece { client, request: 1, operation, value_bytes, offset: 0, bytes: b"first" }
+    fn piece(client: u64, operation: u32, value_bytes: u32) -> ValuePiece<'static> {
+        ValuePiece { client, request: 1, operation, value_bytes, offset: 0, bytes: b"first" }
     }
 
     /// Begins to send a value over a connection.
@@ -311,7 +315,7 @@ mod tests {
         uploads: &mut Uploads,
         transit: &Transit,
         connection: u64,
-        piece: &Piece<'_>,
+        piece: &ValuePiece<'_>,
     ) -> Result<(), ErrorCode> {
         let (connection, most) = (ClientId(connection), most_ahead(200 << 20));
         let placed = uploads.place(connection, piece, (most, transit), &mut Vec::new()).map(drop);
@@ -374,7 +378,7 @@ mod tests {
             let operation = draw(50, 4) as u32;
             match draw(60, 8) {
                 0..=4 => {
-                    let piece = Piece { request, ..piece(client, operation, 17 + step) };
+                    let piece = ValuePiece { request, ..piece(client, operation, 17 + step) };
                     let _ = begin(&mut uploads, &transit, connection, &piece);
                 }
                 5 => drop(uploads.take(client, request, operation as usize)),
@@ -389,7 +393,7 @@ mod tests {
     fn a_connection_has_so_many_values_on_their_way_however_many_clients_it_serves() {
         const MIB: u32 = 1 << 20;
         let (mut uploads, transit) = (Uploads::default(), Transit::default());
-        let begin = |uploads: &mut Uploads, connection, piece: &Piece<'_>| {
+        let begin = |uploads: &mut Uploads, connection, piece: &ValuePiece<'_>| {
             begin(uploads, &transit, connection, piece)
         };
         assert_eq!((most_ahead(1 << 20), most_ahead(1 << 40)), (128 << 20, 256 << 20));

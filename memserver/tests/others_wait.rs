@@ -25,7 +25,7 @@ use fpcache::TableName;
 use fpcache::key_space::{KeyKind, U64Keys};
 use fpcache::layout::TableParameters;
 use fpcache::message::keys::put_key;
-use fpcache::message::{AskedKeys, ErrorCode, Piece, Request, WriteKind, WriteStatus, decode_reply};
+use fpcache::message::{AskedKeys, ErrorCode, Request, ValuePiece, WriteKind, WriteStatus, decode_reply};
 use fpcache_fabric::{ClientId, Handled, Service, SharedMemory};
 use fpcache_memserver::durability::SyncPolicy;
 use fpcache_memserver::{Catalogue, CatalogueConfig, MemoryNode};

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use fpcache::key_space::BuildKeys;
-use fpcache::message::{MAX_AHEAD_BYTES, Piece, Request, decode_reply};
+use fpcache::message::{MAX_AHEAD_BYTES, Request, ValuePiece, decode_reply};
 use fpcache_fabric::{Clock, Connection};
 
 use super::sending::{Limits, Sending, Writer, send_for};
@@ -42,10 +42,10 @@ impl<'v> Ahead<'v> {
     }
 
     /// What has to be sent ahead of the request with this number of this client.
-    fn pieces(&self, client: u64, request: u64, max_request: usize) -> impl Iterator<Item = Piece<'_>> {
-        self.values
-            .iter()
-            .flat_map(move |(operation, value)| Piece::all((client, request, *operation), value, max_request))
+    fn pieces(&self, client: u64, request: u64, max_request: usize) -> impl Iterator<Item = ValuePiece<'_>> {
+        self.values.iter().flat_map(move |(operation, value)| {
+            ValuePiece::all((client, request, *operation), value, max_request)
+        })
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Instant;
 use fpcache::cache::CacheConfig;
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{RecordToken, TableParameters};
-use fpcache::message::{Chunk, Sent, WriteKind, WriteOperation};
+use fpcache::message::{RecordChunk, Sent, WriteKind, WriteOperation};
 use fpcache::plan::PlanChoice;
 use fpcache::read::ReadError;
 use fpcache_fabric::local::LocalConnection;
@@ -135,7 +135,7 @@ fn loaded_node() -> EmbeddedNode {
             expected_keys: KEYS,
             encoders: &[],
         },
-        Request::LoadChunk(1, Chunk { first: 0, count: KEYS as u32, records: &records }),
+        Request::LoadChunk(1, RecordChunk { first: 0, count: KEYS as u32, records: &records }),
         Request::LoadCommit(1),
     ];
     for request in requests {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Directory, PATIENCE, TestKeys, set_once_sent_again, value_of, wait_until};
 use fpcache::layout::SEGMENT_HEADER_BYTES;
-use fpcache::message::{ErrorCode, Piece, Refusal, Request, Sent, Write, encode_reply};
+use fpcache::message::{ErrorCode, Refusal, Request, Sent, ValuePiece, Write, encode_reply};
 use fpcache::table_view::TableView;
 use fpcache_client::{
     Client, ClientConfig, ClientError, ErrorKind, Plan, PlanChoice, RecordToken, TableName, U64Keys,
@@ -59,7 +59,7 @@ struct State {
 }
 
 impl State {
-    fn piece(&mut self, client: ClientId, piece: &Piece<'_>) {
+    fn piece(&mut self, client: ClientId, piece: &ValuePiece<'_>) {
         self.came.push(Came::Piece(piece.offset as usize >> 20));
         let value = self.ahead.entry((client, piece.client, piece.request, piece.operation)).or_default();
         value.truncate(piece.offset as usize);

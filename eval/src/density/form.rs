@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 use fpcache_client::{GroupForm, TableParameters};
-use fpcache_index::groups::Form;
+use fpcache_index::groups::BlockForm;
 
 /// A form of tables, or none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -25,12 +25,12 @@ impl FormName {
     pub const ALL: [Self; 5] = [Self::Line, Self::Plain, Self::Groups, Self::Seeded, Self::Pilots];
 
     /// Of the table, if there is one.
-    pub fn form(self) -> Option<Form> {
+    pub fn form(self) -> Option<BlockForm> {
         match self {
             Self::Line => None,
-            Self::Groups | Self::Plain => Some(Form::PLAIN),
-            Self::Seeded => Some(Form::SEEDED),
-            Self::Pilots => Some(Form::PILOTS),
+            Self::Groups | Self::Plain => Some(BlockForm::PLAIN),
+            Self::Seeded => Some(BlockForm::SEEDED),
+            Self::Pilots => Some(BlockForm::PILOTS),
         }
     }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use fpcache::layout::Grouping;
 use fpcache::tuning::{Counts, Marks};
-use fpcache_index::groups::Form;
+use fpcache_index::groups::BlockForm;
 use fpcache_index::{Directory, PlacedSegment, SegmentOptions, Segmenter};
 
 use super::form::FormName;
@@ -31,7 +31,7 @@ pub struct Setting {
 
 impl Setting {
     /// Of the tables, if there are any: groups are as long as memory nodes make them.
-    fn form(&self) -> Option<Form> {
+    fn form(&self) -> Option<BlockForm> {
         let grouping = |form| Grouping::for_slots(form, usize::try_from(self.slot_bytes).ok()?);
         self.form
             .built()
@@ -117,7 +117,7 @@ impl Measured {
         segment: &PlacedSegment,
         xs: &[u64],
         after: Option<u64>,
-        form: Form,
+        form: BlockForm,
     ) -> anyhow::Result<()> {
         let hashes: Vec<u64> = xs.iter().map(|x| hash(*x)).collect();
         let began = Instant::now();

@@ -8,7 +8,7 @@ use fpcache::layout::Grouping;
 use fpcache::sabotage::Sabotage;
 use fpcache_client::{CacheConfig, ClientConfig, Plan, PlanChoice};
 use fpcache_memserver::durability::SyncPolicy;
-use fpcache_sim::{Faults, Found, Random, SimOptions, Verdict, World, search};
+use fpcache_sim::{FailingSeed, Faults, Random, SimOptions, Verdict, World, search};
 
 use crate::caller::{Mix, Part, Queue};
 use crate::damage;
@@ -45,11 +45,12 @@ fn is_found_by(
 ) {
     let options = SimOptions { trace: 40, ..options.clone() };
     let sound = SEEDS.start..SEEDS.start + SOUND;
-    if let Err(Found { seed, why, .. }) = search(sound, &options, |world: &mut World| run(world, None)) {
+    if let Err(FailingSeed { seed, why, .. }) = search(sound, &options, |world: &mut World| run(world, None))
+    {
         panic!("seed {seed} fails without {sabotage:?}: {why}");
     }
     let broken = search(SEEDS, &options, |world: &mut World| run(world, Some(sabotage)));
-    let Err(Found { seed, why, .. }) = broken else {
+    let Err(FailingSeed { seed, why, .. }) = broken else {
         panic!("{sabotage:?} was not found in {} worlds", SEEDS.end - SEEDS.start);
     };
     let why = why.lines().next().unwrap_or_default().to_owned();
@@ -158,7 +159,7 @@ fn guards_alone_keep_torn_records_from_readers() {
         drawn.parts.iter_mut().for_each(|part| part.config.sabotage = Some(Sabotage::NoChecksum));
         play(world, &drawn, &tally)
     });
-    if let Err(Found { seed, why, .. }) = guarded {
+    if let Err(FailingSeed { seed, why, .. }) = guarded {
         panic!("seed {seed} fails without checksums: {why}");
     }
 }

@@ -5,17 +5,17 @@ use std::sync::Arc;
 
 use fpcache_fabric::{ClientId, Handled, SHORT_BODY, Service};
 
-use crate::room::{Room, Waiting};
+use crate::room::{RoomWaiters, WaitingCall};
 use crate::state::State;
-use crate::trace::What;
+use crate::trace::TraceKind;
 
 /// A service as it is asked for room.
-struct Asked<'a> {
+struct ServiceProbe<'a> {
     service: &'a mut dyn Service,
     is_full: bool,
 }
 
-impl Service for Asked<'_> {
+impl Service for ServiceProbe<'_> {
     fn has_room(&self, client: ClientId, request_bytes: usize) -> bool {
         !self.is_full && (request_bytes <= SHORT_BODY || self.service.has_room(client, request_bytes))
     }
@@ -48,14 +48,14 @@ impl State {
         if bytes.len() <= SHORT_BODY && !room.is_full && !room.is_awaited() {
             return true;
         }
-        let (mut ticket, asked) = (None, Asked { service, is_full: room.is_full });
+        let (mut ticket, asked) = (None, ServiceProbe { service, is_full: room.is_full });
         if room.queue.admits(&mut ticket, client, bytes.len(), &asked) {
             return true;
         }
-        room.waiting.push_back(Waiting { connection, call, bytes: Arc::clone(bytes), ticket });
+        room.waiting.push_back(WaitingCall { connection, call, bytes: Arc::clone(bytes), ticket });
         self.links[connection].in_hand = Some(call);
         self.waits += 1;
-        self.note(What::NoRoom, node, connection as u64, call);
+        self.note(TraceKind::NoRoom, node, connection as u64, call);
         false
     }
 
@@ -68,10 +68,10 @@ impl State {
         let is_full = self.nodes[node].room.is_full && self.random.below(2) == 0;
         self.nodes[node].room.is_full = is_full;
         for mut request in std::mem::take(&mut self.nodes[node].room.waiting) {
-            let Waiting { connection, call, .. } = request;
+            let WaitingCall { connection, call, .. } = request;
             let client = self.links[connection].client;
             let room = &mut self.nodes[node].room;
-            let asked = Asked { service, is_full };
+            let asked = ServiceProbe { service, is_full };
             if !room.queue.admits(&mut request.ticket, client, request.bytes.len(), &asked) {
                 room.waiting.push_back(request);
                 continue;
@@ -85,7 +85,7 @@ impl State {
 
     /// A client has gone: its requests wait no longer.
     pub(crate) fn leave_room(&mut self, node: usize, connection: usize) {
-        let Room { queue, waiting, .. } = &mut self.nodes[node].room;
+        let RoomWaiters { queue, waiting, .. } = &mut self.nodes[node].room;
         waiting.retain_mut(|waiting| {
             let stays = waiting.connection != connection;
             if !stays {

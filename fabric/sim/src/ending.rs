@@ -6,11 +6,11 @@ use crate::event::Event;
 use crate::memory::{Applied, lock};
 use crate::node::{NodeDeath, blank};
 use crate::panics::guarded;
-use crate::room::Room;
+use crate::room::RoomWaiters;
 use crate::slot::Stop;
 use crate::state::State;
 use crate::time::nanos;
-use crate::trace::{What, mix};
+use crate::trace::{TraceKind, mix};
 
 impl State {
     pub(crate) fn begin_draining(&mut self, index: usize) {
@@ -59,7 +59,7 @@ impl State {
         let (queued, dies) = (held.len(), dies_at == Some(held.applied));
         drop(held);
         self.trace.hash = mix(self.trace.hash, hash);
-        self.note(What::Visible, index, applied, queued as u64);
+        self.note(TraceKind::Visible, index, applied, queued as u64);
         for reply in replies {
             self.send_reply(reply);
         }
@@ -104,11 +104,11 @@ impl State {
         }
         drop(stores);
         node.inbox.clear();
-        node.room = Room::default();
+        node.room = RoomWaiters::default();
         let answers = node.answers.take();
         node.thread_memories.clear();
         self.deaths += 1;
-        self.note(What::Died, index, death.stores, life);
+        self.note(TraceKind::Died, index, death.stores, life);
         let mut on_death = self.nodes[index].on_death.take();
         let outcome = guarded(&self.time, || {
             drop((service, answers));

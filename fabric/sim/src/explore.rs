@@ -32,7 +32,7 @@ pub struct Explored {
 
 /// A seed whose test failed.
 #[derive(Clone, Debug)]
-pub struct Found {
+pub struct FailingSeed {
     /// The seed.
     pub seed: u64,
     /// Its test's error.
@@ -56,7 +56,7 @@ pub fn explore(seeds: Range<u64>, options: &SimOptions, test: impl Fn(&mut World
     };
     match search(seeds, options, test) {
         Ok(explored) => explored,
-        Err(Found { seed, why, trace }) => {
+        Err(FailingSeed { seed, why, trace }) => {
             // A RunFailure brings its own trace.
             let trace = if why.contains(SEED_VARIABLE) {
                 String::new()
@@ -77,12 +77,12 @@ pub fn search(
     seeds: Range<u64>,
     options: &SimOptions,
     test: impl Fn(&mut World) -> Verdict,
-) -> Result<Explored, Found> {
+) -> Result<Explored, FailingSeed> {
     let mut explored = Explored::default();
     for seed in seeds {
         let mut world = World::new(options.with_seed(seed));
         if let Err(error) = test(&mut world) {
-            return Err(Found { seed, why: error.to_string(), trace: world.trace() });
+            return Err(FailingSeed { seed, why: error.to_string(), trace: world.trace() });
         }
         let report = world.report();
         explored.seeds += 1;

@@ -8,10 +8,10 @@ use zerocopy::IntoBytes;
 
 use crate::event::Event;
 use crate::options::Tear;
-use crate::queue_pair::{Flight, Part, Piece, SimArea};
+use crate::queue_pair::{Flight, PieceKind, RequestPiece, SimArea};
 use crate::slot::{Outcome, Waiter};
 use crate::state::State;
-use crate::trace::{What, mix};
+use crate::trace::{TraceKind, mix};
 
 /// At how many instants the pieces of one batch are fetched at most.
 const MAX_INSTANTS: u64 = 6;
@@ -64,11 +64,11 @@ impl State {
             for piece in &mut flight.pieces {
                 piece.instant = instants[self.random.below(several) as usize];
                 let request = request(&flight.batch, piece.request as usize);
-                if piece.part == Part::Guard {
+                if piece.part == PieceKind::Guard {
                     (guard_at, latest) = (piece.instant, piece.instant);
                 } else if matches!(request, Request::Read { stride: 1.., .. }) {
                     // After the guard, and the guard again after all the rest.
-                    let first = if piece.part == Part::GuardAgain { latest } else { guard_at };
+                    let first = if piece.part == PieceKind::GuardAgain { latest } else { guard_at };
                     piece.instant = piece.instant.max(first);
                     latest = latest.max(piece.instant);
                 }
@@ -103,7 +103,7 @@ impl State {
             pair.meter.record(batch.tally());
         }
         self.trace.hash = mix(self.trace.hash, seen);
-        self.note(What::Fetched, endpoint, executed, ticket);
+        self.note(TraceKind::Fetched, endpoint, executed, ticket);
         match following {
             Some(at) => self.schedule_at(at, Event::Fetch { endpoint, ticket }),
             None => {
@@ -119,7 +119,7 @@ impl State {
         if pair.flights.front().is_none_or(|flight| flight.ticket != ticket) {
             return;
         }
-        self.note(What::Landed, endpoint, ticket, 0);
+        self.note(TraceKind::Landed, endpoint, ticket, 0);
         self.complete(endpoint, None);
         if !self.pairs[endpoint].flights.is_empty() {
             self.take_off(endpoint);
@@ -150,7 +150,7 @@ impl State {
                 && let Some(first) = self.pairs[endpoint].flights.front()
             {
                 let ticket = first.ticket;
-                self.note(What::Failed, endpoint, ticket, 0);
+                self.note(TraceKind::Failed, endpoint, ticket, 0);
                 self.complete(endpoint, Some(self.links[connection].disconnected()));
             }
         }
@@ -191,7 +191,7 @@ fn refusal(areas: &[SimArea], request: &Request<'_>) -> Option<FabricError> {
 }
 
 /// Cuts READs at the lines or words of their area; changes stay whole.
-fn cut<'b>(requests: impl Iterator<Item = Request<'b>>, tear: Tear, pieces: &mut Vec<Piece>) {
+fn cut<'b>(requests: impl Iterator<Item = Request<'b>>, tear: Tear, pieces: &mut Vec<RequestPiece>) {
     let line = match tear {
         Tear::Never => u64::MAX,
         Tear::Lines => 64,
@@ -202,15 +202,15 @@ fn cut<'b>(requests: impl Iterator<Item = Request<'b>>, tear: Tear, pieces: &mut
         // MAX_REQUEST_BYTES fits 32 bits.
         let len = len as u32;
         let Request::Read { stride, .. } = request else {
-            pieces.push(Piece { instant: 0, request: number, start: 0, len, part: Part::Any });
+            pieces.push(RequestPiece { instant: 0, request: number, start: 0, len, part: PieceKind::Any });
             continue;
         };
-        let lines = |mut start: u32, end: u32, pieces: &mut Vec<Piece>| {
+        let lines = |mut start: u32, end: u32, pieces: &mut Vec<RequestPiece>| {
             while start < end {
                 let to_next_line = line - (at.offset + u64::from(start)) % line;
                 // What is cut off is no longer than what is left, which fits 32 bits.
                 let len = u64::from(end - start).min(to_next_line) as u32;
-                pieces.push(Piece { instant: 0, request: number, start, len, part: Part::Any });
+                pieces.push(RequestPiece { instant: 0, request: number, start, len, part: PieceKind::Any });
                 start += len;
             }
         };
@@ -219,16 +219,16 @@ fn cut<'b>(requests: impl Iterator<Item = Request<'b>>, tear: Tear, pieces: &mut
             continue;
         }
         for start in (0..len).step_by(stride) {
-            let guard = |part| Piece { instant: 0, request: number, start, len: 8, part };
-            pieces.push(guard(Part::Guard));
+            let guard = |part| RequestPiece { instant: 0, request: number, start, len: 8, part };
+            pieces.push(guard(PieceKind::Guard));
             lines(start + 8, (start + stride as u32).min(len), pieces);
-            pieces.push(guard(Part::GuardAgain));
+            pieces.push(guard(PieceKind::GuardAgain));
         }
     }
 }
 
 /// Executes a piece of a batch; of a READ it returns a number that depends on what was read.
-fn execute(areas: &[SimArea], batch: &mut Batch, piece: &Piece) -> Option<u64> {
+fn execute(areas: &[SimArea], batch: &mut Batch, piece: &RequestPiece) -> Option<u64> {
     let number = piece.request as usize;
     let area_of = |at: RemoteAddr| &areas[usize::from(at.area.0)];
     // None of these fails: the request was checked when its batch took off.
@@ -254,9 +254,9 @@ fn execute(areas: &[SimArea], batch: &mut Batch, piece: &Piece) -> Option<u64> {
 }
 
 /// Copies a piece of a READ from `offset` on, and returns a number that depends on what was copied.
-fn read(area: &SimArea, offset: u64, piece: &Piece, landing: &mut [u64]) -> u64 {
+fn read(area: &SimArea, offset: u64, piece: &RequestPiece, landing: &mut [u64]) -> u64 {
     let (from, first) = (offset + u64::from(piece.start), piece.start as usize);
-    if piece.part == Part::GuardAgain {
+    if piece.part == PieceKind::GuardAgain {
         let guard = &mut landing[first / 8];
         let now = area.visible.load_acquire(from);
         if now.ok() != Some(*guard) {

@@ -92,7 +92,7 @@ mod world;
 pub use clock::SimClock;
 pub use connection::SimConnection;
 pub use endpoint::SimEndpoint;
-pub use explore::{Explored, Found, SEEDS_VARIABLE, Verdict, explore, search};
+pub use explore::{Explored, FailingSeed, SEEDS_VARIABLE, Verdict, explore, search};
 pub use in_place::SimInPlace;
 pub use memory::SimMemory;
 pub use names::{NodeId, ProcessId};

@@ -12,7 +12,7 @@ use crate::memory::Reply;
 use crate::node::Item;
 use crate::slot::{Outcome, Waiter};
 use crate::state::State;
-use crate::trace::What;
+use crate::trace::TraceKind;
 
 impl State {
     /// A new connection to what is at present the memory node's life; it is of use once it was
@@ -80,7 +80,7 @@ impl State {
         if !link.is_alive() {
             return;
         }
-        self.note(What::Connected, connection, node as u64, 0);
+        self.note(TraceKind::Connected, connection, node as u64, 0);
         if let Some(opener) = opener {
             self.wake(opener, Outcome::Done);
         }
@@ -95,7 +95,7 @@ impl State {
         let mut waiting: Vec<Waiter> = link.turns.drain(..).collect();
         waiting.extend(link.calling.take().and_then(|calling| calling.waiter));
         waiting.extend(link.opener.take());
-        self.note(What::Cut, connection, 0, 0);
+        self.note(TraceKind::Cut, connection, 0, 0);
         for waiter in waiting {
             self.wake(waiter, Outcome::Cut);
         }
@@ -126,11 +126,11 @@ impl State {
         let bytes: Arc<[u8]> = request.into();
         let faults = self.faults;
         if self.links[connection].may_lose && self.random.happens(faults.drop) {
-            self.note(What::Lost, connection, call, 0);
+            self.note(TraceKind::Lost, connection, call, 0);
             return;
         }
         if self.random.happens(faults.duplicate) {
-            self.note(What::Doubled, connection, call, 0);
+            self.note(TraceKind::Doubled, connection, call, 0);
             let after = self.way() * self.random.between(1, 20);
             self.schedule(after, Event::Deliver { connection, call, bytes: Arc::clone(&bytes) });
         }
@@ -142,7 +142,7 @@ impl State {
         if self.links[connection].closed || !self.reaches(connection) {
             return;
         }
-        self.note(What::Delivered, connection, call, bytes.len() as u64);
+        self.note(TraceKind::Delivered, connection, call, bytes.len() as u64);
         let bytes = Arc::clone(bytes);
         let link = &mut self.links[connection];
         if link.in_hand.is_some() {
@@ -157,7 +157,7 @@ impl State {
     pub(crate) fn send_reply(&mut self, reply: Reply) {
         let Reply { connection, call, bytes } = reply;
         if self.links[connection].may_lose && self.random.happens(self.faults.drop) {
-            self.note(What::Lost, connection, call, 1);
+            self.note(TraceKind::Lost, connection, call, 1);
             return;
         }
         let after = self.way();
@@ -165,7 +165,7 @@ impl State {
     }
 
     pub(crate) fn replied(&mut self, connection: usize, call: u64, bytes: Vec<u8>) {
-        self.note(What::Replied, connection, call, bytes.len() as u64);
+        self.note(TraceKind::Replied, connection, call, bytes.len() as u64);
         let link = &mut self.links[connection];
         // A late reply, or the second to a request that came twice, is dropped.
         if let Some(calling) = link.calling.as_mut().filter(|calling| calling.call == call)

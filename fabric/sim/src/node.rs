@@ -9,7 +9,7 @@ use fpcache_fabric::{Answers, MemoryError, Service, SharedMemory, ThreadMemory};
 use crate::memory::{SimMemory, Stores, lock};
 use crate::options::NodeOptions;
 use crate::queue_pair::SimArea;
-use crate::room::Room;
+use crate::room::RoomWaiters;
 
 /// The death of a memory node, for what it had outside simulated memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +31,14 @@ pub(crate) struct Life {
 }
 
 /// The state of a life that has begun.
-pub(crate) struct Begun {
+pub(crate) struct StartedLife {
     pub(crate) service: Box<dyn Service>,
     pub(crate) answers: Option<Arc<dyn Answers>>,
 }
 
 /// Makes the service of each life. It knows the world that the memory node is in; the memory node
 /// does not.
-pub(crate) type Start = Box<dyn FnMut(Life) -> Result<Begun, String> + Send>;
+pub(crate) type Start = Box<dyn FnMut(Life) -> Result<StartedLife, String> + Send>;
 /// Is told of each death, after the service was dropped.
 pub(crate) type OnDeath = Box<dyn FnMut(NodeDeath) + Send>;
 
@@ -61,7 +61,7 @@ pub(crate) struct Node {
     /// Dies when this many stores have become visible, over all lives.
     pub(crate) dies_at: Option<u64>,
     /// The requests that wait for the service to have room.
-    pub(crate) room: Room,
+    pub(crate) room: RoomWaiters,
     /// The code that answers questions in this life, and the memory of the threads that do so.
     pub(crate) answers: Option<Arc<dyn Answers>>,
     pub(crate) thread_memories: Vec<ThreadMemory>,
@@ -92,7 +92,7 @@ impl Node {
             start: Some(start),
             on_death: None,
             dies_at: None,
-            room: Room::default(),
+            room: RoomWaiters::default(),
             answers: None,
             thread_memories: Vec::new(),
             service: None,

@@ -15,7 +15,7 @@ use crate::anchor::Anchor;
 use crate::baton::Shared;
 use crate::endpoint::SimEndpoint;
 use crate::state::State;
-use crate::trace::What;
+use crate::trace::TraceKind;
 
 /// The region of one life of a simulated memory node, for threads of its own that read it. Clones
 /// are the same.
@@ -100,7 +100,7 @@ impl SimEndpoint {
         }
         let node = state.links[self.connection()].node;
         state.nodes[node].thread_memories.push(memory);
-        state.note(What::Answered, self.number, words as u64, asked);
+        state.note(TraceKind::Answered, self.number, words as u64, asked);
         let back = state.way();
         let state = self.shared().sleep_in(state, back);
         if !state.links[self.connection()].is_alive() {

@@ -20,18 +20,18 @@ pub(crate) struct SimArea {
 
 /// A part of a request that is executed at one instant.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Piece {
+pub(crate) struct RequestPiece {
     pub(crate) instant: u64,
     pub(crate) request: u32,
     /// First byte and length, within the request.
     pub(crate) start: u32,
     pub(crate) len: u32,
-    pub(crate) part: Part,
+    pub(crate) part: PieceKind,
 }
 
 /// The part of its request that a piece is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum PieceKind {
     /// Bytes, or a change.
     Any,
     /// A record's guard, before the rest of it.
@@ -48,7 +48,7 @@ pub(crate) struct Flight {
     /// The process that waits for it; `None`: it is polled.
     pub(crate) waiter: Option<Waiter>,
     /// By instant; those before `next` are done.
-    pub(crate) pieces: Vec<Piece>,
+    pub(crate) pieces: Vec<RequestPiece>,
     pub(crate) next: usize,
     pub(crate) outcome: Result<(), FabricError>,
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::memory::lock;
 use crate::names::ProcessId;
-use crate::slot::{Slot, Status, Stop};
+use crate::slot::{ProcessSlot, Status, Stop};
 use crate::state::State;
 
 /// The environment variable that names the one seed to run.
@@ -66,7 +66,7 @@ pub struct RunFailure {
 impl State {
     /// How the run went so far.
     pub(crate) fn report(&self, seed: u64) -> RunReport {
-        let killed = |(index, slot): (usize, &Slot)| slot.killed.then_some(ProcessId(index));
+        let killed = |(index, slot): (usize, &ProcessSlot)| slot.killed.then_some(ProcessId(index));
         RunReport {
             seed,
             events: self.events,

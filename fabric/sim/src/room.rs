@@ -7,7 +7,7 @@ use fpcache_fabric::backend::{RoomQueue, RoomTicket};
 
 /// A request that waits for room.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingCall {
     pub(crate) connection: usize,
     pub(crate) call: u64,
     pub(crate) bytes: Arc<[u8]>,
@@ -16,14 +16,14 @@ pub(crate) struct Waiting {
 
 /// Requests that wait for room at a memory node.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct RoomWaiters {
     pub(crate) queue: RoomQueue,
-    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) waiting: VecDeque<WaitingCall>,
     /// Whether there is no room at all, whatever the service says.
     pub(crate) is_full: bool,
 }
 
-impl Room {
+impl RoomWaiters {
     pub(crate) fn is_awaited(&self) -> bool {
         !self.waiting.is_empty()
     }

@@ -6,12 +6,12 @@ use fpcache_fabric::{ClientId, Handled, Service, Work};
 
 use crate::event::Event;
 use crate::memory::{Entry, Reply, SimMemory, lock};
-use crate::node::{Begun, Item, Life};
+use crate::node::{Item, Life, StartedLife};
 use crate::panics::guarded;
 use crate::queue_pair::SimArea;
 use crate::slot::Stop;
 use crate::state::State;
-use crate::trace::What;
+use crate::trace::TraceKind;
 
 /// Stores of a memory node that may be waiting to become visible while it goes on.
 const RUN_AHEAD: usize = 256;
@@ -53,10 +53,10 @@ impl State {
         let begun = guarded(&self.time, || make(begins));
         let node = &mut self.nodes[index];
         node.start = Some(make);
-        let Begun { service, answers } = begun??;
+        let StartedLife { service, answers } = begun??;
         (node.service, node.answers, node.thread_memories) = (Some(service), answers, Vec::new());
         (node.draining, node.turning, node.held_up, node.work_due) = (false, false, false, true);
-        self.note(What::Started, index, life + 1, 0);
+        self.note(TraceKind::Started, index, life + 1, 0);
         self.begin_draining(index);
         self.poke(index);
         Ok(())
@@ -125,7 +125,7 @@ impl State {
             }
             Item::Disconnect(connection) => {
                 let client = self.links[connection].client;
-                self.note(What::Closed, connection, index as u64, 0);
+                self.note(TraceKind::Closed, connection, index as u64, 0);
                 self.leave_room(index, connection);
                 guarded(&self.time, || service.disconnected(client))
             }
@@ -157,7 +157,7 @@ impl State {
         let client = self.links[connection].client;
         let mut reply = Vec::new();
         let handled = guarded(&self.time, || service.handle(client, bytes, &mut reply))?;
-        self.note(What::Handled, index, connection as u64, call);
+        self.note(TraceKind::Handled, index, connection as u64, call);
         match handled {
             Handled::Now => self.queue_reply(index, connection, call, reply),
             Handled::Later => self.links[connection].in_hand = Some(call),
@@ -182,7 +182,7 @@ impl State {
             self.schedule_at(at, Event::Work { node: index, life });
         }
         let queued = lock(&self.nodes[index].stores).len() as u64;
-        self.note(What::Worked, index, queued, 0);
+        self.note(TraceKind::Worked, index, queued, 0);
         loop {
             let mut reply = Vec::new();
             let Some(client) = guarded(&self.time, || service.next_reply(&mut reply))? else { return Ok(()) };

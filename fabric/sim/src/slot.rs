@@ -50,7 +50,7 @@ pub(crate) enum Status {
 
 /// A process, or the user outside.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct ProcessSlot {
     pub(crate) name: Arc<str>,
     /// Which processes die with it.
     pub(crate) compute_node: usize,
@@ -66,7 +66,7 @@ pub(crate) struct Slot {
     pub(crate) epoch: u64,
 }
 
-impl Slot {
+impl ProcessSlot {
     pub(crate) fn new(name: &str, compute_node: usize) -> Self {
         Self {
             name: name.into(),

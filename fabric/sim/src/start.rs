@@ -7,7 +7,7 @@ use fpcache_fabric::Service;
 use crate::baton::Shared;
 use crate::clock::SimClock;
 use crate::memory::SimMemory;
-use crate::node::{Begun, Life, Start};
+use crate::node::{Life, Start, StartedLife};
 use crate::questions::SimRegion;
 
 /// The start of a life of a memory node.
@@ -35,6 +35,6 @@ pub(crate) fn in_world(
         let region = SimRegion::new(Arc::clone(&shared), connection);
         let clock = SimClock { shared };
         let service = start(NodeStart { memories, life: number, clock, region: region.clone() });
-        Ok(Begun { service, answers: region.take_offered() })
+        Ok(StartedLife { service, answers: region.take_offered() })
     })
 }

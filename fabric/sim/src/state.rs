@@ -9,9 +9,9 @@ use crate::node::Node;
 use crate::options::{Faults, Pace, SimOptions};
 use crate::queue_pair::QueuePair;
 use crate::random::Random;
-use crate::slot::{OUTSIDE, Outcome, Slot, Status, Stop, Wait, Waiter};
+use crate::slot::{OUTSIDE, Outcome, ProcessSlot, Status, Stop, Wait, Waiter};
 use crate::time::Time;
-use crate::trace::{Trace, What};
+use crate::trace::{Trace, TraceKind};
 
 /// Memory nodes, connections, endpoints and processes, by number.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(crate) struct State {
     pub(crate) faults: Faults,
     pub(crate) pace: Pace,
     pub(crate) trace: Trace,
-    pub(crate) slots: Vec<Slot>,
+    pub(crate) slots: Vec<ProcessSlot>,
     pub(crate) running: usize,
     pub(crate) nodes: Vec<Node>,
     pub(crate) links: Vec<Link>,
@@ -52,7 +52,7 @@ impl State {
             faults,
             pace,
             trace: Trace::new(options.trace),
-            slots: vec![Slot::new("outside", OUTSIDE)],
+            slots: vec![ProcessSlot::new("outside", OUTSIDE)],
             running: OUTSIDE,
             nodes: Vec::new(),
             links: Vec::new(),
@@ -75,7 +75,7 @@ impl State {
         self.time.now()
     }
 
-    pub(crate) fn note(&mut self, what: What, who: usize, one: u64, two: u64) {
+    pub(crate) fn note(&mut self, what: TraceKind, who: usize, one: u64, two: u64) {
         self.trace.note(self.time.now(), what, who, one, two);
     }
 
@@ -152,7 +152,7 @@ impl State {
             }
             victim.killed = true;
             let waiter = Waiter { slot: index, epoch: victim.epoch };
-            self.note(What::Killed, index, 0, 0);
+            self.note(TraceKind::Killed, index, 0, 0);
             self.wake(waiter, Outcome::Killed);
         }
     }

@@ -11,7 +11,7 @@ pub(crate) fn mix(hash: u64, value: u64) -> u64 {
 
 /// The subject of an event; two numbers go with it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum What {
+pub(crate) enum TraceKind {
     Resumed,
     TimedOut,
     Fetched,
@@ -38,7 +38,7 @@ pub(crate) enum What {
 #[derive(Clone, Copy, Debug)]
 struct Happened {
     at: u64,
-    what: What,
+    what: TraceKind,
     who: usize,
     one: u64,
     two: u64,
@@ -49,29 +49,29 @@ impl fmt::Display for Happened {
         let Self { at, what, who, one, two } = self;
         write!(f, "{:>12.3} µs  ", *at as f64 / 1e3)?;
         match what {
-            What::Resumed => write!(f, "process {who} goes on (step {one})"),
-            What::TimedOut => write!(f, "process {who}: deadline passed"),
-            What::Fetched => write!(f, "endpoint {who}: {one} pieces of batch {two} fetched"),
-            What::Landed => write!(f, "endpoint {who}: batch {one} done"),
-            What::Failed => write!(f, "endpoint {who}: batch {one} failed"),
-            What::Visible => write!(f, "node {who}: {one} stores visible, {two} still queued"),
-            What::Handled => write!(f, "node {who}: request {two} of connection {one} handled"),
-            What::Answered => {
+            TraceKind::Resumed => write!(f, "process {who} goes on (step {one})"),
+            TraceKind::TimedOut => write!(f, "process {who}: deadline passed"),
+            TraceKind::Fetched => write!(f, "endpoint {who}: {one} pieces of batch {two} fetched"),
+            TraceKind::Landed => write!(f, "endpoint {who}: batch {one} done"),
+            TraceKind::Failed => write!(f, "endpoint {who}: batch {one} failed"),
+            TraceKind::Visible => write!(f, "node {who}: {one} stores visible, {two} still queued"),
+            TraceKind::Handled => write!(f, "node {who}: request {two} of connection {one} handled"),
+            TraceKind::Answered => {
                 write!(f, "endpoint {who}: a question of {two} bytes has an answer of {one} words")
             }
-            What::Worked => write!(f, "node {who}: worked, {one} entries queued"),
-            What::NoRoom => write!(f, "node {who}: request {two} of connection {one} waits for room"),
-            What::Replied => write!(f, "connection {who}: reply {one} of {two} bytes arrives"),
-            What::Delivered => write!(f, "connection {who}: request {one} of {two} bytes arrives"),
-            What::Lost => write!(f, "connection {who}: message {one} is lost"),
-            What::Doubled => write!(f, "connection {who}: request {one} will arrive twice"),
-            What::Connected => write!(f, "connection {who}: connected to node {one}"),
-            What::Closed => write!(f, "connection {who}: node {one} knows that it is closed"),
-            What::Cut => write!(f, "connection {who}: cut"),
-            What::Killed => write!(f, "process {who} dies"),
-            What::Ended => write!(f, "process {who} ends"),
-            What::Died => write!(f, "node {who} dies after {one} stores"),
-            What::Started => write!(f, "node {who} starts its life {one}"),
+            TraceKind::Worked => write!(f, "node {who}: worked, {one} entries queued"),
+            TraceKind::NoRoom => write!(f, "node {who}: request {two} of connection {one} waits for room"),
+            TraceKind::Replied => write!(f, "connection {who}: reply {one} of {two} bytes arrives"),
+            TraceKind::Delivered => write!(f, "connection {who}: request {one} of {two} bytes arrives"),
+            TraceKind::Lost => write!(f, "connection {who}: message {one} is lost"),
+            TraceKind::Doubled => write!(f, "connection {who}: request {one} will arrive twice"),
+            TraceKind::Connected => write!(f, "connection {who}: connected to node {one}"),
+            TraceKind::Closed => write!(f, "connection {who}: node {one} knows that it is closed"),
+            TraceKind::Cut => write!(f, "connection {who}: cut"),
+            TraceKind::Killed => write!(f, "process {who} dies"),
+            TraceKind::Ended => write!(f, "process {who} ends"),
+            TraceKind::Died => write!(f, "node {who} dies after {one} stores"),
+            TraceKind::Started => write!(f, "node {who} starts its life {one}"),
         }
     }
 }
@@ -89,7 +89,7 @@ impl Trace {
         Self { kept: VecDeque::with_capacity(keep), keep, hash: 0 }
     }
 
-    pub(crate) fn note(&mut self, at: u64, what: What, who: usize, one: u64, two: u64) {
+    pub(crate) fn note(&mut self, at: u64, what: TraceKind, who: usize, one: u64, two: u64) {
         for value in [at, what as u64, who as u64, one, two] {
             self.hash = mix(self.hash, value);
         }

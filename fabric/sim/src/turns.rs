@@ -4,7 +4,7 @@
 use crate::event::{Event, Scheduled};
 use crate::slot::{Outcome, Status, Stop};
 use crate::state::State;
-use crate::trace::What;
+use crate::trace::TraceKind;
 
 impl State {
     /// Executes events until a process can go on, and says which. `None`: the world has stopped.
@@ -20,7 +20,7 @@ impl State {
                 self.slots[slot].status = Status::Running;
                 self.switches += u64::from(self.running != slot);
                 self.running = slot;
-                self.note(What::Resumed, slot, self.slots[slot].steps, 0);
+                self.note(TraceKind::Resumed, slot, self.slots[slot].steps, 0);
                 return Some(slot);
             }
             if !self.happen() {
@@ -52,7 +52,7 @@ impl State {
     fn execute(&mut self, event: Event) {
         match event {
             Event::Timeout(waiter) => {
-                self.note(What::TimedOut, waiter.slot, 0, 0);
+                self.note(TraceKind::TimedOut, waiter.slot, 0, 0);
                 self.wake(waiter, Outcome::TimedOut);
             }
             Event::Wake(waiter) => self.wake(waiter, Outcome::Done),

@@ -20,11 +20,11 @@ use crate::panics::message;
 use crate::parker::Parker;
 use crate::random::Random;
 use crate::report::{FailureKind, RunFailure, RunReport};
-use crate::slot::{OUTSIDE, Slot, Status, Stop, Waiter};
+use crate::slot::{OUTSIDE, ProcessSlot, Status, Stop, Waiter};
 use crate::start::{self, NodeStart};
 use crate::state::State;
 use crate::time::{Time, nanos};
-use crate::trace::What;
+use crate::trace::TraceKind;
 
 /// How far ahead of the machine's clock virtual time begins unless the options say otherwise.
 const AHEAD: Duration = Duration::from_secs(3600);
@@ -219,7 +219,7 @@ impl World {
         let mut state = self.sim.shared.lock();
         let index = state.slots.len();
         let compute_node = beside.map_or(index, |other| state.slots[other.0].compute_node);
-        state.slots.push(Slot::new(name, compute_node));
+        state.slots.push(ProcessSlot::new(name, compute_node));
         self.bodies.push((index, body));
         ProcessId(index)
     }
@@ -368,7 +368,7 @@ impl World {
 impl State {
     /// When the world has stopped: the next process to unwind, if one is left.
     fn next_to_die(&mut self) -> Option<usize> {
-        let alive = |slot: &Slot| slot.status != Status::Ended;
+        let alive = |slot: &ProcessSlot| slot.status != Status::Ended;
         let next = self.slots.iter().skip(1).position(alive)? + 1;
         self.slots[next].killed = true;
         self.slots[next].status = Status::Running;
@@ -396,7 +396,7 @@ fn run_process(index: usize, process: Process, body: Body) {
     {
         state.stop = Some(Stop::Panicked(index, message(&*payload)));
     }
-    state.note(What::Ended, index, 0, 0);
+    state.note(TraceKind::Ended, index, 0, 0);
     state.slots[index].status = Status::Ended;
     let conductor = shared.conductor();
     drop(state);

@@ -7,7 +7,7 @@ use super::link::Link;
 use crate::error::FabricError;
 use crate::memory::{Access, AccessError, PREFETCH_PER_READ, SharedMemory, read_ahead};
 use crate::meter::Meter;
-use crate::verbs::{AreaId, Posted, Tally, Verb};
+use crate::verbs::{AreaId, PostedVerb, Tally, Verb};
 
 /// How a request ended. The error is boxed because moving a large one costs more than a READ, even
 /// on success.
@@ -53,7 +53,7 @@ pub(super) fn no_such_area(area: AreaId) -> Box<FabricError> {
 }
 
 #[inline(always)]
-pub(super) fn read(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outcome {
+pub(super) fn read(areas: &[Area], request: &PostedVerb, buffer: &mut [u64]) -> Outcome {
     use zerocopy::IntoBytes;
     let area = area(areas, request.area)?;
     let (word, len) = (request.word as usize, request.len as usize);
@@ -69,7 +69,7 @@ pub(super) fn read(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outc
 /// Executes requests in order.
 pub(super) fn execute_many(
     areas: &[Area],
-    requests: &[Posted],
+    requests: &[PostedVerb],
     buffer: &mut [u64],
     tally: &Tally,
 ) -> Outcome {
@@ -83,7 +83,7 @@ pub(super) fn execute_many(
 }
 
 #[inline]
-pub(super) fn prefetch(areas: &[Area], request: &Posted) {
+pub(super) fn prefetch(areas: &[Area], request: &PostedVerb) {
     if request.verb == Verb::Read
         && let Some(area) = areas.get(usize::from(request.area.0))
     {
@@ -92,7 +92,7 @@ pub(super) fn prefetch(areas: &[Area], request: &Posted) {
 }
 
 /// Executes a WRITE or an atomic.
-fn change(areas: &[Area], request: &Posted, buffer: &mut [u64]) -> Outcome {
+fn change(areas: &[Area], request: &PostedVerb, buffer: &mut [u64]) -> Outcome {
     use zerocopy::IntoBytes;
     let area = area(areas, request.area)?;
     let (memory, word, offset) = (&area.memory, request.word as usize, request.offset);

@@ -4,7 +4,9 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{CardAnswer, CardChoice, Introduction, Miss, RdmaError, ServedAreas, Tallies, Waiting};
+use super::{
+    CardAnswer, CardChoice, CardCounters, CardFailure, Introduction, RdmaError, ServedAreas, WaitLimit,
+};
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::verbs::Batch;
@@ -55,7 +57,7 @@ impl Reader {
         _: &Arc<ClientCard>,
         _: Box<dyn Introduction>,
         _: Option<u64>,
-        _: &Arc<Tallies>,
+        _: &Arc<CardCounters>,
         _: Deadline,
     ) -> Result<Self, FabricError> {
         Err(RdmaError::NotBuilt.into())
@@ -81,7 +83,7 @@ impl Reader {
         match self.0 {}
     }
 
-    pub(crate) fn run(&mut self, _: &mut Batch, _: usize, _: &Waiting<'_>) -> Result<(), Miss> {
+    pub(crate) fn run(&mut self, _: &mut Batch, _: usize, _: &WaitLimit<'_>) -> Result<(), CardFailure> {
         match self.0 {}
     }
 }

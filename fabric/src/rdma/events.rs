@@ -14,11 +14,11 @@ use super::RdmaError;
 /// anything new is made.
 #[derive(Debug)]
 pub(super) struct Events {
-    state: Mutex<State>,
+    state: Mutex<DeviceState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct DeviceState {
     /// The port in use is down.
     port_is_down: bool,
     /// The device is gone for good.
@@ -64,7 +64,7 @@ impl Events {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).is_gone = true;
     }
 
-    fn noted(&self, context: NonNull<ffi::ibv_context>, port: u8) -> MutexGuard<'_, State> {
+    fn noted(&self, context: NonNull<ffi::ibv_context>, port: u8) -> MutexGuard<'_, DeviceState> {
         // What was noted stays true if another thread panicked meanwhile.
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some(mut event) = next(context) {
@@ -77,7 +77,7 @@ impl Events {
     }
 }
 
-impl State {
+impl DeviceState {
     /// The event noted that ends the use of a queue pair of that number, or of the whole `port`.
     fn verdict(&mut self, device: &str, port: u8, number: Option<u32>) -> Result<(), RdmaError> {
         let happened = |event: String, remedy| RdmaError::Event { device: device.to_owned(), event, remedy };
@@ -153,13 +153,13 @@ mod tests {
         event
     }
 
-    fn told(state: &mut State) -> String {
+    fn told(state: &mut DeviceState) -> String {
         state.verdict("mlx5_0", 1, Some(7)).expect_err("its use ended").to_string()
     }
 
     #[test]
     fn a_device_that_is_gone_stays_so_and_another_port_that_is_down_is_nobodys_business() {
-        let mut state = State::default();
+        let mut state = DeviceState::default();
         state.note(&event(ffi::IBV_EVENT_PORT_ERR, 2), 1);
         assert!(state.verdict("mlx5_0", 1, Some(7)).is_ok());
         state.note(&event(ffi::IBV_EVENT_PORT_ERR, 1), 1);

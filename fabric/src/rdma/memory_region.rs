@@ -14,7 +14,7 @@ use crate::memory::SharedMemory;
 
 /// Rights to registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Rights {
+pub(super) enum RegionRights {
     /// Another machine's card may read it.
     RemoteRead,
     /// Another machine's card may read and change it.
@@ -23,7 +23,7 @@ pub(super) enum Rights {
     Landing,
 }
 
-impl Rights {
+impl RegionRights {
     fn flags(self) -> i32 {
         let all = match self {
             Self::RemoteRead => ffi::ibv_access_flags::IBV_ACCESS_REMOTE_READ,
@@ -64,7 +64,7 @@ impl MemoryRegion {
         memory: &Arc<SharedMemory>,
         offset: u64,
         len: u64,
-        rights: Rights,
+        rights: RegionRights,
     ) -> Result<Self, RdmaError> {
         let refused = |source: io::Error| RdmaError::Registration {
             device: device.name.clone(),

@@ -4,10 +4,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::device::Device;
-use super::memory_region::Rights;
+use super::memory_region::RegionRights;
 use super::queue_pair::QueuePair;
-use super::registered::{Known, RegisteredRegion, Told};
-use super::wire::{Answer, End, Request};
+use super::registered::{PieceUse, RegisteredExtents, RegisteredRegion};
+use super::wire::{CardReply, CardRequest, QueuePairInfo};
 use super::{CardAnswer, CardChoice, RdmaError, ServedAreas};
 use crate::memory::{Registered, SharedMemory};
 
@@ -26,12 +26,12 @@ pub(crate) struct PeerQueuePair {
     _pair: QueuePair,
     region: Arc<RegisteredRegion>,
     /// The pieces that its client was told of.
-    known: Vec<Known>,
+    known: Vec<PieceUse>,
 }
 
 impl PeerQueuePair {
     /// From here on its client knows these and no others.
-    fn now_knows(&mut self, known: Vec<Known>) {
+    fn now_knows(&mut self, known: Vec<PieceUse>) {
         self.known = known;
         self.region.tidy();
     }
@@ -66,23 +66,23 @@ impl NodeCard {
         held: &mut Option<PeerQueuePair>,
         request: &[u8],
     ) -> Result<CardAnswer, RdmaError> {
-        let request = Request::decode(request).map_err(|what| RdmaError::Introduction { what })?;
+        let request = CardRequest::decode(request).map_err(|what| RdmaError::Introduction { what })?;
         let end = match request {
-            Request::QueuePair(other) => {
+            CardRequest::QueuePair(other) => {
                 // The one before it goes first: a client has one for each of its sockets.
                 *held = None;
                 let device = self.device()?;
-                let region = self.region(&device, areas.region, areas.backed_end, Rights::RemoteRead);
+                let region = self.region(&device, areas.region, areas.backed_end, RegionRights::RemoteRead);
                 let (pair, end) = connect(&device, &other)?;
                 *held = Some(PeerQueuePair { _pair: pair, region, known: Vec::new() });
                 Some(end)
             }
-            Request::Extents => None,
+            CardRequest::Extents => None,
         };
         let Some(held) = held else {
             return Err(RdmaError::Introduction { what: "a question for extents before a queue pair" });
         };
-        let mut told = Told::default();
+        let mut told = RegisteredExtents::default();
         let failed = held.region.tell(0, &mut told);
         if told.extents.is_empty()
             && let Some((trouble, _)) = failed
@@ -93,11 +93,11 @@ impl NodeCard {
         let failed_too = areas.scratch.and_then(|scratch| {
             let whole = scratch.share_backed_end();
             let device = held.region.device();
-            self.region(device, scratch, &whole, Rights::RemoteChange).tell(2, &mut told)
+            self.region(device, scratch, &whole, RegionRights::RemoteChange).tell(2, &mut told)
         });
         let new = [failed, failed_too].into_iter().flatten().find(|(_, is_new)| *is_new);
         held.now_knows(told.known);
-        let bytes = Answer { end, lease: areas.lease, extents: told.extents }.encode();
+        let bytes = CardReply { end, lease: areas.lease, extents: told.extents }.encode();
         Ok(CardAnswer { bytes, trouble: new.map(|(trouble, _)| trouble) })
     }
 
@@ -107,7 +107,7 @@ impl NodeCard {
         device: &Arc<Device>,
         memory: &Arc<SharedMemory>,
         backed_end: &Arc<AtomicU64>,
-        rights: Rights,
+        rights: RegionRights,
     ) -> Arc<RegisteredRegion> {
         // Given back after the lock.
         let _left: Vec<_>;
@@ -118,7 +118,7 @@ impl NodeCard {
         // No client can ask for one that only the card still has, and what it has pinned goes with
         // it.
         let is_left = |region: &mut Arc<RegisteredRegion>| {
-            let stays = region.rights == Rights::RemoteChange && Arc::ptr_eq(region.device(), device);
+            let stays = region.rights == RegionRights::RemoteChange && Arc::ptr_eq(region.device(), device);
             let is_used = Arc::strong_count(region) > 1 || stays;
             !is_it(region) && !is_used
         };
@@ -135,10 +135,10 @@ impl NodeCard {
 }
 
 /// The memory node's end for that other one.
-fn connect(device: &Arc<Device>, other: &End) -> Result<(QueuePair, End), RdmaError> {
+fn connect(device: &Arc<Device>, other: &QueuePairInfo) -> Result<(QueuePair, QueuePairInfo), RdmaError> {
     let mut pair = QueuePair::new(device, false)?;
     let answered = other.depth.min(device.responder_depth);
     pair.connect(other, 1, answered)?;
-    let end = End { depth: answered, ..pair.end() };
+    let end = QueuePairInfo { depth: answered, ..pair.end() };
     Ok((pair, end))
 }

@@ -20,7 +20,7 @@ pub(super) fn stretch_of(len: u64) -> u64 {
 
 /// The next step of registering.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Step {
+pub(super) struct RegistrationStep {
     pub(super) range: Range<u64>,
     /// How many of the present pieces stay; this one replaces the rest.
     pub(super) keeps: usize,
@@ -28,8 +28,8 @@ pub(super) struct Step {
 
 /// The next step towards having all before `end` registered, where these are already, one after
 /// another from the begin.
-pub(super) fn next_step(have: &[Range<u64>], end: u64, stretch: u64) -> Option<Step> {
-    let Step { range, mut keeps } = next_step_beside(have, end, stretch)?;
+pub(super) fn next_step(have: &[Range<u64>], end: u64, stretch: u64) -> Option<RegistrationStep> {
+    let RegistrationStep { range, mut keeps } = next_step_beside(have, end, stretch)?;
     let (mut start, begin) = (range.start, range.start / stretch * stretch);
     let is_full = range.end - begin == stretch;
     for before in have.iter().rev() {
@@ -39,14 +39,14 @@ pub(super) fn next_step(have: &[Range<u64>], end: u64, stretch: u64) -> Option<S
         }
         (start, keeps) = (before.start, keeps - 1);
     }
-    Some(Step { range: start..range.end, keeps })
+    Some(RegistrationStep { range: start..range.end, keeps })
 }
 
 /// The same, which takes the place of none.
-pub(super) fn next_step_beside(have: &[Range<u64>], end: u64, stretch: u64) -> Option<Step> {
+pub(super) fn next_step_beside(have: &[Range<u64>], end: u64, stretch: u64) -> Option<RegistrationStep> {
     let from = have.last().map_or(0, |last| last.end);
     let to = end.min((from / stretch * stretch).saturating_add(stretch));
-    (from < to).then_some(Step { range: from..to, keeps: have.len() })
+    (from < to).then_some(RegistrationStep { range: from..to, keeps: have.len() })
 }
 
 #[cfg(test)]
@@ -60,7 +60,7 @@ mod tests {
     /// Has all before `end`, and how many bytes were registered for that.
     fn grow(have: &mut Vec<Range<u64>>, end: u64) -> u64 {
         let mut bytes = 0;
-        while let Some(Step { range, keeps }) = next_step(have, end, STRETCH) {
+        while let Some(RegistrationStep { range, keeps }) = next_step(have, end, STRETCH) {
             let whole = have.iter().filter(|piece| piece.end - piece.start == STRETCH).count();
             assert!(keeps >= whole, "what fills its stretch stays");
             let ends_at = have.last().map_or(0, |last| last.end);
@@ -124,7 +124,7 @@ mod tests {
         fn what_stands_beside_takes_the_place_of_nothing(cut in 0u64..5 * STRETCH, end in 0u64..9 * STRETCH) {
             let mut have = Vec::new();
             grow(&mut have, cut);
-            while let Some(Step { range, keeps }) = next_step_beside(&have, end, STRETCH) {
+            while let Some(RegistrationStep { range, keeps }) = next_step_beside(&have, end, STRETCH) {
                 prop_assert_eq!(keeps, have.len());
                 prop_assert_eq!(range.start, have.last().map_or(0, |last| last.end));
                 prop_assert!(range.start < range.end && range.start / STRETCH == (range.end - 1) / STRETCH);

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use ibverbs_sys as ffi;
 
 use super::error::succeeded;
-use super::wire::End;
+use super::wire::QueuePairInfo;
 use super::{CardChoice, RdmaError};
 
 /// `IBV_LINK_LAYER_ETHERNET`.
@@ -64,7 +64,7 @@ impl Port {
     }
 
     /// How packets get from here to the other end, as was asked for on this side or the other.
-    pub(super) fn way_to(&self, other: &End, asked: &CardChoice) -> ffi::ibv_ah_attr {
+    pub(super) fn way_to(&self, other: &QueuePairInfo, asked: &CardChoice) -> ffi::ibv_ah_attr {
         let mut way = ffi::ibv_ah_attr { port_num: self.number, dlid: other.lid, ..Default::default() };
         way.sl = asked.service_level.unwrap_or(other.service_level);
         if self.needs_global(&other.gid) {
@@ -139,8 +139,17 @@ mod tests {
         wants_global: false,
     };
 
-    fn end(gid: [u8; 16]) -> End {
-        End { number: 1, sequence: 1, gid, lid: 9, mtu: 5, depth: 1, service_level: 3, traffic_class: 106 }
+    fn end(gid: [u8; 16]) -> QueuePairInfo {
+        QueuePairInfo {
+            number: 1,
+            sequence: 1,
+            gid,
+            lid: 9,
+            mtu: 5,
+            depth: 1,
+            service_level: 3,
+            traffic_class: 106,
+        }
     }
 
     #[test]

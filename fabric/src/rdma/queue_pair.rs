@@ -11,7 +11,7 @@ use super::completion::{CompletionQueue, Done};
 use super::device::Device;
 use super::error::succeeded;
 use super::port::Port;
-use super::wire::End;
+use super::wire::QueuePairInfo;
 use super::{CardChoice, RdmaError};
 use crate::random::random_bits;
 
@@ -30,7 +30,7 @@ const NOT_READY_RETRIES: u8 = 6;
 
 /// The action of a work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Work {
+pub(super) enum CardVerb {
     Read,
     Write,
     CompareSwap { expected: u64, new: u64 },
@@ -39,7 +39,7 @@ pub(super) enum Work {
 /// A work request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct WorkRequest {
-    pub(super) work: Work,
+    pub(super) work: CardVerb,
     /// The local address that bytes land at or go from.
     pub(super) local: u64,
     pub(super) len: u32,
@@ -117,12 +117,12 @@ impl QueuePair {
     }
 
     /// Its end, as the other side must know it.
-    pub(super) fn end(&self) -> End {
+    pub(super) fn end(&self) -> QueuePairInfo {
         let Port { gid, lid, mtu, .. } = self.port;
         // SAFETY: the pair lives, and its number does not change.
         let number = unsafe { self.pair.as_ref().qp_num };
         let CardChoice { service_level, traffic_class, .. } = self.device.choice;
-        End {
+        QueuePairInfo {
             number,
             sequence: self.sequence,
             gid,
@@ -142,7 +142,12 @@ impl QueuePair {
 
     /// Connects it to the other end, with `outstanding` READs of this side and `answered` of the
     /// other.
-    pub(super) fn connect(&mut self, other: &End, outstanding: u16, answered: u16) -> Result<(), RdmaError> {
+    pub(super) fn connect(
+        &mut self,
+        other: &QueuePairInfo,
+        outstanding: u16,
+        answered: u16,
+    ) -> Result<(), RdmaError> {
         use ffi::{ibv_access_flags as access, ibv_qp_attr_mask as mask, ibv_qp_state as state};
         let (port, is_soft) = (self.port, self.device.is_soft);
         // Rights are those of the other end, to which one that asks gives none.
@@ -270,15 +275,15 @@ impl QueuePair {
         encoded.send_flags = set.0;
         let plain = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_1 { remote_addr: remote, rkey };
         match work {
-            Work::Read => {
+            CardVerb::Read => {
                 encoded.opcode = opcode::IBV_WR_RDMA_READ;
                 encoded.wr.rdma = plain;
             }
-            Work::Write => {
+            CardVerb::Write => {
                 encoded.opcode = opcode::IBV_WR_RDMA_WRITE;
                 encoded.wr.rdma = plain;
             }
-            Work::CompareSwap { expected, new } => {
+            CardVerb::CompareSwap { expected, new } => {
                 encoded.opcode = opcode::IBV_WR_ATOMIC_CMP_AND_SWP;
                 encoded.wr.atomic = ffi::ibv_send_wr__bindgen_ty_2__bindgen_ty_2 {
                     remote_addr: remote,

@@ -8,15 +8,15 @@ use zerocopy::IntoBytes;
 
 use super::completion::{remedy_for, text_of};
 use super::device::Device;
-use super::memory_region::{MemoryRegion, Rights};
-use super::queue_pair::{DEPTH, QueuePair, Work, WorkRequest};
-use super::wire::{Answer, Extent, Request};
-use super::{Introduction, Miss, RdmaError, Tallies, Waiting};
+use super::memory_region::{MemoryRegion, RegionRights};
+use super::queue_pair::{CardVerb, DEPTH, QueuePair, WorkRequest};
+use super::wire::{CardReply, CardRequest, RegisteredExtent};
+use super::{CardCounters, CardFailure, Introduction, RdmaError, WaitLimit};
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::lease::LeasedWord;
 use crate::memory::SharedMemory;
-use crate::verbs::{Batch, Posted, REGION, Verb};
+use crate::verbs::{Batch, PostedVerb, REGION, Verb};
 
 /// Bytes that can be under way.
 const ARENA: usize = 256 << 10;
@@ -50,7 +50,7 @@ pub(crate) struct Reader {
     pair: QueuePair,
     arena: MemoryRegion,
     way: Box<dyn Introduction>,
-    extents: Vec<Extent>,
+    extents: Vec<RegisteredExtent>,
     /// Where the watched word is.
     watched: Option<u64>,
     lease: LeasedWord,
@@ -58,7 +58,7 @@ pub(crate) struct Reader {
     renewed_at: Option<Instant>,
     /// READs of the word that are not counted yet.
     uncounted: u32,
-    tallies: Arc<Tallies>,
+    tallies: Arc<CardCounters>,
     /// Counts lists.
     number: u64,
     list: Vec<WorkRequest>,
@@ -77,15 +77,15 @@ impl Reader {
         device: &Arc<Device>,
         mut way: Box<dyn Introduction>,
         watched: Option<u64>,
-        tallies: &Arc<Tallies>,
+        tallies: &Arc<CardCounters>,
         deadline: Deadline,
     ) -> Result<Self, FabricError> {
         let memory = Arc::new(SharedMemory::anonymous(ARENA)?);
         let mut pair = QueuePair::new(device, true)?;
-        let arena = MemoryRegion::register(device, &memory, 0, ARENA as u64, Rights::Landing)?;
-        let answer = way.exchange(&Request::QueuePair(pair.end()).encode(), deadline)?;
-        let Answer { end, lease, extents } =
-            Answer::decode(&answer).map_err(|what| RdmaError::Introduction { what })?;
+        let arena = MemoryRegion::register(device, &memory, 0, ARENA as u64, RegionRights::Landing)?;
+        let answer = way.exchange(&CardRequest::QueuePair(pair.end()).encode(), deadline)?;
+        let CardReply { end, lease, extents } =
+            CardReply::decode(&answer).map_err(|what| RdmaError::Introduction { what })?;
         let end = end.ok_or(RdmaError::Introduction { what: "an answer without a queue pair" })?;
         pair.connect(&end, end.depth.min(device.initiator_depth), 1)?;
         let mtu = pair.end().mtu.min(end.mtu);
@@ -128,12 +128,17 @@ impl Reader {
 
     /// Executes the first `count` requests of a batch, which keep to their areas. Nothing of a
     /// batch has been executed if it reaches where nothing is registered.
-    pub(crate) fn run(&mut self, batch: &mut Batch, count: usize, waiting: &Waiting<'_>) -> Result<(), Miss> {
+    pub(crate) fn run(
+        &mut self,
+        batch: &mut Batch,
+        count: usize,
+        waiting: &WaitLimit<'_>,
+    ) -> Result<(), CardFailure> {
         let is_known = |reader: &Self| batch.requests[..count].iter().all(|posted| reader.has(posted));
         if !is_known(self) {
             let has_more = self.ask_again(waiting)?;
             if !has_more || !is_known(self) {
-                return Err(Miss::NotRegistered);
+                return Err(CardFailure::NotRegistered);
             }
         }
         self.begin_list();
@@ -169,13 +174,13 @@ impl Reader {
         };
         let (remote, rkey) = (extent.address + (watched - extent.offset), extent.rkey);
         let local = self.arena.address();
-        self.list.push(WorkRequest { work: Work::Read, local, len: 8, remote, rkey, is_fenced: false });
+        self.list.push(WorkRequest { work: CardVerb::Read, local, len: 8, remote, rkey, is_fenced: false });
         self.used = 8;
         self.renewed_at = Some(now);
     }
 
     /// Whether all of what a request addresses is registered.
-    fn has(&self, posted: &Posted) -> bool {
+    fn has(&self, posted: &PostedVerb) -> bool {
         let end = posted.offset + u64::from(posted.len);
         let mut at = posted.offset;
         while at < end {
@@ -187,7 +192,7 @@ impl Reader {
         true
     }
 
-    fn extent(&self, area: u16, at: u64) -> Option<&Extent> {
+    fn extent(&self, area: u16, at: u64) -> Option<&RegisteredExtent> {
         // They are in order.
         let place = (u32::from(area), at);
         let after = self.extents.partition_point(|extent| (extent.area, extent.offset) <= place);
@@ -197,20 +202,20 @@ impl Reader {
 
     /// Asks what is registered now, unless that was in vain a moment ago. Whether anything changed.
     #[cold]
-    fn ask_again(&mut self, waiting: &Waiting<'_>) -> Result<bool, Miss> {
+    fn ask_again(&mut self, waiting: &WaitLimit<'_>) -> Result<bool, CardFailure> {
         let (when, pause) = self.asked;
         if when.elapsed() < pause {
             return Ok(false);
         }
         let deadline = Deadline::after(waiting.patience);
-        let answer = match self.way.exchange(&Request::Extents.encode(), deadline) {
+        let answer = match self.way.exchange(&CardRequest::Extents.encode(), deadline) {
             Ok(answer) => answer,
-            Err(error @ FabricError::Rdma(_)) => return Err(Miss::Broken(error)),
-            Err(FabricError::DeadlinePassed { .. }) => return Err(Miss::Silent),
-            Err(_) => return Err(Miss::Gone),
+            Err(error @ FabricError::Rdma(_)) => return Err(CardFailure::Broken(error)),
+            Err(FabricError::DeadlinePassed { .. }) => return Err(CardFailure::Silent),
+            Err(_) => return Err(CardFailure::Gone),
         };
-        let answer =
-            Answer::decode(&answer).map_err(|what| Miss::Broken(RdmaError::Introduction { what }.into()))?;
+        let answer = CardReply::decode(&answer)
+            .map_err(|what| CardFailure::Broken(RdmaError::Introduction { what }.into()))?;
         let is_new = answer.extents != self.extents;
         self.extents = answer.extents;
         self.asked = (Instant::now(), if is_new { PAUSES.0 } else { (pause * 2).min(PAUSES.1) });
@@ -225,7 +230,7 @@ impl Reader {
     }
 
     /// Adds a request of a batch to the list, which goes to the card whenever it is full.
-    fn add(&mut self, batch: &mut Batch, index: usize, waiting: &Waiting<'_>) -> Result<(), Miss> {
+    fn add(&mut self, batch: &mut Batch, index: usize, waiting: &WaitLimit<'_>) -> Result<(), CardFailure> {
         let posted = batch.requests[index];
         let (len, mut at) = (posted.len as usize, 0);
         while at < len {
@@ -233,32 +238,37 @@ impl Reader {
                 self.finish_list(batch, waiting)?;
             }
             let place = posted.offset + at as u64;
-            let Some(extent) = self.extent(posted.area.0, place) else { return Err(Miss::NotRegistered) };
+            let Some(extent) = self.extent(posted.area.0, place) else {
+                return Err(CardFailure::NotRegistered);
+            };
             let (within, rkey) = (place - extent.offset, extent.rkey);
             let remote = extent.address + within;
             // Not longer than the arena.
             let part = (extent.len - within).min((len - at).min(ARENA - self.used) as u64) as usize;
             let word = posted.word as usize;
             let work = match posted.verb {
-                Verb::Read => Work::Read,
-                Verb::Write => Work::Write,
+                Verb::Read => CardVerb::Read,
+                Verb::Write => CardVerb::Write,
                 Verb::CompareSwap => {
-                    Work::CompareSwap { expected: batch.buffer[word + 1], new: batch.buffer[word + 2] }
+                    CardVerb::CompareSwap { expected: batch.buffer[word + 1], new: batch.buffer[word + 2] }
                 }
             };
-            if work == Work::Write {
+            if work == CardVerb::Write {
                 let from = word * 8 + at;
                 let bytes = &batch.buffer.as_bytes()[from..from + part];
                 // Inside the arena.
-                self.arena.memory.write_bytes(self.used as u64, bytes).map_err(|_| Miss::NotRegistered)?;
+                self.arena
+                    .memory
+                    .write_bytes(self.used as u64, bytes)
+                    .map_err(|_| CardFailure::NotRegistered)?;
             } else {
                 self.lands.push(Land { arena: self.used, request: index, at, len: part });
             }
             // READs and WRITEs may pass an atomic that is under way; changes take effect in order
             // all the same.
-            let is_change = work != Work::Read;
-            let is_fenced =
-                is_change && self.list.iter().any(|before| matches!(before.work, Work::CompareSwap { .. }));
+            let is_change = work != CardVerb::Read;
+            let is_fenced = is_change
+                && self.list.iter().any(|before| matches!(before.work, CardVerb::CompareSwap { .. }));
             let local = self.arena.address() + self.used as u64;
             self.list.push(WorkRequest { work, local, len: part as u32, remote, rkey, is_fenced });
             self.used += part.next_multiple_of(8);
@@ -268,7 +278,7 @@ impl Reader {
     }
 
     /// Has the card do what the list says, and gives the batch what landed.
-    fn finish_list(&mut self, batch: &mut Batch, waiting: &Waiting<'_>) -> Result<(), Miss> {
+    fn finish_list(&mut self, batch: &mut Batch, waiting: &WaitLimit<'_>) -> Result<(), CardFailure> {
         if !self.list.is_empty() {
             self.number += 1;
             self.tallies.rang(self.list.len());
@@ -278,7 +288,7 @@ impl Reader {
         }
         if let Some(posted) = self.renewed_at {
             // At the arena's begin.
-            let word = self.arena.memory.load_acquire(0).map_err(|_| Miss::NotRegistered)?;
+            let word = self.arena.memory.load_acquire(0).map_err(|_| CardFailure::NotRegistered)?;
             self.lease.learn(word, posted);
             self.uncounted += 1;
         }
@@ -291,7 +301,7 @@ impl Reader {
                 memory.read_bytes(arena, &mut batch.buffer.as_mut_bytes()[from..from + land.len])
             };
             // Inside the arena.
-            read.map_err(|_| Miss::NotRegistered)?;
+            read.map_err(|_| CardFailure::NotRegistered)?;
         }
         self.begin_list();
         Ok(())
@@ -306,7 +316,7 @@ impl Reader {
     }
 
     /// Waits until the list is done.
-    fn wait(&mut self, waiting: &Waiting<'_>) -> Result<(), Miss> {
+    fn wait(&mut self, waiting: &WaitLimit<'_>) -> Result<(), CardFailure> {
         let began = Instant::now();
         let outcome = self.wait_since(began, waiting);
         if outcome.is_err() {
@@ -315,7 +325,7 @@ impl Reader {
         outcome
     }
 
-    fn wait_since(&mut self, began: Instant, waiting: &Waiting<'_>) -> Result<(), Miss> {
+    fn wait_since(&mut self, began: Instant, waiting: &WaitLimit<'_>) -> Result<(), CardFailure> {
         let mut events_at = EVENTS;
         loop {
             for _ in 0..LOOKS {
@@ -323,8 +333,8 @@ impl Reader {
                     Ok(None) => std::hint::spin_loop(),
                     Ok(Some(done)) if done.status != 0 => {
                         // What the device tells of is the cause.
-                        self.pair.look_at_events().map_err(|event| Miss::Broken(event.into()))?;
-                        return Err(Miss::Broken(
+                        self.pair.look_at_events().map_err(|event| CardFailure::Broken(event.into()))?;
+                        return Err(CardFailure::Broken(
                             RdmaError::Completion {
                                 peer: waiting.link.peer().to_string(),
                                 status: done.status,
@@ -344,22 +354,24 @@ impl Reader {
                 }
             }
             if !waiting.link.is_alive() {
-                return Err(Miss::Gone);
+                return Err(CardFailure::Gone);
             }
             let waited = began.elapsed();
             if waited > events_at {
-                self.pair.look_at_events().map_err(|event| Miss::Broken(event.into()))?;
+                self.pair.look_at_events().map_err(|event| CardFailure::Broken(event.into()))?;
                 events_at = waited + EVENTS;
             }
             if waited > waiting.patience {
-                return Err(Miss::Silent);
+                return Err(CardFailure::Silent);
             }
             std::thread::yield_now();
         }
     }
 
     #[cold]
-    fn broken(&self, waiting: &Waiting<'_>, doing: &'static str, source: io::Error) -> Miss {
-        Miss::Broken(RdmaError::Refused { device: waiting.link.peer().to_string(), doing, source }.into())
+    fn broken(&self, waiting: &WaitLimit<'_>, doing: &'static str, source: io::Error) -> CardFailure {
+        CardFailure::Broken(
+            RdmaError::Refused { device: waiting.link.peer().to_string(), doing, source }.into(),
+        )
     }
 }

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::RdmaError;
 use super::device::Device;
-use super::memory_region::{MemoryRegion, Rights};
+use super::memory_region::{MemoryRegion, RegionRights};
 use super::pieces::{next_step, next_step_beside, stretch_of};
-use super::wire::Extent;
+use super::wire::RegisteredExtent;
 use crate::memory::{Registered, SharedMemory};
 
 /// After this long a client is told what is registered so far; it asks again for the rest.
@@ -29,20 +29,20 @@ pub(super) struct RegisteredRegion {
     device: Arc<Device>,
     pub(super) memory: Arc<SharedMemory>,
     backed_end: Arc<AtomicU64>,
-    pub(super) rights: Rights,
+    pub(super) rights: RegionRights,
     stretch: u64,
-    pieces: Mutex<Pieces>,
+    pieces: Mutex<RegisteredPieces>,
     /// That something is not busy any more.
     done: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Pieces {
+struct RegisteredPieces {
     /// One after another from the region's begin.
-    current: Vec<Piece>,
+    current: Vec<RegisteredPiece>,
     /// Replaced by others, the oldest first: they stay for those who were told of them and have not
     /// asked since.
-    superseded: Vec<Piece>,
+    superseded: Vec<RegisteredPiece>,
     /// Pieces that are being registered or given back.
     busy: Vec<Busy>,
     /// Since when nothing more could be registered, and for how long that is not tried again.
@@ -50,14 +50,14 @@ struct Pieces {
 }
 
 #[derive(Debug)]
-struct Piece {
+struct RegisteredPiece {
     registered: MemoryRegion,
     /// Held by every client that was told of it.
-    known: Known,
+    known: PieceUse,
 }
 
 /// Held by clients that were told of a piece.
-pub(super) type Known = Arc<()>;
+pub(super) type PieceUse = Arc<()>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Busy {
@@ -67,31 +67,31 @@ struct Busy {
 
 /// The answer to a client.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) extents: Vec<Extent>,
-    pub(super) known: Vec<Known>,
+pub(super) struct RegisteredExtents {
+    pub(super) extents: Vec<RegisteredExtent>,
+    pub(super) known: Vec<PieceUse>,
 }
 
 /// Something that is done without the lock, until this is dropped.
-struct Work<'r> {
+struct RegistrationGuard<'r> {
     region: &'r RegisteredRegion,
     busy: Busy,
 }
 
-impl<'r> Work<'r> {
-    fn begin(region: &'r RegisteredRegion, mut pieces: MutexGuard<'r, Pieces>, busy: Busy) -> Self {
+impl<'r> RegistrationGuard<'r> {
+    fn begin(region: &'r RegisteredRegion, mut pieces: MutexGuard<'r, RegisteredPieces>, busy: Busy) -> Self {
         pieces.busy.push(busy);
         Self { region, busy }
     }
 
     /// Ends it under the lock.
-    fn end(self) -> MutexGuard<'r, Pieces> {
+    fn end(self) -> MutexGuard<'r, RegisteredPieces> {
         let pieces = self.take_back();
         std::mem::forget(self);
         pieces
     }
 
-    fn take_back(&self) -> MutexGuard<'r, Pieces> {
+    fn take_back(&self) -> MutexGuard<'r, RegisteredPieces> {
         let mut pieces = self.region.lock();
         if let Some(at) = pieces.busy.iter().position(|other| *other == self.busy) {
             pieces.busy.swap_remove(at);
@@ -101,22 +101,22 @@ impl<'r> Work<'r> {
     }
 }
 
-impl Drop for Work<'_> {
+impl Drop for RegistrationGuard<'_> {
     fn drop(&mut self) {
         drop(self.take_back());
     }
 }
 
-impl Pieces {
+impl RegisteredPieces {
     fn ranges(&self) -> Vec<Range<u64>> {
-        let range = |piece: &Piece| piece.registered.offset..piece.registered.end();
+        let range = |piece: &RegisteredPiece| piece.registered.offset..piece.registered.end();
         self.current.iter().map(range).collect()
     }
 
     /// Takes those out of the superseded ones that no client knows any more, and the oldest while
     /// they are more than `most` bytes.
-    fn forgotten(&mut self, most: u64) -> Vec<Piece> {
-        let mut gone: Vec<Piece> =
+    fn forgotten(&mut self, most: u64) -> Vec<RegisteredPiece> {
+        let mut gone: Vec<RegisteredPiece> =
             self.superseded.extract_if(.., |piece| Arc::strong_count(&piece.known) == 1).collect();
         let mut bytes: u64 = self.superseded.iter().map(|piece| piece.registered.len).sum();
         while bytes > most {
@@ -134,7 +134,7 @@ impl RegisteredRegion {
         device: &Arc<Device>,
         memory: &Arc<SharedMemory>,
         backed_end: &Arc<AtomicU64>,
-        rights: Rights,
+        rights: RegionRights,
     ) -> Self {
         Self {
             device: Arc::clone(device),
@@ -152,26 +152,28 @@ impl RegisteredRegion {
         &self.device
     }
 
-    fn lock(&self) -> MutexGuard<'_, Pieces> {
+    fn lock(&self) -> MutexGuard<'_, RegisteredPieces> {
         // What was registered stays so if making more of it panics.
         self.pieces.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn wait<'r>(&self, pieces: MutexGuard<'r, Pieces>) -> MutexGuard<'r, Pieces> {
+    fn wait<'r>(&self, pieces: MutexGuard<'r, RegisteredPieces>) -> MutexGuard<'r, RegisteredPieces> {
         self.done.wait(pieces).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers what was granted since, and tells all. What went wrong, and whether that is new.
-    pub(super) fn tell(&self, area: u32, told: &mut Told) -> Option<(RdmaError, bool)> {
+    pub(super) fn tell(&self, area: u32, told: &mut RegisteredExtents) -> Option<(RdmaError, bool)> {
         let failed = self.grow();
         let pieces = self.lock();
         told.known.extend(pieces.current.iter().map(|piece| Arc::clone(&piece.known)));
-        told.extents.extend(pieces.current.iter().map(|Piece { registered, .. }| Extent {
-            area,
-            rkey: registered.rkey(),
-            offset: registered.offset,
-            len: registered.len,
-            address: registered.address(),
+        told.extents.extend(pieces.current.iter().map(|RegisteredPiece { registered, .. }| {
+            RegisteredExtent {
+                area,
+                rkey: registered.rkey(),
+                offset: registered.offset,
+                len: registered.len,
+                address: registered.address(),
+            }
         }));
         failed
     }
@@ -198,7 +200,7 @@ impl RegisteredRegion {
             let next = if has_room { next_step } else { next_step_beside };
             let step = next(&pieces.ranges(), end, self.stretch)?;
             let (from, takes_place) = (step.range.start, step.keeps < pieces.current.len());
-            let work = Work::begin(self, pieces, Busy { end: step.range.end, registers: true });
+            let work = RegistrationGuard::begin(self, pieces, Busy { end: step.range.end, registers: true });
             let len = step.range.end - from;
             let made = MemoryRegion::register(&self.device, &self.memory, from, len, self.rights);
             pieces = work.end();
@@ -207,7 +209,7 @@ impl RegisteredRegion {
                     // The others stay registered, so that clients that know them go on.
                     let replaced = pieces.current.drain(step.keeps..).collect::<Vec<_>>();
                     pieces.superseded.extend(replaced);
-                    pieces.current.push(Piece { registered, known: Known::default() });
+                    pieces.current.push(RegisteredPiece { registered, known: PieceUse::default() });
                     if has_room {
                         pieces.failed = None;
                     }
@@ -241,9 +243,9 @@ impl RegisteredRegion {
     }
 
     /// Gives these back without the lock; a withdrawal meanwhile waits for it.
-    fn give_back(&self, pieces: MutexGuard<'_, Pieces>, gone: Vec<Piece>) {
+    fn give_back(&self, pieces: MutexGuard<'_, RegisteredPieces>, gone: Vec<RegisteredPiece>) {
         let Some(end) = gone.iter().map(|piece| piece.registered.end()).max() else { return };
-        let work = Work::begin(self, pieces, Busy { end, registers: false });
+        let work = RegistrationGuard::begin(self, pieces, Busy { end, registers: false });
         drop(gone);
         drop(work);
     }
@@ -255,8 +257,8 @@ impl Registered for RegisteredRegion {
         while pieces.busy.iter().any(|busy| busy.end > from) {
             pieces = self.wait(pieces);
         }
-        let reaches = |piece: &mut Piece| piece.registered.end() > from;
-        let mut gone: Vec<Piece> = pieces.current.extract_if(.., reaches).collect();
+        let reaches = |piece: &mut RegisteredPiece| piece.registered.end() > from;
+        let mut gone: Vec<RegisteredPiece> = pieces.current.extract_if(.., reaches).collect();
         gone.extend(pieces.superseded.extract_if(.., reaches));
         self.give_back(pieces, gone);
     }

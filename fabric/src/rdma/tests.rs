@@ -11,12 +11,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 
 use super::device::Device;
-use super::memory_region::{MemoryRegion, Rights};
+use super::memory_region::{MemoryRegion, RegionRights};
 use super::node::{NodeCard, PeerQueuePair};
-use super::queue_pair::{DEPTH, QueuePair, Work, WorkRequest};
+use super::queue_pair::{CardVerb, DEPTH, QueuePair, WorkRequest};
 use super::reader::Reader;
-use super::wire::{Answer, End, Extent};
-use super::{CardChoice, Introduction, Miss, RdmaError, ServedAreas, Tallies, Waiting};
+use super::wire::{CardReply, QueuePairInfo, RegisteredExtent};
+use super::{CardChoice, CardCounters, CardFailure, Introduction, RdmaError, ServedAreas, WaitLimit};
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::mapped::Link;
@@ -57,7 +57,7 @@ impl Node {
             &device,
             Box::new(self.clone()),
             Some(0),
-            &Arc::new(Tallies::default()),
+            &Arc::new(CardCounters::default()),
             Deadline::NONE,
         )
     }
@@ -68,9 +68,9 @@ impl Introduction for Node {
         let areas =
             ServedAreas { region: &self.region, backed_end: &self.backed_end, lease: LEASE, scratch: None };
         let mut held = self.held.lock().unwrap();
-        let mut answer = Answer::decode(&self.card.answer(&areas, &mut held, request)?.bytes).unwrap();
+        let mut answer = CardReply::decode(&self.card.answer(&areas, &mut held, request)?.bytes).unwrap();
         let half = LEN as u64 / 2;
-        if let [all @ Extent { len: 0x10_0000, .. }] = answer.extents[..] {
+        if let [all @ RegisteredExtent { len: 0x10_0000, .. }] = answer.extents[..] {
             let (mut first, mut second) = (all, all);
             first.len = half;
             (second.offset, second.len, second.address) = (half, all.len - half, all.address + half);
@@ -82,19 +82,19 @@ impl Introduction for Node {
 }
 
 /// A batch of READs, and how long it took to fail or not.
-fn run(reader: &mut Reader, places: impl Iterator<Item = u64>) -> (Result<Vec<u64>, Miss>, Duration) {
+fn run(reader: &mut Reader, places: impl Iterator<Item = u64>) -> (Result<Vec<u64>, CardFailure>, Duration) {
     let mut batch = Batch::new();
     let landings: Vec<_> = places.map(|at| batch.read(RemoteAddr::region(at), 8)).collect();
     let link = Link::new("the node").unwrap();
     let began = Instant::now();
     let count = batch.len();
-    let outcome = reader.run(&mut batch, count, &Waiting { link: &link, patience: PATIENCE });
+    let outcome = reader.run(&mut batch, count, &WaitLimit { link: &link, patience: PATIENCE });
     (outcome.map(|()| landings.iter().map(|landing| batch.u64(*landing)).collect()), began.elapsed())
 }
 
-fn broken(outcome: Result<Vec<u64>, Miss>) -> FabricError {
+fn broken(outcome: Result<Vec<u64>, CardFailure>) -> FabricError {
     match outcome {
-        Err(Miss::Broken(error)) => error,
+        Err(CardFailure::Broken(error)) => error,
         other => panic!("{other:?}"),
     }
 }
@@ -127,7 +127,7 @@ fn rdma_a_peer_that_died_within_a_batch_is_waited_for_no_longer_than_the_deadlin
     // The rest of the first list is not answered.
     *node.held.lock().unwrap() = None;
     let (outcome, took) = run(&mut reader, (0..300).map(|at| at * 8));
-    assert!(matches!(outcome, Err(Miss::Silent | Miss::Broken(_))), "{outcome:?}");
+    assert!(matches!(outcome, Err(CardFailure::Silent | CardFailure::Broken(_))), "{outcome:?}");
     assert!(took < PATIENCE * 3, "{took:?}");
     let began = Instant::now();
     drop(reader);
@@ -143,13 +143,14 @@ fn rdma_nothing_lands_after_a_queue_pair_is_gone() {
     const PART: u32 = 64 << 10;
     let device = Arc::new(Device::open(&CardChoice::default()).unwrap());
     let node = Node::start();
-    let source = MemoryRegion::register(&device, &node.region, 0, LEN as u64, Rights::RemoteRead).unwrap();
+    let source =
+        MemoryRegion::register(&device, &node.region, 0, LEN as u64, RegionRights::RemoteRead).unwrap();
     for round in 0..20 {
         let memory = Arc::new(SharedMemory::anonymous(LEN).unwrap());
-        let landing = MemoryRegion::register(&device, &memory, 0, LEN as u64, Rights::Landing).unwrap();
+        let landing = MemoryRegion::register(&device, &memory, 0, LEN as u64, RegionRights::Landing).unwrap();
         let (mut asks, _answers) = pairs(&device, 5);
         let read = |at: u64| WorkRequest {
-            work: Work::Read,
+            work: CardVerb::Read,
             local: landing.address() + at,
             len: PART,
             remote: source.address() + at,
@@ -192,7 +193,8 @@ fn rdma_what_a_child_has_inherited_is_never_unmapped() {
         }
         let memory = Arc::new(SharedMemory::anonymous(4096).unwrap());
         let held = Arc::downgrade(&memory);
-        let region = MemoryRegion::register(&Arc::new(device), &memory, 0, 4096, Rights::Landing).unwrap();
+        let region =
+            MemoryRegion::register(&Arc::new(device), &memory, 0, 4096, RegionRights::Landing).unwrap();
         drop(memory);
         drop(region);
         assert_eq!(held.upgrade().is_some(), is_inherited);
@@ -205,8 +207,8 @@ fn pairs(device: &Arc<Device>, mtu: u8) -> (QueuePair, QueuePair) {
     let (mut asks, mut answers) =
         (QueuePair::new(device, true).unwrap(), QueuePair::new(device, false).unwrap());
     let (one, other) = (asks.end(), answers.end());
-    answers.connect(&End { mtu, ..one }, 1, 16).unwrap();
-    asks.connect(&End { mtu, ..other }, 16, 1).unwrap();
+    answers.connect(&QueuePairInfo { mtu, ..one }, 1, 16).unwrap();
+    asks.connect(&QueuePairInfo { mtu, ..other }, 16, 1).unwrap();
     (asks, answers)
 }
 
@@ -216,10 +218,11 @@ fn pairs(device: &Arc<Device>, mtu: u8) -> (QueuePair, QueuePair) {
 fn rdma_a_queue_that_is_full_says_so_and_overruns_nothing() {
     let device = Arc::new(Device::open(&CardChoice::default()).unwrap());
     let memory = Arc::new(SharedMemory::anonymous(4096).unwrap());
-    let region = MemoryRegion::register(&device, &memory, 0, 4096, Rights::RemoteChange).unwrap();
+    let region = MemoryRegion::register(&device, &memory, 0, 4096, RegionRights::RemoteChange).unwrap();
     let (mut asks, answers) = pairs(&device, 1);
     let (local, rkey) = (region.address(), region.rkey());
-    let request = WorkRequest { work: Work::Read, local, len: 8, remote: local + 8, rkey, is_fenced: false };
+    let request =
+        WorkRequest { work: CardVerb::Read, local, len: 8, remote: local + 8, rkey, is_fenced: false };
     let list = [request; DEPTH];
     let post = |asks: &mut QueuePair, number| {
         // SAFETY: the place is registered until after the pair is gone, and nothing depends on its
@@ -243,9 +246,9 @@ fn rdma_a_queue_that_is_full_says_so_and_overruns_nothing() {
 
 #[test]
 fn an_mtu_that_there_is_not_is_refused() {
-    use super::wire::Request;
+    use super::wire::CardRequest;
     for mtu in [0, 6, 255] {
-        let end = End {
+        let end = QueuePairInfo {
             number: 1,
             sequence: 1,
             gid: [0; 16],
@@ -255,7 +258,7 @@ fn an_mtu_that_there_is_not_is_refused() {
             service_level: 0,
             traffic_class: 0,
         };
-        let what = Request::decode(&Request::QueuePair(end).encode()).unwrap_err();
+        let what = CardRequest::decode(&CardRequest::QueuePair(end).encode()).unwrap_err();
         let error = RdmaError::Introduction { what }.to_string();
         assert!(error.contains("same version on both sides"), "{error}");
     }
@@ -271,12 +274,12 @@ fn rdma_too_low_a_limit_of_locked_memory_is_told_with_the_command() {
     lacks.effective.remove(CapabilitySet::IPC_LOCK);
     set_capabilities(None, lacks).unwrap();
     setrlimit(Resource::Memlock, Rlimit { current: Some(64 << 10), ..before }).unwrap();
-    let refused = MemoryRegion::register(&device, &memory, 0, LEN as u64, Rights::Landing);
+    let refused = MemoryRegion::register(&device, &memory, 0, LEN as u64, RegionRights::Landing);
     setrlimit(Resource::Memlock, before).unwrap();
     set_capabilities(None, had).unwrap();
     let error = refused.unwrap_err().to_string();
     assert!(error.contains("65536 bytes") && error.contains("ulimit -l unlimited"), "{error}");
-    MemoryRegion::register(&device, &memory, 0, LEN as u64, Rights::Landing).unwrap();
+    MemoryRegion::register(&device, &memory, 0, LEN as u64, RegionRights::Landing).unwrap();
 }
 
 #[test]
@@ -296,7 +299,7 @@ fn rdma_a_device_that_was_gone_is_opened_anew() {
     // What was registered with it is withdrawn with the rest.
     node.region.set_backed_end(0);
     node.region.discard_from(0).unwrap();
-    assert!(matches!(run(&mut before, [64].into_iter()).0, Err(Miss::Broken(_))));
+    assert!(matches!(run(&mut before, [64].into_iter()).0, Err(CardFailure::Broken(_))));
 }
 
 /// Needs to be root, of a machine whose card nothing else uses: the guest.

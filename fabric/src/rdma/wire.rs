@@ -31,13 +31,13 @@ pub const MAX_EXTENTS: usize = 2048;
 /// The status of a reply that says why there is no answer.
 pub const NOT_SERVED: u16 = 3;
 /// Most bytes of a request, and of an answer.
-pub const MAX_REQUEST_BYTES: usize = size_of::<Ask>();
+pub const MAX_REQUEST_BYTES: usize = size_of::<CardRequestBytes>();
 /// Most bytes of an answer.
 pub const MAX_ANSWER_BYTES: usize = size_of::<Head>() + MAX_EXTENTS * size_of::<ExtentBytes>();
 
 /// One end of a queue pair.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct End {
+pub struct QueuePairInfo {
     /// Its number.
     pub number: u32,
     /// The first packet sequence number it sends; 24 bits.
@@ -58,7 +58,7 @@ pub struct End {
 
 /// Registered memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Extent {
+pub struct RegisteredExtent {
     /// The area.
     pub area: u32,
     /// The key that a card must show to address it.
@@ -73,27 +73,27 @@ pub struct Extent {
 
 /// A client's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Request {
+pub enum CardRequest {
     /// To be connected to this.
-    QueuePair(End),
+    QueuePair(QueuePairInfo),
     /// For what is registered now.
     Extents,
 }
 
 /// A memory node's answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Answer {
+pub struct CardReply {
     /// The other end, if it was asked for.
-    pub end: Option<End>,
+    pub end: Option<QueuePairInfo>,
     /// How long the watched word is leased for; zero: it is not.
     pub lease: Duration,
     /// The registered memory.
-    pub extents: Vec<Extent>,
+    pub extents: Vec<RegisteredExtent>,
 }
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
 #[repr(C)]
-struct Ask {
+struct CardRequestBytes {
     version: U32,
     what: U32,
     end: EndBytes,
@@ -144,7 +144,7 @@ const NO_END: EndBytes = EndBytes {
     zero: 0,
 };
 
-impl End {
+impl QueuePairInfo {
     fn bytes(&self) -> EndBytes {
         EndBytes {
             number: U32::new(self.number),
@@ -180,7 +180,7 @@ impl End {
     }
 }
 
-impl Request {
+impl CardRequest {
     /// Its bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
@@ -188,7 +188,7 @@ impl Request {
             Self::QueuePair(end) => (1, end.bytes()),
             Self::Extents => (2, NO_END),
         };
-        Ask { version: U32::new(VERSION), what: U32::new(what), end }.as_bytes().to_vec()
+        CardRequestBytes { version: U32::new(VERSION), what: U32::new(what), end }.as_bytes().to_vec()
     }
 
     /// The request that these bytes are, or the version that they are of.
@@ -196,29 +196,29 @@ impl Request {
     /// # Errors
     /// What is wrong with them.
     pub fn decode(bytes: &[u8]) -> Result<Self, &'static str> {
-        let ask = Ask::read_from_bytes(bytes).map_err(|_| "a request of another length")?;
+        let ask = CardRequestBytes::read_from_bytes(bytes).map_err(|_| "a request of another length")?;
         if ask.version != VERSION {
             return Err("a request of another version");
         }
         match ask.what.get() {
-            1 => End::of(&ask.end).map(Self::QueuePair).ok_or("a queue pair that cannot be"),
+            1 => QueuePairInfo::of(&ask.end).map(Self::QueuePair).ok_or("a queue pair that cannot be"),
             2 => Ok(Self::Extents),
             _ => Err("a request of no kind"),
         }
     }
 }
 
-impl Answer {
+impl CardReply {
     /// Its bytes. At most [`MAX_EXTENTS`] extents are told.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let extents = &self.extents[..self.extents.len().min(MAX_EXTENTS)];
         // At most 2048.
         let count = U32::new(extents.len() as u32);
-        let end = self.end.as_ref().map_or(NO_END, End::bytes);
+        let end = self.end.as_ref().map_or(NO_END, QueuePairInfo::bytes);
         let lease = U64::new(u64::try_from(self.lease.as_nanos()).unwrap_or(u64::MAX));
         let mut bytes = Head { version: U32::new(VERSION), extents: count, end, lease }.as_bytes().to_vec();
-        for Extent { area, rkey, offset, len, address } in extents {
+        for RegisteredExtent { area, rkey, offset, len, address } in extents {
             let extent = ExtentBytes {
                 area: U32::new(*area),
                 rkey: U32::new(*rkey),
@@ -240,14 +240,14 @@ impl Answer {
         if head.version != VERSION {
             return Err("an answer of another version");
         }
-        let end = if head.end.number == 0 { None } else { End::of(&head.end) };
+        let end = if head.end.number == 0 { None } else { QueuePairInfo::of(&head.end) };
         let extents = <[ExtentBytes]>::ref_from_bytes(rest).map_err(|_| "an answer of another length")?;
         if extents.len() > MAX_EXTENTS || extents.len() != head.extents.get() as usize {
             return Err("an answer of another number of extents");
         }
-        let extents: Vec<Extent> = extents
+        let extents: Vec<RegisteredExtent> = extents
             .iter()
-            .map(|extent| Extent {
+            .map(|extent| RegisteredExtent {
                 area: extent.area.get(),
                 rkey: extent.rkey.get(),
                 offset: extent.offset.get(),
@@ -255,11 +255,11 @@ impl Answer {
                 address: extent.address.get(),
             })
             .collect();
-        let fit = |extent: &Extent| {
+        let fit = |extent: &RegisteredExtent| {
             extent.offset.checked_add(extent.len).is_some()
                 && extent.address.checked_add(extent.len).is_some()
         };
-        let in_order = |pair: &[Extent]| {
+        let in_order = |pair: &[RegisteredExtent]| {
             pair[0].area < pair[1].area
                 || pair[0].area == pair[1].area && pair[0].offset + pair[0].len <= pair[1].offset
         };
@@ -274,7 +274,7 @@ impl Answer {
 mod tests {
     use super::*;
 
-    const END: End = End {
+    const END: QueuePairInfo = QueuePairInfo {
         number: 0x11,
         sequence: 0x22_3344,
         gid: [7; 16],
@@ -284,49 +284,52 @@ mod tests {
         service_level: 3,
         traffic_class: 106,
     };
-    const EXTENT: Extent = Extent { area: 2, rkey: 9, offset: 4096, len: 64, address: 1 << 40 };
+    const EXTENT: RegisteredExtent =
+        RegisteredExtent { area: 2, rkey: 9, offset: 4096, len: 64, address: 1 << 40 };
 
     #[test]
     fn bytes_of_an_introduction() {
-        let asked = Request::QueuePair(END).encode();
+        let asked = CardRequest::QueuePair(END).encode();
         let mut golden = vec![3, 0, 0, 0, 1, 0, 0, 0, 0x11, 0, 0, 0, 0x44, 0x33, 0x22, 0];
         golden.extend([7; 16]);
         golden.extend([5, 0, 3, 3, 16, 0, 106, 0]);
         assert_eq!(asked, golden);
         assert_eq!(asked.len(), MAX_REQUEST_BYTES);
-        assert_eq!(Request::decode(&asked), Ok(Request::QueuePair(END)));
-        assert_eq!(Request::decode(&Request::Extents.encode()), Ok(Request::Extents));
-        let extents = vec![Extent { area: 0, ..EXTENT }, EXTENT];
-        let answer = Answer { end: Some(END), lease: Duration::from_millis(1), extents };
+        assert_eq!(CardRequest::decode(&asked), Ok(CardRequest::QueuePair(END)));
+        assert_eq!(CardRequest::decode(&CardRequest::Extents.encode()), Ok(CardRequest::Extents));
+        let extents = vec![RegisteredExtent { area: 0, ..EXTENT }, EXTENT];
+        let answer = CardReply { end: Some(END), lease: Duration::from_millis(1), extents };
         let bytes = answer.encode();
         assert_eq!(bytes[40..48], [0x40, 0x42, 0x0f, 0, 0, 0, 0, 0]);
         assert_eq!(bytes[80..88], [2, 0, 0, 0, 9, 0, 0, 0]);
         assert_eq!((bytes.len(), &bytes[104..]), (112, &(1u64 << 40).to_le_bytes()[..]));
-        assert_eq!(Answer::decode(&bytes), Ok(answer));
+        assert_eq!(CardReply::decode(&bytes), Ok(answer));
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let mut other = Request::Extents.encode();
+        let mut other = CardRequest::Extents.encode();
         other[0] = 1;
-        assert!(Request::decode(&other).unwrap_err().contains("version"));
-        assert!(Request::decode(&other[1..]).is_err());
+        assert!(CardRequest::decode(&other).unwrap_err().contains("version"));
+        assert!(CardRequest::decode(&other[1..]).is_err());
         let bad = [
-            End { mtu: 6, ..END },
-            End { depth: 0, ..END },
-            End { number: 1 << 24, ..END },
-            End { service_level: 16, ..END },
+            QueuePairInfo { mtu: 6, ..END },
+            QueuePairInfo { depth: 0, ..END },
+            QueuePairInfo { number: 1 << 24, ..END },
+            QueuePairInfo { service_level: 16, ..END },
         ];
-        assert!(bad.iter().all(|end| Request::decode(&Request::QueuePair(*end).encode()).is_err()));
+        assert!(bad.iter().all(|end| CardRequest::decode(&CardRequest::QueuePair(*end).encode()).is_err()));
         let bad = [
             vec![EXTENT, EXTENT],
-            vec![EXTENT, Extent { area: 0, ..EXTENT }],
-            vec![Extent { len: u64::MAX, ..EXTENT }],
+            vec![EXTENT, RegisteredExtent { area: 0, ..EXTENT }],
+            vec![RegisteredExtent { len: u64::MAX, ..EXTENT }],
         ];
         for extents in bad {
-            assert!(Answer::decode(&Answer { end: None, lease: Duration::ZERO, extents }.encode()).is_err());
+            assert!(
+                CardReply::decode(&CardReply { end: None, lease: Duration::ZERO, extents }.encode()).is_err()
+            );
         }
-        let short = Answer { end: None, lease: Duration::ZERO, extents: vec![EXTENT] }.encode();
-        assert!((0..short.len()).all(|len| Answer::decode(&short[..len]).is_err()));
+        let short = CardReply { end: None, lease: Duration::ZERO, extents: vec![EXTENT] }.encode();
+        assert!((0..short.len()).all(|len| CardReply::decode(&short[..len]).is_err()));
     }
 }

@@ -20,11 +20,11 @@ const MAX_PATH: usize = 107;
 /// explicit path the permissions are the operator's.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ShmAddress {
-    place: Place,
+    place: PathOrName,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Place {
+enum PathOrName {
     /// A name, of this user unless another one is given.
     Named(String, Option<u32>),
     /// Any listener there, or only this user or root.
@@ -83,7 +83,7 @@ impl ShmAddress {
         if name.is_empty() || !name.chars().all(fits) {
             return Err(AddressError::Malformed { text: name.to_owned() });
         }
-        Ok(Self { place: Place::Named(name.to_owned(), user) })
+        Ok(Self { place: PathOrName::Named(name.to_owned(), user) })
     }
 
     /// The memory node whose socket file is `path`.
@@ -95,15 +95,15 @@ impl ShmAddress {
         if !path.is_absolute() || path.file_name().is_none() {
             return Err(AddressError::Malformed { text: path.display().to_string() });
         }
-        Ok(Self { place: Place::Path(path, Listens::Anybody) })
+        Ok(Self { place: PathOrName::Path(path, Listens::Anybody) })
     }
 
     /// Whose memory node is meant, where the address is a name.
     #[must_use]
     pub fn owner(&self) -> Option<u32> {
         match self.place {
-            Place::Named(_, user) => Some(user.unwrap_or_else(this_user)),
-            Place::Path(..) => None,
+            PathOrName::Named(_, user) => Some(user.unwrap_or_else(this_user)),
+            PathOrName::Path(..) => None,
         }
     }
 
@@ -112,17 +112,17 @@ impl ShmAddress {
     #[must_use]
     pub fn of_own_or_root(self) -> Self {
         match self.place {
-            Place::Path(path, _) => Self { place: Place::Path(path, Listens::OwnOrRoot) },
-            named @ Place::Named(..) => Self { place: named },
+            PathOrName::Path(path, _) => Self { place: PathOrName::Path(path, Listens::OwnOrRoot) },
+            named @ PathOrName::Named(..) => Self { place: named },
         }
     }
 
     /// Whether a memory node of this user is the one that is meant, for a client of the user `own`.
     pub(super) fn believes(&self, user: u32, own: u32) -> bool {
         match self.place {
-            Place::Named(_, owner) => user == owner.unwrap_or(own),
-            Place::Path(_, Listens::OwnOrRoot) => user == own || user == 0,
-            Place::Path(_, Listens::Anybody) => true,
+            PathOrName::Named(_, owner) => user == owner.unwrap_or(own),
+            PathOrName::Path(_, Listens::OwnOrRoot) => user == own || user == 0,
+            PathOrName::Path(_, Listens::Anybody) => true,
         }
     }
 
@@ -141,8 +141,8 @@ impl ShmAddress {
     /// If the path is too long for a socket.
     pub fn shared_socket_path(&self) -> Result<PathBuf, AddressError> {
         let path = match &self.place {
-            Place::Path(path, _) => path.clone(),
-            Place::Named(name, user) => {
+            PathOrName::Path(path, _) => path.clone(),
+            PathOrName::Named(name, user) => {
                 let user = user.unwrap_or_else(this_user);
                 PathBuf::from(format!("/tmp/fpcache-shared-{user}/{name}.sock"))
             }
@@ -171,33 +171,37 @@ impl ShmAddress {
 
     fn socket_path_in(&self, runtime: Option<&Path>, user: u32) -> Result<PathBuf, AddressError> {
         match (&self.place, runtime) {
-            (Place::Path(..) | Place::Named(_, Some(_)), _) => self.shared_socket_path(),
-            (Place::Named(name, None), Some(runtime)) if runtime.is_absolute() => {
+            (PathOrName::Path(..) | PathOrName::Named(_, Some(_)), _) => self.shared_socket_path(),
+            (PathOrName::Named(name, None), Some(runtime)) if runtime.is_absolute() => {
                 fits(runtime.join("fpcache").join(format!("{name}.sock")))
             }
-            (Place::Named(name, None), _) => fits(PathBuf::from(format!("/tmp/fpcache-{user}/{name}.sock"))),
+            (PathOrName::Named(name, None), _) => {
+                fits(PathBuf::from(format!("/tmp/fpcache-{user}/{name}.sock")))
+            }
         }
     }
 
     /// The same without the user that it names: what a memory node of that user calls itself.
     pub(super) fn without_user(&self) -> Self {
         match &self.place {
-            Place::Named(name, _) => Self { place: Place::Named(name.clone(), None) },
-            Place::Path(..) => self.clone(),
+            PathOrName::Named(name, _) => Self { place: PathOrName::Named(name.clone(), None) },
+            PathOrName::Path(..) => self.clone(),
         }
     }
 
     /// The same as other users write it, if it is a name of this user's.
     pub(super) fn for_others(&self) -> Option<Self> {
         match &self.place {
-            Place::Named(name, _) => Some(Self { place: Place::Named(name.clone(), Some(this_user())) }),
-            Place::Path(..) => None,
+            PathOrName::Named(name, _) => {
+                Some(Self { place: PathOrName::Named(name.clone(), Some(this_user())) })
+            }
+            PathOrName::Path(..) => None,
         }
     }
 
     /// Whether it names a user.
     pub(super) fn names_user(&self) -> bool {
-        matches!(self.place, Place::Named(_, Some(_)))
+        matches!(self.place, PathOrName::Named(_, Some(_)))
     }
 }
 
@@ -235,9 +239,9 @@ impl FromStr for ShmAddress {
 impl fmt::Display for ShmAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Named(name, None) => write!(f, "{SCHEME}{name}"),
-            Place::Named(name, Some(user)) => write!(f, "{SCHEME}{name}@{user}"),
-            Place::Path(path, _) => write!(f, "{SCHEME}{}", path.display()),
+            PathOrName::Named(name, None) => write!(f, "{SCHEME}{name}"),
+            PathOrName::Named(name, Some(user)) => write!(f, "{SCHEME}{name}@{user}"),
+            PathOrName::Path(path, _) => write!(f, "{SCHEME}{}", path.display()),
         }
     }
 }

@@ -23,14 +23,14 @@ use super::socket_file::{
     ListenError, Passage, PathLock, listener, open_socket, prepare_directory, remove_stale, socket_mode,
 };
 use crate::bell::Bell;
-use crate::credentials::{Peer, peer_of};
+use crate::credentials::{PeerProcess, peer_of};
 use crate::crowding::{GRACE, MAX_GREETING, first_of_most};
-use crate::descriptors::{Descriptors, Taken};
+use crate::descriptors::{Descriptors, TakenDescriptors};
 use crate::error::FabricError;
 use crate::memory::{Access, HugePages, SharedMemory};
 use crate::region::{Export, RegionName};
 use crate::ring::RingLayout;
-use crate::server::{self, Acceptor, Session};
+use crate::server::{self, Acceptor, RingSession};
 use crate::service::{ClientId, Service};
 use crate::serving::{Serving, StopHandle};
 
@@ -230,7 +230,8 @@ impl Listener {
     /// The user that has connected. A user that is not admitted is told so before it has said
     /// anything, and takes up no room.
     fn look_at(&self, socket: OwnedFd, since: Instant) -> Result<Greeting, FabricError> {
-        let Peer { user, process } = peer_of(&socket).map_err(FabricError::io("asking who the client is"))?;
+        let PeerProcess { user, process } =
+            peer_of(&socket).map_err(FabricError::io("asking who the client is"))?;
         let owner = rustix::process::geteuid().as_raw();
         if !admits(owner, &self.options.allowed_users, user) {
             refuse(&socket, USER_REFUSED, u64::from(user));
@@ -241,7 +242,12 @@ impl Listener {
     }
 
     /// Lets those in who have greeted, and parts with those that have gone or took too long.
-    fn hear(&mut self, now: Instant, open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)> {
+    fn hear(
+        &mut self,
+        now: Instant,
+        open: usize,
+        service: &mut dyn Service,
+    ) -> Vec<(RingSession, RegionName)> {
         let mut admitted = Vec::new();
         for mut client in std::mem::take(&mut self.greeting) {
             match client.advance() {
@@ -266,7 +272,7 @@ impl Listener {
         (hello, name): (&Hello, RegionName),
         open: usize,
         service: &mut dyn Service,
-    ) -> Result<Session, FabricError> {
+    ) -> Result<RingSession, FabricError> {
         let address = || self.address.to_string();
         if hello.magic != MAGIC {
             return Err(FabricError::Protocol { peer: "a client".to_owned(), what: "another magic number" });
@@ -301,8 +307,8 @@ impl Listener {
         &mut self,
         socket: OwnedFd,
         export: &Export,
-        descriptor: Taken,
-    ) -> Result<Session, FabricError> {
+        descriptor: TakenDescriptors,
+    ) -> Result<RingSession, FabricError> {
         let layout = RingLayout::OURS;
         let (ring, ring_fd) = SharedMemory::create_memfd("fpcache-ring", layout.len(), HugePages::No)?;
         debug_assert_eq!(ring.access(), Access::ReadWrite);
@@ -321,7 +327,7 @@ impl Listener {
             fds.push(fd.as_fd());
         }
         send_with_fds(&socket, welcome.as_bytes(), &fds).map_err(FabricError::io("welcoming a client"))?;
-        Ok(Session::new(client, ring, layout, Bell::new(socket)).counted(descriptor))
+        Ok(RingSession::new(client, ring, layout, Bell::new(socket)).counted(descriptor))
     }
 }
 
@@ -342,7 +348,7 @@ impl Acceptor for Listener {
         greeted.chain(self.paused_until).chain(crowding).min()
     }
 
-    fn advance(&mut self, open: usize, service: &mut dyn Service) -> Vec<(Session, RegionName)> {
+    fn advance(&mut self, open: usize, service: &mut dyn Service) -> Vec<(RingSession, RegionName)> {
         let now = Instant::now();
         if self.paused_until.is_some_and(|until| now >= until) {
             self.paused_until = None;

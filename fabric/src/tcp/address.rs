@@ -29,14 +29,14 @@ const UNIX: &str = "tcp+unix://";
 /// certificate that it shows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct TcpAddress {
-    place: Place,
+    place: HostOrPath,
     /// The options given with the place.
-    way: Way,
+    way: Transport,
 }
 
 /// How bytes get there.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Way {
+enum Transport {
     Plain,
     /// READs go by network cards.
     Card(CardChoice),
@@ -44,7 +44,7 @@ enum Way {
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
-enum Place {
+enum HostOrPath {
     Host(String, u16),
     /// A socket file, and the user whose memory node is meant, if that is another one than the
     /// client's.
@@ -91,7 +91,7 @@ impl TcpAddress {
             SocketAddr::V4(v4) => v4.ip().to_string(),
             SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
         };
-        Self { place: Place::Host(host, address.port()), way: Way::Plain }
+        Self { place: HostOrPath::Host(host, address.port()), way: Transport::Plain }
     }
 
     /// The memory node whose socket file is `path`.
@@ -108,14 +108,14 @@ impl TcpAddress {
         if len > MAX_PATH {
             return Err(TcpAddressError::TooLong { path: path.display().to_string(), len });
         }
-        Ok(Self { place: Place::Path(path, None), way: Way::Plain })
+        Ok(Self { place: HostOrPath::Path(path, None), way: Transport::Plain })
     }
 
     /// Which network card reads there, if one does.
     #[must_use]
     pub fn card(&self) -> Option<&CardChoice> {
         match &self.way {
-            Way::Card(choice) => Some(choice),
+            Transport::Card(choice) => Some(choice),
             _ => None,
         }
     }
@@ -124,7 +124,7 @@ impl TcpAddress {
     #[must_use]
     pub fn trust(&self) -> Option<&TlsTrust> {
         match &self.way {
-            Way::Tls(trust) => Some(trust),
+            Transport::Tls(trust) => Some(trust),
             _ => None,
         }
     }
@@ -133,7 +133,7 @@ impl TcpAddress {
     #[must_use]
     pub fn trusting(self, trust: TlsTrust) -> Self {
         let way = match self.way {
-            Way::Tls(own) => Way::Tls(own.or(trust)),
+            Transport::Tls(own) => Transport::Tls(own.or(trust)),
             way => way,
         };
         Self { way, ..self }
@@ -143,7 +143,7 @@ impl TcpAddress {
     #[must_use]
     pub fn without_files(&self) -> Self {
         let way = match &self.way {
-            Way::Tls(_) => Way::Tls(TlsTrust::default()),
+            Transport::Tls(_) => Transport::Tls(TlsTrust::default()),
             way => way.clone(),
         };
         Self { way, ..self.clone() }
@@ -152,8 +152,8 @@ impl TcpAddress {
     /// The host as certificates name it.
     pub(super) fn host(&self) -> Option<&str> {
         match &self.place {
-            Place::Host(host, _) => Some(host.trim_start_matches('[').trim_end_matches(']')),
-            Place::Path(..) => None,
+            HostOrPath::Host(host, _) => Some(host.trim_start_matches('[').trim_end_matches(']')),
+            HostOrPath::Path(..) => None,
         }
     }
 
@@ -165,8 +165,8 @@ impl TcpAddress {
     /// The socket file, where it is one.
     pub(super) fn path(&self) -> Option<&Path> {
         match &self.place {
-            Place::Path(path, _) => Some(path),
-            Place::Host(..) => None,
+            HostOrPath::Path(path, _) => Some(path),
+            HostOrPath::Host(..) => None,
         }
     }
 
@@ -174,8 +174,8 @@ impl TcpAddress {
     #[must_use]
     pub fn owner(&self) -> Option<u32> {
         match self.place {
-            Place::Path(_, owner) => owner,
-            Place::Host(..) => None,
+            HostOrPath::Path(_, owner) => owner,
+            HostOrPath::Host(..) => None,
         }
     }
 
@@ -205,7 +205,7 @@ impl TcpAddress {
 
     /// The addresses that its host has now, by the resolver; none of a socket file.
     fn addresses_of_host(&self) -> Result<Vec<SocketAddr>, TcpAddressError> {
-        let Place::Host(host, port) = &self.place else { return Ok(Vec::new()) };
+        let HostOrPath::Host(host, port) = &self.place else { return Ok(Vec::new()) };
         let unknown = |why: String| TcpAddressError::UnknownHost { address: self.to_string(), why };
         let bare = host.trim_start_matches('[').trim_end_matches(']');
         let found = (bare, *port).to_socket_addrs().map_err(|error| unknown(error.to_string()))?;
@@ -237,7 +237,7 @@ impl FromStr for TcpAddress {
                 TcpAddressError::Malformed { why, .. } => malformed(why),
                 other => other,
             })?;
-            if let Place::Path(_, named) = &mut address.place {
+            if let HostOrPath::Path(_, named) = &mut address.place {
                 *named = owner;
             }
             return Ok(address);
@@ -245,19 +245,27 @@ impl FromStr for TcpAddress {
         let options = |rest| str::split_once(rest, '?').unwrap_or((rest, ""));
         let (rest, way) = if let Some((rest, card)) = text.strip_prefix(RDMA).map(options) {
             let choice = CardChoice::parse(card);
-            (rest, Way::Card(choice.ok_or_else(|| malformed(wrong_options(RDMA, card, CardChoice::parse)))?))
+            (
+                rest,
+                Transport::Card(
+                    choice.ok_or_else(|| malformed(wrong_options(RDMA, card, CardChoice::parse)))?,
+                ),
+            )
         } else if let Some((rest, trust)) = text.strip_prefix(TCPS).map(options) {
             let choice = TlsTrust::parse(trust);
-            (rest, Way::Tls(choice.ok_or_else(|| malformed(wrong_options(TCPS, trust, TlsTrust::parse)))?))
+            (
+                rest,
+                Transport::Tls(choice.ok_or_else(|| malformed(wrong_options(TCPS, trust, TlsTrust::parse)))?),
+            )
         } else if let Some((rest, options)) = text.strip_prefix(TCP).map(options) {
             if text.contains('?') {
                 return Err(malformed(format!("`?{options}` is no option of {TCP}, which has none")));
             }
-            (rest, Way::Plain)
+            (rest, Transport::Plain)
         } else {
             return Err(malformed("it has no transport".to_owned()));
         };
-        let default = matches!(way, Way::Card(_)) && (rest.ends_with(']') || !rest.contains(':'));
+        let default = matches!(way, Transport::Card(_)) && (rest.ends_with(']') || !rest.contains(':'));
         let (host, port) = match rest.rsplit_once(':') {
             _ if default => (rest, DEFAULT_PORT),
             Some((host, port)) => {
@@ -271,7 +279,7 @@ impl FromStr for TcpAddress {
             None => !host.is_empty() && host.chars().all(is_named),
         };
         if fits {
-            Ok(Self { place: Place::Host(host.to_owned(), port), way })
+            Ok(Self { place: HostOrPath::Host(host.to_owned(), port), way })
         } else {
             Err(malformed(no_host(host)))
         }
@@ -303,13 +311,13 @@ fn wrong_options<T>(scheme: &str, options: &str, parse: fn(&str) -> Option<T>) -
 impl fmt::Display for TcpAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
-            Place::Host(host, port) => match &self.way {
-                Way::Plain => write!(f, "{TCP}{host}:{port}"),
-                Way::Card(card) => write!(f, "{RDMA}{host}:{port}{card}"),
-                Way::Tls(trust) => write!(f, "{TCPS}{host}:{port}{trust}"),
+            HostOrPath::Host(host, port) => match &self.way {
+                Transport::Plain => write!(f, "{TCP}{host}:{port}"),
+                Transport::Card(card) => write!(f, "{RDMA}{host}:{port}{card}"),
+                Transport::Tls(trust) => write!(f, "{TCPS}{host}:{port}{trust}"),
             },
-            Place::Path(path, None) => write!(f, "{UNIX}{}", path.display()),
-            Place::Path(path, Some(user)) => write!(f, "{UNIX}{user}@{}", path.display()),
+            HostOrPath::Path(path, None) => write!(f, "{UNIX}{}", path.display()),
+            HostOrPath::Path(path, Some(user)) => write!(f, "{UNIX}{user}@{}", path.display()),
         }
     }
 }

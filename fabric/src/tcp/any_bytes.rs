@@ -13,7 +13,7 @@ use proptest::test_runner::{RngAlgorithm, TestRng};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::areas::{Areas, Output};
-use super::channel::{Channel, Sent};
+use super::channel::{Channel, SendTime};
 use super::frame::{
     Change, HEAD_BYTES, Kind, Limits, MAX_STRIDE, ReadEntry, ReplyHead, RequestHead, SERVED, checksum,
 };
@@ -171,7 +171,7 @@ fn greet(bytes: &[u8]) -> bool {
     if let Some(welcome) = bytes.first_chunk::<WELCOME_BYTES>() {
         let _ = Welcome::decode(welcome);
     }
-    let _ = (wire::Request::decode(bytes), wire::Answer::decode(bytes));
+    let _ = (wire::CardRequest::decode(bytes), wire::CardReply::decode(bytes));
     matches!(Hello::read(bytes, 4), Greeting::Whole(..))
 }
 
@@ -181,7 +181,7 @@ fn land(bytes: &[u8]) -> bool {
     let (own, others): (OwnedFd, OwnedFd) =
         socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair of sockets");
     let mut channel = Channel::new(Stream::new(own, None), LIMITS);
-    let sent = Sent { at: Instant::now(), is_trip: false };
+    let sent = SendTime { at: Instant::now(), is_trip: false };
     for len in [40, 64] {
         let mut batch = Batch::new();
         batch.read(RemoteAddr::region(0), len);

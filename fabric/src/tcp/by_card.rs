@@ -7,7 +7,7 @@ use super::card::SharedCard;
 use super::client::session::Session;
 use crate::clock::Deadline;
 use crate::error::FabricError;
-use crate::rdma::{Miss, RdmaError, Reader, Waiting};
+use crate::rdma::{CardFailure, RdmaError, Reader, WaitLimit};
 use crate::verbs::{Batch, RemoteAddr};
 
 /// How long no queue pair is made after one broke: at first, and in the end.
@@ -109,7 +109,7 @@ impl CardReader {
         // Half of it, so that there is time for the socket, which also tells whether the memory
         // node lives.
         let patience = patience.min(session.patience) / 2;
-        let waiting = Waiting { link: &session.link, patience };
+        let waiting = WaitLimit { link: &session.link, patience };
         let ran = reader.run(batch, count, &waiting);
         let took = reader.waited_in_vain();
         match ran {
@@ -119,16 +119,16 @@ impl CardReader {
                 }
                 ByCard::Ended(fault.map_or(Ok(()), |(_, error)| Err(error)))
             }
-            Err(Miss::NotRegistered) => {
+            Err(CardFailure::NotRegistered) => {
                 self.shared.tallies.went_by_socket();
                 ByCard::BySocket
             }
-            Err(Miss::Broken(error)) => self.refuse(error, changes, took),
-            Err(Miss::Silent) => {
+            Err(CardFailure::Broken(error)) => self.refuse(error, changes, took),
+            Err(CardFailure::Silent) => {
                 let waiting_for = "the memory node's network card answers";
                 self.refuse(FabricError::DeadlinePassed { waiting_for }, changes, took)
             }
-            Err(Miss::Gone) => {
+            Err(CardFailure::Gone) => {
                 self.leave(took);
                 ByCard::Gone
             }
@@ -188,15 +188,15 @@ impl Session {
         let read = |reader: &mut Reader, len| {
             let mut batch = Batch::new();
             batch.read(RemoteAddr::region(0), len);
-            reader.run(&mut batch, 1, &Waiting { link: &self.link, patience: self.patience })
+            reader.run(&mut batch, 1, &WaitLimit { link: &self.link, patience: self.patience })
         };
         let not_served = |why: &str| Err(RdmaError::NotServed { why: why.to_owned() }.into());
         match read(reader, 8) {
             Ok(()) => {}
-            Err(Miss::Broken(error)) => return Err(error),
-            Err(Miss::Gone) => return Err(self.link.disconnected()),
-            Err(Miss::NotRegistered) => return not_served("nothing of its region is registered"),
-            Err(Miss::Silent) => {
+            Err(CardFailure::Broken(error)) => return Err(error),
+            Err(CardFailure::Gone) => return Err(self.link.disconnected()),
+            Err(CardFailure::NotRegistered) => return not_served("nothing of its region is registered"),
+            Err(CardFailure::Silent) => {
                 return not_served(
                     "its card does not answer; look whether the network lets RDMA through (for RoCE v2 UDP port 4791, and \
                      frames of the MTU)",
@@ -207,12 +207,14 @@ impl Session {
         let bytes = probe_len(mtu, reader.registered_from_begin());
         match read(reader, bytes) {
             // What was registered has gone meanwhile, which tells nothing.
-            Ok(()) | Err(Miss::NotRegistered) => Ok(()),
-            Err(Miss::Gone) => Err(self.link.disconnected()),
-            Err(Miss::Broken(FabricError::Rdma(error))) if !error.is_silence() => {
+            Ok(()) | Err(CardFailure::NotRegistered) => Ok(()),
+            Err(CardFailure::Gone) => Err(self.link.disconnected()),
+            Err(CardFailure::Broken(FabricError::Rdma(error))) if !error.is_silence() => {
                 Err(FabricError::Rdma(error))
             }
-            Err(Miss::Broken(_) | Miss::Silent) => Err(RdmaError::PathMtu { mtu, bytes }.into()),
+            Err(CardFailure::Broken(_) | CardFailure::Silent) => {
+                Err(RdmaError::PathMtu { mtu, bytes }.into())
+            }
         }
     }
 }

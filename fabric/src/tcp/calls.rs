@@ -8,7 +8,7 @@ use super::frame::{
     CALL_BYTES, DAMAGED, HEAD_BYTES, Kind, Limits, REPLY_TOO_LONG, ReplyHead, RequestHead, SERVED, checksum,
     padding,
 };
-use super::silence::Silence;
+use super::silence::SilenceTimer;
 use super::socket::{Moved, Ready, wait};
 use super::stream::Stream;
 use crate::bell::Bell;
@@ -39,7 +39,7 @@ const ALONE: u32 = 6;
 pub(super) struct Caller {
     stream: Stream<Bell>,
     link: Arc<Link>,
-    silence: Arc<Silence>,
+    silence: Arc<SilenceTimer>,
     /// How long requests were waited for since something came over this socket, and when that was
     /// last looked at.
     waited: (Duration, Instant),
@@ -61,7 +61,7 @@ pub(super) struct Caller {
 
 impl Caller {
     pub(super) fn new(
-        (stream, link, silence): (Stream<Bell>, Arc<Link>, Arc<Silence>),
+        (stream, link, silence): (Stream<Bell>, Arc<Link>, Arc<SilenceTimer>),
         limits: Limits,
         spin: Duration,
         meter: Arc<Meter>,
@@ -311,7 +311,7 @@ mod tests {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let stream = Stream::new(Bell::new(ours.into()), None);
         let link = Arc::new(Link::new("a test").unwrap());
-        let silence = Arc::new(Silence::new(Duration::from_secs(5)));
+        let silence = Arc::new(SilenceTimer::new(Duration::from_secs(5)));
         let limits = Limits { batch_bytes: 4096, reply_bytes: 4096, call_request: 4096, call_reply };
         (Caller::new((stream, link, silence), limits, Duration::ZERO, Arc::default()), theirs)
     }

@@ -8,7 +8,7 @@ use super::stream::{InVain, Stream};
 use crate::clock::Deadline;
 use crate::error::FabricError;
 use crate::rdma::wire::{MAX_ANSWER_BYTES, NOT_SERVED};
-use crate::rdma::{CardChoice, ClientCard, Introduction, RdmaError, Tallies};
+use crate::rdma::{CardChoice, CardCounters, ClientCard, Introduction, RdmaError};
 
 /// The network card that the endpoints of a connection share.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct SharedCard {
     choice: CardChoice,
     /// Opened when it is needed first, and again if it could not be or has gone.
     card: Mutex<Option<Arc<ClientCard>>>,
-    pub(super) tallies: Arc<Tallies>,
+    pub(super) tallies: Arc<CardCounters>,
     /// Why the connection began without it.
     trouble: OnceLock<FabricError>,
 }

@@ -21,7 +21,7 @@ const DIRECT: usize = 16 << 10;
 
 /// When a batch was put on its way.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sent {
+pub(super) struct SendTime {
     pub(super) at: Instant,
     /// Whether it takes as long as a round trip: it is short and waited for, and nothing was under
     /// way before it. Others take no less.
@@ -34,7 +34,7 @@ struct Flight {
     /// `None` of one that is waited for.
     ticket: Option<Ticket>,
     batch: Batch,
-    sent: Sent,
+    sent: SendTime,
     /// Replies that are still to come.
     frames: u32,
     /// Words that have landed, and that are to.
@@ -54,7 +54,7 @@ struct Flight {
 pub(super) struct Landed {
     pub(super) ticket: Option<Ticket>,
     pub(super) batch: Batch,
-    pub(super) sent: Sent,
+    pub(super) sent: SendTime,
     pub(super) result: Result<(), FabricError>,
 }
 
@@ -122,7 +122,7 @@ impl Channel {
         ticket: Option<Ticket>,
         batch: Batch,
         error: Option<(usize, FabricError)>,
-        sent: Sent,
+        sent: SendTime,
     ) {
         let requests = error.as_ref().map_or(batch.len(), |(at, _)| *at);
         let Encoded { frames, words } = match requests {

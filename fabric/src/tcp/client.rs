@@ -12,7 +12,7 @@ use super::calls::Caller;
 use super::card::SharedCard;
 use super::endpoint::TcpEndpoint;
 use super::round_trip::RoundTrip;
-use super::silence::Silence;
+use super::silence::SilenceTimer;
 use super::socket::reach;
 use super::tls::ClientSide;
 use super::token::Token;
@@ -120,7 +120,7 @@ fn connect_to(address: &TcpAddress, options: ConnectOptions) -> Result<TcpConnec
     let stream = stream.map(Bell::new);
     let bell = stream.socket().clone();
     let watch = Watch::start(bell.clone(), Arc::clone(&link))?;
-    let silence = Arc::new(Silence::new(options.patience));
+    let silence = Arc::new(SilenceTimer::new(options.patience));
     let session = Arc::new(Session {
         address: address.clone(),
         target,

@@ -10,7 +10,9 @@ use super::charge::Charge;
 use super::counters::HangUp;
 use super::frame::Limits;
 use super::handshake::{ADMITTED, Membership, NO_RESOURCES, NO_SUCH_REGION, TOKEN_UNKNOWN, Welcome};
-use super::node::{Admission, Client, End, Entry, PeerKey, Shared, ToDesk, ToThread};
+use super::node::{
+    Admission, Client, ClientCredentials, CloseReason, PeerKey, ServingState, ToDesk, ToThread,
+};
 use super::options::LIMITS;
 use super::socket::Origin;
 use super::token::Rights;
@@ -26,7 +28,7 @@ const FIRST_CLIENT: u64 = 1 << 32;
 
 /// A client, and where its answers go.
 #[derive(Debug)]
-struct Seat {
+struct ServedClient {
     client: Arc<Client>,
     peer: PeerKey,
     is_owed: bool,
@@ -37,7 +39,7 @@ struct Seat {
 
 /// A long request for which the service has no room.
 #[derive(Debug)]
-struct Waiting {
+struct RoomRequest {
     client: ClientId,
     bytes: Vec<u8>,
     ticket: Option<RoomTicket>,
@@ -47,16 +49,16 @@ struct Waiting {
 
 /// The service's side of the threads that serve sockets.
 #[derive(Debug)]
-pub(crate) struct Desk {
-    shared: Arc<Shared>,
-    seats: HashMap<ClientId, Seat>,
+pub(crate) struct ServiceSide {
+    shared: Arc<ServingState>,
+    seats: HashMap<ClientId, ServedClient>,
     next_client: u64,
     /// Long requests for which the service has no room, in the order in which they came.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<RoomRequest>,
 }
 
-impl Desk {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+impl ServiceSide {
+    pub(super) fn new(shared: Arc<ServingState>) -> Self {
         Self { shared, seats: HashMap::new(), next_client: FIRST_CLIENT, waiting: VecDeque::new() }
     }
 
@@ -77,7 +79,7 @@ impl Desk {
                         && self.seats.contains_key(&client)
                         && !queue.admits(&mut ticket, client, bytes.len(), service);
                     if waits {
-                        self.waiting.push_back(Waiting { client, bytes, ticket, _charge: charge });
+                        self.waiting.push_back(RoomRequest { client, bytes, ticket, _charge: charge });
                     } else {
                         self.handle(client, &bytes, service, queue);
                     }
@@ -124,7 +126,7 @@ impl Desk {
             return self.part(client, service, queue);
         }
         if !seat.may_ask {
-            self.shared.hung_up(&seat.client.origin, End::ReaderAsks);
+            self.shared.hung_up(&seat.client.origin, CloseReason::ReaderAsks);
             return self.part(client, service, queue);
         }
         let mut reply = Vec::new();
@@ -144,7 +146,7 @@ impl Desk {
     }
 
     fn send(&self, client: ClientId, mut bytes: Vec<u8>) {
-        let Some(Seat { peer, .. }) = self.seats.get(&client) else { return };
+        let Some(ServedClient { peer, .. }) = self.seats.get(&client) else { return };
         let len = bytes.len();
         if len > LIMITS.call_reply as usize {
             bytes = Vec::new();
@@ -156,7 +158,7 @@ impl Desk {
         &mut self,
         peer: PeerKey,
         name: &RegionName,
-        (entry, origin): (Entry, Origin),
+        (entry, origin): (ClientCredentials, Origin),
         admission: Admission,
         service: &mut S,
     ) {
@@ -166,7 +168,8 @@ impl Desk {
                 self.shared.enter(&client);
                 service.connected(id, name.as_bytes());
                 let may_ask = entry.rights == Rights::Write || service.may_only_read(id);
-                self.seats.insert(id, Seat { client: Arc::clone(&client), peer, is_owed: false, may_ask });
+                self.seats
+                    .insert(id, ServedClient { client: Arc::clone(&client), peer, is_owed: false, may_ask });
                 self.shared.threads[peer.thread].post(ToThread::Admit { key: peer.key, client, admission });
             }
             Err(error) => {
@@ -186,7 +189,7 @@ impl Desk {
     fn admit<S: Service>(
         &mut self,
         name: &RegionName,
-        (entry, origin): (Entry, Origin),
+        (entry, origin): (ClientCredentials, Origin),
         service: &mut S,
     ) -> Result<Arc<Client>, FabricError> {
         let address = || format!("the client at {origin}");
@@ -233,7 +236,7 @@ impl Desk {
 
     /// Hangs up on clients whose tokens are none any more.
     fn part_those_without_right<S: Service>(&mut self, service: &mut S, queue: &mut RoomQueue) {
-        let withdrawn = |(id, seat): (&ClientId, &Seat)| {
+        let withdrawn = |(id, seat): (&ClientId, &ServedClient)| {
             (!self.shared.admits(&seat.client.entry)).then_some((*id, seat.client.origin))
         };
         let clients: Vec<(ClientId, Origin)> = self.seats.iter().filter_map(withdrawn).collect();
@@ -279,7 +282,7 @@ impl Desk {
     }
 }
 
-impl AsFd for Desk {
+impl AsFd for ServiceSide {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.desk.as_fd()
     }

@@ -6,7 +6,7 @@ use super::frame::{
     CHANGE_BYTES, Change, HEAD_BYTES, Kind, Limits, QUESTION_SUM_BYTES, READ_BYTES, ReadEntry, RequestHead,
     checksum, padding,
 };
-use crate::verbs::{Batch, Posted, Verb};
+use crate::verbs::{Batch, PostedVerb, Verb};
 
 /// Writes batches as frames: one, unless it would exceed the limits.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ impl Encoder {
 
     /// How much of a request's last `left` bytes the frame takes; `None` if it takes nothing of it,
     /// which a new one never does, whatever the limits are.
-    fn piece(&self, posted: &Posted, left: usize, frame: &Frame<'_>) -> Option<usize> {
+    fn piece(&self, posted: &PostedVerb, left: usize, frame: &Frame<'_>) -> Option<usize> {
         let entry = if frame.kind == Kind::Reads { READ_BYTES } else { CHANGE_BYTES };
         let is_new = frame.entries == 0;
         let body_room = match (self.limits.batch_bytes as usize).checked_sub(frame.body() + entry) {
@@ -141,7 +141,7 @@ impl Encoder {
     }
 }
 
-fn append(frame: &mut Frame<'_>, batch: &Batch, posted: &Posted, done: usize, len: usize) {
+fn append(frame: &mut Frame<'_>, batch: &Batch, posted: &PostedVerb, done: usize, len: usize) {
     let (word, stride) = (posted.word as usize, posted.stride);
     // Pieces are shorter than the request, whose length fits; areas were found among those there
     // are.

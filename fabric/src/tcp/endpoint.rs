@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use self::checks::is_short;
 use super::by_card::CardReader;
-use super::channel::{Channel, Landed, Sent};
+use super::channel::{Channel, Landed, SendTime};
 use super::client::session::Session;
 use super::socket::{Ready, wait};
 use crate::clock::Deadline;
@@ -181,7 +181,7 @@ impl TcpEndpoint {
             }
             // The poster of one may look for it late.
             let is_trip = ticket.is_none() && is_alone && is_short(&batch);
-            let sent = Sent { at: Instant::now(), is_trip };
+            let sent = SendTime { at: Instant::now(), is_trip };
             channel.submit(ticket, batch, error, sent);
         }
     }

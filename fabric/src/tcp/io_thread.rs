@@ -21,9 +21,9 @@ use super::areas::Output;
 use super::counters::{HangUp, WaitCounts};
 use super::frame::HEAD_BYTES;
 use super::mailbox::Mailbox;
-use super::node::{End, Listening, Shared, ToDesk, ToThread};
+use super::node::{CloseReason, Listening, ServingState, ToDesk, ToThread};
 use super::options::LIMITS;
-use super::peer::{Peer, Pumped, Tools};
+use super::peer::{Peer, PeerBuffers, Progressed};
 use crate::answers::ThreadMemory;
 use crate::bell::timespec;
 use crate::error::FabricError;
@@ -48,7 +48,7 @@ const LISTENING: u64 = u64::MAX - 1024;
 #[derive(Debug)]
 pub(super) struct IoThread {
     index: usize,
-    tools: Tools,
+    tools: PeerBuffers,
     epoll: OwnedFd,
     peers: Vec<Option<Peer>>,
     free: Vec<usize>,
@@ -80,7 +80,7 @@ pub(super) struct IoThread {
 impl IoThread {
     pub(super) fn new(
         index: usize,
-        shared: Arc<Shared>,
+        shared: Arc<ServingState>,
         listening: Arc<[Listening]>,
     ) -> Result<Self, FabricError> {
         let epoll =
@@ -97,7 +97,7 @@ impl IoThread {
         let spin = Spin::new(shared.options.spin);
         Ok(Self {
             index,
-            tools: Tools {
+            tools: PeerBuffers {
                 shared,
                 input,
                 out: Output::default(),
@@ -241,7 +241,7 @@ impl IoThread {
             false => EventFlags::HUP | EventFlags::ERR,
         };
         if peer.is_held() && flags.intersects(has_gone) {
-            return self.close(at, End::Left);
+            return self.close(at, CloseReason::Left);
         }
         if peer.is_hot && !flags.contains(EventFlags::OUT) {
             return self.watch(at, true);
@@ -271,7 +271,7 @@ impl IoThread {
             peer.interest = wanted;
             let data = EventData::new_u64(peer.key.key);
             if epoll::modify(&self.epoll, &peer.stream, data, wanted).is_err() {
-                self.close(at, End::Left);
+                self.close(at, CloseReason::Left);
             }
         }
     }
@@ -286,19 +286,19 @@ impl IoThread {
             self.greeting.retain(|other| *other != key);
         }
         match pumped {
-            Pumped::Closed(end) => {
+            Progressed::Closed(end) => {
                 self.close(at, end);
                 return true;
             }
-            Pumped::Idle => {}
-            Pumped::Active | Pumped::Paused => {
+            Progressed::Idle => {}
+            Progressed::Active | Progressed::Paused => {
                 peer.last_active = self.tools.now;
                 if !peer.is_hot {
                     peer.is_hot = true;
                     self.hot.push(at);
                 }
             }
-            Pumped::Starved => {
+            Progressed::Starved => {
                 let key = peer.key.key;
                 if !self.starved.contains(&key) {
                     self.starved.push(key);
@@ -309,7 +309,7 @@ impl IoThread {
         if self.peers[at].as_ref().is_some_and(|peer| peer.is_unsent() || peer.interest != EventFlags::IN) {
             self.watch(at, false);
         }
-        matches!(pumped, Pumped::Active | Pumped::Paused)
+        matches!(pumped, Progressed::Active | Progressed::Paused)
     }
 
     fn pump_hot(&mut self) -> bool {
@@ -371,7 +371,7 @@ impl IoThread {
                         if let Some(peer) = &mut self.peers[at] {
                             peer.refuse(&welcome);
                         }
-                        self.close(at, End::Parted);
+                        self.close(at, CloseReason::Parted);
                     }
                     drop(admission);
                 }
@@ -388,7 +388,7 @@ impl IoThread {
                     let mut places = self.greeting.iter().filter_map(|key| self.find(*key));
                     let place = places.find(|at| self.peers[*at].as_ref().is_some_and(is_it));
                     if let Some(at) = place {
-                        self.close(at, End::Crowded);
+                        self.close(at, CloseReason::Crowded);
                     }
                 }
                 ToThread::Part(client) => parted.push(client),

@@ -12,10 +12,10 @@ use rustix::io::Errno;
 use rustix::net::sockopt;
 
 use super::address::{Target, TcpAddress};
-use super::desk::Desk;
+use super::desk::ServiceSide;
 use super::io_thread::IoThread;
 use super::newcomers::Newcomers;
-use super::node::{Listening, Shared};
+use super::node::{Listening, ServingState};
 use super::options::ListenOptions;
 use super::socket;
 use super::stats::SocketCounters;
@@ -44,7 +44,7 @@ pub struct Listener {
     addresses: Vec<TcpAddress>,
     listening: Arc<[Listening]>,
     _files: Vec<SocketFile>,
-    shared: Arc<Shared>,
+    shared: Arc<ServingState>,
 }
 
 /// A socket file, removed when this is dropped, and the right to it.
@@ -134,7 +134,7 @@ impl Listener {
             bound.push(name);
         }
         let shared =
-            Shared::new(options, card, tls).map_err(|error| ListenError::Threads(error.to_string()))?;
+            ServingState::new(options, card, tls).map_err(|error| ListenError::Threads(error.to_string()))?;
         Ok(Self { addresses: bound, listening: listening.into(), _files: files, shared: Arc::new(shared) })
     }
 
@@ -191,7 +191,7 @@ impl Listener {
     /// Starts the threads that serve sockets. One that ends before it was to stops the memory node,
     /// which could not be reached by all of its clients any more.
     pub(crate) fn start(&mut self, stop: &StopHandle) -> Result<Threads, FabricError> {
-        let desk = Desk::new(Arc::clone(&self.shared));
+        let desk = ServiceSide::new(Arc::clone(&self.shared));
         let mut threads = Threads { desk, shared: Arc::clone(&self.shared), handles: Vec::new() };
         for index in 0..self.shared.threads.len() {
             // One accepts for all.
@@ -201,7 +201,7 @@ impl Listener {
             let handle = std::thread::Builder::new()
                 .name(format!("fpcache-io-{index}"))
                 .spawn(move || {
-                    let _ended = Ended(stop);
+                    let _ended = StopOnDrop(stop);
                     thread.run()
                 })
                 .map_err(|source| FabricError::os("starting a thread for sockets", source))?;
@@ -294,8 +294,8 @@ fn listen_at(target: &Target, lets_others_in: bool) -> Result<OwnedFd, Errno> {
 /// The threads that serve sockets; they end when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    pub(crate) desk: Desk,
-    shared: Arc<Shared>,
+    pub(crate) desk: ServiceSide,
+    shared: Arc<ServingState>,
     handles: Vec<JoinHandle<Result<(), FabricError>>>,
 }
 
@@ -328,9 +328,9 @@ impl Drop for Threads {
 
 /// Stops the memory node when a thread that serves sockets ends, also by a panic. The node is
 /// stopping already unless that was too early.
-struct Ended(StopHandle);
+struct StopOnDrop(StopHandle);
 
-impl Drop for Ended {
+impl Drop for StopOnDrop {
     fn drop(&mut self) {
         self.0.stop();
     }
@@ -339,7 +339,7 @@ impl Drop for Ended {
 /// Changes the tokens of a memory node, and the certificate that it shows.
 #[derive(Clone)]
 pub struct AccessKeeper {
-    shared: Arc<Shared>,
+    shared: Arc<ServingState>,
 }
 
 impl AccessKeeper {

@@ -18,11 +18,11 @@ const MAX_LEAVING: usize = 16;
 /// All of a memory node.
 #[derive(Debug, Default)]
 pub(super) struct Newcomers {
-    state: Mutex<State>,
+    state: Mutex<NewcomerList>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct NewcomerList {
     next: u64,
     /// In the order in which they came.
     here: Vec<Newcomer>,
@@ -41,14 +41,14 @@ struct Newcomer {
 
 /// A newcomer's place; given back when this is dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct NewcomerGuard {
     of: Arc<Newcomers>,
     pub(super) number: u64,
 }
 
 /// A newcomer that has to go, and the thread that looks after it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Crowded {
+pub(super) struct Evicted {
     pub(super) thread: usize,
     pub(super) number: u64,
 }
@@ -57,7 +57,7 @@ impl Newcomers {
     /// The most that are there at once.
     pub(super) const MAX: usize = MAX_GREETING + MAX_LEAVING;
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, NewcomerList> {
         // Held for a look at a list that is short.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -76,22 +76,22 @@ impl Newcomers {
         origin: &Origin,
         thread: usize,
         now: Instant,
-    ) -> (Place, Option<Crowded>) {
+    ) -> (NewcomerGuard, Option<Evicted>) {
         let mut state = self.state();
         let crowded = state.crowding().map(|at| {
             let newcomer = &mut state.here[at];
             newcomer.is_leaving = true;
-            Crowded { thread: newcomer.thread, number: newcomer.number }
+            Evicted { thread: newcomer.thread, number: newcomer.number }
         });
         let number = state.next;
         state.next += 1;
         let party = origin.party();
         state.here.push(Newcomer { number, thread, party, since: now, is_leaving: false, is_known: false });
-        (Place { of: Arc::clone(self), number }, crowded)
+        (NewcomerGuard { of: Arc::clone(self), number }, crowded)
     }
 }
 
-impl State {
+impl NewcomerList {
     /// The one to close when there are as many as allowed.
     fn crowding(&self) -> Option<usize> {
         let staying = self.here.iter().filter(|newcomer| !newcomer.is_leaving);
@@ -103,7 +103,7 @@ impl State {
     }
 }
 
-impl Place {
+impl NewcomerGuard {
     /// It has named a client and its secret, which strangers cannot: others do not take its place,
     /// if few such have one.
     pub(super) fn is_of_client(&self) {
@@ -117,7 +117,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for NewcomerGuard {
     fn drop(&mut self) {
         self.of.state().here.retain(|newcomer| newcomer.number != self.number);
     }
@@ -134,8 +134,8 @@ mod tests {
     #[test]
     fn sockets_of_clients_keep_their_places_but_not_all_of_them() {
         let (all, begin) = (Arc::new(Newcomers::default()), Instant::now());
-        let places: Vec<Place> = (0..64).map(|_| all.enter(&at("192.0.2.1"), 0, begin).0).collect();
-        places[..MAX_KNOWN + 8].iter().for_each(Place::is_of_client);
+        let places: Vec<NewcomerGuard> = (0..64).map(|_| all.enter(&at("192.0.2.1"), 0, begin).0).collect();
+        places[..MAX_KNOWN + 8].iter().for_each(NewcomerGuard::is_of_client);
         assert!(!all.is_full(begin + GRACE));
         let (_one, crowded) = all.enter(&at("192.0.2.1"), 0, begin + GRACE);
         assert_eq!(crowded.map(|crowded| crowded.number), Some(places[MAX_KNOWN].number));
@@ -146,13 +146,14 @@ mod tests {
         let (all, begin) = (Arc::new(Newcomers::default()), Instant::now());
         let (honest, crowded) = all.enter(&at("192.0.2.1"), 1, begin);
         assert_eq!(crowded, None);
-        let mut flood: Vec<Place> = (1..64).map(|_| all.enter(&at("192.0.2.2"), 0, begin).0).collect();
+        let mut flood: Vec<NewcomerGuard> =
+            (1..64).map(|_| all.enter(&at("192.0.2.2"), 0, begin).0).collect();
         assert!(all.is_full(begin) && all.is_full(begin + GRACE / 2), "whoever has just come is left alone");
         let later = begin + GRACE;
         for i in 0..MAX_LEAVING {
             assert!(!all.is_full(later));
             let (place, crowded) = all.enter(&at("192.0.2.2"), 0, later);
-            assert_eq!(crowded, Some(Crowded { thread: 0, number: flood[i].number }));
+            assert_eq!(crowded, Some(Evicted { thread: 0, number: flood[i].number }));
             flood.push(place);
         }
         assert!(all.is_full(later), "those that are to go have not gone");

@@ -14,13 +14,13 @@ use super::counters::{HangUp, HangUpCounts, WaitCounts};
 use super::frame::FrameError;
 use super::handshake::{Membership, Welcome};
 use super::mailbox::Mailbox;
-use super::newcomers::{Newcomers, Place};
+use super::newcomers::{NewcomerGuard, Newcomers};
 use super::options::ListenOptions;
 use super::socket::Origin;
 use super::stream::Stream;
 use super::tls::ServerSide;
 use super::token::{Rights, Token, TokenSet};
-use crate::descriptors::Taken;
+use crate::descriptors::TakenDescriptors;
 use crate::error::FabricError;
 use crate::rdma::NodeCard;
 use crate::region::RegionName;
@@ -46,14 +46,14 @@ pub(super) struct Arrival {
     pub(super) stream: Stream,
     pub(super) origin: Origin,
     pub(super) needs_token: bool,
-    pub(super) place: Place,
+    pub(super) place: NewcomerGuard,
 }
 
 /// A connection that was let in, which counts until this is dropped.
 #[derive(Debug)]
 pub(super) struct Admission {
     connections: Arc<AtomicUsize>,
-    _descriptor: Taken,
+    _descriptor: TakenDescriptors,
 }
 
 impl Drop for Admission {
@@ -64,13 +64,13 @@ impl Drop for Admission {
 
 /// The credentials that a client came in by.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Entry {
+pub(super) struct ClientCredentials {
     /// The token that it has proven, if any.
     pub(super) token: Option<Token>,
     pub(super) rights: Rights,
 }
 
-impl Entry {
+impl ClientCredentials {
     /// Where no token is needed.
     pub(super) const OPEN: Self = Self { token: None, rights: Rights::Write };
 }
@@ -83,7 +83,7 @@ pub(super) struct Client {
     pub(super) welcome: Welcome,
     /// The share that its requests are charged to.
     pub(super) share: Share,
-    pub(super) entry: Entry,
+    pub(super) entry: ClientCredentials,
     /// Who it is.
     pub(super) origin: Origin,
     /// Until it has gone or is hung up on.
@@ -106,11 +106,11 @@ impl Client {
 #[derive(Debug)]
 pub(super) struct ReadsByCard {
     client: Arc<Client>,
-    shared: Arc<Shared>,
+    shared: Arc<ServingState>,
 }
 
 impl ReadsByCard {
-    pub(super) fn begin(client: &Arc<Client>, shared: &Arc<Shared>) -> Self {
+    pub(super) fn begin(client: &Arc<Client>, shared: &Arc<ServingState>) -> Self {
         client.by_card.fetch_add(1, Ordering::Relaxed);
         Self { client: Arc::clone(client), shared: Arc::clone(shared) }
     }
@@ -135,7 +135,7 @@ pub(super) struct PeerKey {
 pub(super) enum ToDesk {
     /// A client wants the region of a name. If it has gone meanwhile it counts until this is taken,
     /// so that those who greet and leave do not fill the mailbox of a busy service.
-    Hello { peer: PeerKey, name: RegionName, entry: Entry, origin: Origin, admission: Admission },
+    Hello { peer: PeerKey, name: RegionName, entry: ClientCredentials, origin: Origin, admission: Admission },
     /// A client's request.
     Request { client: ClientId, bytes: Vec<u8>, charge: Charge },
     /// A client has gone.
@@ -165,7 +165,7 @@ pub(super) enum ToThread {
 
 /// The state that all threads share.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ServingState {
     pub(super) options: ListenOptions,
     /// The network card that reads for clients.
     pub(super) card: Option<NodeCard>,
@@ -190,7 +190,7 @@ pub(super) struct Shared {
     pub(super) attempts: Attempts,
 }
 
-impl Shared {
+impl ServingState {
     pub(super) fn new(
         mut options: ListenOptions,
         card: Option<NodeCard>,
@@ -259,12 +259,12 @@ impl Shared {
     }
 
     /// Whether the right by which a client came in still holds.
-    pub(super) fn admits(&self, entry: &Entry) -> bool {
+    pub(super) fn admits(&self, entry: &ClientCredentials) -> bool {
         entry.token.is_none_or(|token| self.tokens().has(&token, entry.rights))
     }
 
     /// The client that another socket may join, which must come in by the same right.
-    pub(super) fn member(&self, asked: &Membership, entry: &Entry) -> Option<Arc<Client>> {
+    pub(super) fn member(&self, asked: &Membership, entry: &ClientCredentials) -> Option<Arc<Client>> {
         self.named(asked).filter(|client| client.entry == *entry)
     }
 
@@ -289,7 +289,7 @@ impl Shared {
     }
 
     /// Counts and tells of a connection that ends for this reason, if there is something to tell.
-    pub(super) fn hung_up(&self, origin: &Origin, end: End) {
+    pub(super) fn hung_up(&self, origin: &Origin, end: CloseReason) {
         if let Some((reason, why)) = end.told() {
             self.report(reason, FabricError::HungUp { peer: format!("the client at {origin}"), why });
         }
@@ -323,7 +323,7 @@ impl Shared {
 
 /// Why a connection ends.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum End {
+pub(super) enum CloseReason {
     /// Its peer has closed it or is gone: nothing to tell.
     Left,
     /// The node ends it, for a reason that was told already, or that needs no telling.
@@ -358,7 +358,7 @@ pub(super) enum End {
     ReaderAsks,
 }
 
-impl End {
+impl CloseReason {
     /// The reason that it counts for, and the text to report, if any.
     pub(super) fn told(self) -> Option<(HangUp, String)> {
         let (reason, why) = match self {

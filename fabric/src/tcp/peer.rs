@@ -13,8 +13,8 @@ use rustix::event::epoll::EventFlags;
 use super::areas::Output;
 use super::charge::Charge;
 use super::frame::{REPLY_TOO_LONG, ReplyHead, SERVED, checksum};
-use super::newcomers::Place;
-use super::node::{Admission, Arrival, Client, End, PeerKey, ReadsByCard, Shared};
+use super::newcomers::NewcomerGuard;
+use super::node::{Admission, Arrival, Client, CloseReason, PeerKey, ReadsByCard, ServingState};
 use super::socket::{Moved, Origin};
 use super::stream::Stream;
 use crate::answers::ThreadMemory;
@@ -27,8 +27,8 @@ const KEEP: usize = 4 << 10;
 
 /// Buffers that the connections of a thread use in turn.
 #[derive(Debug)]
-pub(super) struct Tools {
-    pub(super) shared: Arc<Shared>,
+pub(super) struct PeerBuffers {
+    pub(super) shared: Arc<ServingState>,
     /// Room for the longest batch that was cut off, and for what is received.
     pub(super) input: Box<[u8]>,
     pub(super) out: Output,
@@ -39,7 +39,7 @@ pub(super) struct Tools {
 
 /// The result of looking after a connection.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Pumped {
+pub(super) enum Progressed {
     /// Nothing to do.
     Idle,
     /// Something was done, and more may follow.
@@ -49,7 +49,7 @@ pub(super) enum Pumped {
     /// It waits for memory that other requests have.
     Starved,
     /// It is to be closed.
-    Closed(End),
+    Closed(CloseReason),
 }
 
 /// A call whose bytes are arriving.
@@ -108,7 +108,7 @@ pub(super) struct Peer {
     /// As long as there is one.
     reads_by_card: Option<ReadsByCard>,
     /// Until it is let in.
-    pub(super) place: Option<Place>,
+    pub(super) place: Option<NewcomerGuard>,
     /// From then on. While it waits for the service, that has it.
     admission: Option<Admission>,
 }
@@ -192,71 +192,83 @@ impl Peer {
     }
 
     /// When it is to be closed unless something happens, and why.
-    pub(super) fn ends_at(&self, shared: &Shared) -> Option<(Instant, End)> {
+    pub(super) fn ends_at(&self, shared: &ServingState) -> Option<(Instant, CloseReason)> {
         let options = &shared.options;
         // A time that never comes ends nothing.
         let after = |since: Instant, time, end| Some((since.checked_add(time)?, end));
         let greeting = match self.stage {
-            Stage::Greeting | Stage::Challenged(_) => after(self.since, options.greeting_time, End::Silent),
+            Stage::Greeting | Stage::Challenged(_) => {
+                after(self.since, options.greeting_time, CloseReason::Silent)
+            }
             // It was told of already.
-            Stage::Held(held) => Some((held.until, End::Parted)),
+            Stage::Held(held) => Some((held.until, CloseReason::Parted)),
             _ => None,
         };
-        let partial = self.partial_since.and_then(|since| after(since, options.frame_time, End::Dribbles));
-        let stuck = self.stuck_since.and_then(|since| after(since, options.read_time, End::Stuck));
+        let partial =
+            self.partial_since.and_then(|since| after(since, options.frame_time, CloseReason::Dribbles));
+        let stuck = self.stuck_since.and_then(|since| after(since, options.read_time, CloseReason::Stuck));
         let idle = options.idle_time.zip(self.first_of()).and_then(|(time, client)| {
             let active = match client.by_card.load(Ordering::Relaxed) {
                 0 => shared.began.checked_add(Duration::from_secs(client.active.load(Ordering::Relaxed)))?,
                 _ => Instant::now(),
             };
-            after(active, time, End::Idle)
+            after(active, time, CloseReason::Idle)
         });
         [greeting, partial, stuck, idle].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// Moves what can be moved: sends what waits, receives, answers.
-    pub(super) fn pump(&mut self, tools: &mut Tools) -> Pumped {
+    pub(super) fn pump(&mut self, tools: &mut PeerBuffers) -> Progressed {
         if self.is_unsent() {
             match self.send_rest() {
                 Ok(true) => {}
-                Ok(false) => return Pumped::Idle,
-                Err(end) => return Pumped::Closed(end),
+                Ok(false) => return Progressed::Idle,
+                Err(end) => return Progressed::Closed(end),
             }
         }
         let outcome = match &self.stage {
             Stage::Greeting => self.greet(tools),
             Stage::Challenged(_) => self.check_proof(tools),
-            Stage::Waiting(_) | Stage::Held(_) => return Pumped::Idle,
+            Stage::Waiting(_) | Stage::Held(_) => return Progressed::Idle,
             Stage::Open { client, .. } => {
                 if !client.is_open.load(Ordering::Relaxed) {
                     // An answer may have been posted just now, before the word that it is hung up
                     // on, which will end this, too.
-                    return if self.asked.is_some() { Pumped::Idle } else { Pumped::Closed(End::Parted) };
+                    return if self.asked.is_some() {
+                        Progressed::Idle
+                    } else {
+                        Progressed::Closed(CloseReason::Parted)
+                    };
                 }
                 // Taken out for that: a copy of the pointer would change a count that sockets of
                 // the client on other threads share.
                 let stage = std::mem::replace(&mut self.stage, Stage::Greeting);
                 let outcome = match &stage {
                     Stage::Open { client, is_first } => self.serve(client, *is_first, tools),
-                    _ => Ok(Pumped::Idle),
+                    _ => Ok(Progressed::Idle),
                 };
                 self.stage = stage;
                 outcome
             }
         };
-        outcome.unwrap_or_else(Pumped::Closed)
+        outcome.unwrap_or_else(Progressed::Closed)
     }
 
     /// Why nothing comes any more.
-    pub(super) fn lost(&self) -> End {
+    pub(super) fn lost(&self) -> CloseReason {
         match self.stream.fault() {
-            Some(fault) => End::Tls(fault.why.clone()),
-            None => End::Left,
+            Some(fault) => CloseReason::Tls(fault.why.clone()),
+            None => CloseReason::Left,
         }
     }
 
     /// Appends the answer to the call that the service had.
-    pub(super) fn answer(&mut self, len: usize, bytes: &[u8], tools: &mut Tools) -> Result<(), End> {
+    pub(super) fn answer(
+        &mut self,
+        len: usize,
+        bytes: &[u8],
+        tools: &mut PeerBuffers,
+    ) -> Result<(), CloseReason> {
         let Some(tag) = self.asked.take() else { return Ok(()) };
         tools.out.clear();
         let (status, word) = match bytes.len() == len {
@@ -269,9 +281,9 @@ impl Peer {
     }
 
     /// Sends the thread's output; what the socket does not take is kept. Whether all was sent.
-    fn flush(&mut self, tools: &mut Tools) -> Result<bool, End> {
+    fn flush(&mut self, tools: &mut PeerBuffers) -> Result<bool, CloseReason> {
         if !self.stream.put(tools.out.bytes()) {
-            return Err(End::Left);
+            return Err(CloseReason::Left);
         }
         if self.is_unsent() {
             self.stuck_since.get_or_insert(tools.now);
@@ -281,7 +293,7 @@ impl Peer {
     }
 
     /// Sends what an earlier flush could not; whether all of it.
-    fn send_rest(&mut self) -> Result<bool, End> {
+    fn send_rest(&mut self) -> Result<bool, CloseReason> {
         if self.stream.push_out() == Moved::Gone {
             return Err(self.lost());
         }

@@ -10,37 +10,37 @@ use super::address::error::TcpAddressError;
 use crate::clock::Deadline;
 use crate::error::FabricError;
 
-type Answer = Result<Vec<SocketAddr>, TcpAddressError>;
+type ResolvedName = Result<Vec<SocketAddr>, TcpAddressError>;
 
 /// A name as one process asks for it: a child that was forked meanwhile has none of its parent's
 /// threads.
-type Asked = (u32, String);
+type NameInProcess = (u32, String);
 
 /// Those under way in this process.
-static UNDER_WAY: Mutex<BTreeMap<Asked, Arc<Question>>> = Mutex::new(BTreeMap::new());
+static UNDER_WAY: Mutex<BTreeMap<NameInProcess, Arc<Question>>> = Mutex::new(BTreeMap::new());
 
 /// A question to the resolver, which a thread of its own waits for: a resolver cannot be told to
 /// stop.
 #[derive(Debug, Default)]
 struct Question {
-    answer: Mutex<Option<Answer>>,
+    answer: Mutex<Option<ResolvedName>>,
     is_answered: Condvar,
 }
 
 /// Ends a question when it is dropped, also by a panic.
-struct Asking {
-    asked: Asked,
+struct ResolveGuard {
+    asked: NameInProcess,
     question: Arc<Question>,
-    answer: Option<Answer>,
+    answer: Option<ResolvedName>,
 }
 
 /// The answer of `resolver` for a name, or that of another call's which was under way already,
 /// within the time given.
 pub(super) fn resolve(
     name: String,
-    resolver: impl FnOnce() -> Answer + Send + 'static,
+    resolver: impl FnOnce() -> ResolvedName + Send + 'static,
     patience: Duration,
-) -> Result<Answer, FabricError> {
+) -> Result<ResolvedName, FabricError> {
     let deadline = Deadline::after(patience);
     let asked = (std::process::id(), name);
     let question = question_of(asked, resolver)?;
@@ -62,8 +62,8 @@ pub(super) fn resolve(
 
 /// The question that is under way, or a new one.
 fn question_of(
-    asked: Asked,
-    resolver: impl FnOnce() -> Answer + Send + 'static,
+    asked: NameInProcess,
+    resolver: impl FnOnce() -> ResolvedName + Send + 'static,
 ) -> Result<Arc<Question>, FabricError> {
     // Held while a thread is started: others that want the same one wait for it anyway.
     let mut under_way = lock(&UNDER_WAY);
@@ -71,7 +71,7 @@ fn question_of(
         return Ok(Arc::clone(question));
     }
     let question = Arc::<Question>::default();
-    let asking = Asking { asked: asked.clone(), question: Arc::clone(&question), answer: None };
+    let asking = ResolveGuard { asked: asked.clone(), question: Arc::clone(&question), answer: None };
     under_way.insert(asked, Arc::clone(&question));
     // A thread that cannot be started drops what it was to do, which takes the lock.
     drop(under_way);
@@ -82,13 +82,13 @@ fn question_of(
     Ok(question)
 }
 
-impl Asking {
-    fn ask(mut self, resolver: impl FnOnce() -> Answer) {
+impl ResolveGuard {
+    fn ask(mut self, resolver: impl FnOnce() -> ResolvedName) {
         self.answer = Some(resolver());
     }
 }
 
-impl Drop for Asking {
+impl Drop for ResolveGuard {
     fn drop(&mut self) {
         lock(&UNDER_WAY).remove(&self.asked);
         let why = || TcpAddressError::UnknownHost {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 /// The silence over all sockets of a client.
 #[derive(Debug)]
-pub(super) struct Silence {
+pub(super) struct SilenceTimer {
     patience: Duration,
     /// Whether nothing has come since the last wait in vain.
     is_silent: AtomicBool,
@@ -24,7 +24,7 @@ struct Waits {
     until: Option<Instant>,
 }
 
-impl Silence {
+impl SilenceTimer {
     pub(super) fn new(patience: Duration) -> Self {
         Self { patience, is_silent: AtomicBool::new(false), waits: Mutex::default() }
     }
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn waits_in_vain_are_added_up_each_moment_once_until_something_comes() {
-        let (silence, begin) = (Silence::new(Duration::from_millis(1000)), Instant::now());
+        let (silence, begin) = (SilenceTimer::new(Duration::from_millis(1000)), Instant::now());
         let waited =
             |from, to| silence.waited(begin + Duration::from_millis(from), begin + Duration::from_millis(to));
         assert!(!waited(0, 400) && !waited(100, 400) && !waited(0, 500));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::counters::{HangUp, WaitCounts};
-use super::node::Shared;
+use super::node::ServingState;
 
 /// Counts of a memory node's sockets since it began.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,7 +39,7 @@ impl SocketStats {
 /// reason, unless they come faster than that.
 #[derive(Clone)]
 pub struct SocketCounters {
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<ServingState>,
 }
 
 impl SocketCounters {

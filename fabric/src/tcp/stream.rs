@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::socket::{self, Moved, Ready, wait, wait_to_send};
-use super::tls::{Fault, Session};
+use super::tls::{Fault, TlsSession};
 use crate::clock::Deadline;
 
 /// A socket that never blocks, and the session over it if there is one. Whatever receives less than
@@ -12,7 +12,7 @@ use crate::clock::Deadline;
 #[derive(Debug)]
 pub(super) struct Stream<S = OwnedFd> {
     socket: S,
-    session: Option<Box<Session>>,
+    session: Option<Box<TlsSession>>,
     /// Bytes to be sent, and how many of them have been.
     queue: Vec<u8>,
     sent: usize,
@@ -28,7 +28,7 @@ pub(super) enum InVain {
 }
 
 impl<S: AsFd> Stream<S> {
-    pub(super) fn new(socket: S, session: Option<Session>) -> Self {
+    pub(super) fn new(socket: S, session: Option<TlsSession>) -> Self {
         Self { socket, session: session.map(Box::new), queue: Vec::new(), sent: 0 }
     }
 
@@ -187,7 +187,7 @@ impl<S: AsFd> AsFd for Stream<S> {
 }
 
 #[inline]
-fn send(socket: &impl AsFd, session: &mut Option<Box<Session>>, bytes: &[u8]) -> Moved {
+fn send(socket: &impl AsFd, session: &mut Option<Box<TlsSession>>, bytes: &[u8]) -> Moved {
     match session {
         None => socket::send(socket, bytes),
         Some(session) => session.send(socket.as_fd(), bytes),

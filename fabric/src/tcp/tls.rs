@@ -13,9 +13,9 @@ mod absent;
 mod session;
 
 #[cfg(not(feature = "tls"))]
-pub(super) use absent::{ClientSide, ServerSide, Session};
+pub(super) use absent::{ClientSide, ServerSide, TlsSession};
 #[cfg(feature = "tls")]
-pub(super) use session::{ClientSide, ServerSide, Session};
+pub(super) use session::{ClientSide, ServerSide, TlsSession};
 
 /// A certificate and its private key, files in PEM.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]

@@ -11,7 +11,7 @@ use super::heat::SegmentHeat;
 use super::packing::Packing;
 use super::policy::{admits, after_hit, first_level, lowers};
 use super::probe::CacheProbe;
-use super::shape::{NoCache, Shape};
+use super::shape::{CacheShape, NoCache};
 use super::variants::{D, Deltas, F, Fd, Full};
 use super::{Policy, Variant};
 
@@ -23,25 +23,25 @@ pub struct CachedSlot {
     pub slot: u32,
     entry: u8,
     /// Never 0: an entry that is found has a tag or a live bit.
-    mark: NonZeroU64,
+    entry_bits: NonZeroU64,
 }
 
 const _: () = assert!(size_of::<Option<CachedSlot>>() == 16);
 
 /// An entry as it was last seen.
 #[derive(Clone, Copy)]
-pub(super) struct Seen {
+pub(super) struct SeenEntry {
     entry: usize,
-    mark: u64,
+    entry_bits: u64,
     /// The content of its key word, if entries hold keys.
     key: u64,
 }
 
-impl Seen {
+impl SeenEntry {
     /// The entry that named a slot for this key came from.
     #[inline]
     pub(super) fn by(cached: CachedSlot, probe: &CacheProbe) -> Self {
-        Self { entry: cached.entry.into(), mark: cached.mark.get(), key: probe.key }
+        Self { entry: cached.entry.into(), entry_bits: cached.entry_bits.get(), key: probe.key }
     }
 }
 
@@ -87,7 +87,7 @@ impl HotCache {
     ///
     /// # Errors
     /// [`NoCache`] if not one bucket fits, or the memory cannot be had.
-    pub fn new(bytes: usize, shape: &Shape) -> Result<Self, NoCache> {
+    pub fn new(bytes: usize, shape: &CacheShape) -> Result<Self, NoCache> {
         let counters = shape.counters(bytes);
         let counter_bytes = CounterLines::size_within(bytes);
         let others = size_of::<Self>() + counter_bytes + SegmentHeat::size(counters);
@@ -109,7 +109,7 @@ impl HotCache {
     }
 
     /// The bytes that a cache of this shape takes at most, however many it is allowed.
-    pub(crate) fn most_bytes(shape: &Shape) -> usize {
+    pub(crate) fn most_bytes(shape: &CacheShape) -> usize {
         let heat = SegmentHeat::size(shape.counters(usize::MAX));
         let others = size_of::<Self>() + CounterLines::size_within(usize::MAX) + heat;
         shape.buckets().saturating_mul(BUCKET_BYTES).saturating_add(others)
@@ -136,8 +136,8 @@ impl HotCache {
     #[inline(always)]
     fn find<P: Packing>(&self, packing: P, probe: &CacheProbe) -> Option<CachedSlot> {
         let words = self.bucket_of(probe)?.words();
-        let (entry, mark, slot) = packing.find(&words, probe)?;
-        Some(CachedSlot { slot, entry: entry as u8, mark: NonZeroU64::new(mark)? })
+        let (entry, entry_bits, slot) = packing.find(&words, probe)?;
+        Some(CachedSlot { slot, entry: entry as u8, entry_bits: NonZeroU64::new(entry_bits)? })
     }
 
     /// The slot was right. Counts a hit; writes to shared memory only where the policy raises the
@@ -163,7 +163,7 @@ impl HotCache {
     /// himself.
     pub fn remove(&self, probe: &CacheProbe, cached: CachedSlot) {
         if let Some(bucket) = self.bucket_of(probe) {
-            let seen = Seen::by(cached, probe);
+            let seen = SeenEntry::by(cached, probe);
             with_packing!(self, packing => replace(packing, bucket, &mut bucket.words(), seen, 0));
         }
     }
@@ -235,18 +235,18 @@ impl HotCache {
 
     #[inline]
     fn raise<P: Packing>(&self, packing: P, probe: &CacheProbe, cached: CachedSlot, chance: u64) {
-        let seen = Seen::by(cached, probe);
-        let level = P::level(seen.mark);
+        let seen = SeenEntry::by(cached, probe);
+        let level = P::level(seen.entry_bits);
         let raised = after_hit(self.policy, level, chance);
         if raised != level
             && let Some(bucket) = self.bucket_of(probe)
         {
-            replace(packing, bucket, &mut bucket.words(), seen, P::at_level(seen.mark, raised));
+            replace(packing, bucket, &mut bucket.words(), seen, P::at_level(seen.entry_bits, raised));
         }
     }
 
     fn insert<P: Packing>(&self, packing: P, probe: &CacheProbe, slot: u32, warmth: i64, chance: u64) {
-        let Some(mark) = packing.mark(probe, slot) else { return };
+        let Some(entry_bits) = packing.encode_slot(probe, slot) else { return };
         let Some(bucket) = self.bucket_of(probe) else { return };
         let mut words = bucket.words();
         let entry = match packing.find(&words, probe) {
@@ -267,20 +267,26 @@ impl HotCache {
                 }
             },
         };
-        let mark = P::at_level(mark, first_level(self.policy));
+        let entry_bits = P::at_level(entry_bits, first_level(self.policy));
         let old = P::get(&words, entry);
         let key = P::key_word(entry).map_or(0, |word| words[word]);
-        let seen = Seen { entry, mark: old, key };
+        let seen = SeenEntry { entry, entry_bits: old, key };
         let Some(key_word) = P::key_word(entry) else {
-            replace(packing, bucket, &mut words, seen, mark);
+            replace(packing, bucket, &mut words, seen, entry_bits);
             return;
         };
-        // The old mark goes before the new key comes, so that two entries mix only where two
+        // The old bits go before the new key comes, so that two entries mix only where two
         // threads insert at once.
         if replace(packing, bucket, &mut words, seen, 0) {
             bucket.0[key_word].store(probe.key, Relaxed);
             words[key_word] = probe.key;
-            replace(packing, bucket, &mut words, Seen { entry, mark: 0, key: probe.key }, mark);
+            replace(
+                packing,
+                bucket,
+                &mut words,
+                SeenEntry { entry, entry_bits: 0, key: probe.key },
+                entry_bits,
+            );
         }
     }
 }
@@ -303,15 +309,15 @@ impl HotCache {
     }
 }
 
-/// Puts `mark` in place of an entry, unless another than the one that was seen stands there by now;
-/// its level may have changed. `words` is what was last seen of the bucket. True if the mark is
-/// there.
+/// Puts `entry_bits` in place of an entry, unless another than the one that was seen is there by
+/// now; its level may have changed. `words` is what was last seen of the bucket. True if the bits
+/// are there.
 pub(super) fn replace<P: Packing>(
     _: P,
     bucket: &Bucket,
     words: &mut [u64; WORDS],
-    seen: Seen,
-    mark: u64,
+    seen: SeenEntry,
+    entry_bits: u64,
 ) -> bool {
     let entry = seen.entry;
     let word = P::word(entry);
@@ -320,8 +326,8 @@ pub(super) fn replace<P: Packing>(
     }
     // Every turn but the last means that another thread has changed the word: one always makes
     // progress.
-    while P::bare(P::get(words, entry)) == P::bare(seen.mark) {
-        let to = P::put(words[word], entry, mark);
+    while P::without_level(P::get(words, entry)) == P::without_level(seen.entry_bits) {
+        let to = P::put(words[word], entry, entry_bits);
         match bucket.swap(word, words[word], to) {
             Ok(()) => {
                 words[word] = to;
@@ -357,9 +363,9 @@ fn victim<P: Packing>(packing: P, words: &[u64; WORDS], chance: u64) -> Victim {
     let first = (chance & 15) as usize * P::ENTRIES / 16;
     let (mut least, mut at_0) = (u32::MAX, 0);
     for entry in 0..P::ENTRIES {
-        let mark = P::get(words, entry);
-        let live = mark & packing.mask() != 0;
-        let rank = if live { P::level(mark) + 1 } else { 0 };
+        let entry_bits = P::get(words, entry);
+        let live = entry_bits & packing.mask() != 0;
+        let rank = if live { P::level(entry_bits) + 1 } else { 0 };
         at_0 += usize::from(rank <= 1);
         // Rank, then place in an order that begins anywhere, then the entry itself.
         let turn = (entry + P::ENTRIES - first) % P::ENTRIES;

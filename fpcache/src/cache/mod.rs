@@ -12,10 +12,10 @@
 //! never concluded from the cache.
 //!
 //! **Hence no locks and no ordering.** All threads share the buckets; words are loaded and
-//! compared-and-swapped with relaxed ordering. A mark lies in one word and changes by
-//! compare-and-swap on it, so it is never torn and a neighbour's change in the same word never
-//! lost. In the variants with full keys, key and mark are two words: two threads that fill one
-//! entry at once may leave the key of one beside the mark of the other. That is a wrong entry like
+//! compared-and-swapped with relaxed ordering. An entry's bits lie in one word and change by
+//! compare-and-swap on it, so they are never torn and a neighbour's change in the same word never
+//! lost. In the variants with full keys, key and bits are two words: two threads that fill one
+//! entry at once may leave the key of one beside the bits of the other. That is a wrong entry like
 //! any other: at worst it names a slot of the key's window that holds another key. Nor does
 //! anything else depend on the order of words: a bucket that is read while it changes gives entries
 //! that were there, if not at the same time. Where two newcomers want one place, one of them stays
@@ -46,4 +46,4 @@ pub use config::{
 pub use handle::{CacheHandle, Counts};
 pub use hot_cache::{CachedSlot, HotCache};
 pub use probe::CacheProbe;
-pub use shape::{NoCache, Shape};
+pub use shape::{CacheShape, NoCache};

@@ -5,10 +5,10 @@ use fpcache_index::Window;
 use loom::sync::Arc;
 use loom::thread;
 
-use super::hot_cache::{Seen, replace};
+use super::hot_cache::{SeenEntry, replace};
 use super::packing::Packing;
 use super::variants::{Deltas, Fd};
-use super::{CacheHandle, CacheProbe, CachedSlot, HotCache, Policy, Shape, Variant};
+use super::{CacheHandle, CacheProbe, CacheShape, CachedSlot, HotCache, Policy, Variant};
 
 const WINDOW: Window = Window { first: 100, last: 164 };
 
@@ -18,7 +18,7 @@ fn cache_probe(key: u64) -> CacheProbe {
 
 /// One bucket.
 fn cache(variant: Variant, policy: Policy) -> Arc<HotCache> {
-    let shape = Shape { variant, policy, epsilon: 32, segments: 0, keys: 1 };
+    let shape = CacheShape { variant, policy, epsilon: 32, segments: 0, keys: 1 };
     let smallest = (0..4096).find_map(|bytes| HotCache::new(bytes, &shape).ok());
     Arc::new(smallest.expect("a bucket fits"))
 }
@@ -80,9 +80,9 @@ fn what_replaced_a_forgotten_entry_stays() {
         let others = cache.clone();
         let other = thread::spawn(move || {
             let packing = Fd(Deltas::new(32));
-            let mark = packing.mark(&cache_probe(2), 102).expect("inside the window");
+            let entry_bits = packing.encode_slot(&cache_probe(2), 102).expect("inside the window");
             let bucket = others.only_bucket();
-            replace(packing, bucket, &mut bucket.words(), Seen::by(wrong, &cache_probe(1)), mark)
+            replace(packing, bucket, &mut bucket.words(), SeenEntry::by(wrong, &cache_probe(1)), entry_bits)
         });
         cache.forget(&cache_probe(1), wrong, &mut CacheHandle::default());
         let replaced = other.join().expect("no panic");
@@ -98,7 +98,7 @@ fn changes_to_two_entries_of_one_word_are_both_kept() {
         let bucket = cache.only_bucket();
         let packing = Fd(Deltas::new(32));
         let [low, high] =
-            [1, 2].map(|key| packing.mark(&cache_probe(key), 100 + key as u32).expect("inside"));
+            [1, 2].map(|key| packing.encode_slot(&cache_probe(key), 100 + key as u32).expect("inside"));
         bucket.0[0].store(high << 32 | low, std::sync::atomic::Ordering::Relaxed);
         let (first, second) = (cached(&cache, 1), cached(&cache, 2));
         let others = cache.clone();

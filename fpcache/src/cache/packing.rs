@@ -1,4 +1,4 @@
-//! The words of a bucket: entries and their marks, whatever the variant.
+//! The words of a bucket: entries and their bits, whatever the variant.
 
 use super::bucket::WORDS;
 use super::probe::CacheProbe;
@@ -8,65 +8,65 @@ use super::probe::CacheProbe;
 pub(super) trait Packing: Copy {
     /// Entries of a bucket.
     const ENTRIES: usize;
-    /// Bits of a mark.
+    /// Bits of an entry, its key apart.
     const BITS: u32;
 
-    /// The word that holds the mark of entry `entry`.
+    /// The word that holds entry `entry`.
     fn word(entry: usize) -> usize;
 
-    /// How far up in its word that mark begins.
+    /// How far up in its word that entry begins.
     fn shift(entry: usize) -> u32;
 
     /// The word that holds the key of entry `entry`, if entries hold keys.
     fn key_word(entry: usize) -> Option<usize>;
 
-    /// The bits of a mark that tell whether it is the key's, or with [`wanted`](Self::wanted) out
+    /// The bits of an entry that tell whether it is the key's, or with [`wanted`](Self::wanted) out
     /// of account, whether it is live: not all of them are zero.
     fn mask(&self) -> u64;
 
     /// The value of those bits for this key.
     fn wanted(&self, probe: &CacheProbe) -> u64;
 
-    /// The mark of a key in `slot`, level 0; `None` where the packing cannot express it.
-    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64>;
+    /// The entry bits of a key in `slot`, level 0; `None` where the packing cannot express it.
+    fn encode_slot(&self, probe: &CacheProbe, slot: u32) -> Option<u64>;
 
-    /// The slot a mark names for this key; `None` outside the key's window.
-    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32>;
+    /// The slot that entry bits name for this key; `None` outside the key's window.
+    fn slot(&self, probe: &CacheProbe, entry_bits: u64) -> Option<u32>;
 
-    /// The mark of entry `entry`.
+    /// The bits of entry `entry`.
     #[inline]
     fn get(words: &[u64; WORDS], entry: usize) -> u64 {
         words[Self::word(entry)] >> Self::shift(entry) & Self::field()
     }
 
-    /// The word with another mark in place of entry `entry`'s.
+    /// The word with other bits in place of entry `entry`'s.
     #[inline]
-    fn put(word: u64, entry: usize, mark: u64) -> u64 {
-        word & !(Self::field() << Self::shift(entry)) | mark << Self::shift(entry)
+    fn put(word: u64, entry: usize, entry_bits: u64) -> u64 {
+        word & !(Self::field() << Self::shift(entry)) | entry_bits << Self::shift(entry)
     }
 
-    /// All bits of a mark.
+    /// All bits of an entry.
     #[inline]
     fn field() -> u64 {
         u64::MAX >> (64 - Self::BITS)
     }
 
-    /// The level of a mark.
+    /// The level of an entry.
     #[inline]
-    fn level(mark: u64) -> u32 {
-        (mark >> (Self::BITS - 4)) as u32
+    fn level(entry_bits: u64) -> u32 {
+        (entry_bits >> (Self::BITS - 4)) as u32
     }
 
-    /// A mark without its level.
+    /// An entry's bits without its level.
     #[inline]
-    fn bare(mark: u64) -> u64 {
-        mark & Self::field() >> 4
+    fn without_level(entry_bits: u64) -> u64 {
+        entry_bits & Self::field() >> 4
     }
 
-    /// A mark at another level.
+    /// An entry's bits at another level.
     #[inline]
-    fn at_level(mark: u64, level: u32) -> u64 {
-        Self::bare(mark) | u64::from(level) << (Self::BITS - 4)
+    fn at_level(entry_bits: u64, level: u32) -> u64 {
+        Self::without_level(entry_bits) | u64::from(level) << (Self::BITS - 4)
     }
 
     /// The entries that may be this key's, as bits.
@@ -82,15 +82,15 @@ pub(super) trait Packing: Copy {
         found
     }
 
-    /// The first entry that may be this key's and names a slot of its window: entry, mark and slot.
+    /// The first entry that may be this key's and names a slot of its window: entry, bits and slot.
     #[inline]
     fn find(&self, words: &[u64; WORDS], probe: &CacheProbe) -> Option<(usize, u64, u32)> {
         let mut found = self.matches(words, probe);
         while found != 0 {
             let entry = found.trailing_zeros() as usize;
-            let mark = Self::get(words, entry);
-            if let Some(slot) = self.slot(probe, mark) {
-                return Some((entry, mark, slot));
+            let entry_bits = Self::get(words, entry);
+            if let Some(slot) = self.slot(probe, entry_bits) {
+                return Some((entry, entry_bits, slot));
             }
             found &= found - 1;
         }

@@ -15,7 +15,7 @@ const ENTRIES_PER_KEY: u64 = 2;
 
 /// The table that a hot cache is made for, and the form of its entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Shape {
+pub struct CacheShape {
     /// The content of an entry.
     pub variant: Variant,
     /// The policy by which entries stay.
@@ -31,7 +31,7 @@ pub struct Shape {
     pub keys: u64,
 }
 
-impl Shape {
+impl CacheShape {
     /// Counters of segment heat in a cache of `bytes` bytes.
     pub(super) fn counters(&self, bytes: usize) -> usize {
         match self.policy {

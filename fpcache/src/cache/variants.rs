@@ -1,14 +1,13 @@
 //! The packing of entries into the words of a bucket, by variant.
 //!
-//! An entry is a *mark* and, in the variants that hold full keys, a word for the key. A mark lies
-//! in one word:
+//! An entry is some bits of one word and, in the variants that hold full keys, a word for the key:
 //!
-//! | variant | entries | mark | high to low | words |
+//! | variant | entries | bits | high to low | words |
 //! |---|---|---|---|---|
-//! | `fd`   | 16 | 32 bits | level 4 · delta d · tag 28−d | two marks a word |
-//! | `f`    |  8 | 64 bits | level 4 · address/8 45 · tag 15 | one mark a word |
-//! | `d`    |  6 | 20 bits | level 4 · live 1 · delta 15 | keys in words 0–5, three marks each in words 6 and 7 |
-//! | `full` |  4 | 64 bits | level 4 · live 1 · unused 11 · address 48 | key in the even word, mark in the odd |
+//! | `fd`   | 16 | 32 bits | level 4 · delta d · tag 28−d | two entries a word |
+//! | `f`    |  8 | 64 bits | level 4 · address/8 45 · tag 15 | one entry a word |
+//! | `d`    |  6 | 20 bits | level 4 · live 1 · delta 15 | keys in words 0–5, three entries' bits each in words 6 and 7 |
+//! | `full` |  4 | 64 bits | level 4 · live 1 · unused 11 · address 48 | key in the even word, bits in the odd |
 //!
 //! A delta is slot − predicted slot, biased by epsilon so that it is never negative; d is just wide
 //! enough for 2·epsilon + 1 of them. A tag is never 0 and a live bit is set in every entry that
@@ -103,7 +102,7 @@ impl Packing for Fd {
         (probe.hash & self.mask()).max(1)
     }
 
-    /// Two marks at a time: where tags agree the difference is 0, and adding all ones below the
+    /// Two entries at a time: where tags agree the difference is 0, and adding all ones below the
     /// level does not carry.
     #[inline]
     fn matches(&self, words: &[u64; WORDS], probe: &CacheProbe) -> u32 {
@@ -111,22 +110,22 @@ impl Packing for Fd {
         const CARRY: u64 = BOTH << 28;
         let (mask, wanted) = (self.mask() * BOTH, self.wanted(probe) * BOTH);
         let mut found = 0;
-        for (word, marks) in words.iter().enumerate() {
-            let same = !(((marks ^ wanted) & mask) + (CARRY - BOTH)) & CARRY;
+        for (word, pair) in words.iter().enumerate() {
+            let same = !(((pair ^ wanted) & mask) + (CARRY - BOTH)) & CARRY;
             found |= same >> (28 - 2 * word);
         }
-        // Bits 0, 2, … for the low marks of the words, 32, 34, … for the high ones.
+        // Bits 0, 2, … for the low entries of the words, 32, 34, … for the high ones.
         (found | found >> 31) as u32 & 0xffff
     }
 
     #[inline]
-    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
+    fn encode_slot(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
         Some(self.0.encode(probe, slot)? << (28 - self.0.bits) | self.wanted(probe))
     }
 
     #[inline]
-    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32> {
-        self.0.decode(probe, Self::bare(mark) >> (28 - self.0.bits))
+    fn slot(&self, probe: &CacheProbe, entry_bits: u64) -> Option<u32> {
+        self.0.decode(probe, Self::without_level(entry_bits) >> (28 - self.0.bits))
     }
 }
 
@@ -168,15 +167,15 @@ impl Packing for F {
     }
 
     #[inline]
-    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
+    fn encode_slot(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
         // Slots lie at multiples of eight.
         let address = address(probe, slot).filter(|address| address.is_multiple_of(8))?;
         Some(((address / 8) << Self::TAG_BITS) | self.wanted(probe))
     }
 
     #[inline]
-    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32> {
-        slot_at(probe, (Self::bare(mark) >> Self::TAG_BITS) * 8)
+    fn slot(&self, probe: &CacheProbe, entry_bits: u64) -> Option<u32> {
+        slot_at(probe, (Self::without_level(entry_bits) >> Self::TAG_BITS) * 8)
     }
 }
 
@@ -218,13 +217,13 @@ impl Packing for D {
     }
 
     #[inline]
-    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
+    fn encode_slot(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
         Some(self.0.encode(probe, slot)? | Self::LIVE)
     }
 
     #[inline]
-    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32> {
-        self.0.decode(probe, mark & (Self::LIVE - 1))
+    fn slot(&self, probe: &CacheProbe, entry_bits: u64) -> Option<u32> {
+        self.0.decode(probe, entry_bits & (Self::LIVE - 1))
     }
 }
 
@@ -266,13 +265,13 @@ impl Packing for Full {
     }
 
     #[inline]
-    fn mark(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
+    fn encode_slot(&self, probe: &CacheProbe, slot: u32) -> Option<u64> {
         Some(address(probe, slot)? | Self::LIVE)
     }
 
     #[inline]
-    fn slot(&self, probe: &CacheProbe, mark: u64) -> Option<u32> {
-        slot_at(probe, mark & ((1 << 48) - 1))
+    fn slot(&self, probe: &CacheProbe, entry_bits: u64) -> Option<u32> {
+        slot_at(probe, entry_bits & ((1 << 48) - 1))
     }
 }
 
@@ -287,14 +286,15 @@ mod tests {
         CacheProbe { hash, key, predicted: 4_500, window, slots: 1 << 40, slot_bytes: 264 }
     }
 
-    /// Words among which `probe` finds itself now and then: random ones, and its own mark in random
-    /// places.
+    /// Words among which `probe` finds itself now and then: random ones, and its own entry bits in
+    /// random places.
     fn words<P: Packing>(packing: P, probe: &CacheProbe, random: [u64; WORDS], own: u16) -> [u64; WORDS] {
         let mut words = random;
         for entry in (0..P::ENTRIES).filter(|entry| own >> entry & 1 == 1) {
             let slot = 4_500 + entry as u32 - 5;
-            let mark = packing.mark(probe, slot).expect("inside the window");
-            words[P::word(entry)] = P::put(words[P::word(entry)], entry, P::at_level(mark, entry as u32));
+            let entry_bits = packing.encode_slot(probe, slot).expect("inside the window");
+            words[P::word(entry)] =
+                P::put(words[P::word(entry)], entry, P::at_level(entry_bits, entry as u32));
             if let Some(word) = P::key_word(entry) {
                 words[word] = probe.key;
             }
@@ -314,16 +314,16 @@ mod tests {
         assert_eq!(packing.matches(&words, probe), by_definition);
         for entry in (0..P::ENTRIES).filter(|entry| own >> entry & 1 == 1) {
             assert!(by_definition >> entry & 1 == 1);
-            let mark = P::get(&words, entry);
+            let entry_bits = P::get(&words, entry);
             assert_eq!(
-                (P::level(mark), packing.slot(probe, mark)),
+                (P::level(entry_bits), packing.slot(probe, entry_bits)),
                 (entry as u32, Some(4_495 + entry as u32))
             );
         }
         let lowered = std::array::from_fn(|word| P::lowered(&words, word));
         for entry in 0..P::ENTRIES {
             let (before, after) = (P::get(&words, entry), P::get(&lowered, entry));
-            assert_eq!(P::bare(before), P::bare(after));
+            assert_eq!(P::without_level(before), P::without_level(after));
             assert_eq!(P::level(before).saturating_sub(1), P::level(after));
             assert!(P::key_word(entry).is_none_or(|word| lowered[word] == words[word]));
         }
@@ -333,7 +333,7 @@ mod tests {
     fn marks_at_either_end_of_the_slot_numbers_neither_overflow_nor_lie() {
         const ENDS: [u32; 8] = [0, 1, 4_095, 4_096, 1 << 31, u32::MAX - 4_096, u32::MAX - 1, u32::MAX];
         fn recalled<P: Packing>(packing: P, probe: &CacheProbe, slot: u32) -> Option<u32> {
-            packing.slot(probe, packing.mark(probe, slot)?)
+            packing.slot(probe, packing.encode_slot(probe, slot)?)
         }
         let windows = [(0, u32::MAX), (0, 0), (u32::MAX, u32::MAX), (u32::MAX - 5_000, u32::MAX)];
         for (predicted, slot) in ENDS.into_iter().flat_map(|at| ENDS.map(|slot| (at, slot))) {

@@ -31,7 +31,7 @@ impl SegmentName {
 
 /// The place of a key, as far as it is known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Known {
+pub enum KnownSlots {
     /// In these slots, if it is not one of the few that its segment's table does not lead to: the
     /// first, and how many.
     Slots(u32, u32),

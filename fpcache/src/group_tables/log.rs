@@ -14,14 +14,14 @@ type Chunk = Box<[AtomicU32]>;
 /// is half empty, on average: both together are least where a chunk has about seven times the
 /// square root of all bytes.
 #[derive(Debug)]
-pub(super) struct Log {
+pub(super) struct LazyWords {
     chunks: Box<[OnceLock<Chunk>]>,
     /// A chunk has two to the power of this many words, but for the last.
     bits: u32,
     len: usize,
 }
 
-impl Log {
+impl LazyWords {
     /// Bytes of a chunk beside its words.
     const BESIDE_CHUNK: usize = size_of::<OnceLock<Chunk>>();
     const LEAST_BITS: u32 = 6;
@@ -112,11 +112,14 @@ mod tests {
 
     #[test]
     fn logs_take_what_they_may_and_little_less() {
-        assert!(Log::within(0).is_none() && Log::within(Log::BESIDE_CHUNK + 3).is_none());
+        assert!(LazyWords::within(0).is_none() && LazyWords::within(LazyWords::BESIDE_CHUNK + 3).is_none());
         for bytes in (28..4000).chain([1 << 16, 1_000_003, 1 << 24]) {
-            let log = Log::within(bytes).expect("room for a word");
+            let log = LazyWords::within(bytes).expect("room for a word");
             assert!(log.need(0, log.len()) && log.heap_bytes() == log.most_heap_bytes(), "{bytes}");
-            assert!(log.heap_bytes() <= bytes && log.heap_bytes() + 4 + Log::BESIDE_CHUNK > bytes, "{bytes}");
+            assert!(
+                log.heap_bytes() <= bytes && log.heap_bytes() + 4 + LazyWords::BESIDE_CHUNK > bytes,
+                "{bytes}"
+            );
             let other = log.emptied().expect("memory");
             assert_eq!((other.len(), other.heap_bytes()), (log.len(), size_of_val(&*log.chunks)));
         }
@@ -125,17 +128,17 @@ mod tests {
     #[test]
     fn as_many_words_have_room_as_were_asked_for() {
         for words in (1..3000).chain([1 << 16, 1_000_003, 1 << 24]) {
-            let bytes = Log::bytes_for(words);
-            let log = Log::within(bytes as usize).expect("room");
+            let bytes = LazyWords::bytes_for(words);
+            let log = LazyWords::within(bytes as usize).expect("room");
             assert!(log.len() as u64 >= words, "{words} words in {bytes} bytes, {log:?}");
             assert!(bytes < 4 * words + words / 2 + 300, "{words} words in {bytes} bytes");
         }
-        assert!(Log::bytes_for(u64::MAX) == u64::MAX);
+        assert!(LazyWords::bytes_for(u64::MAX) == u64::MAX);
     }
 
     #[test]
     fn words_are_there_from_when_they_are_needed_and_each_once() {
-        let log = Log::within(100_000).expect("room");
+        let log = LazyWords::within(100_000).expect("room");
         let chunk = 1 << log.bits;
         assert!(log.word(0).is_none());
         let before = log.heap_bytes();

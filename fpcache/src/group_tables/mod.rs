@@ -27,8 +27,8 @@ use std::sync::{Mutex, PoisonError};
 
 use fpcache_index::groups::{BlockRun, blocks_in_packed, pack, packed_words, separator_in_packed};
 use known::BITS;
-pub use known::{GroupBytes, Known, KnownBlocks, SegmentName};
-use log::Log;
+pub use known::{GroupBytes, KnownBlocks, KnownSlots, SegmentName};
+use log::LazyWords;
 use zerocopy::FromZeros;
 
 use crate::layout::{Grouping, decode_groups};
@@ -46,7 +46,7 @@ const NONE: u8 = BITS as u8;
 pub struct GroupTables {
     grouping: Grouping,
     index: Box<[AtomicU64]>,
-    log: Log,
+    log: LazyWords,
     /// Words that were ever appended to the log, those that are being written included.
     head: AtomicU64,
     /// Held by who adds one.
@@ -75,7 +75,7 @@ impl GroupTables {
         let words = (blocks.saturating_mul(bits) / 32).saturating_add(segments.saturating_mul(2));
         let words = words.saturating_add(words / 4).saturating_add(64);
         let others = 8 * Self::entries_for(segments) as u64 + size_of::<Self>() as u64;
-        Log::bytes_for(words).saturating_add(others)
+        LazyWords::bytes_for(words).saturating_add(others)
     }
 
     fn entries_for(segments: u64) -> usize {
@@ -92,11 +92,11 @@ impl GroupTables {
     pub fn new(grouping: Grouping, segments: u64, bytes: u64) -> Option<Self> {
         let entries = Self::entries_for(segments);
         let rest = usize::try_from(bytes).ok()?.checked_sub(size_of::<Self>() + 8 * entries)?;
-        Self::over(grouping, entries, Log::within(rest)?)
+        Self::over(grouping, entries, LazyWords::within(rest)?)
     }
 
     /// No tables yet, with `entries` entries in the index, over a log without words.
-    fn over(grouping: Grouping, entries: usize, log: Log) -> Option<Self> {
+    fn over(grouping: Grouping, entries: usize, log: LazyWords) -> Option<Self> {
         Some(Self {
             grouping,
             index: words(entries)?,
@@ -221,8 +221,8 @@ impl GroupTables {
     /// fractions of [`finest`](fpcache_index::groups::finest).
     #[inline]
     #[must_use]
-    pub fn find(&self, segment: &SegmentName, finest: i64, hash: u64) -> Known {
-        let Some((position, head)) = self.position(segment) else { return Known::NotHere };
+    pub fn find(&self, segment: &SegmentName, finest: i64, hash: u64) -> KnownSlots {
+        let Some((position, head)) = self.position(segment) else { return KnownSlots::NotHere };
         // Whatever the words are by now, the group is one of the segment.
         let run = self.shape(segment, head).map(|shape| {
             let block = self.blocks_among(position, shape, finest).of(hash);
@@ -232,9 +232,9 @@ impl GroupTables {
         // What follows is not looked at before what was looked at so far.
         fence(Ordering::Acquire);
         if !self.is_whole(position) {
-            return Known::NotHere;
+            return KnownSlots::NotHere;
         }
-        run.map_or(Known::Nothing, |(first, len)| Known::Slots(first, len))
+        run.map_or(KnownSlots::Nothing, |(first, len)| KnownSlots::Slots(first, len))
     }
 
     /// Which blocks of its segment a key may belong to, whose line has this value there. Neither

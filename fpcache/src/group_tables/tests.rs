@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::layout::{GroupForm, encode_groups};
-use fpcache_index::groups::{GroupTable, Separators, bucket_of, group_by_seed, slot_by_pilot};
+use fpcache_index::groups::{BlockSeparators, GroupTable, bucket_of, group_by_seed, slot_by_pilot};
 
 /// Groups, and a segment of ten blocks of them.
 #[derive(Clone, Copy, Debug)]
@@ -38,7 +38,8 @@ impl Kind {
         // Separators of -1 up to the block's, and of 1 after.
         let (size, own) = (i64::from(self.grouping.block()), i64::from(own));
         let distance = |block: i64| ((if block > own { 1 } else { -1 }) - size * block) as i16;
-        let separators = Separators::from_parts(0, self.grouping.block(), (0..10).map(distance).collect());
+        let separators =
+            BlockSeparators::from_parts(0, self.grouping.block(), (0..10).map(distance).collect());
         let bytes_of_names = (0..10 * u32::from(self.grouping.names)).map(|at| Self::byte(generation, at));
         let (form, names) = (self.grouping.form(), bytes_of_names.collect());
         let table = GroupTable::from_parts(form, self.cap, separators.expect("ten"), names);
@@ -47,19 +48,19 @@ impl Kind {
     }
 
     /// What it says.
-    fn slots(&self, generation: u32) -> Known {
+    fn slots(&self, generation: u32) -> KnownSlots {
         let block = generation % 10;
         let first = block * u32::from(self.grouping.block());
         match self.grouping.name() {
-            GroupForm::Plain => Known::Slots(first, 10),
+            GroupForm::Plain => KnownSlots::Slots(first, 10),
             GroupForm::Seeded => {
                 let group = group_by_seed(HASH, Self::byte(generation, block), 6);
-                Known::Slots(first + 10 * u32::from(group), 10)
+                KnownSlots::Slots(first + 10 * u32::from(group), 10)
             }
             GroupForm::Pilots => {
                 let pilot = Self::byte(generation, 14 * block + bucket_of(HASH, 14) as u32);
                 let slot = slot_by_pilot(HASH, pilot, 64);
-                slot.map_or(Known::Slots(first, 0), |slot| Known::Slots(first + u32::from(slot), 1))
+                slot.map_or(KnownSlots::Slots(first, 0), |slot| KnownSlots::Slots(first + u32::from(slot), 1))
             }
         }
     }
@@ -76,7 +77,7 @@ impl Kind {
         tables.keep(&self.name(generation), &self.table(generation));
     }
 
-    fn find(&self, tables: &GroupTables, generation: u32) -> Known {
+    fn find(&self, tables: &GroupTables, generation: u32) -> KnownSlots {
         tables.find(&self.name(generation), 0, HASH)
     }
 }
@@ -87,7 +88,7 @@ fn tables_of_all_segments_stay_and_name_slots() {
         let tables = kind.tables(segments);
         let all = 50..50 + segments as u32;
         for generation in all.clone() {
-            assert_eq!(kind.find(&tables, generation), Known::NotHere);
+            assert_eq!(kind.find(&tables, generation), KnownSlots::NotHere);
             kind.keep(&tables, generation);
         }
         for generation in all {
@@ -102,13 +103,15 @@ fn tables_of_all_segments_stay_and_name_slots() {
 fn keys_of_one_block_are_told_apart_by_their_hashes() {
     let tables = SEEDED.tables(1);
     SEEDED.keep(&tables, 7);
-    let mut groups: Vec<Known> = (0..100u64)
+    let mut groups: Vec<KnownSlots> = (0..100u64)
         .map(|n| n.wrapping_mul(0x9e37_79b9_7f4a_7c15))
         .map(|hash| tables.find(&SEEDED.name(7), 0, hash))
         .collect();
-    groups.sort_unstable_by_key(|known| if let Known::Slots(first, _) = known { *first } else { u32::MAX });
+    groups.sort_unstable_by_key(
+        |known| if let KnownSlots::Slots(first, _) = known { *first } else { u32::MAX },
+    );
     groups.dedup();
-    assert_eq!(groups, [420, 430, 440, 450, 460, 470].map(|first| Known::Slots(first, 10)));
+    assert_eq!(groups, [420, 430, 440, 450, 460, 470].map(|first| KnownSlots::Slots(first, 10)));
 }
 
 #[test]
@@ -147,11 +150,11 @@ fn the_oldest_make_way_and_no_other_segment_has_their_name() {
             assert_eq!(kind.find(&tables, generation), kind.slots(generation));
             for other in 0..=generation {
                 let found = kind.find(&tables, other);
-                assert!(found == Known::NotHere || found == kind.slots(other), "{other}: {found:?}");
+                assert!(found == KnownSlots::NotHere || found == kind.slots(other), "{other}: {found:?}");
             }
             let own = kind.name(generation);
             for other in [SegmentName { address: 8, ..own }, SegmentName { cap: own.cap - 1, ..own }] {
-                assert_eq!(tables.find(&other, 0, HASH), Known::NotHere);
+                assert_eq!(tables.find(&other, 0, HASH), KnownSlots::NotHere);
             }
         }
         assert!((20..=40).contains(&tables.len()), "{}", tables.len());
@@ -182,9 +185,9 @@ fn what_is_no_table_is_kept_as_none() {
         // Whole, and of a segment with more slots.
         tables.keep(&SegmentName { cap: kind.cap * 2, ..kind.name(4) }, &kind.table(4));
         let found = [1, 2, 3].map(|generation| kind.find(&tables, generation));
-        assert_eq!(found, [Known::Nothing, Known::Nothing, Known::NotHere]);
+        assert_eq!(found, [KnownSlots::Nothing, KnownSlots::Nothing, KnownSlots::NotHere]);
         let other = SegmentName { cap: kind.cap * 2, ..kind.name(4) };
-        assert_eq!(tables.find(&other, 0, HASH), Known::Nothing);
+        assert_eq!(tables.find(&other, 0, HASH), KnownSlots::Nothing);
     }
 }
 
@@ -198,7 +201,7 @@ fn tables_that_are_overwritten_while_they_are_looked_at_are_not_believed() {
                     for round in 0..20_000u32 {
                         let generation = round % 64;
                         let found = kind.find(&tables, generation);
-                        let is_right = found == Known::NotHere || found == kind.slots(generation);
+                        let is_right = found == KnownSlots::NotHere || found == kind.slots(generation);
                         assert!(is_right, "{generation}: {found:?}");
                     }
                 });

@@ -33,7 +33,7 @@ pub struct Division<K: KeySpace> {
 
 /// Two neighbouring segments that are planned, between which a boundary is wanted.
 #[derive(Clone, Copy, Debug)]
-pub struct Between<'a, K: KeySpace> {
+pub struct BoundaryRequest<'a, K: KeySpace> {
     /// First coordinate of the second one.
     pub x: u64,
     /// The last key below, or the beginning of the first one's range if it has none: the boundary
@@ -116,7 +116,7 @@ pub trait BuildKeys: KeySpace {
 
     /// Where the range of the second of two segments begins. `None` if nothing parts them, which
     /// cannot be if a key lies on either side.
-    fn boundary(between: &Between<'_, Self>, encoders: &Self::Encoders) -> Option<Self::Owned>;
+    fn boundary(between: &BoundaryRequest<'_, Self>, encoders: &Self::Encoders) -> Option<Self::Owned>;
 
     /// The encoder for a table of `table_keys` keys of which these are a sample, in order; 0: these
     /// are all.
@@ -216,7 +216,7 @@ impl BuildKeys for U64Keys {
         (*lo, end.map_or(u64::MAX, |end| end - 1))
     }
 
-    fn boundary(between: &Between<'_, Self>, (): &()) -> Option<u64> {
+    fn boundary(between: &BoundaryRequest<'_, Self>, (): &()) -> Option<u64> {
         Some(between.x)
     }
 
@@ -308,7 +308,7 @@ impl BuildKeys for ByteKeys {
             }];
         };
         let parts = partition(keys, lo, by, epsilon);
-        let division = |part: strings::Part| Division {
+        let division = |part: strings::SkipPart| Division {
             keys: part.keys,
             lo: part.lo.into_vec(),
             tail: ByteTail { skip: part.skip, encoder },
@@ -323,8 +323,8 @@ impl BuildKeys for ByteKeys {
         (encoder.code(lo, skip), end.map_or(KeyEncoder::MAX_CODE, |end| encoder.code(end, skip)))
     }
 
-    fn boundary(between: &Between<'_, Self>, encoders: &KeyEncoders) -> Option<Vec<u8>> {
-        let Between { x, below, next, end, wanted, tail } = *between;
+    fn boundary(between: &BoundaryRequest<'_, Self>, encoders: &KeyEncoders) -> Option<Vec<u8>> {
+        let BoundaryRequest { x, below, next, end, wanted, tail } = *between;
         let skip = usize::from(tail.skip);
         let limit = next.or(end);
         if limit.is_some_and(|limit| limit <= below) {

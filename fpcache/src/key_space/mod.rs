@@ -13,7 +13,7 @@ use std::hash::Hash;
 use fpcache_index::DirectoryKey;
 
 pub use build::{
-    Between, Boundary, BuildKeys, CutSegment, Division, IntegerCutter, OrderError, StringCutter,
+    Boundary, BoundaryRequest, BuildKeys, CutSegment, Division, IntegerCutter, OrderError, StringCutter,
 };
 pub use byte_keys::{ByteKeys, ByteTail, KeyEncoders};
 pub use kind::{KeyKind, UnknownKeyKind};

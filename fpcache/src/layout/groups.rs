@@ -9,11 +9,11 @@
 //! A block is a plain group, or several seeded ones, one of which a key's hash chooses, or several
 //! slots, each a group of one, of which a pilot chooses. Group `g` begins at slot `g · stride`; a
 //! READ for a key of it is of `reach` slots from there on. What separators mean is
-//! [`fpcache_index::groups::Separators`], what seeds do [`fpcache_index::groups::group_by_seed`],
-//! and what pilots do [`fpcache_index::groups::slot_by_pilot`]. A table is written with its segment
-//! and never changes.
+//! [`fpcache_index::groups::BlockSeparators`], what seeds do
+//! [`fpcache_index::groups::group_by_seed`], and what pilots do
+//! [`fpcache_index::groups::slot_by_pilot`]. A table is written with its segment and never changes.
 
-use fpcache_index::groups::{Form, GroupTable, bucket_of, group_by_seed, slot_by_pilot};
+use fpcache_index::groups::{BlockForm, GroupTable, bucket_of, group_by_seed, slot_by_pilot};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{GroupForm, u64_at};
@@ -106,12 +106,12 @@ impl Grouping {
 
     /// The form of tables of such groups.
     #[must_use]
-    pub const fn form(self) -> Form {
+    pub const fn form(self) -> BlockForm {
         let (stride, reach, per_block) = (self.stride as u16, self.reach as u16, self.per_block as u16);
         match self.name() {
-            GroupForm::Plain => Form::Plain { stride, reach },
-            GroupForm::Seeded => Form::Seeded { groups: per_block, reach },
-            GroupForm::Pilots => Form::Pilots { slots: per_block, buckets: self.names as u16 },
+            GroupForm::Plain => BlockForm::Plain { stride, reach },
+            GroupForm::Seeded => BlockForm::Seeded { groups: per_block, reach },
+            GroupForm::Pilots => BlockForm::Pilots { slots: per_block, buckets: self.names as u16 },
         }
     }
 
@@ -290,10 +290,11 @@ const fn word_of(byte: usize) -> (u64, u32) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fpcache_index::groups::Separators;
+    use fpcache_index::groups::BlockSeparators;
 
     fn table(grouping: Grouping, cap: u16, bits: u8, distances: &[i16], seeds: &[u8]) -> GroupTable {
-        let separators = Separators::from_parts(bits, grouping.block(), distances.to_vec()).expect("some");
+        let separators =
+            BlockSeparators::from_parts(bits, grouping.block(), distances.to_vec()).expect("some");
         GroupTable::from_parts(grouping.form(), cap, separators, seeds.to_vec()).expect("parts that fit")
     }
 

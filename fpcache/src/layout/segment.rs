@@ -6,7 +6,7 @@
 //! │ header │ cap fingerprints   │ cap slots                            │ table of groups │
 //! │        │ of w bytes, pad 8  │                                      │ if there is one │
 //! └────────┴────────────────────┴──────────────────────────────────────┴─────────────────┘
-//! header:  0 generation u32 · 4 cap u16 · 6 epsilon u16 · 8 mark of the range's first key · 16 mark of the key after it
+//! header:  0 generation u32 · 4 cap u16 · 6 epsilon u16 · 8 boundary id of the range's first key · 16 of the key after it
 //!          24 live records u32 · 28 checksum u32 (of the 28 bytes before it)
 //! ```
 //!

@@ -161,7 +161,7 @@ fn all_but_first(count: usize) -> __m256i {
 }
 
 /// The state of a scan over a window.
-struct Seen {
+struct MatchState {
     /// Bytes that match.
     bytes: u32,
     /// Those of the first vector that had any, a bit each.
@@ -172,7 +172,7 @@ struct Seen {
     frozen: __m256i,
 }
 
-impl Seen {
+impl MatchState {
     /// Looks at a vector of fingerprints of `W` bytes, from the word at `at` on, and there at the
     /// bytes `inside`.
     #[inline]
@@ -207,7 +207,7 @@ fn count<const W: usize>(window: Fingerprints<'_>, wanted: u64) -> Hits {
     // before it once more.
     let count = end.div_ceil(8);
     let last = count.saturating_sub(STEP_WORDS);
-    let mut seen = Seen { bytes: 0, hit: 0, at: 0, frozen: _mm256_setzero_si256() };
+    let mut seen = MatchState { bytes: 0, hit: 0, at: 0, frozen: _mm256_setzero_si256() };
     let (mut at, mut inside) = (0, all_but_first(skip));
     while at < last {
         // SAFETY: four words from `last` on are there, and so are those before.

@@ -11,7 +11,7 @@
 //! load commit  body empty                                        reply: 0 keys u64 · 8 segments u64
 //! load abort   body empty                                        reply empty
 //! write        see [`WriteBatch`]                                reply: see [`WriteReply`]
-//! value        see [`Piece`]                                     reply empty
+//! value        see [`ValuePiece`]                                     reply empty
 //! get          0 count u32 · 4 bytes of the keys u32 · 8 count keys, see [`keys`]
 //!              reply, per key: 0 status u8 (0 found, 1 its value is external, 2 absent, 3 damaged) · 1–3 zero · 4 bytes of the value u32
 //!              8 token u64 · then the value, or 0 XXH3-64 of the value u64 · 8 its address u64
@@ -43,7 +43,7 @@ pub use ranges::RangeRequest;
 pub use refusal::{ErrorCode, Refusal, decode_reply, encode_reply};
 pub use stats::{NodeStats, SocketStats};
 pub use tables::{TableInfo, TablesPage, TablesRequest};
-pub use value::{MAX_AHEAD_BYTES, Piece, Sent};
+pub use value::{MAX_AHEAD_BYTES, Sent, ValuePiece};
 pub use write::{MAX_OPERATIONS, Write, WriteBatch, WriteKind, WriteOperation, WriteReply, WriteStatus};
 
 use header::{HEADER_BYTES, begin, end, length_of, malformed, operation_of, split};
@@ -75,7 +75,7 @@ pub enum Request<'a> {
         encoders: &'a [u8],
     },
     /// More records of the load of this number, in ascending key order.
-    LoadChunk(u64, Chunk<'a>),
+    LoadChunk(u64, RecordChunk<'a>),
     /// Ends the load of this number and publishes the table.
     LoadCommit(u64),
     /// Gives up the load of this number; nothing of it remains.
@@ -85,12 +85,12 @@ pub enum Request<'a> {
     /// Looks keys up: their encodings, one after another.
     Get(AskedKeys<'a>),
     /// A piece of a value, ahead of what it belongs to.
-    Value(Piece<'a>),
+    Value(ValuePiece<'a>),
 }
 
 /// Records of a load: keys and values in two arrays.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Chunk<'a> {
+pub struct RecordChunk<'a> {
     /// Index of its first record.
     pub first: u64,
     /// How many records.
@@ -201,7 +201,7 @@ impl<'a> Request<'a> {
             }
             Self::LOAD_CHUNK => {
                 let (load, first, count, bytes) = (body.u64()?, body.u64()?, body.u32()?, body.u32()?);
-                Self::LoadChunk(load, Chunk { first, count, records: body.bytes(bytes as usize)? })
+                Self::LoadChunk(load, RecordChunk { first, count, records: body.bytes(bytes as usize)? })
             }
             Self::LOAD_COMMIT => Self::LoadCommit(body.u64()?),
             Self::LOAD_ABORT => Self::LoadAbort(body.u64()?),
@@ -210,7 +210,7 @@ impl<'a> Request<'a> {
                 let (count, bytes) = (body.u32()?, body.u32()?);
                 Self::Get(AskedKeys { count, bytes: body.bytes(bytes as usize)? })
             }
-            Self::VALUE => return Piece::decode(body.rest()).map(Self::Value),
+            Self::VALUE => return ValuePiece::decode(body.rest()).map(Self::Value),
             other => return Err(malformed(format!("operation {other} is unknown"))),
         };
         end(body)?;
@@ -268,7 +268,7 @@ mod tests {
             expected_keys: 12,
             encoders: &[5],
         });
-        round_trip(&Request::LoadChunk(9, Chunk { first: 3, count: 2, records: &[2; 40] }));
+        round_trip(&Request::LoadChunk(9, RecordChunk { first: 3, count: 2, records: &[2; 40] }));
         round_trip(&Request::LoadCommit(9));
         round_trip(&Request::LoadAbort(9));
         round_trip(&Request::Get(AskedKeys { count: 3, bytes: &[7; 24] }));
@@ -276,7 +276,8 @@ mod tests {
 
     #[test]
     fn no_request_to_a_table_is_taken_for_one_about_tables() {
-        let piece = Piece { client: 1, request: 2, operation: 3, value_bytes: 5, offset: 0, bytes: b"value" };
+        let piece =
+            ValuePiece { client: 1, request: 2, operation: 3, value_bytes: 5, offset: 0, bytes: b"value" };
         let write = WriteBatch::default();
         let requests = [
             Request::Stats,
@@ -287,7 +288,7 @@ mod tests {
                 expected_keys: 0,
                 encoders: &[],
             },
-            Request::LoadChunk(9, Chunk { first: 0, count: 0, records: &[] }),
+            Request::LoadChunk(9, RecordChunk { first: 0, count: 0, records: &[] }),
             Request::LoadCommit(9),
             Request::LoadAbort(9),
             write.request(1, 1, false),
@@ -312,7 +313,7 @@ mod tests {
         let head = |operation: u8| [operation, 0, 10, 0, 0, 0, 0, 0, 8, 7, 6, 5, 4, 3, 2, 1];
         assert_eq!(encoded(Request::Stats), head(1));
         assert_eq!(encoded(Request::Sockets), head(14));
-        let chunk = Request::LoadChunk(9, Chunk { first: 3, count: 2, records: b"abc" });
+        let chunk = Request::LoadChunk(9, RecordChunk { first: 3, count: 2, records: b"abc" });
         let body = *b"\x09\0\0\0\0\0\0\0\x03\0\0\0\0\0\0\0\x02\0\0\0\x03\0\0\0abc";
         assert_eq!(encoded(chunk), [&head(3)[..], &body].concat());
         let keys = Request::Get(AskedKeys { count: 1, bytes: b"abcd" });

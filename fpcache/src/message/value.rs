@@ -81,7 +81,7 @@ impl<'a> Sent<'a> {
 
 /// A piece of a value that comes ahead of what it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Piece<'a> {
+pub struct ValuePiece<'a> {
     /// The client as its writes name it; 0 for a load of this connection.
     pub client: u64,
     /// The number of the write request, or of the load, that it belongs to.
@@ -96,7 +96,7 @@ pub struct Piece<'a> {
     pub bytes: &'a [u8],
 }
 
-impl<'a> Piece<'a> {
+impl<'a> ValuePiece<'a> {
     /// Most bytes of a piece, also where requests may be longer: a memory node's thread takes it in
     /// a quarter of a millisecond, for which the clients of other tables wait.
     pub const MOST_BYTES: usize = 512 << 10;
@@ -146,7 +146,8 @@ mod tests {
 
     #[test]
     fn a_piece_is_in_the_drawn_order() {
-        let piece = Piece { client: 1, request: 2, operation: 3, value_bytes: 4, offset: 5, bytes: b"v" };
+        let piece =
+            ValuePiece { client: 1, request: 2, operation: 3, value_bytes: 4, offset: 5, bytes: b"v" };
         let mut bytes = Vec::new();
         piece.encode(&mut bytes);
         let fields = [
@@ -155,7 +156,7 @@ mod tests {
         assert_eq!(bytes[..32], fields);
         assert_eq!(bytes[32..], *b"v");
         for len in 0..PIECE_HEADER_BYTES {
-            assert!(Piece::decode(&bytes[..len]).is_err(), "{len} bytes");
+            assert!(ValuePiece::decode(&bytes[..len]).is_err(), "{len} bytes");
         }
     }
 
@@ -165,7 +166,7 @@ mod tests {
             value in prop::collection::vec(any::<u8>(), 1..500), max_request in 0usize..200,
         ) {
             let (mut whole, mut encoded) = (Vec::new(), Vec::new());
-            for piece in Piece::all((7, 8, 9), &value, max_request) {
+            for piece in ValuePiece::all((7, 8, 9), &value, max_request) {
                 Request::Value(piece).encode::<U64Keys>(3, &mut encoded);
                 prop_assert!(encoded.len() <= max_request.max(49));
                 prop_assert_eq!(Request::decode::<U64Keys>(3, &encoded), Ok(Request::Value(piece)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::page::Page;
 use super::root::Root;
-use super::shard::{Shard, Split};
+use super::shard::{Shard, ShardSizes};
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, TableRecord};
 
@@ -30,7 +30,7 @@ impl<K: KeySpace> PagedModels<K> {
         let pages = root.pages();
         let average = record.segments.div_ceil(pages.max(1) as u64);
         let rest = bytes.saturating_sub(root.size_in_bytes());
-        let split = Split::new::<K>(rest, pages, usize::try_from(average).unwrap_or(usize::MAX));
+        let split = ShardSizes::new::<K>(rest, pages, usize::try_from(average).unwrap_or(usize::MAX));
         Self { root, shards: (0..split.shards).map(|_| Shard::new(split)).collect() }
     }
 

@@ -15,7 +15,7 @@ use crate::layout::DirectoryPage;
 #[derive(Debug)]
 #[repr(align(64))]
 pub(super) struct Shard<K: KeySpace> {
-    kept: Mutex<Kept<K>>,
+    kept: Mutex<PageCache<K>>,
     /// Bytes for pages and their list nodes.
     room: usize,
     /// Most pages.
@@ -23,7 +23,7 @@ pub(super) struct Shard<K: KeySpace> {
 }
 
 #[derive(Debug)]
-struct Kept<K: KeySpace> {
+struct PageCache<K: KeySpace> {
     pages: LruCache<u32, Arc<Page<K>>, BuildHasherDefault<PageHasher>>,
     /// Bytes of the pages and their list nodes.
     bytes: usize,
@@ -35,14 +35,14 @@ const MAX_SHARDS: usize = 16;
 
 /// How many shards, and how large each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Split {
+pub(super) struct ShardSizes {
     /// A power of two.
     pub(super) shards: usize,
     room: usize,
     most: usize,
 }
 
-impl Split {
+impl ShardSizes {
     /// Shards that take no more than `bytes`, for a directory of `pages` pages with `segments`
     /// segments each on average. Room for at least one full page if there are
     /// [`Shard::LEAST_BYTES`], else for none.
@@ -82,12 +82,12 @@ impl<K: KeySpace> Shard<K> {
         Self::entry_bytes(page.len()) + page.separators_bytes()
     }
 
-    pub(super) fn new(split: Split) -> Self {
+    pub(super) fn new(split: ShardSizes) -> Self {
         // The table would double once the gaps that removed entries leave fill it, unless it has
         // room for twice as many.
         let capacity = NonZeroUsize::new(2 * split.most).unwrap_or(NonZeroUsize::MIN);
         let pages = LruCache::with_hasher(capacity, BuildHasherDefault::default());
-        Self { kept: Mutex::new(Kept { pages, bytes: 0 }), room: split.room, most: split.most }
+        Self { kept: Mutex::new(PageCache { pages, bytes: 0 }), room: split.room, most: split.most }
     }
 
     /// The page, which becomes the most recently used.
@@ -136,7 +136,7 @@ impl<K: KeySpace> Shard<K> {
         self.lock().pages.len()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept<K>> {
+    fn lock(&self) -> MutexGuard<'_, PageCache<K>> {
         // Nothing that runs under the lock panics; if it did, pages might be forgotten, not be
         // wrong.
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
@@ -196,7 +196,7 @@ mod tests {
             for segments in [0, 1, 2, 50, 102, 1000] {
                 let mut bytes = Shards::LEAST_BYTES;
                 while bytes < 1 << 26 {
-                    let split = Split::new::<U64Keys>(bytes, pages, segments);
+                    let split = ShardSizes::new::<U64Keys>(bytes, pages, segments);
                     let fixed = Shards::FIXED_BYTES + table_bytes(2 * split.most);
                     assert!(split.shards * (fixed + split.room) <= bytes, "{split:?} of {bytes} bytes");
                     assert!(
@@ -212,10 +212,10 @@ mod tests {
 
     #[test]
     fn shards_come_with_the_bytes() {
-        let shards = |bytes| Split::new::<U64Keys>(bytes, 1 << 20, 102).shards;
+        let shards = |bytes| ShardSizes::new::<U64Keys>(bytes, 1 << 20, 102).shards;
         assert_eq!([Shards::LEAST_BYTES, 64 << 10, 256 << 10, 1 << 20].map(shards), [1, 1, 4, 16]);
-        assert_eq!(Split::new::<U64Keys>(1 << 20, 3, 102).shards, 4, "no more than pages");
-        let none = Split::new::<U64Keys>(0, 5, 102);
+        assert_eq!(ShardSizes::new::<U64Keys>(1 << 20, 3, 102).shards, 4, "no more than pages");
+        let none = ShardSizes::new::<U64Keys>(0, 5, 102);
         assert_eq!((none.shards, none.room), (1, 0));
     }
 }

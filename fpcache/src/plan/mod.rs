@@ -5,7 +5,7 @@ mod planner;
 mod sums;
 
 pub use costs::FabricCosts;
-pub use planner::{Expected, Planner, Rule, Ways};
+pub use planner::{Expected, PlanOptions, Planner, Rule};
 pub(crate) use sums::Sums;
 
 /// Most keys that memory nodes look up for one question.

@@ -28,7 +28,7 @@ pub struct Expected {
 
 /// The ways that lookups can choose among, beside models.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Ways {
+pub struct PlanOptions {
     /// The memory node looks keys up: see [`Endpoint::answers`](fpcache_fabric::Endpoint::answers).
     pub answers: bool,
     /// The measured time of a round trip.
@@ -171,7 +171,7 @@ impl Planner {
 
     /// Whether `keys` keys are looked up by the memory node.
     #[inline]
-    pub fn asks_node(&self, keys: usize, ways: &Ways) -> bool {
+    pub fn asks_node(&self, keys: usize, ways: &PlanOptions) -> bool {
         ways.answers
             && match self.choice {
                 PlanChoice::Fixed(plan) => plan == Plan::AtNode && keys <= MOST_KEYS,
@@ -185,7 +185,7 @@ impl Planner {
     /// that would take two, or many bytes. It is not chosen where groups bring a key with one READ,
     /// nor beside a hot cache: what that knows is one round trip, and it learns only from lookups
     /// that are made here.
-    pub fn expect(&self, keys: usize, ways: &Ways) -> Expected {
+    pub fn expect(&self, keys: usize, ways: &PlanOptions) -> Expected {
         let FabricCosts { byte, request, node_lookup, .. } = self.costs;
         let trip = self.share(keys, ways.round_trip);
         let rule = self.rule(trip);

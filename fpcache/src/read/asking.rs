@@ -16,14 +16,14 @@ const MOST_PASSED: u32 = 1024;
 /// in vain if it has an answer for less than half of its keys: the round trip of the others is
 /// lost. One that is not makes all well.
 #[derive(Clone, Copy, Default, Debug)]
-pub(super) struct Asking {
+pub(super) struct AskBackoff {
     /// Questions in a row that were in vain.
     in_vain: u32,
     /// Lookups that ask nothing yet.
     to_pass: u32,
 }
 
-impl Asking {
+impl AskBackoff {
     /// Whether the next lookup asks.
     pub(super) fn may_ask(&mut self) -> bool {
         let may = self.to_pass == 0;
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn questions_in_vain_become_rare_and_do_not_end() {
-        let mut asking = Asking::default();
+        let mut asking = AskBackoff::default();
         let mut asked_of = |lookups: u32| {
             let mut asked = 0;
             for _ in 0..lookups {
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn a_view_that_a_question_has_brought_up_to_date_is_asked_before_it_is_old() {
         const OLD: u32 = 100;
-        let (mut asking, mut updated, mut answered) = (Asking::default(), 0, 0);
+        let (mut asking, mut updated, mut answered) = (AskBackoff::default(), 0, 0);
         for _ in 0..40 {
             asking.came_back(0, 1);
         }

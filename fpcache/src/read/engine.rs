@@ -13,10 +13,10 @@ mod values;
 
 use super::Wanted;
 use super::outcome::Outcome;
-use super::place::Coming;
+use super::place::PendingPages;
 use super::records::Records;
 use super::slot_window::SlotWindow;
-use super::source::{Asked, Source};
+use super::source::{Requested, Source};
 use crate::cache::{CacheHandle, CachedSlot};
 use crate::group_tables::SegmentName;
 use crate::key_space::KeySpace;
@@ -33,7 +33,7 @@ pub(super) struct Probe {
     pub(super) target: SlotWindow,
     hash: u64,
     pub(super) stage: Stage,
-    asked: Asked,
+    asked: Requested,
 }
 
 /// The bytes that have been asked for.
@@ -50,7 +50,7 @@ pub(super) enum Stage {
     /// The slot that the hot cache names.
     Cached(CachedSlot),
     /// The predicted slot, and the window's fingerprints.
-    Predicted(Asked),
+    Predicted(Requested),
     /// The window's fingerprints.
     Fingerprints,
     /// The slot whose fingerprint matches.
@@ -74,7 +74,7 @@ impl Probe {
     pub(super) const FAILED: Self = Self::at(Stage::Failed);
 
     const fn at(stage: Stage) -> Self {
-        Self { target: SlotWindow::UNKNOWN, hash: 0, stage, asked: Asked::NOTHING }
+        Self { target: SlotWindow::UNKNOWN, hash: 0, stage, asked: Requested::NOTHING }
     }
 
     /// Whether nothing was asked yet.
@@ -101,10 +101,10 @@ impl Probe {
 pub(super) struct Lists<K: KeySpace> {
     /// Slots whose fingerprints match.
     slots: Vec<u32>,
-    candidates: Vec<(u32, Asked)>,
-    values: Vec<Awaited>,
+    candidates: Vec<(u32, Requested)>,
+    values: Vec<AwaitedValue>,
     /// Pages of the directory.
-    coming: Coming<K, Asked>,
+    coming: PendingPages<K, Requested>,
     /// Tables of groups, which come with what else was asked for.
     tables: Vec<AwaitedTable>,
     /// Words that were copied from where others may change them.
@@ -123,25 +123,25 @@ impl<K: KeySpace> Lists<K> {
     pub(super) fn kept_bytes(&self) -> usize {
         self.copy.capacity() * 8
             + self.slots.capacity() * size_of::<u32>()
-            + self.candidates.capacity() * size_of::<(u32, Asked)>()
-            + self.values.capacity() * size_of::<Awaited>()
+            + self.candidates.capacity() * size_of::<(u32, Requested)>()
+            + self.values.capacity() * size_of::<AwaitedValue>()
     }
 }
 
 /// An external value.
 #[derive(Debug)]
-struct Awaited {
+struct AwaitedValue {
     version: u32,
     extent: ValueExtent,
     /// `None` while values before it are long enough together.
-    asked: Option<Asked>,
+    asked: Option<Requested>,
 }
 
 /// A table of groups that has been asked for.
 #[derive(Clone, Copy, Debug)]
 struct AwaitedTable {
     segment: SegmentName,
-    asked: Asked,
+    asked: Requested,
 }
 
 impl<K: KeySpace> Default for Lists<K> {
@@ -150,7 +150,7 @@ impl<K: KeySpace> Default for Lists<K> {
         // others.
         let (slots, candidates) = (Vec::with_capacity(64), Vec::with_capacity(64));
         let (values, tables, copy) = (Vec::new(), Vec::new(), Vec::new());
-        Self { slots, candidates, values, coming: Coming::default(), tables, copy }
+        Self { slots, candidates, values, coming: PendingPages::default(), tables, copy }
     }
 }
 
@@ -168,7 +168,7 @@ impl<K: KeySpace> Lists<K> {
 /// Conclusions of lookups from bytes that prove nothing by themselves, since the reuse sequence was
 /// last looked at.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Doubt {
+pub(super) struct Unconfirmed {
     /// That a key is not where it could have been.
     pub(super) absent: bool,
     /// That a record is being written, so that it is worth while to read it again.
@@ -185,7 +185,7 @@ pub(super) struct Engine<'a, K: KeySpace, S, M> {
     pub(super) handle: &'a mut CacheHandle,
     pub(super) lists: &'a mut Lists<K>,
     pub(super) records: &'a mut Records,
-    pub(super) doubt: Doubt,
+    pub(super) doubt: Unconfirmed,
     /// Bytes of values asked for since the last round trip.
     pub(super) value_bytes: u64,
 }
@@ -212,7 +212,7 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
 
     #[inline(always)]
     fn begin_at(&mut self, target: SlotWindow, key: &K::Key, outcome: &mut Outcome) -> Probe {
-        let mut probe = Probe { target, hash: K::hash(key), stage: Stage::Done, asked: Asked::NOTHING };
+        let mut probe = Probe { target, hash: K::hash(key), stage: Stage::Done, asked: Requested::NOTHING };
         let slots = target.window.len();
         if let Some(cache) = self.table.cache()
             && self.rule.asks(slots)
@@ -255,7 +255,7 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     }
 
     #[inline(always)]
-    fn ask_fingerprints(&mut self, target: &SlotWindow, outcome: &mut Outcome) -> Asked {
+    fn ask_fingerprints(&mut self, target: &SlotWindow, outcome: &mut Outcome) -> Requested {
         let span = self.geometry().fingerprint_span(target.window);
         outcome.cost.reads += 1;
         outcome.cost.bytes += span.len as u64;
@@ -263,7 +263,12 @@ impl<'a, K: KeySpace, S: Source, M: Kernels> Engine<'a, K, S, M> {
     }
 
     #[inline(always)]
-    fn ask_slots(&mut self, target: &SlotWindow, (first, count): (u32, u32), outcome: &mut Outcome) -> Asked {
+    fn ask_slots(
+        &mut self,
+        target: &SlotWindow,
+        (first, count): (u32, u32),
+        outcome: &mut Outcome,
+    ) -> Requested {
         let (geometry, slot_bytes) = (self.geometry(), self.geometry().slot_bytes);
         let (offset, bytes) = (geometry.slot_offset(target.cap, first), count as usize * slot_bytes);
         outcome.cost.reads += 1;

@@ -16,12 +16,12 @@ use crate::table_view::TableView;
 
 /// A segment and where its range begins.
 #[derive(Clone, Debug)]
-pub(super) struct Place<K: KeySpace> {
+pub(super) struct LocatedSegment<K: KeySpace> {
     pub(super) lo: K::Owned,
     pub(super) segment: Segment<K>,
 }
 
-impl<K: KeySpace> Place<K> {
+impl<K: KeySpace> LocatedSegment<K> {
     pub(super) fn of((lo, segment): (K::Owned, &Segment<K>)) -> Self {
         Self { lo, segment: *segment }
     }
@@ -71,36 +71,36 @@ impl<K: KeySpace> Place<K> {
 
 /// Where the search for a segment ended.
 #[derive(Debug)]
-pub(super) enum Found<K: KeySpace> {
-    Here(Place<K>),
+pub(super) enum SegmentSearch<K: KeySpace> {
+    Here(LocatedSegment<K>),
     /// No segment: the table ends.
     Nowhere,
     /// A page of the directory is needed first.
     InPage(u32),
 }
 
-impl<K: KeySpace> Found<K> {
+impl<K: KeySpace> SegmentSearch<K> {
     fn of(found: Option<(K::Owned, &Segment<K>)>) -> Self {
-        found.map_or(Self::Nowhere, |found| Self::Here(Place::of(found)))
+        found.map_or(Self::Nowhere, |found| Self::Here(LocatedSegment::of(found)))
     }
 }
 
 /// Pages of the directory that were asked for together, each once, however many keys need it.
 #[derive(Debug)]
-pub(super) struct Coming<K: KeySpace, A = Landing> {
+pub(super) struct PendingPages<K: KeySpace, A = Landing> {
     /// Where each is found, by its number, and what came of it, once looked at.
     pages: HashMap<u32, Awaited<K, A>>,
 }
 
 type Awaited<K, A> = (A, Option<Arc<Page<K>>>);
 
-impl<K: KeySpace, A> Default for Coming<K, A> {
+impl<K: KeySpace, A> Default for PendingPages<K, A> {
     fn default() -> Self {
         Self { pages: HashMap::new() }
     }
 }
 
-impl<K: KeySpace, A> Coming<K, A> {
+impl<K: KeySpace, A> PendingPages<K, A> {
     /// Forgets the pages that were asked for.
     #[inline]
     pub(super) fn clear(&mut self) {
@@ -136,12 +136,12 @@ impl<K: KeySpace, A> Coming<K, A> {
 /// page's end may take, held so that they do not make way before they were used; and the one that
 /// was asked for.
 #[derive(Debug, Default)]
-pub(super) struct Pages<K: KeySpace> {
+pub(super) struct RecentPages<K: KeySpace> {
     held: [Option<(u32, Arc<Page<K>>)>; 2],
     wanted: Option<u32>,
 }
 
-impl<K: KeySpace> Pages<K> {
+impl<K: KeySpace> RecentPages<K> {
     pub(super) fn clear(&mut self) {
         (self.held, self.wanted) = ([None, None], None);
     }
@@ -164,54 +164,59 @@ impl<K: KeySpace> Pages<K> {
 
     /// The segment whose range holds `key`.
     #[inline]
-    pub(super) fn holding(&mut self, view: &TableView<K>, key: &K::Key) -> Found<K> {
+    pub(super) fn holding(&mut self, view: &TableView<K>, key: &K::Key) -> SegmentSearch<K> {
         match view.models() {
-            Models::Resident(directory) => directory.locate(key).map_or(Found::Nowhere, |located| {
-                Found::Here(Place { lo: located.lo, segment: *located.entry })
+            Models::Resident(directory) => directory.locate(key).map_or(SegmentSearch::Nowhere, |located| {
+                SegmentSearch::Here(LocatedSegment { lo: located.lo, segment: *located.entry })
             }),
             Models::Paged(models) => {
                 let number = models.page_of(key);
-                let Some(page) = self.page(models, number) else { return Found::InPage(number) };
-                Found::of(page.locate(key))
+                let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
+                SegmentSearch::of(page.locate(key))
             }
         }
     }
 
     /// The segment before the one whose range begins at `lo`.
-    pub(super) fn before(&mut self, view: &TableView<K>, lo: &K::Key) -> Found<K> {
+    pub(super) fn before(&mut self, view: &TableView<K>, lo: &K::Key) -> SegmentSearch<K> {
         match view.models() {
-            Models::Resident(directory) => directory
-                .before(lo)
-                .map_or(Found::Nowhere, |(lo, segment)| Found::Here(Place { lo, segment: *segment })),
+            Models::Resident(directory) => {
+                directory.before(lo).map_or(SegmentSearch::Nowhere, |(lo, segment)| {
+                    SegmentSearch::Here(LocatedSegment { lo, segment: *segment })
+                })
+            }
             Models::Paged(models) => {
                 let number = models.page_of(lo);
-                let Some(page) = self.page(models, number) else { return Found::InPage(number) };
+                let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
                 if let Some(found) = page.before(lo) {
-                    return Found::Here(Place::of(found));
+                    return SegmentSearch::Here(LocatedSegment::of(found));
                 }
-                let Some(number) = number.checked_sub(1) else { return Found::Nowhere };
-                let Some(page) = self.page(models, number) else { return Found::InPage(number) };
-                Found::of(page.last())
+                let Some(number) = number.checked_sub(1) else { return SegmentSearch::Nowhere };
+                let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
+                SegmentSearch::of(page.last())
             }
         }
     }
 
     /// The segment after the one whose range begins at `lo`.
-    pub(super) fn after(&mut self, view: &TableView<K>, lo: &K::Key) -> Found<K> {
+    pub(super) fn after(&mut self, view: &TableView<K>, lo: &K::Key) -> SegmentSearch<K> {
         match view.models() {
-            Models::Resident(directory) => directory
-                .range_from(lo)
-                .nth(1)
-                .map_or(Found::Nowhere, |(lo, segment)| Found::Here(Place { lo, segment: *segment })),
+            Models::Resident(directory) => {
+                directory.range_from(lo).nth(1).map_or(SegmentSearch::Nowhere, |(lo, segment)| {
+                    SegmentSearch::Here(LocatedSegment { lo, segment: *segment })
+                })
+            }
             Models::Paged(models) => {
                 let number = models.page_of(lo);
-                let Some(page) = self.page(models, number) else { return Found::InPage(number) };
+                let Some(page) = self.page(models, number) else { return SegmentSearch::InPage(number) };
                 if let Some(found) = page.after(lo) {
-                    return Found::Here(Place::of(found));
+                    return SegmentSearch::Here(LocatedSegment::of(found));
                 }
-                let Some(first) = models.first_after(number) else { return Found::Nowhere };
-                let Some(page) = self.page(models, number + 1) else { return Found::InPage(number + 1) };
-                Found::of(page.locate(first.borrow()))
+                let Some(first) = models.first_after(number) else { return SegmentSearch::Nowhere };
+                let Some(page) = self.page(models, number + 1) else {
+                    return SegmentSearch::InPage(number + 1);
+                };
+                SegmentSearch::of(page.locate(first.borrow()))
             }
         }
     }
@@ -221,7 +226,7 @@ impl<K: KeySpace> Pages<K> {
         &mut self,
         number: u32,
         view: &TableView<K>,
-        (batch, coming): (&mut Batch, &mut Coming<K>),
+        (batch, coming): (&mut Batch, &mut PendingPages<K>),
         cost: &mut Cost,
     ) {
         let Models::Paged(models) = view.models() else { return };
@@ -234,7 +239,7 @@ impl<K: KeySpace> Pages<K> {
     pub(super) fn take(
         &mut self,
         view: &TableView<K>,
-        (batch, coming): (&Batch, &mut Coming<K>),
+        (batch, coming): (&Batch, &mut PendingPages<K>),
     ) -> Result<(), Corrupt> {
         if let (Some(number), Models::Paged(models)) = (self.wanted.take(), view.models())
             && let Some(page) = coming.page(number, |landing| models.keep(number, batch.bytes(*landing)))?

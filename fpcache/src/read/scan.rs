@@ -35,12 +35,12 @@ use std::cmp::Ordering;
 
 use fpcache_fabric::{Batch, Landing};
 
-pub(super) use collected::{Collected, Directed, Next, ROUND_BYTES, margin};
+pub(super) use collected::{Collected, DirectedScan, ROUND_BYTES, ScanPosition, margin};
 pub use scratch::ScanScratch;
 pub(super) use stretch::Cover;
-use stretch::Slots;
+use stretch::CoveredSlots;
 
-use super::place::Place;
+use super::place::LocatedSegment;
 use super::{Cost, Operation, ReadError, Step};
 use crate::group_tables::{GroupTables, SegmentName};
 use crate::key_space::KeySpace;
@@ -144,8 +144,12 @@ impl<'a, K: KeySpace> Scan<'a, K> {
                 return self.collected.ask_for_page(number);
             };
             let range_end = models.first_after(number);
-            let enough =
-                self.ask_for_segments(page.range_from(from).map(Place::of), from, range_end, &mut budget);
+            let enough = self.ask_for_segments(
+                page.range_from(from).map(LocatedSegment::of),
+                from,
+                range_end,
+                &mut budget,
+            );
             if enough || range_end.is_none() {
                 return;
             }
@@ -158,7 +162,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     /// wanted too.
     fn ask_for_segments(
         &mut self,
-        segments: impl Iterator<Item = Place<K>>,
+        segments: impl Iterator<Item = LocatedSegment<K>>,
         from: &K::Key,
         range_end: Option<&K::Owned>,
         budget: &mut usize,
@@ -169,7 +173,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
             let from = self.collected.scratch.stretches.is_empty().then_some(from);
             self.range_end = segments.peek().map(|next| &next.lo).or(range_end).cloned();
             let blocks = self.blocks_to_read(&place, from, *budget);
-            let Slots { first, end, before, cover } =
+            let CoveredSlots { first, end, before, cover } =
                 blocks.unwrap_or_else(|| self.windows_to_read(&place, from, *budget));
             self.collected.ask(place, (first, end), cover);
             *budget = budget.saturating_sub((end - first).saturating_sub(before) as usize);
@@ -182,19 +186,24 @@ impl<'a, K: KeySpace> Scan<'a, K> {
 
     /// The slots whose windows have as many records as are wanted: from the window of the least key
     /// on, or all from the first.
-    fn windows_to_read(&mut self, place: &Place<K>, from: Option<&K::Key>, wanted: usize) -> Slots {
+    fn windows_to_read(
+        &mut self,
+        place: &LocatedSegment<K>,
+        from: Option<&K::Key>,
+        wanted: usize,
+    ) -> CoveredSlots {
         let first = from.map_or(0, |from| place.window(from, self.collected.view).first);
         let margin = margin(place.segment.model().epsilon.into()) + self.collected.extra;
         let end = place.cap().min(first.saturating_add(wanted as u32).saturating_add(margin));
         let last = self.last_wanted(place);
         self.collected.reaches_end = last.is_some_and(|last| last < end);
         let end = last.map_or(end, |last| end.min(last + 1)).max(first + 1);
-        Slots { first, end, before: 0, cover: Cover::Windows }
+        CoveredSlots { first, end, before: 0, cover: Cover::Windows }
     }
 
     /// The last slot of the segment that a wanted key can have, where the scan's end lies in its
     /// range or is that of it.
-    fn last_wanted(&self, place: &Place<K>) -> Option<u32> {
+    fn last_wanted(&self, place: &LocatedSegment<K>) -> Option<u32> {
         let until = self.until.as_ref()?.borrow();
         match self.range_end.as_ref().map(|range_end| until.cmp(range_end.borrow())) {
             None | Some(Ordering::Less) => Some(place.window(until, self.collected.view).last),
@@ -204,7 +213,7 @@ impl<'a, K: KeySpace> Scan<'a, K> {
     }
 }
 
-impl<'a, K: KeySpace> Directed<'a, K> for Scan<'a, K> {
+impl<'a, K: KeySpace> DirectedScan<'a, K> for Scan<'a, K> {
     fn collected(&mut self) -> &mut Collected<'a, K> {
         &mut self.collected
     }
@@ -242,12 +251,12 @@ impl<'a, K: KeySpace> Directed<'a, K> for Scan<'a, K> {
                 self.drop_uncovered(&cut);
             }
             match self.collected.keep_found(is_whole) {
-                Next::Ended => self.from = None,
-                Next::Segments => self.from = self.range_end.take(),
-                Next::Key(last) => self.from = K::successor(last),
+                ScanPosition::Ended => self.from = None,
+                ScanPosition::Segments => self.from = self.range_end.take(),
+                ScanPosition::Key(last) => self.from = K::successor(last),
                 // Blocks without a key that is covered, or a marked group at the first: by windows,
                 // for as long as it takes.
-                Next::Same => self.by_windows = true,
+                ScanPosition::Same => self.by_windows = true,
             }
         }
         self.take_table();
@@ -272,7 +281,12 @@ impl<'a, K: KeySpace> Directed<'a, K> for Scan<'a, K> {
         self.by_windows |= budget > LONG * margin(view.record().parameters.epsilon) as usize;
         match view.models() {
             Models::Resident(directory) => {
-                self.ask_for_segments(directory.range_from(from).map(Place::of), from, None, &mut budget);
+                self.ask_for_segments(
+                    directory.range_from(from).map(LocatedSegment::of),
+                    from,
+                    None,
+                    &mut budget,
+                );
             }
             Models::Paged(models) => self.read_on_in_pages(models, from, budget),
         }

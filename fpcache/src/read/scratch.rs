@@ -2,7 +2,7 @@
 
 use fpcache_fabric::Batch;
 
-use super::asking::Asking;
+use super::asking::AskBackoff;
 use super::engine::{Lists, Probe};
 use super::external::clear;
 use super::outcome::{Outcome, Outcomes};
@@ -33,7 +33,7 @@ pub(super) struct GroupScratch<K: KeySpace> {
     /// The question to the memory node.
     pub(super) question: Vec<u8>,
     /// How that went.
-    pub(super) asking: Asking,
+    pub(super) asking: AskBackoff,
 }
 
 /// Buffers of lookups, kept between calls so that a lookup allocates nothing. One thread's.
@@ -63,7 +63,7 @@ impl<K: KeySpace> LookupScratch<K> {
                 doubts_absence: false,
                 trips: [Batch::new(), Batch::new()],
                 question: Vec::new(),
-                asking: Asking::default(),
+                asking: AskBackoff::default(),
             },
             handle: CacheHandle::default(),
         }

@@ -6,14 +6,14 @@ use fpcache_fabric::{Batch, FabricError, InPlace, Landing, REGION, RemoteAddr, W
 
 /// Bytes of the region that were asked for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Asked {
+pub(super) struct Requested {
     offset: u64,
     bytes: usize,
     /// Where they land, if they are fetched.
     landing: Landing,
 }
 
-impl Asked {
+impl Requested {
     /// Nothing was.
     pub(super) const NOTHING: Self = Self { offset: 0, bytes: 0, landing: Landing::NOTHING };
 }
@@ -21,17 +21,17 @@ impl Asked {
 /// A source of bytes: those asked for in one round trip can be looked at after it.
 pub(super) trait Source {
     /// Asks for `bytes` bytes at `offset` of the region.
-    fn ask(&mut self, offset: u64, bytes: usize) -> Asked;
+    fn ask(&mut self, offset: u64, bytes: usize) -> Requested;
 
     /// Asks for slots, each guarded by its word.
-    fn ask_slots(&mut self, offset: u64, bytes: usize, slot_bytes: usize) -> Asked;
+    fn ask_slots(&mut self, offset: u64, bytes: usize, slot_bytes: usize) -> Requested;
 
     /// The words that were asked for: of many moments where they are looked at in place.
-    fn words(&mut self, asked: &Asked) -> Result<Words<'_>, FabricError>;
+    fn words(&mut self, asked: &Requested) -> Result<Words<'_>, FabricError>;
 
     /// Copies the slot that lies `at` bytes after the beginning of what was asked for: whole, or
     /// with a busy word where that can be told.
-    fn slot(&mut self, asked: &Asked, at: usize, out: &mut [u64]) -> Result<(), FabricError>;
+    fn slot(&mut self, asked: &Requested, at: usize, out: &mut [u64]) -> Result<(), FabricError>;
 }
 
 /// Memory looked at in place: what is asked for is prefetched, because other bytes are looked at
@@ -75,25 +75,25 @@ impl<L: InPlace> Mapped<L> {
 
 impl<L: InPlace> Source for Mapped<L> {
     #[inline(always)]
-    fn ask(&mut self, offset: u64, bytes: usize) -> Asked {
+    fn ask(&mut self, offset: u64, bytes: usize) -> Requested {
         self.reads += 1;
         self.bytes += bytes as u64;
         self.look.prefetch(offset, bytes);
-        Asked { offset, bytes, landing: Landing::NOTHING }
+        Requested { offset, bytes, landing: Landing::NOTHING }
     }
 
     #[inline(always)]
-    fn ask_slots(&mut self, offset: u64, bytes: usize, _: usize) -> Asked {
+    fn ask_slots(&mut self, offset: u64, bytes: usize, _: usize) -> Requested {
         self.ask(offset, bytes)
     }
 
     #[inline(always)]
-    fn words(&mut self, asked: &Asked) -> Result<Words<'_>, FabricError> {
+    fn words(&mut self, asked: &Requested) -> Result<Words<'_>, FabricError> {
         self.look.words(asked.offset, asked.bytes)
     }
 
     #[inline(always)]
-    fn slot(&mut self, asked: &Asked, at: usize, out: &mut [u64]) -> Result<(), FabricError> {
+    fn slot(&mut self, asked: &Requested, at: usize, out: &mut [u64]) -> Result<(), FabricError> {
         match self.guards {
             true => self.look.record(asked.offset + at as u64, out),
             false => self.look.copy(asked.offset + at as u64, out),
@@ -110,24 +110,24 @@ pub(super) struct Landed<'a> {
 }
 
 impl Source for Landed<'_> {
-    fn ask(&mut self, offset: u64, bytes: usize) -> Asked {
+    fn ask(&mut self, offset: u64, bytes: usize) -> Requested {
         let landing = self.next.read(RemoteAddr { area: REGION, offset }, bytes);
-        Asked { offset, bytes, landing }
+        Requested { offset, bytes, landing }
     }
 
-    fn ask_slots(&mut self, offset: u64, bytes: usize, slot_bytes: usize) -> Asked {
+    fn ask_slots(&mut self, offset: u64, bytes: usize, slot_bytes: usize) -> Requested {
         if !self.guards {
             return self.ask(offset, bytes);
         }
         let landing = self.next.read_records(RemoteAddr { area: REGION, offset }, bytes, slot_bytes);
-        Asked { offset, bytes, landing }
+        Requested { offset, bytes, landing }
     }
 
-    fn words(&mut self, asked: &Asked) -> Result<Words<'_>, FabricError> {
+    fn words(&mut self, asked: &Requested) -> Result<Words<'_>, FabricError> {
         Ok(self.landed.words(asked.landing).into())
     }
 
-    fn slot(&mut self, asked: &Asked, at: usize, out: &mut [u64]) -> Result<(), FabricError> {
+    fn slot(&mut self, asked: &Requested, at: usize, out: &mut [u64]) -> Result<(), FabricError> {
         // The window's slots that were asked for have landed whole, each under its guard.
         let words = self.landed.words(asked.landing).get(at / 8..).unwrap_or_default();
         let some = words.len().min(out.len());

@@ -1,6 +1,6 @@
 //! The division of a budget between models, tables of groups and the hot cache.
 
-use crate::cache::{CacheConfig, HotCache, NoCache, Shape};
+use crate::cache::{CacheConfig, CacheShape, HotCache, NoCache};
 use crate::group_tables::GroupTables;
 use crate::key_space::KeySpace;
 use crate::plan::Planner;
@@ -19,7 +19,7 @@ pub(super) const COUNTS_BYTES: u64 = {
 };
 
 /// Tables of groups, and the share of all that these have room for.
-pub(super) struct Kept {
+pub(super) struct TableShare {
     pub tables: GroupTables,
     pub share: f64,
 }
@@ -34,7 +34,7 @@ pub(super) fn group_tables<K: KeySpace>(
     planner: &Planner,
     config: Option<&CacheConfig>,
     beside_models: u64,
-) -> Option<Kept> {
+) -> Option<TableShare> {
     let grouping = view.geometry().groups?;
     // Keys of a group use them no sooner: the other plans' second round trips are cheaper for them.
     if !planner.single().uses_groups() {
@@ -62,11 +62,11 @@ pub(super) fn group_tables<K: KeySpace>(
         if part < bytes {
             let some = || GroupTables::some_of(grouping, segments, bytes, part);
             let tables = (part > 0).then(some).flatten()?;
-            return Some(Kept { tables: tables.of_fill(fill), share: share_of_tables(part, bytes) });
+            return Some(TableShare { tables: tables.of_fill(fill), share: share_of_tables(part, bytes) });
         }
     }
     let tables = GroupTables::new(grouping, segments, bytes)?;
-    Some(Kept { tables: tables.of_fill(fill), share: 1.0 })
+    Some(TableShare { tables: tables.of_fill(fill), share: 1.0 })
 }
 
 /// The bytes that models that are all here get on top of what they take now, so that it is long
@@ -83,7 +83,7 @@ pub(super) fn hot_cache<K: KeySpace>(
     view: &TableView<K>,
     config: &CacheConfig,
     beside_models: u64,
-    groups: Option<&Kept>,
+    groups: Option<&TableShare>,
 ) -> Result<Option<HotCache>, OpenError> {
     let models = view.most_model_bytes() as u64;
     let others = beside_models + models;
@@ -91,7 +91,7 @@ pub(super) fn hot_cache<K: KeySpace>(
         return Err(OpenError::Budget { budget: config.budget, least: others });
     };
     let headroom = headroom(view) + groups.map_or(0, |kept| kept.tables.most_bytes() + COUNTS_BYTES);
-    let shape = Shape {
+    let shape = CacheShape {
         variant: config.variant,
         policy: config.policy,
         epsilon: match view.geometry().groups {

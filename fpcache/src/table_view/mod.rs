@@ -10,7 +10,7 @@ pub(crate) use fetch::reuse_sequence;
 use fetch::{Fetched, check_lies_inside, fetch_directory, has_moved, read_superblock};
 pub use fetch::{read_parameters, read_used};
 
-use crate::changes::{ChangeLog, Failed, Refresh};
+use crate::changes::{ChangeLog, Refresh, UpdateError};
 use crate::key_space::KeySpace;
 use crate::layout::{Corrupt, SegmentGeometry, Superblock, TableRecord};
 use crate::matching::SlotStride;
@@ -40,7 +40,7 @@ pub struct TableView<K: KeySpace> {
 
 /// Why a directory that was being fetched is fetched again, and what to say if it was the last
 /// time.
-enum Again {
+enum RefetchReason {
     /// It was replaced meanwhile.
     Moved,
     /// The change log does not fit it, perhaps because it was being overwritten.
@@ -49,17 +49,17 @@ enum Again {
     Failed(OpenError),
 }
 
-impl<T: Into<OpenError>> From<T> for Again {
+impl<T: Into<OpenError>> From<T> for RefetchReason {
     fn from(error: T) -> Self {
         Self::Failed(error.into())
     }
 }
 
-impl From<Failed> for Again {
-    fn from(failed: Failed) -> Self {
+impl From<UpdateError> for RefetchReason {
+    fn from(failed: UpdateError) -> Self {
         match failed {
-            Failed::Unusable(corrupt) => Self::Unusable(corrupt),
-            Failed::Fabric(error) => Self::Failed(error.into()),
+            UpdateError::Unusable(corrupt) => Self::Unusable(corrupt),
+            UpdateError::Fabric(error) => Self::Failed(error.into()),
         }
     }
 }
@@ -99,15 +99,18 @@ impl<K: KeySpace> TableView<K> {
         for _ in 0..OPEN_ATTEMPTS {
             match Self::open_once(endpoint, &mut bytes) {
                 Ok(view) => return Ok(view),
-                Err(Again::Failed(error)) => return Err(error),
-                Err(Again::Moved) => last = OpenError::Moving { attempts: OPEN_ATTEMPTS },
-                Err(Again::Unusable(corrupt)) => last = corrupt.into(),
+                Err(RefetchReason::Failed(error)) => return Err(error),
+                Err(RefetchReason::Moved) => last = OpenError::Moving { attempts: OPEN_ATTEMPTS },
+                Err(RefetchReason::Unusable(corrupt)) => last = corrupt.into(),
             }
         }
         Err(last)
     }
 
-    fn open_once<E: Endpoint>(endpoint: &mut E, bytes: &mut impl FnMut(usize) -> u64) -> Result<Self, Again> {
+    fn open_once<E: Endpoint>(
+        endpoint: &mut E,
+        bytes: &mut impl FnMut(usize) -> u64,
+    ) -> Result<Self, RefetchReason> {
         let mut batch = Batch::new();
         let superblock = read_superblock::<K, E>(endpoint, &mut batch)?;
         let record = superblock.table.ok_or(OpenError::Empty)?;
@@ -135,12 +138,12 @@ impl<K: KeySpace> TableView<K> {
         let fetched = fetch_directory(endpoint, &mut batch, &superblock, &record, bytes);
         let Fetched { root, directory, encoders } = match fetched {
             Err(OpenError::Corrupt(_)) if has_moved::<K, E>(endpoint, &mut batch, &superblock, &record)? => {
-                return Err(Again::Moved);
+                return Err(RefetchReason::Moved);
             }
             other => other?,
         };
         if reuse_sequence(endpoint)? > record.checkpoint {
-            return Err(Again::Moved);
+            return Err(RefetchReason::Moved);
         }
         let paged = PagedModels::least_bytes_with(&root) as u64;
         let (given, shared) = (bytes, K::encoders_bytes(&encoders) as u64);
@@ -190,8 +193,8 @@ impl<K: KeySpace> TableView<K> {
         let log = ChangeLog::of(&self.record, self.superblock.region_bytes)?;
         match log.apply::<K, E>(endpoint, self.sequence, head, &mut directory, &self.encoders) {
             Ok(()) => {}
-            Err(Failed::Unusable(_)) => return Ok(Refresh::Lost),
-            Err(Failed::Fabric(error)) => return Err(error.into()),
+            Err(UpdateError::Unusable(_)) => return Ok(Refresh::Lost),
+            Err(UpdateError::Fabric(error)) => return Err(error.into()),
         }
         Ok(Refresh::Newer(Self {
             superblock: Superblock { log_head: head, ..self.superblock },

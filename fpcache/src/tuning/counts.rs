@@ -1,6 +1,6 @@
 //! Counts of the keys that one READ finds, in segments cut and grouped as a memory node does it.
 
-use fpcache_index::groups::{Form, GroupTable, GroupedSegment};
+use fpcache_index::groups::{BlockForm, GroupTable, GroupedSegment};
 use fpcache_index::{PlacedSegment, SegmentModel};
 
 /// Bytes that say where a segment's table lies.
@@ -42,7 +42,7 @@ impl Counts {
     /// Counts a segment without a table: as many slots as a plain group has, about the prediction.
     pub fn add_placed(&mut self, segment: &PlacedSegment, xs: &[u64]) {
         let PlacedSegment { model, slots, .. } = segment;
-        let Form::Plain { reach, .. } = Form::PLAIN else { return };
+        let BlockForm::Plain { reach, .. } = BlockForm::PLAIN else { return };
         for (x, slot) in xs.iter().zip(slots) {
             let last = u32::from(model.cap.saturating_sub(reach));
             let from = model.predict(*x).saturating_sub(u32::from(reach / 2 - 1)).min(last);

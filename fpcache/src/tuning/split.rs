@@ -1,7 +1,7 @@
 //! The division of a budget, and the cost of a lookup with it.
 
 use super::{Candidate, Lookups, Way};
-use crate::cache::{HotCache, Policy, Shape, Variant};
+use crate::cache::{CacheShape, HotCache, Policy, Variant};
 use crate::table::{for_group_tables, keys_for_entries, share_of_tables};
 
 /// Bytes of the hot cache for a place, and places of a bucket, in the variant that is the default.
@@ -114,7 +114,7 @@ fn unsettled(candidate: &Candidate, tables: f64) -> f64 {
 
 /// Bytes that a compute node's hot cache has at most, beside this share of the tables.
 fn most_hot_bytes(candidate: &Candidate, tables: f64) -> f64 {
-    let shape = Shape {
+    let shape = CacheShape {
         variant: Variant::default(),
         policy: Policy::default(),
         epsilon: 0,

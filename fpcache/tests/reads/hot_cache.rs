@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use fpcache::cache::{CacheProbe, HotCache, NoCache, Policy, Shape, Variant};
+use fpcache::cache::{CacheProbe, CacheShape, HotCache, NoCache, Policy, Variant};
 use fpcache_index::Window;
 use proptest::prelude::*;
 
@@ -35,11 +35,11 @@ fn alike(variant: Variant, a: u64, b: u64) -> bool {
     }
 }
 
-fn shapes() -> impl Strategy<Value = Shape> {
+fn shapes() -> impl Strategy<Value = CacheShape> {
     let variant = prop::sample::select(Variant::ALL);
     let policy = prop::sample::select(Policy::ALL);
     let epsilon = prop::sample::select(vec![0u32, 1, 8, 32, 255, 256, 4096, u32::MAX]);
-    (variant, policy, epsilon, any::<u16>()).prop_map(|(variant, policy, epsilon, segments)| Shape {
+    (variant, policy, epsilon, any::<u16>()).prop_map(|(variant, policy, epsilon, segments)| CacheShape {
         variant,
         policy,
         epsilon,
@@ -179,7 +179,7 @@ fn every_variant_gives_back_every_slot_of_every_window() {
     for variant in Variant::ALL {
         for epsilon in [0, 1, 7, 32, 2048, 4096] {
             let shape =
-                Shape { variant: *variant, policy: Policy::Lru, epsilon, segments: 10, keys: u64::MAX };
+                CacheShape { variant: *variant, policy: Policy::Lru, epsilon, segments: 10, keys: u64::MAX };
             let cache = HotCache::new(1_000, &shape).expect("room");
             let mut handle = cache.handle(1);
             for predicted in [0, epsilon, 4_999] {
@@ -203,7 +203,7 @@ fn every_variant_gives_back_every_slot_of_every_window() {
 #[test]
 fn a_slot_outside_the_window_is_not_learned() {
     for variant in Variant::ALL {
-        let shape = Shape { variant: *variant, epsilon: 32, keys: 6_000, ..Shape::default() };
+        let shape = CacheShape { variant: *variant, epsilon: 32, keys: 6_000, ..CacheShape::default() };
         let cache = HotCache::new(1 << 16, &shape).expect("room");
         let mut handle = cache.handle(1);
         let probe = cache_probe(100, 32);
@@ -218,7 +218,8 @@ fn a_slot_outside_the_window_is_not_learned() {
 #[test]
 fn compact_entries_hold_four_times_as_many_keys_as_full_ones() {
     let capacity = |variant| {
-        let shape = Shape { variant, epsilon: 32, segments: 100_000, keys: u64::MAX, ..Shape::default() };
+        let shape =
+            CacheShape { variant, epsilon: 32, segments: 100_000, keys: u64::MAX, ..CacheShape::default() };
         HotCache::new(8 << 20, &shape).expect("room").capacity()
     };
     assert_eq!(capacity(Variant::Fd), 4 * capacity(Variant::Full));
@@ -228,7 +229,7 @@ fn compact_entries_hold_four_times_as_many_keys_as_full_ones() {
 
 #[test]
 fn threads_share_one_cache_and_every_count_is_kept() {
-    let shape = Shape { epsilon: 32, segments: 100, keys: 9_000, ..Shape::default() };
+    let shape = CacheShape { epsilon: 32, segments: 100, keys: 9_000, ..CacheShape::default() };
     let cache = HotCache::new(1 << 15, &shape).expect("room");
     std::thread::scope(|scope| {
         for seed in 0..4 {
@@ -260,7 +261,7 @@ fn no_limit_takes_what_the_keys_can_fill_and_holds_nearly_all_of_them() {
     for variant in Variant::ALL {
         for policy in Policy::ALL {
             for (keys, segments) in [(0, 0), (1, 1), (1_000, 6), (10_000, u64::MAX)] {
-                let shape = Shape { variant: *variant, policy: *policy, epsilon: 32, segments, keys };
+                let shape = CacheShape { variant: *variant, policy: *policy, epsilon: 32, segments, keys };
                 let cache = HotCache::new(usize::MAX, &shape).expect("little is needed");
                 assert!((2 * keys..2 * keys + 16).contains(&cache.capacity()) || keys == 0, "{shape:?}");
                 assert!(cache.size_in_bytes() < 10_000 + 40 * keys as usize, "{shape:?}");
@@ -284,7 +285,8 @@ fn scattered(key: u64) -> u64 {
 #[test]
 fn memory_that_cannot_be_had_is_an_error_with_a_remedy() {
     for policy in Policy::ALL {
-        let shape = Shape { policy: *policy, segments: u64::MAX, keys: u64::MAX, ..Shape::default() };
+        let shape =
+            CacheShape { policy: *policy, segments: u64::MAX, keys: u64::MAX, ..CacheShape::default() };
         for bytes in [usize::MAX, usize::MAX / 2, 1 << 60] {
             let error = HotCache::new(bytes, &shape).expect_err("nobody has so much");
             assert!(matches!(error, NoCache::Memory(needed) if needed <= bytes as u64), "{error:?}");
@@ -296,7 +298,7 @@ fn memory_that_cannot_be_had_is_an_error_with_a_remedy() {
 #[test]
 fn slots_near_the_end_of_their_numbers_are_learned_like_others() {
     for variant in Variant::ALL {
-        let shape = Shape { variant: *variant, epsilon: 32, keys: 100, ..Shape::default() };
+        let shape = CacheShape { variant: *variant, epsilon: 32, keys: 100, ..CacheShape::default() };
         let cache = HotCache::new(1 << 16, &shape).expect("room");
         let mut handle = cache.handle(1);
         let window = Window { first: u32::MAX - 64, last: u32::MAX };

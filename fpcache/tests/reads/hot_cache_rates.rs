@@ -3,7 +3,7 @@
 //! The tests that run by default are small. Another prints tables:
 //! `cargo test -p fpcache --release --test reads hot_cache_rates -- --ignored --nocapture`.
 
-use fpcache::cache::{CacheHandle, CacheProbe, HotCache, Policy, Shape, Variant};
+use fpcache::cache::{CacheHandle, CacheProbe, CacheShape, HotCache, Policy, Variant};
 use fpcache_index::Window;
 
 const EPSILON: u32 = 32;
@@ -107,7 +107,8 @@ struct Subject {
 impl Subject {
     /// In the bytes of `entries` entries: what is kept beside them takes their place.
     fn new(entries: u64, policy: Policy, variant: Variant, keys: u64) -> Self {
-        let shape = Shape { variant, policy, epsilon: EPSILON, segments: keys / KEYS_PER_SEGMENT + 1, keys };
+        let shape =
+            CacheShape { variant, policy, epsilon: EPSILON, segments: keys / KEYS_PER_SEGMENT + 1, keys };
         let per_bucket = match variant {
             Variant::Fd => 16,
             Variant::F => 8,

@@ -5,8 +5,8 @@ use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::keys::put_key;
 use fpcache::message::{
-    AskedKeys, Chunk, NodeStats, Piece, Request, Sent, TablesPage, TablesRequest, WriteBatch, WriteKind,
-    WriteOperation,
+    AskedKeys, NodeStats, RecordChunk, Request, Sent, TablesPage, TablesRequest, ValuePiece, WriteBatch,
+    WriteKind, WriteOperation,
 };
 use proptest::prelude::*;
 
@@ -43,12 +43,13 @@ fn requests<K: KeySpace>(
     let parameters =
         TableParameters { shape: RecordShape { key_bytes, ..shape }, ..TableParameters::default() };
     let count = keys.len() as u32;
-    let piece = Piece { client: 1, request: 2, operation: 3, value_bytes: 1 << 20, offset: 0, bytes: value };
+    let piece =
+        ValuePiece { client: 1, request: 2, operation: 3, value_bytes: 1 << 20, offset: 0, bytes: value };
     let all = [
         Request::Stats,
         Request::Sockets,
         Request::LoadBegin { load: 1, parameters, expected_keys: 3, encoders: value },
-        Request::LoadChunk(1, Chunk { first: 0, count, records: &encoded }),
+        Request::LoadChunk(1, RecordChunk { first: 0, count, records: &encoded }),
         Request::LoadCommit(1),
         Request::LoadAbort(1),
         batch.request(5, 6, true),

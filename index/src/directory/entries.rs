@@ -2,7 +2,7 @@
 
 use super::key::{DirectoryKey, LeafOf};
 use super::leaf::LEAF;
-use super::node::{Node, counted_bytes};
+use super::node::{TreeNode, counted_bytes};
 use std::alloc::Layout;
 
 /// Entries of a leaf of a new directory. The room to grow before it splits takes no memory.
@@ -29,7 +29,7 @@ pub(super) fn heap_bytes<K: DirectoryKey + ?Sized, T>(leaf: &LeafOf<K, T>) -> us
     counted_bytes(Layout::for_value(&*leaf.entries)) + K::text_bytes(&leaf.text)
 }
 
-impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for LeafOf<K, T> {
+impl<K: DirectoryKey + ?Sized, T: Clone> TreeNode<K, T> for LeafOf<K, T> {
     const MOST: usize = LEAF;
 
     fn len(&self) -> usize {

@@ -1,8 +1,8 @@
 //! Groups of leaves.
 
 use super::entries;
-use super::key::{DirectoryKey, Kind, LeafOf};
-use super::node::{Node, change, chunks, counted_bytes, join_small, settle};
+use super::key::{DirectoryKey, LeafOf, SeparatorKind};
+use super::node::{TreeNode, change, chunks, counted_bytes, join_small, settle};
 use super::positions;
 use super::separators::{PAGE, Separators};
 use std::alloc::Layout;
@@ -12,19 +12,19 @@ use std::sync::Arc;
 /// Up to [`PAGE`] leaves, found by their first separators: what a change of a clone copies of the
 /// leaves' parents. It then counts a reference to every leaf.
 #[repr(C, align(64))]
-pub(super) struct Group<K: Kind + ?Sized, T> {
+pub(super) struct LeafGroup<K: SeparatorKind + ?Sized, T> {
     pub(super) separators: Separators<K::Text>,
     /// None is empty.
     pub(super) leaves: Box<[LeafOf<K, T>]>,
 }
 
-impl<K: Kind + ?Sized, T> Clone for Group<K, T> {
+impl<K: SeparatorKind + ?Sized, T> Clone for LeafGroup<K, T> {
     fn clone(&self) -> Self {
         Self { separators: self.separators.clone(), leaves: self.leaves.clone() }
     }
 }
 
-impl<K: DirectoryKey + ?Sized, T> Group<K, T> {
+impl<K: DirectoryKey + ?Sized, T> LeafGroup<K, T> {
     /// Heap bytes of a counted reference to it, with all below.
     pub(super) fn heap_bytes(&self) -> usize {
         let leaves: usize = self.leaves.iter().map(entries::heap_bytes::<K, T>).sum();
@@ -45,7 +45,7 @@ impl<K: DirectoryKey + ?Sized, T> Group<K, T> {
     }
 }
 
-impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Arc<Group<K, T>> {
+impl<K: DirectoryKey + ?Sized, T: Clone> TreeNode<K, T> for Arc<LeafGroup<K, T>> {
     const MOST: usize = PAGE;
 
     fn len(&self) -> usize {
@@ -53,7 +53,7 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Arc<Group<K, T>> {
     }
 
     fn count_entries(&self) -> usize {
-        self.leaves.iter().map(Node::<K, T>::count_entries).sum()
+        self.leaves.iter().map(TreeNode::<K, T>::count_entries).sum()
     }
 
     fn splice(
@@ -63,13 +63,13 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Arc<Group<K, T>> {
         with: &[(K::Owned, T)],
         removed: &mut usize,
     ) -> Vec<Self> {
-        let Group { separators, leaves } = Self::make_mut(self);
+        let LeafGroup { separators, leaves } = Self::make_mut(self);
         let end = leaves.len().saturating_sub(1);
         let first = lo.map_or(0, |lo| positions::position(separators, lo)).min(end);
         let last =
             hi.map_or(end, |hi| positions::position_below(separators, leaves.len(), hi)).clamp(first, end);
         let new = change(leaves, [first, last], (lo, hi), with, removed);
-        if first == last && new.is_empty() && !Node::<K, T>::is_small(&leaves[first]) {
+        if first == last && new.is_empty() && !TreeNode::<K, T>::is_small(&leaves[first]) {
             if let Some(separator) = entries::separator::<K, T>(&leaves[first], 0)
                 && K::separator(separators, first) != separator
             {
@@ -78,8 +78,8 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Arc<Group<K, T>> {
             return Vec::new();
         }
         let leaves = settle::<K, T, _>(mem::take(leaves).into_vec(), [first, last], new);
-        let mut groups = chunks(leaves, PAGE).map(Group::new);
-        *Self::make_mut(self) = groups.next().unwrap_or_else(|| Group::new(Vec::new()));
+        let mut groups = chunks(leaves, PAGE).map(LeafGroup::new);
+        *Self::make_mut(self) = groups.next().unwrap_or_else(|| LeafGroup::new(Vec::new()));
         groups.map(Self::new).collect()
     }
 
@@ -89,6 +89,6 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Node<K, T> for Arc<Group<K, T>> {
         leaves.extend(right);
         // An only leaf had no neighbour to be joined with.
         join_small::<K, T, _>(&mut leaves);
-        chunks(leaves, PAGE).map(|leaves| Self::new(Group::new(leaves))).collect()
+        chunks(leaves, PAGE).map(|leaves| Self::new(LeafGroup::new(leaves))).collect()
     }
 }

@@ -6,7 +6,7 @@ use std::fmt;
 use std::iter::FusedIterator;
 
 /// A leaf and the way to its neighbours.
-pub(super) struct Place<'a, K: DirectoryKey + ?Sized, T> {
+pub(super) struct LeafPosition<'a, K: DirectoryKey + ?Sized, T> {
     top: &'a Top<K, T>,
     /// The group's index.
     group: usize,
@@ -15,13 +15,13 @@ pub(super) struct Place<'a, K: DirectoryKey + ?Sized, T> {
     leaf: usize,
 }
 
-impl<K: DirectoryKey + ?Sized, T> Clone for Place<'_, K, T> {
+impl<K: DirectoryKey + ?Sized, T> Clone for LeafPosition<'_, K, T> {
     fn clone(&self) -> Self {
         Self { ..*self }
     }
 }
 
-impl<'a, K: DirectoryKey + ?Sized, T> Place<'a, K, T> {
+impl<'a, K: DirectoryKey + ?Sized, T> LeafPosition<'a, K, T> {
     /// `None` if the directory is empty.
     pub(super) fn new(top: &'a Top<K, T>, group: usize, leaf: usize) -> Option<Self> {
         Some(Self { top, group, leaves: &top.group(group)?.leaves, leaf })
@@ -62,7 +62,7 @@ impl<'a, K: DirectoryKey + ?Sized, T> Place<'a, K, T> {
 /// As an iterator it yields separators of their own, for byte strings one allocation each;
 /// [`RangeIter::advance`] lends them.
 pub struct RangeIter<'a, K: DirectoryKey + ?Sized, T> {
-    place: Option<Place<'a, K, T>>,
+    place: Option<LeafPosition<'a, K, T>>,
     /// Index of the next entry in the leaf.
     next: usize,
     /// At the entry before the next one, unless that is the leaf's first.
@@ -71,14 +71,15 @@ pub struct RangeIter<'a, K: DirectoryKey + ?Sized, T> {
 
 impl<'a, K: DirectoryKey + ?Sized, T> RangeIter<'a, K, T> {
     pub(super) fn all(top: &'a Top<K, T>) -> Self {
-        Self { place: Place::first(top), next: 0, cursor: K::Cursor::default() }
+        Self { place: LeafPosition::first(top), next: 0, cursor: K::Cursor::default() }
     }
 
     pub(super) fn from_key(top: &'a Top<K, T>, key: &K) -> Self {
         let [group, leaf, next] = top.position(key);
-        let mut iter = Self { place: Place::new(top, group, leaf), next, cursor: K::Cursor::default() };
+        let mut iter =
+            Self { place: LeafPosition::new(top, group, leaf), next, cursor: K::Cursor::default() };
         if next > 0
-            && let Some(leaf) = iter.place.as_ref().and_then(Place::leaf)
+            && let Some(leaf) = iter.place.as_ref().and_then(LeafPosition::leaf)
         {
             K::seek(leaf, next - 1, &mut iter.cursor);
         }

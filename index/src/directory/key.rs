@@ -9,7 +9,7 @@ use std::fmt::Debug;
 /// Sealed: pages are laid out for these two. Keys are looked up as `&K`; separators go in and come
 /// out as `K::Owned`, which is `u64` or `Vec<u8>`.
 pub trait DirectoryKey:
-    Kind
+    SeparatorKind
     + Ord
     + Debug
     + Send
@@ -23,11 +23,11 @@ pub trait DirectoryKey:
 ///
 /// Both kinds have a number beside every item, its *head*, and every eighth head apart from the
 /// others, so that pages of both are of one shape. What the heads do not say is in the page's text.
-pub trait Kind: ToOwned {
+pub trait SeparatorKind: ToOwned {
     /// A page's separators, but for their heads.
     type Text: Clone + Debug + Send + Sync + 'static;
 
-    /// Separators of up to [`Kind::WIDTH`] children in the tree above the groups.
+    /// Separators of up to [`SeparatorKind::WIDTH`] children in the tree above the groups.
     type Block: Clone + Debug + Send + Sync + 'static;
 
     /// A search's knowledge of a key on its way down: how it compares with the separator found
@@ -49,7 +49,7 @@ pub trait Kind: ToOwned {
     /// Bytes of a block outside itself.
     fn block_bytes(block: &Self::Block) -> usize;
 
-    /// Packs the separators of at most [`Kind::WIDTH`] children.
+    /// Packs the separators of at most [`SeparatorKind::WIDTH`] children.
     fn block(all: &[Self::Owned]) -> Self::Block;
 
     /// Packs the separators of at most [`super::separators::PAGE`] leaves.
@@ -70,14 +70,14 @@ pub trait Kind: ToOwned {
     /// first separator, and then with the one found.
     fn search_block(block: &Self::Block, key: &Self, trail: &mut Self::Trail) -> usize;
 
-    /// As [`Kind::search_block`], in a group.
+    /// As [`SeparatorKind::search_block`], in a group.
     fn search_group(separators: &Separators<Self::Text>, key: &Self, trail: &mut Self::Trail) -> usize;
 
-    /// As [`Kind::search_block`], in a leaf.
+    /// As [`SeparatorKind::search_block`], in a leaf.
     fn search_leaf<T>(leaf: &Leaf<Self::Text, T>, key: &Self, trail: &mut Self::Trail) -> usize;
 
-    /// Where the block of entries of a leaf begins among which [`Kind::search_leaf`] is going to
-    /// look, or a neighbour of it.
+    /// Where the block of entries of a leaf begins among which [`SeparatorKind::search_leaf`] is
+    /// going to look, or a neighbour of it.
     fn block_of_leaf<T>(leaf: &Leaf<Self::Text, T>, key: &Self, trail: Self::Trail) -> usize;
 
     /// How many bytes the key shares with the separator found last.
@@ -109,4 +109,4 @@ pub trait Kind: ToOwned {
 }
 
 /// A leaf of separators of this kind.
-pub type LeafOf<K, T> = Leaf<<K as Kind>::Text, T>;
+pub type LeafOf<K, T> = Leaf<<K as SeparatorKind>::Text, T>;

@@ -16,7 +16,7 @@ mod top;
 
 pub use builder::Builder;
 use entries::separator;
-use iter::Place;
+use iter::LeafPosition;
 pub use iter::RangeIter;
 pub use key::DirectoryKey;
 pub use page::PageRef;
@@ -208,14 +208,14 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     #[cold]
     fn after_leaf(&self, key: &K) -> Option<K::Owned> {
         let [group, leaf, _] = self.top.position(key);
-        separator::<K, T>(Place::new(&self.top, group, leaf)?.after()?.leaf()?, 0)
+        separator::<K, T>(LeafPosition::new(&self.top, group, leaf)?.after()?.leaf()?, 0)
     }
 
     /// The entry before the one whose range holds `key`, with its separator; `None` if that is the
     /// first. As [`Directory::locate`].
     pub fn before(&self, key: &K) -> Option<(K::Owned, &T)> {
         let [group, leaf, at] = self.top.position(key);
-        let place = Place::new(&self.top, group, leaf)?;
+        let place = LeafPosition::new(&self.top, group, leaf)?;
         let (leaf, at) = match at.checked_sub(1) {
             Some(before) => (place.leaf()?, before),
             None => {
@@ -230,7 +230,7 @@ impl<K: DirectoryKey + ?Sized, T> Directory<K, T> {
     /// that range; `None` if that is the last. As [`Directory::locate`].
     pub fn after(&self, key: &K) -> Option<(K::Owned, &T)> {
         let [group, leaf, at] = self.top.position(key);
-        let place = Place::new(&self.top, group, leaf)?;
+        let place = LeafPosition::new(&self.top, group, leaf)?;
         let (leaf, at) = match place.leaf()? {
             leaf if at + 1 < leaf.entries.len() => (leaf, at + 1),
             _ => (place.after()?.leaf()?, 0),

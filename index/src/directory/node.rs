@@ -3,7 +3,7 @@
 use std::alloc::Layout;
 
 /// A leaf, or a counted reference to a group.
-pub(super) trait Node<K: ToOwned + ?Sized, T>: Clone {
+pub(super) trait TreeNode<K: ToOwned + ?Sized, T>: Clone {
     /// Most items of one node.
     const MOST: usize;
 
@@ -50,10 +50,10 @@ pub(super) fn chunks<I>(items: Vec<I>, most: usize) -> impl Iterator<Item = Vec<
     })
 }
 
-/// [`Node::splice`] on neighbours, of which the first and the last that are concerned are named.
-/// What it returns is to stand right of the first, and those between it and the last are to go; see
-/// [`settle`].
-pub(super) fn change<K: ToOwned + ?Sized, T, N: Node<K, T>>(
+/// [`TreeNode::splice`] on neighbours, of which the first and the last that are concerned are
+/// named. What it returns is to stand right of the first, and those between it and the last are to
+/// go; see [`settle`].
+pub(super) fn change<K: ToOwned + ?Sized, T, N: TreeNode<K, T>>(
     nodes: &mut [N],
     [first, last]: [usize; 2],
     (lo, hi): (Option<&K>, Option<&K>),
@@ -63,7 +63,7 @@ pub(super) fn change<K: ToOwned + ?Sized, T, N: Node<K, T>>(
     if first == last {
         return nodes[first].splice(lo, hi, with, removed);
     }
-    *removed += nodes[first + 1..last].iter().map(Node::count_entries).sum::<usize>();
+    *removed += nodes[first + 1..last].iter().map(TreeNode::count_entries).sum::<usize>();
     // Nothing is added at the far end, so no node comes of it.
     nodes[last].splice(None, hi, &[], removed);
     nodes[first].splice(lo, None, with, removed)
@@ -71,7 +71,7 @@ pub(super) fn change<K: ToOwned + ?Sized, T, N: Node<K, T>>(
 
 /// Puts `new` in the place of what lies between `first` and `last`, drops what is empty and joins
 /// what is small.
-pub(super) fn settle<K: ToOwned + ?Sized, T, N: Node<K, T>>(
+pub(super) fn settle<K: ToOwned + ?Sized, T, N: TreeNode<K, T>>(
     mut nodes: Vec<N>,
     [first, last]: [usize; 2],
     new: Vec<N>,
@@ -83,7 +83,7 @@ pub(super) fn settle<K: ToOwned + ?Sized, T, N: Node<K, T>>(
 }
 
 /// Joins every small node with a neighbour.
-pub(super) fn join_small<K: ToOwned + ?Sized, T, N: Node<K, T>>(nodes: &mut Vec<N>) {
+pub(super) fn join_small<K: ToOwned + ?Sized, T, N: TreeNode<K, T>>(nodes: &mut Vec<N>) {
     let mut at = 0;
     while at < nodes.len() && nodes.len() > 1 {
         if nodes[at].is_small() {

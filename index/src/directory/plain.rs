@@ -1,6 +1,6 @@
 //! Pages of `u64` separators: the heads are the separators, and there is no text.
 
-use super::key::{DirectoryKey, Kind};
+use super::key::{DirectoryKey, SeparatorKind};
 use super::leaf::{LEAF, Leaf};
 use super::node::chunks;
 use super::separators::{BLOCK, Separators, count_not_above, step};
@@ -18,7 +18,7 @@ pub struct Block([[u64; QUARTER]; QUARTER]);
 
 impl DirectoryKey for u64 {}
 
-impl Kind for u64 {
+impl SeparatorKind for u64 {
     type Text = ();
     type Block = Block;
     /// The key, or the first separator if that is higher.

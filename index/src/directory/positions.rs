@@ -37,7 +37,7 @@ pub(super) fn position_below<K: DirectoryKey + ?Sized>(
 
 #[cfg(test)]
 mod tests {
-    use super::super::key::Kind;
+    use super::super::key::SeparatorKind;
     use super::super::separators::PAGE;
     use super::*;
 
@@ -78,7 +78,7 @@ mod tests {
         for children in [1, 2, 8, 9, 17, 63, 64] {
             for index in 0..children {
                 let all: Vec<u64> = (1..=children as u64).map(|i| 10 * i).collect();
-                let mut separators = <u64 as Kind>::pack(&all);
+                let mut separators = <u64 as SeparatorKind>::pack(&all);
                 set::<u64>(&mut separators, children, index, 10 * index as u64 + 7);
                 let before = position(&separators, &(10 * index as u64 + 6)).min(children - 1);
                 let at = position(&separators, &(10 * index as u64 + 7)).min(children - 1);

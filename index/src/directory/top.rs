@@ -1,9 +1,9 @@
 //! The tree above the groups of a directory.
 
 use super::entries;
-use super::group::Group;
+use super::group::LeafGroup;
 use super::key::{DirectoryKey, LeafOf};
-use super::node::{Node, change, chunks, counted_bytes, settle};
+use super::node::{TreeNode, change, chunks, counted_bytes, settle};
 use super::separators::PAGE;
 use std::alloc::Layout;
 use std::array;
@@ -22,11 +22,11 @@ const CHUNK: usize = 32;
 pub(super) struct Top<K: DirectoryKey + ?Sized, T> {
     index: Arc<Index<K>>,
     /// By [`CHUNK`] groups, none of which is empty.
-    chunks: Arc<[Chunk<K, T>]>,
+    chunks: Arc<[GroupChunk<K, T>]>,
 }
 
 /// Full, unless it is the last.
-type Chunk<K, T> = Arc<[Option<Arc<Group<K, T>>>; CHUNK]>;
+type GroupChunk<K, T> = Arc<[Option<Arc<LeafGroup<K, T>>>; CHUNK]>;
 
 impl<K: DirectoryKey + ?Sized, T> Clone for Top<K, T> {
     fn clone(&self) -> Self {
@@ -92,7 +92,7 @@ impl<K: DirectoryKey + ?Sized> Index<K> {
 }
 
 impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
-    fn new(groups: Vec<Arc<Group<K, T>>>) -> Self {
+    fn new(groups: Vec<Arc<LeafGroup<K, T>>>) -> Self {
         let firsts: Vec<K::Owned> =
             groups.iter().map(|group| K::first(&group.separators).to_owned()).collect();
         let index = Index::new(&firsts);
@@ -112,13 +112,13 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     where
         T: Clone,
     {
-        Self::new(chunks(leaves, PAGE).map(|leaves| Arc::new(Group::new(leaves))).collect())
+        Self::new(chunks(leaves, PAGE).map(|leaves| Arc::new(LeafGroup::new(leaves))).collect())
     }
 
     /// Heap bytes of all.
     pub(super) fn heap_bytes(&self) -> usize {
         let index = counted_bytes(Layout::new::<Index<K>>()) + self.index.heap_bytes();
-        let chunk = |chunk: &Chunk<K, T>| {
+        let chunk = |chunk: &GroupChunk<K, T>| {
             let groups: usize = chunk.iter().flatten().map(|group| group.heap_bytes()).sum();
             counted_bytes(Layout::for_value(&**chunk)) + groups
         };
@@ -128,13 +128,13 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
 
     /// The group at `index`.
     #[inline(always)]
-    pub(super) fn group(&self, index: usize) -> Option<&Group<K, T>> {
+    pub(super) fn group(&self, index: usize) -> Option<&LeafGroup<K, T>> {
         self.chunks.get(index / CHUNK)?[index % CHUNK].as_deref()
     }
 
     /// The group at `index`, or the last group if `index` is beyond it.
     #[inline(always)]
-    fn group_or_last(&self, index: usize) -> Option<&Group<K, T>> {
+    fn group_or_last(&self, index: usize) -> Option<&LeafGroup<K, T>> {
         match self.group(index) {
             None => self.last_group(),
             group => group,
@@ -142,7 +142,7 @@ impl<K: DirectoryKey + ?Sized, T> Top<K, T> {
     }
 
     #[cold]
-    fn last_group(&self) -> Option<&Group<K, T>> {
+    fn last_group(&self) -> Option<&LeafGroup<K, T>> {
         self.group(self.groups().checked_sub(1)?)
     }
 
@@ -236,13 +236,13 @@ impl<K: DirectoryKey + ?Sized, T: Clone> Top<K, T> {
         removed
     }
 
-    fn group_mut(&mut self, index: usize) -> Option<&mut Arc<Group<K, T>>> {
+    fn group_mut(&mut self, index: usize) -> Option<&mut Arc<LeafGroup<K, T>>> {
         let chunk = Arc::make_mut(&mut self.chunks).get_mut(index / CHUNK)?;
         Arc::make_mut(chunk)[index % CHUNK].as_mut()
     }
 
     /// Takes all groups out.
-    fn take_groups(&mut self) -> Vec<Arc<Group<K, T>>> {
+    fn take_groups(&mut self) -> Vec<Arc<LeafGroup<K, T>>> {
         let chunks = std::mem::replace(&mut self.chunks, Arc::new([]));
         chunks.iter().flat_map(|chunk| chunk.iter().flatten().cloned()).collect()
     }

@@ -32,13 +32,13 @@ impl Steps {
 
 /// A segment's slots while keys are put into them.
 #[derive(Debug)]
-pub(super) struct Slots {
+pub(super) struct SlotFill {
     taken: Vec<bool>,
     /// The slot of each key.
     slots: Vec<u16>,
 }
 
-impl Slots {
+impl SlotFill {
     /// `cap` free slots, and `keys` keys.
     pub(super) fn new(cap: u16, keys: usize) -> Self {
         Self { taken: vec![false; usize::from(cap)], slots: vec![NONE; keys] }

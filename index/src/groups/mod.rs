@@ -8,9 +8,9 @@
 //!
 //! | form | a block is | names besides | what is READ |
 //! |---|---|---|---|
-//! | [`Form::Plain`] | one group | nothing | the group's slots and those it shares with the next |
-//! | [`Form::Seeded`] | several groups | the group by the key's hash, with a seed for each block | the group's slots |
-//! | [`Form::Pilots`] | many slots | the slot by the key's hash, with a pilot for each bucket of keys | one slot |
+//! | [`BlockForm::Plain`] | one group | nothing | the group's slots and those it shares with the next |
+//! | [`BlockForm::Seeded`] | several groups | the group by the key's hash, with a seed for each block | the group's slots |
+//! | [`BlockForm::Pilots`] | many slots | the slot by the key's hash, with a pilot for each bucket of keys | one slot |
 //!
 //! Plain groups are for short slots, seeded ones for small budgets at the cost of order within a
 //! block, pilots for long slots. Keys that the table does not lead to, *strays*, are few and lie
@@ -30,14 +30,14 @@ mod separators;
 pub use packed::{blocks_in_packed, pack, packed_words, separator_in_packed};
 pub use pilots::{bucket_of, slot_by_pilot};
 pub use seeded::group_by_seed;
-pub use separators::{BlockRun, Separators, blocks_among, finest};
+pub use separators::{BlockRun, BlockSeparators, blocks_among, finest};
 
 use crate::line::FRACTION_BITS;
 use crate::{Line, PlacedSegment, SegmentModel};
 
 /// How a block's slots are told apart.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Form {
+pub enum BlockForm {
     /// A block is a group of `stride` slots, READ with those of the next up to `reach`.
     Plain {
         /// Slots from one group to the next.
@@ -62,7 +62,7 @@ pub enum Form {
     },
 }
 
-impl Form {
+impl BlockForm {
     /// Groups of nine slots, READ with the first of the next.
     pub const PLAIN: Self = Self::Plain { stride: 9, reach: 10 };
     /// Six groups of ten slots with one separator and one seed.
@@ -148,9 +148,9 @@ impl SlotRun {
 /// The table that leads from a key to a few slots of its segment.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct GroupTable {
-    form: Form,
+    form: BlockForm,
     cap: u16,
-    separators: Separators,
+    separators: BlockSeparators,
     /// Seeds or pilots of all blocks.
     bytes: Vec<u8>,
 }
@@ -173,7 +173,12 @@ impl GroupTable {
     /// A table of these parts, of a segment with `cap` slots; `None` if they do not fit one
     /// another. Whatever the values are, it leads to slots of the segment.
     #[must_use]
-    pub fn from_parts(form: Form, cap: u16, separators: Separators, bytes: Vec<u8>) -> Option<Self> {
+    pub fn from_parts(
+        form: BlockForm,
+        cap: u16,
+        separators: BlockSeparators,
+        bytes: Vec<u8>,
+    ) -> Option<Self> {
         let (blocks, slots) = if form.is_valid() { form.blocks(cap)? } else { return None };
         let fits = slots == cap
             && separators.stride() == form.block()
@@ -203,7 +208,7 @@ impl GroupTable {
     #[must_use]
     pub fn bytes(&self) -> usize {
         let mut words = Vec::new();
-        let Separators { bits, stride, distances } = &self.separators;
+        let BlockSeparators { bits, stride, distances } = &self.separators;
         let is_packed = pack(*bits, *stride, distances, &mut words);
         let separators = if is_packed { 4 * words.len() } else { 2 * distances.len() };
         separators + self.bytes.len()
@@ -214,15 +219,15 @@ impl GroupTable {
     #[must_use]
     pub fn group_of(&self, run: SlotRun) -> u16 {
         match self.form {
-            Form::Plain { stride, .. } => run.first / stride,
-            Form::Seeded { reach, .. } => run.first / reach,
-            Form::Pilots { .. } => run.first,
+            BlockForm::Plain { stride, .. } => run.first / stride,
+            BlockForm::Seeded { reach, .. } => run.first / reach,
+            BlockForm::Pilots { .. } => run.first,
         }
     }
 
     /// The separators, which lead to blocks.
     #[must_use]
-    pub fn separators(&self) -> &Separators {
+    pub fn separators(&self) -> &BlockSeparators {
         &self.separators
     }
 
@@ -246,12 +251,12 @@ impl GroupTable {
         let first = block * self.form.block();
         let bytes = usize::from(block) * self.form.bytes();
         match self.form {
-            Form::Plain { reach, .. } => SlotRun { first, len: reach.min(self.cap - first) },
-            Form::Seeded { groups, reach } => {
+            BlockForm::Plain { reach, .. } => SlotRun { first, len: reach.min(self.cap - first) },
+            BlockForm::Seeded { groups, reach } => {
                 let group = group_by_seed(hash, self.bytes[bytes], self.groups_there(groups, reach));
                 SlotRun { first: first + group * reach, len: reach }
             }
-            Form::Pilots { slots, buckets } => {
+            BlockForm::Pilots { slots, buckets } => {
                 let pilot = self.bytes[bytes + bucket_of(hash, buckets)];
                 match slot_by_pilot(hash, pilot, slots.min(self.cap)) {
                     Some(slot) => SlotRun { first: first + slot, len: 1 },
@@ -275,7 +280,7 @@ impl PlacedSegment {
     /// If there are not as many coordinates and hashes as the segment has keys, or the form is not
     /// valid.
     #[must_use]
-    pub fn grouped(&self, xs: &[u64], hashes: &[u64], form: Form) -> Option<GroupedSegment> {
+    pub fn grouped(&self, xs: &[u64], hashes: &[u64], form: BlockForm) -> Option<GroupedSegment> {
         assert!(form.is_valid(), "{form:?}");
         assert!(
             xs.len() == self.keys && hashes.len() == self.keys,
@@ -284,10 +289,10 @@ impl PlacedSegment {
         let (blocks, cap) = form.blocks(self.model.cap)?;
         let mut model = SegmentModel { cap, ..self.model };
         model.line = centred(&model, xs);
-        let (separators, firsts) = Separators::fit(&model, xs, blocks, form.block())?;
+        let (separators, firsts) = BlockSeparators::fit(&model, xs, blocks, form.block())?;
         let mut table =
             GroupTable { form, cap, separators, bytes: vec![0; form.bytes() * usize::from(blocks)] };
-        let mut slots = fill::Slots::new(cap, self.keys);
+        let mut slots = fill::SlotFill::new(cap, self.keys);
         let of_keys = table.blocks_of_keys(&model, (xs, hashes), &firsts);
         let (keys, ends) = by_block(&of_keys, blocks);
         for (block, end) in (0..blocks).zip(&ends) {
@@ -369,11 +374,11 @@ impl GroupTable {
     }
 
     /// Puts the keys of a block into its slots, as many as go there.
-    fn fill_block(&mut self, block: u16, keys: &[usize], hashes: &[u64], slots: &mut fill::Slots) {
+    fn fill_block(&mut self, block: u16, keys: &[usize], hashes: &[u64], slots: &mut fill::SlotFill) {
         let first = block * self.form.block();
         let bytes = usize::from(block) * self.form.bytes();
         match self.form {
-            Form::Plain { stride, reach } => {
+            BlockForm::Plain { stride, reach } => {
                 // Slots of two groups go last, so that those stay free which an insert into either
                 // can take.
                 let shared = reach - stride;
@@ -382,7 +387,7 @@ impl GroupTable {
                 let cap = self.cap;
                 slots.fill(keys, order.filter(|slot| *slot < cap));
             }
-            Form::Seeded { groups, reach } => {
+            BlockForm::Seeded { groups, reach } => {
                 let groups = self.groups_there(groups, reach);
                 let own: Vec<u64> = keys.iter().map(|key| hashes[*key]).collect();
                 let seed = seeded::choose_seed(&own, groups, reach);
@@ -392,7 +397,7 @@ impl GroupTable {
                     slots.fill(&[*key], first..first + reach);
                 }
             }
-            Form::Pilots { slots: among, buckets } => {
+            BlockForm::Pilots { slots: among, buckets } => {
                 let among = among.min(self.cap);
                 let pilots = &mut self.bytes[bytes..bytes + usize::from(buckets)];
                 let own: Vec<u64> = keys.iter().map(|key| hashes[*key]).collect();

@@ -18,13 +18,13 @@ const FIRST: usize = 16;
 
 /// The shape of the blocks that separators are of.
 #[derive(Clone, Copy, Debug)]
-struct Shape {
+struct BlockShape {
     bits: u8,
     stride: u16,
     blocks: u16,
 }
 
-impl Shape {
+impl BlockShape {
     fn new((bits, stride, blocks): (u8, u16, u16)) -> Self {
         Self { bits: bits.min(MOST_BITS), stride: stride.max(1), blocks }
     }
@@ -70,7 +70,7 @@ impl Shape {
 pub fn pack(bits: u8, stride: u16, distances: &[i16], out: &mut Vec<u32>) -> bool {
     // As many blocks as a u16 counts, or no table.
     let Ok(blocks) = u16::try_from(distances.len()) else { return false };
-    let shape = Shape::new((bits, stride, blocks));
+    let shape = BlockShape::new((bits, stride, blocks));
     let separator = |block: usize| shape.start(block) + i64::from(distances[block]);
     let ascends = (1..distances.len()).all(|block| separator(block - 1) <= separator(block));
     if !ascends || shape.bits != bits {
@@ -104,7 +104,7 @@ pub fn pack(bits: u8, stride: u16, distances: &[i16], out: &mut Vec<u32>) -> boo
 #[must_use]
 pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> BlockRun {
     let one = |block: u16| BlockRun { first: block, last: block };
-    let shape = Shape::new(shape);
+    let shape = BlockShape::new(shape);
     let others = shape.others();
     if shape.blocks < 2 {
         return one(0);
@@ -169,7 +169,7 @@ pub fn blocks_in_packed(finest: i64, shape: (u8, u16, u16), word: impl Fn(usize)
 /// for one past the last.
 #[must_use]
 pub fn separator_in_packed(block: u16, shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> i64 {
-    let shape = Shape::new(shape);
+    let shape = BlockShape::new(shape);
     let in_finest = |separator: i64| separator << (MOST_BITS - shape.bits);
     if block == 0 || block >= shape.blocks {
         return in_finest(shape.start(block.into()));
@@ -197,7 +197,7 @@ pub fn separator_in_packed(block: u16, shape: (u8, u16, u16), word: impl Fn(usiz
 /// How many words packed separators take, of this many bits, stride and number.
 #[must_use]
 pub fn packed_words(shape: (u8, u16, u16), word: impl Fn(usize) -> u32) -> usize {
-    let shape = Shape::new(shape);
+    let shape = BlockShape::new(shape);
     if shape.blocks < 2 {
         return 0;
     }

@@ -18,9 +18,9 @@ const MOST_BUCKETS: usize = 256;
 /// A multiplication spreads what an exclusive or has changed over the high bits, by which slots are
 /// chosen; keys' hashes are mixed well already, and building tries some twenty pilots for each key.
 #[derive(Clone, Copy)]
-struct Steering(u64);
+struct PilotHash(u64);
 
-impl Steering {
+impl PilotHash {
     #[inline]
     fn of(pilot: u8) -> Self {
         Self((u64::from(pilot) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
@@ -45,14 +45,14 @@ pub fn bucket_of(hash: u64, buckets: u16) -> usize {
 #[inline]
 #[must_use]
 pub fn slot_by_pilot(hash: u64, pilot: u8, slots: u16) -> Option<u16> {
-    (pilot != UNKNOWN).then(|| Steering::of(pilot).slot(hash, slots))
+    (pilot != UNKNOWN).then(|| PilotHash::of(pilot).slot(hash, slots))
 }
 
 /// Slots of a block that are taken.
 #[derive(Clone, Copy, Default)]
-struct Taken([u64; MOST_SLOTS / 64]);
+struct TakenSlots([u64; MOST_SLOTS / 64]);
 
-impl Taken {
+impl TakenSlots {
     #[inline]
     fn add(&mut self, slot: u16) {
         self.0[usize::from(slot / 64)] |= 1 << (slot % 64);
@@ -115,14 +115,14 @@ pub(super) fn choose_pilots(hashes: &[u64], slots: u16, pilots: &mut [u8], mut p
     let buckets = Buckets::new(hashes, pilots.len() as u16);
     let mut order: Vec<u8> = (0..pilots.len()).map(|bucket| bucket as u8).collect();
     order.sort_unstable_by_key(|bucket| (Reverse(buckets.of((*bucket).into()).len()), *bucket));
-    let mut taken = Taken::default();
+    let mut taken = TakenSlots::default();
     for bucket in order.into_iter().map(usize::from) {
         let own = buckets.of(bucket);
         let found = first_pilot(&buckets.hashes[own.clone()], slots, &taken);
         pilots[bucket] = found.map_or(UNKNOWN, |(pilot, _)| pilot);
         if let Some((pilot, with)) = found {
             taken = with;
-            let steering = Steering::of(pilot);
+            let steering = PilotHash::of(pilot);
             own.for_each(|at| put(buckets.keys[at] as usize, steering.slot(buckets.hashes[at], slots)));
         }
     }
@@ -133,10 +133,10 @@ pub(super) fn choose_pilots(hashes: &[u64], slots: u16, pilots: &mut [u8], mut p
 /// All slots by a pilot are looked at together: which of them is the first that is not free could
 /// not be foretold.
 #[inline]
-fn first_pilot(hashes: &[u64], slots: u16, taken: &Taken) -> Option<(u8, Taken)> {
+fn first_pilot(hashes: &[u64], slots: u16, taken: &TakenSlots) -> Option<(u8, TakenSlots)> {
     (0..UNKNOWN).find_map(|pilot| {
-        let steering = Steering::of(pilot);
-        let mut own = Taken::default();
+        let steering = PilotHash::of(pilot);
+        let mut own = TakenSlots::default();
         if slots <= 64 {
             own.0[0] = hashes.iter().fold(0, |own, hash| own | 1 << steering.slot(*hash, slots));
         } else {

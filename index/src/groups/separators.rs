@@ -84,14 +84,14 @@ pub fn finest(model: &SegmentModel, x: u64) -> i64 {
 /// itself for a separator, its [hash chooses](BlockRun::of) between these; the first block of all
 /// is one of them if the second is, so that it needs no separator.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Separators {
+pub struct BlockSeparators {
     pub(super) bits: u8,
     /// Slots from one block to the next.
     pub(super) stride: u16,
     pub(super) distances: Vec<i16>,
 }
 
-impl Separators {
+impl BlockSeparators {
     /// Separators with these values; `None` if there are none, or a slot has more fractions than
     /// 2^14.
     #[must_use]

@@ -41,7 +41,7 @@ pub(super) trait Accept {
 
 /// A run of keys from the first on.
 #[derive(Clone, Debug)]
-pub(super) struct Run<F> {
+pub(super) struct SkipRun<F> {
     pub(super) skip: usize,
     /// The coordinates of its keys.
     pub(super) xs: Vec<u64>,
@@ -50,7 +50,7 @@ pub(super) struct Run<F> {
 
 /// Why a run ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum End {
+enum RunEnd {
     /// There are no more keys.
     Keys,
     /// A key does not share the skipped bytes.
@@ -93,27 +93,27 @@ impl Finder {
         max_skip: usize,
         encoder: &KeyEncoder,
         accept: &mut A,
-    ) -> Run<A::Found> {
+    ) -> SkipRun<A::Found> {
         let all = keys.keys.len();
         let mut skip = keys.prefix(self.expected.max(2).min(all)).min(max_skip);
-        let mut best: Option<Run<A::Found>> = None;
+        let mut best: Option<SkipRun<A::Found>> = None;
         for _ in 0..ROUNDS {
             let mut xs = std::mem::take(&mut self.spare);
             let (end, ties) = code_run(keys, skip, encoder, accept, &mut xs);
             let len = xs.len();
             if best.as_ref().is_none_or(|best| len > best.xs.len()) {
                 let found = accept.found();
-                self.spare = best.replace(Run { skip, xs, found }).map_or_else(Vec::new, |run| run.xs);
+                self.spare = best.replace(SkipRun { skip, xs, found }).map_or_else(Vec::new, |run| run.xs);
             } else {
                 self.spare = xs;
             }
             let next = match end {
-                End::Prefix => keys.prefix((2 * len).max(len + 1).min(all)).min(max_skip),
-                End::Refused if ties >= self.ties => keys.prefix(len + 1).min(max_skip),
-                End::Keys | End::Refused => skip,
+                RunEnd::Prefix => keys.prefix((2 * len).max(len + 1).min(all)).min(max_skip),
+                RunEnd::Refused if ties >= self.ties => keys.prefix(len + 1).min(max_skip),
+                RunEnd::Keys | RunEnd::Refused => skip,
             };
             // A longer skip where one was too short, and the other way round.
-            if next == skip || (next > skip) == (end == End::Prefix) {
+            if next == skip || (next > skip) == (end == RunEnd::Prefix) {
                 break;
             }
             skip = next;
@@ -131,7 +131,7 @@ impl Finder {
         max_skip: usize,
         encoder: &KeyEncoder,
         accept: &mut A,
-    ) -> (Run<A::Found>, bool) {
+    ) -> (SkipRun<A::Found>, bool) {
         let free = self.longest(keys, usize::MAX, encoder, accept);
         if free.skip <= max_skip {
             return (free, false);
@@ -152,7 +152,7 @@ fn code_run(
     encoder: &KeyEncoder,
     accept: &mut impl Accept,
     xs: &mut Vec<u64>,
-) -> (End, usize) {
+) -> (RunEnd, usize) {
     accept.restart();
     xs.clear();
     let mut ties = 0;
@@ -160,16 +160,16 @@ fn code_run(
     let mut last = u64::MAX;
     for (key, shared) in keys.keys.iter().zip(keys.shared) {
         if usize::from(*shared) < skip && !xs.is_empty() {
-            return (End::Prefix, ties);
+            return (RunEnd::Prefix, ties);
         }
         let x = encoder.code(key, skip);
         let equals = x == last;
         if !accept.accept(x, equals) {
-            return (End::Refused, ties);
+            return (RunEnd::Refused, ties);
         }
         ties += usize::from(equals);
         last = x;
         xs.push(x);
     }
-    (End::Keys, ties)
+    (RunEnd::Keys, ties)
 }

@@ -25,6 +25,6 @@ mod train;
 pub use cutter::{Cutter, StringSegment, StringsError};
 pub use format::EncoderError;
 pub use key_encoder::KeyEncoder;
-pub use partition::{Part, partition};
+pub use partition::{SkipPart, partition};
 pub use prefix::{MAX_KEY_BYTES, common_prefix, separator};
 pub use train::Training;

@@ -8,7 +8,7 @@ use super::prefix::{common_prefix, separator};
 
 /// Keys of a rebuild that segments with one skip serve.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Part {
+pub struct SkipPart {
     /// The keys, by their place among all.
     pub keys: Range<usize>,
     /// First string of the part's range, which ends where the next part's begins.
@@ -29,9 +29,9 @@ pub struct Part {
 ///
 /// Every key is coded once where one part does, and about twice more where not
 /// (`benches/strings.rs`).
-pub fn partition(keys: &[&[u8]], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) -> Vec<Part> {
+pub fn partition(keys: &[&[u8]], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) -> Vec<SkipPart> {
     let Some(first) = keys.first() else {
-        return vec![Part { keys: 0..0, lo: lo.into(), skip: 0 }];
+        return vec![SkipPart { keys: 0..0, lo: lo.into(), skip: 0 }];
     };
     // Fewer bytes than are shared do no harm.
     let brief = |len: usize| len.min(usize::from(u16::MAX)) as u16;
@@ -40,7 +40,7 @@ pub fn partition(keys: &[&[u8]], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) 
         .chain(keys.windows(2).map(|pair| brief(common_prefix(pair[0], pair[1]))))
         .collect();
     let keys = Keys { keys, shared: &shared };
-    let mut ties = Ties { most: epsilon.max(1), equal: 0 };
+    let mut ties = EqualLimit { most: epsilon.max(1), equal: 0 };
     let mut finder = Finder::new(keys.keys.len(), epsilon);
     let (mut parts, mut end) = (Vec::with_capacity(1), 0);
     while end < keys.keys.len() {
@@ -48,7 +48,7 @@ pub fn partition(keys: &[&[u8]], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) 
         let (part_lo, run) = if start == 0 {
             let (run, front) = finder.first(keys, usize::from(brief(common)), encoder, &mut ties);
             if front {
-                parts.push(Part { keys: 0..0, lo: lo.into(), skip: 0 });
+                parts.push(SkipPart { keys: 0..0, lo: lo.into(), skip: 0 });
                 (separator(lo, first, run.skip), run)
             } else {
                 (lo, run)
@@ -58,18 +58,18 @@ pub fn partition(keys: &[&[u8]], lo: &[u8], encoder: &KeyEncoder, epsilon: u32) 
             (separator(keys.keys[start - 1], keys.keys[start], run.skip), run)
         };
         end += run.xs.len();
-        parts.push(Part { keys: start..end, lo: part_lo.into(), skip: brief(run.skip) });
+        parts.push(SkipPart { keys: start..end, lo: part_lo.into(), skip: brief(run.skip) });
     }
     parts
 }
 
 /// Takes coordinates as long as few of them are equal.
-struct Ties {
+struct EqualLimit {
     most: u32,
     equal: u32,
 }
 
-impl Accept for Ties {
+impl Accept for EqualLimit {
     type Found = ();
 
     fn restart(&mut self) {

@@ -133,18 +133,18 @@ const fn longer(context: Context, byte: u8) -> Context {
 
 /// A byte that was counted: the byte before in bits 40–48, the one before that in 28–36 (256 before
 /// the string's start), and its column in 0–8: 0 for the end of a key, else its class and one.
-type Event = u64;
+type CountedByte = u64;
 
-const COLUMN: Event = 0x1ff;
+const COLUMN: CountedByte = 0x1ff;
 
-fn event(key: &[u8], at: usize, classes: &Classes) -> Event {
+fn event(key: &[u8], at: usize, classes: &Classes) -> CountedByte {
     let before = |distance: usize| at.checked_sub(distance).map_or(256, |at| u64::from(key[at]));
     let column = key.get(at).map_or(0, |byte| classes.of(*byte) as u64 + 1);
     before(1) << 40 | before(2) << 28 | column
 }
 
 /// Counts the bytes that divide groups of keys. Walks the trie of the sorted sample.
-fn count(sample: &[&[u8]], classes: &Classes, training: &Training) -> Vec<Event> {
+fn count(sample: &[&[u8]], classes: &Classes, training: &Training) -> Vec<CountedByte> {
     let table_keys = usize::try_from(training.table_keys).unwrap_or(usize::MAX);
     let rate = table_keys / sample.len();
     let least = (GROUP.0 / rate.max(1)).max(2);
@@ -188,13 +188,13 @@ fn equal_shares(classes: &Classes, seen: &[bool; 256]) -> Vec<f64> {
 }
 
 /// The shares of columns in a context, given those in the context one byte shorter.
-fn shares(events: &[Event], width: usize, shorter: &[f64]) -> Vec<f64> {
+fn shares(events: &[CountedByte], width: usize, shorter: &[f64]) -> Vec<f64> {
     let counts = level(&histogram(events, width));
     let total = events.len() as f64 + SMOOTHING;
     counts.iter().zip(shorter).map(|(count, share)| (count + SMOOTHING * share) / total).collect()
 }
 
-fn histogram(events: &[Event], width: usize) -> Vec<f64> {
+fn histogram(events: &[CountedByte], width: usize) -> Vec<f64> {
     let mut counts = vec![0.0; width];
     events.iter().for_each(|event| counts[(event & COLUMN) as usize] += 1.0);
     counts
@@ -236,7 +236,7 @@ struct Candidate {
 /// Collects the contexts of `order.0` to `order.1` bytes among the sorted events, which share the
 /// bytes of `context`.
 fn weigh(
-    events: &[Event],
+    events: &[CountedByte],
     order: (usize, usize),
     context: Context,
     shorter: &[f64],

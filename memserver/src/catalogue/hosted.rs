@@ -11,7 +11,7 @@ use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::layout::{DROPPED, REUSE_OFFSET, SUPERBLOCK_BYTES};
 use fpcache::map::{MappedRange, RangeMap};
 use fpcache::message::{NodeStats, TableInfo};
-use fpcache_fabric::descriptors::Taken;
+use fpcache_fabric::descriptors::TakenDescriptors;
 use fpcache_fabric::{AccessError, Export, NodeMemory, Pages, Service, SharedMemory, Waker};
 
 use crate::budget::Grant;
@@ -95,7 +95,7 @@ pub(crate) struct HostedTable {
     /// What it was recovered from, if it is durable.
     pub(crate) recovery: Option<Recovery>,
     /// What it has of the process's descriptors. The last field: given back when they are closed.
-    pub(crate) descriptors: Option<Taken>,
+    pub(crate) descriptors: Option<TakenDescriptors>,
     /// The map it goes by, if it is a range of a table over several memory nodes.
     pub(crate) map: Option<Arc<RangeMap>>,
 }
@@ -142,7 +142,7 @@ pub(crate) struct LeftRegion {
     /// still there.
     grant: Arc<Grant>,
     /// The last field: given back when the region's are closed.
-    _descriptors: Option<Taken>,
+    _descriptors: Option<TakenDescriptors>,
 }
 
 impl LeftRegion {

@@ -11,7 +11,7 @@ use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::map::RangeMap;
 use fpcache::message::{ErrorCode, Refusal};
-use fpcache_fabric::descriptors::Taken;
+use fpcache_fabric::descriptors::TakenDescriptors;
 use fpcache_fabric::{ClientId, Waker};
 use tracing::error;
 
@@ -33,7 +33,7 @@ pub(super) struct Making {
     pub(super) opening: Opening,
     pub(super) waker: Waker,
     /// The process's descriptors that it is to have.
-    pub(super) descriptors: Taken,
+    pub(super) descriptors: TakenDescriptors,
 }
 
 impl Making {

@@ -3,7 +3,7 @@
 use fpcache::TableName;
 use fpcache::key_space::KeyKind;
 use fpcache::message::{ErrorCode, Refusal};
-use fpcache_fabric::descriptors::Taken;
+use fpcache_fabric::descriptors::TakenDescriptors;
 use fpcache_fabric::{FabricError, random_bits};
 
 use super::Catalogue;
@@ -63,7 +63,12 @@ impl Catalogue {
         Ok(self.making(name, Descriptor { kind, region_bytes, creation }, descriptors))
     }
 
-    pub(super) fn making(&self, name: TableName, descriptor: Descriptor, descriptors: Taken) -> Making {
+    pub(super) fn making(
+        &self,
+        name: TableName,
+        descriptor: Descriptor,
+        descriptors: TakenDescriptors,
+    ) -> Making {
         let (folder, opening) = (self.folder.clone(), self.opening.clone());
         Making { name, descriptor, map: None, folder, opening, waker: self.waker.beside(), descriptors }
     }

@@ -47,7 +47,7 @@ use fpcache::TableName;
 use fpcache::key_space::{BuildKeys, KeyKind};
 use fpcache::message::tables::some_names;
 use fpcache::message::{ErrorCode, Refusal, TableInfo};
-use fpcache_fabric::descriptors::Taken;
+use fpcache_fabric::descriptors::TakenDescriptors;
 use fpcache_fabric::tcp::SocketCounters;
 use fpcache_fabric::{
     ClientId, Clock, Descriptors, Export, HugePages, MemoryError, Pages, SystemClock, Waker,
@@ -385,7 +385,7 @@ impl Catalogue {
     }
 
     /// The descriptors of one table more.
-    fn take_descriptors(&self) -> Result<Taken, TableOpenError> {
+    fn take_descriptors(&self) -> Result<TakenDescriptors, TableOpenError> {
         let needed = self.table_descriptors();
         let taken = self.descriptors.take(needed, DESCRIPTORS_FOR_CLIENTS);
         let left = || self.descriptors.left().saturating_sub(DESCRIPTORS_FOR_CLIENTS);

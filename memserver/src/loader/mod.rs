@@ -18,7 +18,7 @@ use fpcache::layout::{
     SegmentGeometry, SegmentHeader, Stored, TableParameters, ValueExtent,
 };
 use fpcache::message::keys::take_record;
-use fpcache::message::{Chunk, Sent};
+use fpcache::message::{RecordChunk, Sent};
 use fpcache_fabric::NodeMemory;
 use fpcache_index::{Line, PlacedSegment, SegmentModel, SegmentOptions};
 
@@ -190,7 +190,7 @@ impl<K: BuildKeys> Loader<K> {
     }
 
     /// Where a chunk begins, which must be the next one.
-    pub(crate) fn begin_chunk(&self, chunk: &Chunk<'_>) -> Result<ChunkPlace, LoadError> {
+    pub(crate) fn begin_chunk(&self, chunk: &RecordChunk<'_>) -> Result<ChunkPlace, LoadError> {
         if chunk.first != self.keys {
             return Err(LoadError::Gap { expected: self.keys, got: chunk.first });
         }
@@ -201,7 +201,7 @@ impl<K: BuildKeys> Loader<K> {
     pub(crate) fn push_chunk(
         &mut self,
         region: &impl NodeMemory,
-        chunk: &Chunk<'_>,
+        chunk: &RecordChunk<'_>,
         place: &mut ChunkPlace,
         most: u32,
     ) -> Result<(), LoadError> {

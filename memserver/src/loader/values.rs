@@ -2,7 +2,7 @@
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, ValueExtent, ValuePlace};
-use fpcache::message::{MAX_AHEAD_BYTES, Piece, Sent};
+use fpcache::message::{MAX_AHEAD_BYTES, Sent, ValuePiece};
 use fpcache_fabric::NodeMemory;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -18,7 +18,7 @@ impl<K: BuildKeys> Loader<K> {
     pub(crate) fn take_piece(
         &mut self,
         region: &impl NodeMemory,
-        piece: &Piece<'_>,
+        piece: &ValuePiece<'_>,
         transit: &Transit,
     ) -> Result<bool, LoadError> {
         if piece.offset == 0 {
@@ -31,7 +31,7 @@ impl<K: BuildKeys> Loader<K> {
     /// Finds memory for a value whose first piece has come. What came of the same value before
     /// makes way for it: its memory is the value's if that is as long, and else the table's when
     /// the load ends.
-    fn begin_value(&mut self, piece: &Piece<'_>, transit: &Transit) -> Result<(), LoadError> {
+    fn begin_value(&mut self, piece: &ValuePiece<'_>, transit: &Transit) -> Result<(), LoadError> {
         let bytes = piece.value_bytes;
         let before = self.ahead.remove(&piece.operation).filter(|before| {
             self.ahead_bytes -= u64::from(before.bytes());

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{SUPERBLOCK_BYTES, TableParameters, TableRecord};
 use fpcache::message::keys::take_record;
-use fpcache::message::{Chunk, ErrorCode, Refusal};
+use fpcache::message::{ErrorCode, RecordChunk, Refusal};
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::allocator::Allocator;
@@ -207,7 +207,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     pub(crate) fn take_chunk(
         &mut self,
         id: LoadId,
-        chunk: &Chunk<'_>,
+        chunk: &RecordChunk<'_>,
         progress: Progress,
     ) -> Result<Answer, Refusal> {
         /// Records between two looks at the allowance.
@@ -249,7 +249,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
 
     /// Whether all keys of a chunk are those of the range that the table is; the load is given up
     /// if not.
-    fn check_chunk_owned(&mut self, id: LoadId, chunk: &Chunk<'_>) -> Result<(), Refusal> {
+    fn check_chunk_owned(&mut self, id: LoadId, chunk: &RecordChunk<'_>) -> Result<(), Refusal> {
         let shape = self.loader(id)?.shape();
         let mut rest = chunk.records;
         // What is no record is refused where it is taken.

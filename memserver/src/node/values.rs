@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use fpcache::key_space::BuildKeys;
 use fpcache::layout::{Stored, ValuePlace};
-use fpcache::message::{ErrorCode, Piece, Refusal, Sent, Write, WriteKind, WriteOperation};
+use fpcache::message::{ErrorCode, Refusal, Sent, ValuePiece, Write, WriteKind, WriteOperation};
 use fpcache_fabric::{ClientId, NodeMemory};
 
 use crate::dedup::DedupSession;
@@ -26,7 +26,7 @@ const LOADS: u64 = 0;
 
 impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     /// Takes a piece of a value that comes ahead of a write, or of a load's record.
-    pub(crate) fn take_piece(&mut self, client: ClientId, piece: &Piece<'_>) -> Result<Answer, Refusal> {
+    pub(crate) fn take_piece(&mut self, client: ClientId, piece: &ValuePiece<'_>) -> Result<Answer, Refusal> {
         let region = Arc::clone(&self.superblock.region);
         self.charge(cost::OPERATION + cost::bytes(piece.bytes.len()));
         if piece.client == LOADS {
@@ -64,7 +64,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Takes a piece of the value of a record that a load has yet to send.
-    fn take_piece_of_load(&mut self, id: LoadId, region: &M, piece: &Piece<'_>) -> Result<(), Refusal> {
+    fn take_piece_of_load(&mut self, id: LoadId, region: &M, piece: &ValuePiece<'_>) -> Result<(), Refusal> {
         let transit = self.transit.clone();
         let loader = self.loader(id)?;
         uploads::check(piece, &loader.shape())?;
@@ -83,7 +83,7 @@ impl<K: BuildKeys, M: NodeMemory> MemoryNode<K, M> {
     }
 
     /// Memory for a value whose first piece has come.
-    fn memory_for(&mut self, piece: &Piece<'_>) -> Result<Memory, Refusal> {
+    fn memory_for(&mut self, piece: &ValuePiece<'_>) -> Result<Memory, Refusal> {
         let (bytes, mut has_tried) = (piece.value_bytes as usize, false);
         if self.is_searching() && self.parked.holds_writes() {
             // For another request, which what is free now is kept for.

@@ -10,8 +10,8 @@ use fpcache::key_space::{ByteKeys, KeyKind, KeySpace, U64Keys};
 use fpcache::layout::{RecordShape, RecordToken, TableParameters};
 use fpcache::message::keys::{put_key, put_record};
 use fpcache::message::{
-    AskedKeys, Chunk, ErrorCode, Piece, Refusal, Request, Sent, TablesRequest, WriteBatch, WriteKind,
-    WriteOperation, WriteReply, decode_reply,
+    AskedKeys, ErrorCode, RecordChunk, Refusal, Request, Sent, TablesRequest, ValuePiece, WriteBatch,
+    WriteKind, WriteOperation, WriteReply, decode_reply,
 };
 use fpcache_fabric::shm::{ConnectOptions, ShmAddress, ShmConnection, connect};
 use fpcache_fabric::{Connection, Deadline, RegionName, SHORT_BODY};
@@ -122,7 +122,7 @@ fn begin(parameters: TableParameters) -> Request<'static> {
 
 /// Sends chunks of 1 MiB until the load is over.
 fn load_until_full(
-    chunk: impl Fn(&Chunk<'_>) -> Result<Vec<u8>, Refusal>,
+    chunk: impl Fn(&RecordChunk<'_>) -> Result<Vec<u8>, Refusal>,
     record: impl Fn(u64, &mut Vec<u8>),
 ) {
     const CHUNK: usize = (1 << 20) - 4096;
@@ -139,7 +139,7 @@ fn load_until_full(
             }
             count += 1;
         }
-        if chunk(&Chunk { first, count, records: &records }).is_err() {
+        if chunk(&RecordChunk { first, count, records: &records }).is_err() {
             return;
         }
         first += u64::from(count);
@@ -200,7 +200,7 @@ fn values_that_never_get_a_record() {
     // 256 times 64 MiB, and as many short ones as there may be.
     for value in 0..1024u32 {
         let peer = &peers[value as usize % peers.len()];
-        let piece = Piece {
+        let piece = ValuePiece {
             client: 1 + u64::from(value) % 256,
             request: 1,
             operation: value / 256,
@@ -213,7 +213,8 @@ fn values_that_never_get_a_record() {
     for value in 0..4096u32 {
         let peer = &peers[value as usize % peers.len()];
         let (client, operation) = (1000 + u64::from(value % 7), value % 1024);
-        let piece = Piece { client, request: 1, operation, value_bytes: 20, offset: 0, bytes: &bytes[..10] };
+        let piece =
+            ValuePiece { client, request: 1, operation, value_bytes: 20, offset: 0, bytes: &bytes[..10] };
         let _ = peer.call(&Request::Value(piece));
     }
     drop(peers);
@@ -260,7 +261,7 @@ fn short_lookups_of_long_records_over_many_connections() {
     (0..17u64).for_each(|key| put_record::<U64Keys>(&shape, &key, &Sent::Here(&value), &mut records));
     let (first, rest) = records.split_at(records.len() / 17 * 9);
     for (chunk, records, count) in [(0, first, 9), (9, rest, 8)] {
-        owner.call(&Request::LoadChunk(1, Chunk { first: chunk, count, records })).unwrap();
+        owner.call(&Request::LoadChunk(1, RecordChunk { first: chunk, count, records })).unwrap();
     }
     owner.call(&Request::LoadCommit(1)).unwrap();
     let mut keys = Vec::new();

@@ -12,8 +12,8 @@ use fpcache::layout::{RecordToken, TableParameters};
 use fpcache::map::{MapState, RangeMap};
 use fpcache::message::keys::{put_key, put_record};
 use fpcache::message::{
-    AskedKeys, Chunk, NodeStats, Piece, RangeRequest, Request, Sent, TablesPage, TablesRequest, WriteBatch,
-    WriteKind, WriteOperation, WriteStatus, decode_reply,
+    AskedKeys, NodeStats, RangeRequest, RecordChunk, Request, Sent, TablesPage, TablesRequest, ValuePiece,
+    WriteBatch, WriteKind, WriteOperation, WriteStatus, decode_reply,
 };
 use fpcache_fabric::{ClientId, Handled, Service};
 use fpcache_memserver::durability::SyncPolicy;
@@ -172,7 +172,7 @@ impl<T: TestKeys> Peers<T> {
         let offset = if self.random.one_in(4) { self.random.odd() as u32 } else { 0 };
         let most = if self.random.one_in(2) { u64::from(value_bytes.min(2000)) + 1 } else { 300 };
         let (piece, mut bytes) = (self.bytes(most), Vec::new());
-        let piece = Piece { client, request, operation, value_bytes, offset, bytes: &piece };
+        let piece = ValuePiece { client, request, operation, value_bytes, offset, bytes: &piece };
         Request::Value(piece).encode::<T::Space>(0, &mut bytes);
         bytes
     }
@@ -192,7 +192,8 @@ impl<T: TestKeys> Peers<T> {
         if self.random.one_in(10) {
             count = self.random.odd() as u32;
         }
-        Request::LoadChunk(1, Chunk { first, count, records: &records }).encode::<T::Space>(0, &mut bytes);
+        Request::LoadChunk(1, RecordChunk { first, count, records: &records })
+            .encode::<T::Space>(0, &mut bytes);
         bytes
     }
 

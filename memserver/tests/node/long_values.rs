@@ -10,8 +10,8 @@ use fpcache::key_space::U64Keys;
 use fpcache::layout::{MAX_VALUE_BYTES, RecordShape, RecordToken, TableParameters};
 use fpcache::message::keys::put_record;
 use fpcache::message::{
-    Chunk, ErrorCode, MAX_AHEAD_BYTES, Piece, Refusal, Request, Sent, WriteBatch, WriteKind, WriteOperation,
-    WriteStatus, decode_reply,
+    ErrorCode, MAX_AHEAD_BYTES, RecordChunk, Refusal, Request, Sent, ValuePiece, WriteBatch, WriteKind,
+    WriteOperation, WriteStatus, decode_reply,
 };
 use fpcache_fabric::{ClientId, NodeMemory, Service, SharedMemory};
 use fpcache_memserver::MemoryNode;
@@ -57,7 +57,7 @@ fn send_ahead(
     value: &[u8],
     most: usize,
 ) -> Result<(), Refusal> {
-    Piece::all(what, value, most).try_for_each(|piece| send(node, client, &Request::Value(piece)))
+    ValuePiece::all(what, value, most).try_for_each(|piece| send(node, client, &Request::Value(piece)))
 }
 
 /// Puts records whose values came ahead, each of a given size.
@@ -173,7 +173,7 @@ fn pieces_that_do_not_make_up_a_value_are_refused() {
     let mut node = empty::<LongValues>(4 << 20);
     let used = used_without::<LongValues>(&mut node);
     let value = bytes(1, 5000);
-    let piece = |operation, offset: usize, end: usize| Piece {
+    let piece = |operation, offset: usize, end: usize| ValuePiece {
         client: 7,
         request: 1,
         operation,
@@ -187,27 +187,36 @@ fn pieces_that_do_not_make_up_a_value_are_refused() {
     assert_eq!(take(piece(0, 0, 1000)), Ok(()));
     assert_eq!(take(piece(0, 2000, 3000)), refused, "one is missing");
     assert_eq!(take(piece(0, 1000, 1000)), refused, "empty");
-    assert_eq!(take(Piece { value_bytes: 4000, ..piece(0, 1000, 2000) }), refused, "of another value");
-    assert_eq!(take(Piece { value_bytes: 1500, ..piece(0, 1000, 2000) }), refused, "past the end");
-    assert_eq!(take(Piece { value_bytes: u32::MAX, ..piece(1, 0, 10) }), Err(ErrorCode::BadData), "too long");
+    assert_eq!(take(ValuePiece { value_bytes: 4000, ..piece(0, 1000, 2000) }), refused, "of another value");
+    assert_eq!(take(ValuePiece { value_bytes: 1500, ..piece(0, 1000, 2000) }), refused, "past the end");
+    assert_eq!(
+        take(ValuePiece { value_bytes: u32::MAX, ..piece(1, 0, 10) }),
+        Err(ErrorCode::BadData),
+        "too long"
+    );
     let much = (MAX_AHEAD_BYTES / MAX_VALUE_BYTES) as u32;
     for operation in 0..much {
-        let taken = take(Piece { client: 8, value_bytes: MAX_VALUE_BYTES as u32, ..piece(operation, 0, 10) });
+        let taken =
+            take(ValuePiece { client: 8, value_bytes: MAX_VALUE_BYTES as u32, ..piece(operation, 0, 10) });
         assert_eq!(taken, Ok(()), "room or not");
     }
-    let again = Piece { client: 8, value_bytes: 17, ..piece(0, 0, 10) };
+    let again = ValuePiece { client: 8, value_bytes: 17, ..piece(0, 0, 10) };
     assert_eq!(take(again), Ok(()), "a short one in its place");
-    let begun_anew = Piece { client: 8, value_bytes: MAX_VALUE_BYTES as u32, ..piece(0, 0, 10) };
+    let begun_anew = ValuePiece { client: 8, value_bytes: MAX_VALUE_BYTES as u32, ..piece(0, 0, 10) };
     assert_eq!(take(begun_anew), Ok(()), "and a long one again");
-    let last = Piece { client: 8, value_bytes: 17, ..piece(1023, 0, 10) };
+    let last = ValuePiece { client: 8, value_bytes: 17, ..piece(1023, 0, 10) };
     assert_eq!(take(last), Err(ErrorCode::BadData), "there is no room beside the others");
-    assert_eq!(take(Piece { client: 9, ..piece(1024, 0, 10) }), refused, "no request has so many operations");
     assert_eq!(
-        take(Piece { client: 9, value_bytes: 16, ..piece(0, 0, 10) }),
+        take(ValuePiece { client: 9, ..piece(1024, 0, 10) }),
+        refused,
+        "no request has so many operations"
+    );
+    assert_eq!(
+        take(ValuePiece { client: 9, value_bytes: 16, ..piece(0, 0, 10) }),
         Err(ErrorCode::BadData),
         "it fits"
     );
-    let more = Piece { client: 8, value_bytes: MAX_VALUE_BYTES as u32, ..piece(much, 0, 10) };
+    let more = ValuePiece { client: 8, value_bytes: MAX_VALUE_BYTES as u32, ..piece(much, 0, 10) };
     assert_eq!(take(more), Err(ErrorCode::BadData), "too many");
 
     let code = |outcome: Result<_, Refusal>| outcome.map_err(|refusal: Refusal| refusal.code);
@@ -263,7 +272,7 @@ fn a_load_takes_values_of_any_length() {
         let sent = if is_long { Sent::Ahead(value.len() as u32) } else { Sent::Here(value) };
         put_record::<U64Keys>(&shape, &(key as u64), &sent, &mut records);
     }
-    let chunk = Chunk { first: 0, count: values.len() as u32, records: &records };
+    let chunk = RecordChunk { first: 0, count: values.len() as u32, records: &records };
     send(&mut node, CLIENT, &Request::LoadChunk(1, chunk)).expect("good records");
     send(&mut node, CLIENT, &Request::LoadCommit(1)).expect("good records");
     assert_eq!(audit::<LongValues>(&node), 4);
@@ -286,7 +295,8 @@ fn used_after_a_load(ahead: &[(u32, usize)]) -> u64 {
     }
     let mut records = Vec::new();
     put_record::<U64Keys>(&shape, &1, &Sent::Ahead(300_000), &mut records);
-    send(&mut node, CLIENT, &Request::LoadChunk(1, Chunk { first: 0, count: 1, records: &records })).unwrap();
+    send(&mut node, CLIENT, &Request::LoadChunk(1, RecordChunk { first: 0, count: 1, records: &records }))
+        .unwrap();
     send(&mut node, CLIENT, &Request::LoadCommit(1)).expect("good records");
     assert_eq!(audit::<LongValues>(&node), 1);
     node.stats().used_bytes
@@ -310,7 +320,7 @@ fn a_load_whose_value_did_not_come_is_refused() {
     send(&mut node, CLIENT, &begin).expect("an empty memory node");
     let mut records = Vec::new();
     put_record::<U64Keys>(&shape, &1, &Sent::Ahead(500), &mut records);
-    let chunk = Request::LoadChunk(1, Chunk { first: 0, count: 1, records: &records });
+    let chunk = Request::LoadChunk(1, RecordChunk { first: 0, count: 1, records: &records });
     let refusal = send(&mut node, CLIENT, &chunk).expect_err("it did not come");
     assert_eq!(refusal.code, ErrorCode::BadData);
     assert!(refusal.message.contains("record 0") && refusal.message.contains("500 bytes"), "{refusal}");

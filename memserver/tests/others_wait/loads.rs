@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::{RecordShape, TableParameters};
 use fpcache::message::keys::put_record;
-use fpcache::message::{Chunk, ErrorCode, Refusal, Request, Sent, WriteKind, WriteStatus, decode_reply};
+use fpcache::message::{
+    ErrorCode, RecordChunk, Refusal, Request, Sent, WriteKind, WriteStatus, decode_reply,
+};
 use fpcache_fabric::{Clock, Handled, HugePages, Service, SharedMemory, Work};
 use fpcache_memserver::MemoryNode;
 use fpcache_memserver::budget::{Budget, Grant};
@@ -34,7 +36,7 @@ fn a_load_takes_several_turns_and_its_end_does_not_wait_for_the_disk() {
     let begin = Request::LoadBegin { load: 1, parameters, expected_keys: 8000, encoders: &[] };
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
     let records = chunk(0, 8000, &parameters.shape);
-    let records = Request::LoadChunk(1, Chunk { first: 0, count: 8000, records: &records });
+    let records = Request::LoadChunk(1, RecordChunk { first: 0, count: 8000, records: &records });
     assert_eq!(post::<Integers>(&mut node, GREEDY, &records).0, Handled::Later, "all at once");
     let (rounds, reply, _) = rounds_until(&mut node, GREEDY);
     decode_reply(&reply).expect("taken");
@@ -69,7 +71,8 @@ fn short_chunks_and_loads_that_begin_use_up_a_turn_like_all_else() {
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin(&[]))).expect("begun");
     let waits = (0..100).any(|chunk_number| {
         let records = chunk(64 * chunk_number, 64, &parameters::<Integers>().shape);
-        let records = Request::LoadChunk(1, Chunk { first: 64 * chunk_number, count: 64, records: &records });
+        let records =
+            Request::LoadChunk(1, RecordChunk { first: 64 * chunk_number, count: 64, records: &records });
         post::<Integers>(&mut node, GREEDY, &records).0 == Handled::Later
     });
     assert!(waits, "6,400 records in one turn");
@@ -123,7 +126,7 @@ fn a_load_whose_client_has_stopped_makes_way_for_another() {
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
     pass(59);
     let records = chunk(0, 10, &parameters.shape);
-    let records = |first| Request::LoadChunk(1, Chunk { first, count: 10, records: &records });
+    let records = |first| Request::LoadChunk(1, RecordChunk { first, count: 10, records: &records });
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &records(0))).expect("taken");
     pass(59);
     let refusal =
@@ -160,7 +163,7 @@ fn a_load_that_is_given_up_gives_its_memory_back_a_little_at_a_time() {
             for key in first..first + 100 {
                 put_record::<U64Keys>(&shape, &key, &Sent::Here(&[3; 8000]), &mut records);
             }
-            let chunk = Request::LoadChunk(1, Chunk { first, count: 100, records: &records });
+            let chunk = Request::LoadChunk(1, RecordChunk { first, count: 100, records: &records });
             decode_reply(&call_from::<Integers>(node, GREEDY, &chunk)).expect("taken");
         }
     };
@@ -209,7 +212,7 @@ fn a_load_that_is_retried_at_once_has_the_memory_of_the_one_that_was_given_up() 
             for key in first..first + 100 {
                 put_record::<U64Keys>(&shape, &key, &Sent::Here(&[3; 8000]), &mut records);
             }
-            let chunk = Request::LoadChunk(1, Chunk { first, count: 100, records: &records });
+            let chunk = Request::LoadChunk(1, RecordChunk { first, count: 100, records: &records });
             decode_reply(&call_from::<Integers>(node, GREEDY, &chunk)).map(drop)?;
         }
         Ok::<_, Refusal>(())
@@ -240,7 +243,7 @@ fn the_end_of_a_load_of_many_segments_takes_turns() {
     decode_reply(&call_from::<Integers>(&mut node, GREEDY, &begin)).expect("begun");
     for first in (0..120_000).step_by(8000) {
         let records = chunk(first, 8000, &parameters.shape);
-        let records = Request::LoadChunk(1, Chunk { first, count: 8000, records: &records });
+        let records = Request::LoadChunk(1, RecordChunk { first, count: 8000, records: &records });
         decode_reply(&call_from::<Integers>(&mut node, GREEDY, &records)).expect("taken");
     }
     assert_eq!(post::<Integers>(&mut node, GREEDY, &Request::LoadCommit(1)).0, Handled::Later, "all at once");

@@ -64,7 +64,7 @@ fn a_value_without_room_has_the_table_gone_over_in_steps() {
 
 /// A piece of a value of `value_bytes` bytes, whose memory has to be found.
 fn first_piece(client: u64, value_bytes: u32) -> Request<'static> {
-    Request::Value(Piece { client, request: 1, operation: 0, value_bytes, offset: 0, bytes: &[9; 100] })
+    Request::Value(ValuePiece { client, request: 1, operation: 0, value_bytes, offset: 0, bytes: &[9; 100] })
 }
 
 /// Has a long value put into a table whose room is in pieces; the rounds until it is there, before

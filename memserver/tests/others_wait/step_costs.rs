@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use fpcache::key_space::U64Keys;
 use fpcache::layout::TableParameters;
 use fpcache::message::keys::{put_key, put_record};
-use fpcache::message::{AskedKeys, Chunk, Request, Sent, WriteKind, decode_reply};
+use fpcache::message::{AskedKeys, RecordChunk, Request, Sent, WriteKind, decode_reply};
 use fpcache_fabric::{Handled, Service, Work};
 use fpcache_memserver::{MemoryNode, cost};
 use rustix::time::{ClockId, clock_gettime};
@@ -188,7 +188,7 @@ fn what_steps_take() {
                         &mut records,
                     );
                 }
-                let chunk = Request::LoadChunk(1, Chunk { first, count: 8000, records: &records });
+                let chunk = Request::LoadChunk(1, RecordChunk { first, count: 8000, records: &records });
                 steps.done(&mut node, &chunk);
             }
             steps.tell(&format!("chunks of a load{what}, by record"), KEYS, cost::LOADED + cost::bytes(16));

@@ -1,6 +1,6 @@
 //! Table 2: entries of a cache of 100 MB, by the length of keys.
 
-use fpcache::cache::{HotCache, NoCache, Policy, Shape, Variant};
+use fpcache::cache::{CacheShape, HotCache, NoCache, Policy, Variant};
 
 /// Entries for keys of one length.
 #[derive(Clone, Debug, serde::Serialize)]
@@ -25,7 +25,8 @@ const BYTES: u64 = 100 << 20;
 /// If the hot cache's memory cannot be had.
 pub fn entries() -> Result<Vec<Entries>, NoCache> {
     let keys = 60_000_000;
-    let shape = Shape { variant: Variant::Fd, policy: Policy::Heat, epsilon: 16, segments: keys / 200, keys };
+    let shape =
+        CacheShape { variant: Variant::Fd, policy: Policy::Heat, epsilon: 16, segments: keys / 200, keys };
     let ours = HotCache::new(BYTES as usize, &shape)?.capacity() as f64;
     let row = |(key_bytes, millions): (u64, f64)| Entries {
         key_bytes,

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::{Relaxed, Release};
 
 use super::*;
 use crate::memory::Registered;
-use crate::rdma::registered::{RegisteredRegion, Told};
-use crate::rdma::wire::Request;
+use crate::rdma::registered::{RegisteredExtents, RegisteredRegion};
+use crate::rdma::wire::CardRequest;
 
 const MIB: u64 = 1 << 20;
 /// So long that its stretches are of two MiB.
@@ -45,12 +45,12 @@ impl Node {
     }
 
     /// The registered extents, and the error of what cannot be registered.
-    fn ask(&self) -> Result<(Vec<Extent>, Option<RdmaError>), RdmaError> {
+    fn ask(&self) -> Result<(Vec<RegisteredExtent>, Option<RdmaError>), RdmaError> {
         let areas =
             ServedAreas { region: &self.region, backed_end: &self.backed_end, lease: LEASE, scratch: None };
         let mut held = self.held.lock().unwrap();
-        let answer = self.card.answer(&areas, &mut held, &Request::Extents.encode())?;
-        Ok((Answer::decode(&answer.bytes).unwrap().extents, answer.trouble))
+        let answer = self.card.answer(&areas, &mut held, &CardRequest::Extents.encode())?;
+        Ok((CardReply::decode(&answer.bytes).unwrap().extents, answer.trouble))
     }
 }
 
@@ -141,7 +141,7 @@ fn rdma_what_cannot_be_registered_takes_nothing_from_what_is() {
 fn rdma_nobody_is_served_where_nothing_can_be_registered() {
     let mut node = Node::spanning(MIB);
     let pair = QueuePair::new(&Arc::new(Device::open(&CardChoice::default()).unwrap()), true).unwrap();
-    let introduction = Request::QueuePair(pair.end()).encode();
+    let introduction = CardRequest::QueuePair(pair.end()).encode();
     let refused = with_little_lockable(|| node.exchange(&introduction, Deadline::NONE));
     assert!(refused.unwrap_err().to_string().contains("ulimit -l unlimited"));
     assert!(node.exchange(&introduction, Deadline::NONE).is_ok());
@@ -154,12 +154,12 @@ fn rdma_nothing_is_registered_of_what_was_withdrawn() {
     let device = Arc::new(Device::open(&CardChoice::default()).unwrap());
     let memory = Arc::new(SharedMemory::create_memfd("region", SPAN, crate::HugePages::No).unwrap().0);
     let backed_end = Arc::new(AtomicU64::new(0));
-    let region = RegisteredRegion::new(&device, &memory, &backed_end, Rights::RemoteRead);
+    let region = RegisteredRegion::new(&device, &memory, &backed_end, RegionRights::RemoteRead);
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !is_over.load(Relaxed) {
-                assert!(region.tell(0, &mut Told::default()).is_none());
+                assert!(region.tell(0, &mut RegisteredExtents::default()).is_none());
                 region.tidy();
             }
         });

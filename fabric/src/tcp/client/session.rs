@@ -18,7 +18,7 @@ use crate::tcp::channel::Channel;
 use crate::tcp::frame::Limits;
 use crate::tcp::handshake::{Membership, NO_SUCH_CLIENT, Welcome};
 use crate::tcp::round_trip::RoundTrip;
-use crate::tcp::silence::Silence;
+use crate::tcp::silence::SilenceTimer;
 use crate::tcp::socket::reach;
 use crate::tcp::stream::Stream;
 use crate::tcp::tls::ClientSide;
@@ -40,7 +40,7 @@ pub(in crate::tcp) struct Session {
     pub(super) target: Target,
     pub(in crate::tcp) link: Arc<Link>,
     pub(in crate::tcp) patience: Duration,
-    pub(in crate::tcp) silence: Arc<Silence>,
+    pub(in crate::tcp) silence: Arc<SilenceTimer>,
     pub(in crate::tcp) spin: Duration,
     pub(super) token: Option<Token>,
     pub(super) tls: Option<ClientSide>,

@@ -2,10 +2,10 @@
 
 use crate::error::FabricError;
 use crate::tcp::areas::SCRATCH;
-use crate::tcp::channel::Sent;
+use crate::tcp::channel::SendTime;
 use crate::tcp::client::session::Session;
 use crate::tcp::frame::{MAX_QUESTION_BYTES, MAX_STRIDE, QUESTION_SUM_BYTES};
-use crate::verbs::{AreaId, Batch, Posted, REGION, RemoteAddr, Verb};
+use crate::verbs::{AreaId, Batch, PostedVerb, REGION, RemoteAddr, Verb};
 
 /// Batches of no more requests and bytes are short: their time is that of a round trip.
 const SHORT_REQUESTS: usize = 4;
@@ -20,7 +20,7 @@ pub(super) fn is_short(batch: &Batch) -> bool {
 /// Requests that the memory node would hang up for are found here, as where memory is mapped.
 impl Session {
     /// Takes the time of a batch that has come back now, for what a round trip takes.
-    pub(super) fn took(&self, sent: Sent) {
+    pub(super) fn took(&self, sent: SendTime) {
         let took = sent.at.elapsed();
         if sent.is_trip { self.round_trip.record(took) } else { self.round_trip.record_at_most(took) }
     }
@@ -45,7 +45,7 @@ impl Session {
         checked.filter_map(|(at, posted)| Some((at, self.check(posted).err()?))).next()
     }
 
-    fn check_question(&self, bytes: usize, posted: &Posted) -> Result<(), FabricError> {
+    fn check_question(&self, bytes: usize, posted: &PostedVerb) -> Result<(), FabricError> {
         let max = MAX_QUESTION_BYTES.min(self.limits.batch_bytes as usize - QUESTION_SUM_BYTES);
         for (len, max) in [(bytes as u64, max as u64), (posted.len.into(), self.limits.reply_bytes.into())] {
             if len > max {
@@ -55,8 +55,8 @@ impl Session {
         Ok(())
     }
 
-    fn check(&self, posted: &Posted) -> Result<(), FabricError> {
-        let Posted { offset, len, area, verb, stride, .. } = *posted;
+    fn check(&self, posted: &PostedVerb) -> Result<(), FabricError> {
+        let PostedVerb { offset, len, area, verb, stride, .. } = *posted;
         let area_len = self.area_len(area).ok_or(FabricError::NoSuchArea { area })?;
         if verb != Verb::Read && area == REGION {
             return Err(FabricError::AccessDenied { area });

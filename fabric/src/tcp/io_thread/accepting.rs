@@ -12,7 +12,7 @@ use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
 use crate::tcp::counters::HangUp;
 use crate::tcp::handshake::{USER_REFUSED, Welcome};
-use crate::tcp::newcomers::Crowded;
+use crate::tcp::newcomers::Evicted;
 use crate::tcp::node::{Arrival, Listening, PeerKey, ToThread};
 use crate::tcp::peer::Peer;
 use crate::tcp::socket::{self, Origin, accept, prepare};
@@ -111,7 +111,7 @@ impl IoThread {
         let thread = self.next_thread;
         self.next_thread = (thread + 1) % shared.threads.len();
         let (place, crowded) = shared.newcomers.enter(&origin, thread, self.tools.now);
-        if let Some(Crowded { thread, number }) = crowded {
+        if let Some(Evicted { thread, number }) = crowded {
             shared.threads[thread].post(ToThread::Crowded(number));
         }
         let stream = Stream::new(socket, session);
@@ -150,14 +150,14 @@ mod tests {
 
     use super::*;
     use crate::tcp::address::Target;
-    use crate::tcp::node::{Shared, ToDesk};
+    use crate::tcp::node::{ServingState, ToDesk};
     use crate::tcp::options::ListenOptions;
 
     /// Nothing was accepted at that address ever after.
     #[test]
     fn listening_that_cannot_be_resumed_is_tried_again_and_told_once() {
         let options = ListenOptions { io_threads: 1, ..ListenOptions::default() };
-        let shared = Arc::new(Shared::new(options, None, None).unwrap());
+        let shared = Arc::new(ServingState::new(options, None, None).unwrap());
         let socket = TcpListener::bind("127.0.0.1:0").unwrap();
         socket.set_nonblocking(true).unwrap();
         let at = socket.local_addr().unwrap();

@@ -10,14 +10,14 @@ use rustix::event::epoll::Event;
 use super::IoThread;
 use crate::error::FabricError;
 use crate::service::ClientId;
-use crate::tcp::node::{End, ToDesk};
+use crate::tcp::node::{CloseReason, ToDesk};
 
 /// How long a node that stops waits for its clients to take what they were answered.
 const LAST_REPLIES: Duration = Duration::from_secs(1);
 
 impl IoThread {
     /// Closes a connection, and tells why where there is something to tell.
-    pub(super) fn close(&mut self, at: usize, end: End) {
+    pub(super) fn close(&mut self, at: usize, end: CloseReason) {
         let Some(mut peer) = self.peers[at].take() else { return };
         let shared = &self.tools.shared;
         self.hot.retain(|other| *other != at);
@@ -50,7 +50,7 @@ impl IoThread {
             self.expect_end(at);
             self.watch(at, false);
         } else {
-            self.close(at, End::Parted);
+            self.close(at, CloseReason::Parted);
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::stage::{Challenged, Held, Proven, Stage};
-use super::{Peer, Pumped, Tools};
+use super::stage::{Challenged, HeldRefusal, Proven, Stage};
+use super::{Peer, PeerBuffers, Progressed};
 use crate::error::FabricError;
 use crate::shm::PROTOCOL_VERSION;
 use crate::tcp::attempts::HOLD;
@@ -12,14 +12,14 @@ use crate::tcp::handshake::{
     CREDENTIALS_REFUSED, Credentials, Greeting, Hello, MAX_GREETING_BYTES, NO_SUCH_CLIENT, OTHER_VERSION,
     PROOF_BYTES, Purpose, TLS_RECORD, TOKEN_NEEDED, TOKEN_UNKNOWN, TOO_MANY_CLIENTS, Welcome, challenge,
 };
-use crate::tcp::node::{Admission, Client, End, Entry, ToDesk};
+use crate::tcp::node::{Admission, Client, ClientCredentials, CloseReason, ToDesk};
 use crate::tcp::socket::Moved;
 use crate::tcp::token::{NODE, nonce};
 
 impl Peer {
     /// Receives what has come, but no more than one byte beyond `most` in all; whether there was
     /// something.
-    fn hear(&mut self, most: usize, tools: &mut Tools) -> Result<bool, End> {
+    fn hear(&mut self, most: usize, tools: &mut PeerBuffers) -> Result<bool, CloseReason> {
         let room = (most + 1).saturating_sub(self.rest.len());
         match self.stream.receive(&mut tools.input[..room]) {
             Moved::Bytes(bytes) => self.rest.extend_from_slice(&tools.input[..bytes]),
@@ -30,47 +30,54 @@ impl Peer {
     }
 
     /// Takes what has come of HELLO, and no more than that.
-    pub(super) fn greet(&mut self, tools: &mut Tools) -> Result<Pumped, End> {
+    pub(super) fn greet(&mut self, tools: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
         if !self.hear(MAX_GREETING_BYTES, tools)? {
-            return Ok(Pumped::Idle);
+            return Ok(Progressed::Idle);
         }
         let greeting = Hello::read(&self.rest, PROTOCOL_VERSION);
         let hello = match greeting {
-            Greeting::Incomplete => return Ok(Pumped::Active),
+            Greeting::Incomplete => return Ok(Progressed::Active),
             _ => std::mem::take(&mut self.rest),
         };
         match greeting {
-            Greeting::Incomplete => Ok(Pumped::Active),
+            Greeting::Incomplete => Ok(Progressed::Active),
             Greeting::Foreign if hello.starts_with(&TLS_RECORD) => {
                 // An address without TLS tells its client so.
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
-                Err(End::SpeaksTls)
+                Err(CloseReason::SpeaksTls)
             }
-            Greeting::Foreign => Err(End::Foreign),
+            Greeting::Foreign => Err(CloseReason::Foreign),
             Greeting::Version(theirs) => {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, OTHER_VERSION, 0));
                 let peer = format!("the client at {}", self.origin);
                 let error = FabricError::VersionMismatch { peer, ours: PROTOCOL_VERSION, theirs };
                 tools.shared.report(HangUp::OtherProtocol, error);
-                Err(End::Parted)
+                Err(CloseReason::Parted)
             }
             Greeting::Credentials => {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
-                Err(End::Credentials)
+                Err(CloseReason::Credentials)
             }
             Greeting::Whole(_, Credentials::None) if self.needs_token => {
-                self.turn_away(TOKEN_NEEDED, End::NoToken, tools)
+                self.turn_away(TOKEN_NEEDED, CloseReason::NoToken, tools)
             }
-            Greeting::Whole(purpose, Credentials::None) => self.enter(purpose, Entry::OPEN, None, tools),
+            Greeting::Whole(purpose, Credentials::None) => {
+                self.enter(purpose, ClientCredentials::OPEN, None, tools)
+            }
             Greeting::Whole(purpose, Credentials::Token) => self.challenge(purpose, hello, tools),
         }
     }
 
     /// Asks for a proof.
-    fn challenge(&mut self, purpose: Purpose, mut hello: Vec<u8>, tools: &mut Tools) -> Result<Pumped, End> {
+    fn challenge(
+        &mut self,
+        purpose: Purpose,
+        mut hello: Vec<u8>,
+        tools: &mut PeerBuffers,
+    ) -> Result<Progressed, CloseReason> {
         if tools.shared.tokens().is_empty() {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, CREDENTIALS_REFUSED, 0));
-            return Err(End::Credentials);
+            return Err(CloseReason::Credentials);
         }
         if let (Purpose::Join(membership), Some(place)) = (&purpose, &self.place)
             && tools.shared.named(membership).is_some()
@@ -79,7 +86,7 @@ impl Peer {
         }
         let nonce = nonce().map_err(|error| {
             tools.shared.report(HangUp::NoResources, error);
-            End::Parted
+            CloseReason::Parted
         })?;
         let challenge = challenge(PROTOCOL_VERSION, &nonce);
         hello.extend_from_slice(&challenge);
@@ -88,24 +95,26 @@ impl Peer {
     }
 
     /// Takes the proof, and lets it in if it is one.
-    pub(super) fn check_proof(&mut self, tools: &mut Tools) -> Result<Pumped, End> {
+    pub(super) fn check_proof(&mut self, tools: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
         if !self.hear(PROOF_BYTES, tools)? {
-            return Ok(Pumped::Idle);
+            return Ok(Progressed::Idle);
         }
         if self.rest.len() < PROOF_BYTES {
-            return Ok(Pumped::Active);
+            return Ok(Progressed::Active);
         }
         let proof: Result<[u8; PROOF_BYTES], _> = std::mem::take(&mut self.rest).try_into();
         let stage = std::mem::replace(&mut self.stage, Stage::Greeting);
-        let (Ok(proof), Stage::Challenged(challenged)) = (proof, stage) else { return Err(End::Foreign) };
+        let (Ok(proof), Stage::Challenged(challenged)) = (proof, stage) else {
+            return Err(CloseReason::Foreign);
+        };
         let Challenged { purpose, mut said } = *challenged;
         match tools.shared.tokens().proven(&[&said], &proof) {
             Some((token, rights)) => {
                 said.extend_from_slice(&proof);
-                let entry = Entry { token: Some(token), rights };
+                let entry = ClientCredentials { token: Some(token), rights };
                 self.enter(purpose, entry, Some(Box::new(Proven { token, said })), tools)
             }
-            None => self.turn_away(TOKEN_UNKNOWN, End::WrongToken, tools),
+            None => self.turn_away(TOKEN_UNKNOWN, CloseReason::WrongToken, tools),
         }
     }
 
@@ -113,17 +122,17 @@ impl Peer {
     fn enter(
         &mut self,
         purpose: Purpose,
-        entry: Entry,
+        entry: ClientCredentials,
         proven: Option<Box<Proven>>,
-        tools: &mut Tools,
-    ) -> Result<Pumped, End> {
+        tools: &mut PeerBuffers,
+    ) -> Result<Progressed, CloseReason> {
         let admission = match tools.shared.admit() {
             Ok(admission) => admission,
             Err(most) => {
                 self.refuse(&Welcome::refusal(PROTOCOL_VERSION, TOO_MANY_CLIENTS, most as u64));
                 let peer = format!("the client at {}", self.origin);
                 tools.shared.report(HangUp::TooMany, FabricError::beyond_maximum(peer, most as u64));
-                return Err(End::Parted);
+                return Err(CloseReason::Parted);
             }
         };
         self.place = None;
@@ -132,15 +141,15 @@ impl Peer {
                 self.stage = Stage::Waiting(proven);
                 let (peer, origin) = (self.key, self.origin);
                 tools.shared.desk.post(ToDesk::Hello { peer, name, entry, origin, admission });
-                Ok(Pumped::Active)
+                Ok(Progressed::Active)
             }
             Purpose::Join(membership) => {
                 self.stage = Stage::Waiting(proven);
                 match tools.shared.member(&membership, &entry) {
-                    Some(client) => self.open(client, false, admission, tools).map(|()| Pumped::Active),
+                    Some(client) => self.open(client, false, admission, tools).map(|()| Progressed::Active),
                     None => {
                         self.refuse(&Welcome::refusal(PROTOCOL_VERSION, NO_SUCH_CLIENT, 0));
-                        Err(End::NoClient)
+                        Err(CloseReason::NoClient)
                     }
                 }
             }
@@ -148,14 +157,19 @@ impl Peer {
     }
 
     /// Does not let it in, and tells it so: at once, or later if its address has failed too often.
-    fn turn_away(&mut self, status: u32, end: End, tools: &mut Tools) -> Result<Pumped, End> {
+    fn turn_away(
+        &mut self,
+        status: u32,
+        end: CloseReason,
+        tools: &mut PeerBuffers,
+    ) -> Result<Progressed, CloseReason> {
         if !tools.shared.attempts.failed(&self.origin, tools.now) {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, status, 0));
             return Err(end);
         }
         tools.shared.hung_up(&self.origin, end);
-        self.stage = Stage::Held(Held { until: tools.now + HOLD, status });
-        Ok(Pumped::Active)
+        self.stage = Stage::Held(HeldRefusal { until: tools.now + HOLD, status });
+        Ok(Progressed::Active)
     }
 
     /// Lets it in.
@@ -164,8 +178,8 @@ impl Peer {
         client: Arc<Client>,
         is_first: bool,
         admission: Admission,
-        tools: &mut Tools,
-    ) -> Result<(), End> {
+        tools: &mut PeerBuffers,
+    ) -> Result<(), CloseReason> {
         self.admission = Some(admission);
         let welcome = client.welcome.encode();
         let stage = std::mem::replace(&mut self.stage, Stage::Open { client, is_first });
@@ -177,13 +191,13 @@ impl Peer {
     }
 
     /// Sends a few bytes.
-    fn say(&mut self, bytes: &[u8], tools: &mut Tools) -> Result<Pumped, End> {
+    fn say(&mut self, bytes: &[u8], tools: &mut PeerBuffers) -> Result<Progressed, CloseReason> {
         self.stream.queue().extend_from_slice(bytes);
         self.send_rest()?;
         if self.is_unsent() {
             self.stuck_since = Some(tools.now);
         }
-        Ok(Pumped::Active)
+        Ok(Progressed::Active)
     }
 
     /// Says why it is not let in. It may have gone already.
@@ -193,7 +207,7 @@ impl Peer {
 
     /// Says what was held back, if something was.
     pub(in crate::tcp) fn say_farewell(&mut self) {
-        if let Stage::Held(Held { status, .. }) = self.stage {
+        if let Stage::Held(HeldRefusal { status, .. }) = self.stage {
             self.refuse(&Welcome::refusal(PROTOCOL_VERSION, status, 0));
         }
     }

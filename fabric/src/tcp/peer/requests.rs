@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Arriving, KEEP, Peer, Pumped, Tools};
+use super::{Arriving, KEEP, Peer, PeerBuffers, Progressed};
 use crate::rdma::wire::NOT_SERVED;
 use crate::rdma::{CardAnswer, PeerQueuePair, ServedAreas};
 use crate::tcp::areas::{Areas, Output};
 use crate::tcp::frame::{
     CALL_BYTES, DAMAGED, FrameError, HEAD_BYTES, Kind, ReplyHead, RequestHead, SERVED, checksum,
 };
-use crate::tcp::node::{Client, End, ReadsByCard, Shared, ToDesk};
+use crate::tcp::node::{Client, CloseReason, ReadsByCard, ServingState, ToDesk};
 use crate::tcp::socket::Moved;
 
 /// Replies leave when they are this many bytes, or at the end of the input.
@@ -29,16 +29,16 @@ impl Peer {
         &mut self,
         client: &Arc<Client>,
         is_first: bool,
-        tools: &mut Tools,
-    ) -> Result<Pumped, End> {
+        tools: &mut PeerBuffers,
+    ) -> Result<Progressed, CloseReason> {
         if self.asked.is_some() {
-            return Ok(Pumped::Idle);
+            return Ok(Progressed::Idle);
         }
         let mut have = self.rest.len();
         if self.is_unparsed && self.arriving.as_mut().is_some_and(|arriving| arriving.is_starved(have)) {
             // Before anything is copied: it is asked for again and again.
             note_active(client, tools);
-            return Ok(Pumped::Starved);
+            return Ok(Progressed::Starved);
         }
         if !std::mem::take(&mut self.is_unparsed) {
             let end = match self.stream.is_encrypted() {
@@ -47,7 +47,7 @@ impl Peer {
             };
             match self.stream.receive(&mut tools.input[have..end]) {
                 Moved::Bytes(bytes) => have += bytes,
-                Moved::Nothing => return Ok(Pumped::Idle),
+                Moved::Nothing => return Ok(Progressed::Idle),
                 Moved::Gone => return Err(self.lost()),
             }
         }
@@ -63,10 +63,10 @@ impl Peer {
         if self.rest.is_empty() && self.rest.capacity() > KEEP {
             self.rest = Vec::new();
         }
-        self.is_unparsed = at < have && (self.asked.is_some() || !all_sent || pumped != Pumped::Active);
+        self.is_unparsed = at < have && (self.asked.is_some() || !all_sent || pumped != Progressed::Active);
         // What the node has no memory for is not late.
         let is_partial =
-            pumped != Pumped::Starved && (self.arriving.is_some() || at < have && !self.is_unparsed);
+            pumped != Progressed::Starved && (self.arriving.is_some() || at < have && !self.is_unparsed);
         if !is_partial {
             self.partial_since = None;
         } else if self.partial_since.is_none() {
@@ -80,8 +80,8 @@ impl Peer {
         &mut self,
         (client, is_first): (&Arc<Client>, bool),
         have: usize,
-        tools: &mut Tools,
-    ) -> Result<(usize, Pumped), End> {
+        tools: &mut PeerBuffers,
+    ) -> Result<(usize, Progressed), CloseReason> {
         let limits = client.welcome.limits;
         let (mut at, mut replied) = (0, 0);
         loop {
@@ -92,13 +92,13 @@ impl Peer {
                 }
             }
             let Some((head, behind)) = tools.input[at..have].split_first_chunk::<HEAD_BYTES>() else { break };
-            let head = RequestHead::decode(head, &limits).map_err(End::Frame)?;
+            let head = RequestHead::decode(head, &limits).map_err(CloseReason::Frame)?;
             let len = head.bytes as usize;
             if head.kind == Kind::Call {
                 // One that was joined is for batches: answers to requests go over the client's
                 // first.
                 if !is_first {
-                    return Err(End::Frame(FrameError::Call));
+                    return Err(CloseReason::Frame(FrameError::Call));
                 }
                 let Some((sum, _)) = behind.split_first_chunk::<CALL_BYTES>() else { break };
                 self.arriving = Some(Arriving {
@@ -129,7 +129,7 @@ impl Peer {
                 }
                 _ => client.areas.change(&head, body, limits.reply_bytes, &mut tools.out),
             };
-            answered.map_err(End::Frame)?;
+            answered.map_err(CloseReason::Frame)?;
             at += HEAD_BYTES + len;
             self.partial_since = None;
             let replies = tools.out.len();
@@ -140,10 +140,10 @@ impl Peer {
                 }
             }
             if replied >= TURN {
-                return Ok((at, Pumped::Paused));
+                return Ok((at, Progressed::Paused));
             }
         }
-        Ok((at, Pumped::Active))
+        Ok((at, Progressed::Active))
     }
 
     /// Takes what has come of a call; `None` if frames after it are to be looked at.
@@ -152,24 +152,24 @@ impl Peer {
         client: &Client,
         at: &mut usize,
         have: usize,
-        tools: &mut Tools,
-    ) -> Option<Pumped> {
+        tools: &mut PeerBuffers,
+    ) -> Option<Progressed> {
         let arriving = self.arriving.as_mut()?;
         let more = arriving.missing().min(have - *at);
         if !arriving.has_memory_for(more) {
-            return Some(Pumped::Starved);
+            return Some(Progressed::Starved);
         }
         arriving.bytes.extend_from_slice(&tools.input[*at..*at + more]);
         *at += more;
         if arriving.missing() > 0 {
-            return Some(Pumped::Active);
+            return Some(Progressed::Active);
         }
         self.partial_since = None;
-        self.hand_over(client, tools).then_some(Pumped::Active)
+        self.hand_over(client, tools).then_some(Progressed::Active)
     }
 
     /// Gives a call that has arrived to the service; `false` if it was damaged and is answered.
-    fn hand_over(&mut self, client: &Client, tools: &mut Tools) -> bool {
+    fn hand_over(&mut self, client: &Client, tools: &mut PeerBuffers) -> bool {
         let Some(Arriving { tag, checksum: sum, bytes, charge, .. }) = self.arriving.take() else {
             return false;
         };
@@ -184,7 +184,7 @@ impl Peer {
 }
 
 /// Notes that a client is not idle.
-fn note_active(client: &Client, tools: &Tools) {
+fn note_active(client: &Client, tools: &PeerBuffers) {
     let seconds = tools.shared.seconds(tools.now);
     if client.active.load(Ordering::Relaxed) != seconds {
         client.active.store(seconds, Ordering::Relaxed);
@@ -198,7 +198,7 @@ fn introduce(
     client: &Client,
     head: &RequestHead,
     body: &[u8],
-    shared: &Shared,
+    shared: &ServingState,
     out: &mut Output,
 ) {
     let Areas { for_card, backed_end, lease, scratch, .. } = &client.areas;

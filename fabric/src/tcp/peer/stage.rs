@@ -15,7 +15,7 @@ pub(super) enum Stage {
     /// Is to prove that it knows a token.
     Challenged(Box<Challenged>),
     /// Is not let in, and not told so yet.
-    Held(Held),
+    Held(HeldRefusal),
     /// Waits for the service to let it in; with a token if it has proven one.
     Waiting(Option<Box<Proven>>),
     /// Is served. Whether it is the socket that the client came with.
@@ -40,7 +40,7 @@ pub(super) struct Proven {
 
 /// A refusal that is held back.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Held {
+pub(super) struct HeldRefusal {
     pub(super) until: Instant,
     pub(super) status: u32,
 }

@@ -16,7 +16,7 @@ impl ClientSide {
         Err(TlsError::NotBuilt { address: address.to_owned() })
     }
 
-    pub(in crate::tcp) fn session(&self, _: &str, _: &TcpAddress) -> Result<Session, TlsError> {
+    pub(in crate::tcp) fn session(&self, _: &str, _: &TcpAddress) -> Result<TlsSession, TlsError> {
         match self.0 {}
     }
 }
@@ -30,16 +30,16 @@ impl ServerSide {
         Err(TlsError::NotBuilt { address: "a listener".to_owned() })
     }
 
-    pub(in crate::tcp) fn session(&self) -> Option<Session> {
+    pub(in crate::tcp) fn session(&self) -> Option<TlsSession> {
         match self.0 {}
     }
 }
 
 /// Has no values.
 #[derive(Debug)]
-pub(in crate::tcp) struct Session(Infallible);
+pub(in crate::tcp) struct TlsSession(Infallible);
 
-impl Session {
+impl TlsSession {
     pub(in crate::tcp) fn send(&mut self, _: BorrowedFd<'_>, _: &[u8]) -> Moved {
         match self.0 {}
     }

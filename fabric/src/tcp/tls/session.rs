@@ -98,7 +98,7 @@ impl ClientSide {
     }
 
     /// A session with the memory node at `address`, whose certificate is of this name or address.
-    pub(in crate::tcp) fn session(&self, host: &str, address: &TcpAddress) -> Result<Session, TlsError> {
+    pub(in crate::tcp) fn session(&self, host: &str, address: &TcpAddress) -> Result<TlsSession, TlsError> {
         let wrong = |why: String| TlsError::Handshake {
             peer: address.to_string(),
             why,
@@ -106,7 +106,7 @@ impl ClientSide {
         };
         let name = ServerName::try_from(host.to_owned()).map_err(|error| wrong(error.to_string()))?;
         let connection = ClientConnection::new(Arc::clone(&self.0), name);
-        connection.map(|one| Session::of(one.into())).map_err(|error| wrong(error.to_string()))
+        connection.map(|one| TlsSession::of(one.into())).map_err(|error| wrong(error.to_string()))
     }
 }
 
@@ -152,14 +152,14 @@ impl ServerSide {
 
     /// A session with a client that has connected; `None` if there can be none, which takes a clock
     /// that cannot be read.
-    pub(in crate::tcp) fn session(&self) -> Option<Session> {
-        ServerConnection::new(Arc::clone(&self.0)).ok().map(|one| Session::of(one.into()))
+    pub(in crate::tcp) fn session(&self) -> Option<TlsSession> {
+        ServerConnection::new(Arc::clone(&self.0)).ok().map(|one| TlsSession::of(one.into()))
     }
 }
 
 /// One end of an encrypted connection.
 #[derive(Debug)]
-pub(in crate::tcp) struct Session {
+pub(in crate::tcp) struct TlsSession {
     connection: Connection,
     fault: Option<Fault>,
     /// Bytes that have come in the present window, and how many of the protocol's were among them.
@@ -167,7 +167,7 @@ pub(in crate::tcp) struct Session {
     of_protocol: usize,
 }
 
-impl Session {
+impl TlsSession {
     fn of(mut connection: Connection) -> Self {
         connection.set_buffer_limit(Some(CHUNK));
         Self { connection, fault: None, came: 0, of_protocol: 0 }
@@ -361,7 +361,7 @@ mod tests {
     }
 
     /// Both ends of a connection that has shaken hands.
-    fn ends() -> ((Session, OwnedFd), (Session, OwnedFd)) {
+    fn ends() -> ((TlsSession, OwnedFd), (TlsSession, OwnedFd)) {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (a, b) =
             socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).expect("a pair of sockets");

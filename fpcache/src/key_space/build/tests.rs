@@ -13,8 +13,14 @@ fn a_range_without_keys_ends_above_its_beginning_and_not_above_the_first_key_beh
     for encoders in encoders() {
         let between = |below, next, x| {
             let tail = ByteTail { skip: 2, encoder: 0 };
-            let between =
-                Between::<ByteKeys> { x, below, next, end: None, wanted: Boundary::AtCoordinate, tail };
+            let between = BoundaryRequest::<ByteKeys> {
+                x,
+                below,
+                next,
+                end: None,
+                wanted: Boundary::AtCoordinate,
+                tail,
+            };
             ByteKeys::boundary(&between, &encoders)
         };
         // The shortest beginning of the key after that has the shared bytes would lie below the
@@ -49,7 +55,7 @@ proptest! {
             return Ok(());
         }
         let tail = ByteTail { skip: prefix.len() as u16, encoder: 0 };
-        let between = Between::<ByteKeys> { x, below: &below, next, end, wanted, tail };
+        let between = BoundaryRequest::<ByteKeys> { x, below: &below, next, end, wanted, tail };
         match ByteKeys::boundary(&between, &encoders()[which]) {
             Some(boundary) => {
                 prop_assert!(boundary > below && boundary.starts_with(&prefix));

@@ -52,7 +52,7 @@ fn tables_without_fingerprints_are_read_by_groups_or_slots_whatever_is_asked_for
                     let is_asked_by_groups = groups.is_some() && choice != PlanChoice::Fixed(Plan::Range);
                     assert_eq!(rule.by_groups(257), is_asked_by_groups, "{choice:?} {costs:?}");
                 }
-                let expected = planner.expect(1, &Ways::default());
+                let expected = planner.expect(1, &PlanOptions::default());
                 assert_eq!((expected.plan, expected.own_plan), (Plan::Range, Plan::Range));
             }
         }
@@ -186,8 +186,8 @@ fn many_lookups_that_share_a_network_spare_bytes_and_few_spare_round_trips() {
 
 const MEASURED: [u64; 4] = [2, 60, 120, 1100];
 
-fn over(us: u64) -> Ways {
-    Ways { answers: true, round_trip: Some(Duration::from_micros(us)), ..Ways::default() }
+fn over(us: u64) -> PlanOptions {
+    PlanOptions { answers: true, round_trip: Some(Duration::from_micros(us)), ..PlanOptions::default() }
 }
 
 fn at_node_planner(epsilon: u32) -> Planner {
@@ -218,14 +218,14 @@ fn the_memory_node_is_asked_where_a_round_trip_or_bytes_are_saved_for_its_time()
 #[test]
 fn the_memory_node_is_not_asked_where_one_read_does_or_a_cache_learns() {
     let planner = at_node_planner(32);
-    assert!(!planner.asks_node(1, &Ways { answers: false, ..over(1000) }));
-    assert!(!planner.asks_node(1, &Ways { has_cache: true, ..over(1000) }));
+    assert!(!planner.asks_node(1, &PlanOptions { answers: false, ..over(1000) }));
+    assert!(!planner.asks_node(1, &PlanOptions { has_cache: true, ..over(1000) }));
     // Windows of a slot or three are one READ.
     assert!(!at_node_planner(0).asks_node(1, &over(1000)) && !at_node_planner(1).asks_node(64, &over(1000)));
     let grouping = Grouping::plain(4, 8);
     let geometry = SegmentGeometry { groups: Some(grouping), ..geometry(40, FingerprintWidth::Bits8) };
     let planner = Planner::new(PlanChoice::Auto, &FabricCosts::TCP, &geometry, 0.1).with_epsilon(32);
-    let with_groups = Ways { has_groups: true, ..over(1000) };
+    let with_groups = PlanOptions { has_groups: true, ..over(1000) };
     assert_eq!(planner.expect(1, &with_groups).plan, Plan::Groups);
     assert!(!planner.asks_node(1, &with_groups) && !planner.asks_node(64, &with_groups));
     assert!(planner.asks_node(1, &over(1000)), "their tables find no room here");

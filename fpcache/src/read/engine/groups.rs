@@ -5,16 +5,16 @@ use std::sync::atomic::{Ordering, fence};
 
 use zerocopy::IntoBytes;
 
-use super::take::Slot;
+use super::take::SlotAnswer;
 use super::{AwaitedTable, Engine, Probe, Stage};
-use crate::group_tables::{Known, SegmentName};
+use crate::group_tables::{KnownSlots, SegmentName};
 use crate::key_space::KeySpace;
 use crate::layout::{SlotState, SlotWord};
 use crate::matching::Kernels;
 use crate::plan::Plan;
 use crate::read::ReadError;
 use crate::read::outcome::Outcome;
-use crate::read::source::{Asked, Source};
+use crate::read::source::{Requested, Source};
 use crate::read::verify::{Rules, shown_word, shows};
 use crate::sabotage::Sabotage;
 
@@ -29,15 +29,15 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let Some(tables) = self.table.groups() else { return false };
         let segment = probe.target.name();
         match tables.find(&segment, probe.target.finest, probe.hash) {
-            Known::Slots(first, count) if count > 0 => {
+            KnownSlots::Slots(first, count) if count > 0 => {
                 outcome.plan = Plan::Groups;
                 probe.asked = self.ask_slots(&probe.target, (first, count), outcome);
                 probe.stage = Stage::Group(first, count);
                 return true;
             }
-            Known::Slots(..) | Known::Nothing => {}
-            Known::NotHere if tables.wants_one_more() => self.ask_table(segment, outcome),
-            Known::NotHere => {}
+            KnownSlots::Slots(..) | KnownSlots::Nothing => {}
+            KnownSlots::NotHere if tables.wants_one_more() => self.ask_table(segment, outcome),
+            KnownSlots::NotHere => {}
         }
         false
     }
@@ -104,7 +104,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         };
         match slot {
             Some(at) => {
-                if let Slot::Found(found) = self.check(&asked, at, key, probe)? {
+                if let SlotAnswer::Found(found) = self.check(&asked, at, key, probe)? {
                     self.found(found, probe, outcome);
                     return Ok(());
                 }
@@ -122,7 +122,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     }
 
     /// Whether all records of the group whose slots were asked for have been in these.
-    fn is_all(&mut self, asked: &Asked) -> Result<bool, ReadError> {
+    fn is_all(&mut self, asked: &Requested) -> Result<bool, ReadError> {
         let room = self.records.room(self.table.view().geometry().slot_bytes / 8);
         // After the others, where they are looked at in place: it says something of an earlier time
         // as well.

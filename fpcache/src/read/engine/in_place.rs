@@ -4,7 +4,7 @@ use std::slice::{from_mut, from_ref};
 
 use fpcache_fabric::InPlace;
 
-use super::{Doubt, Engine, Probe};
+use super::{Engine, Probe, Unconfirmed};
 use crate::key_space::KeySpace;
 use crate::layout::REUSE_OFFSET;
 use crate::matching::Kernels;
@@ -43,7 +43,7 @@ impl<K: KeySpace, L: InPlace, M: Kernels> Engine<'_, K, Mapped<L>, M> {
     ) {
         for (at, (key, outcome)) in keys.iter().zip(outcomes).enumerate() {
             *outcome = Outcome::begun(Plan::TwoStage);
-            self.doubt = Doubt::default();
+            self.doubt = Unconfirmed::default();
             let mut is_failed = false;
             let looked = self.look_up_rest(from_ref(key), from_mut(outcome), |_| is_failed = true);
             if is_failed || looked.is_err() {

@@ -11,7 +11,7 @@ use crate::layout::{Stored, ValueExtent};
 use crate::matching::{Fingerprints, Kernels};
 use crate::read::ReadError;
 use crate::read::outcome::Outcome;
-use crate::read::source::{Asked, Source};
+use crate::read::source::{Requested, Source};
 use crate::read::verify::{Check, Rules, check, match_window, shown_word, shows};
 
 impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
@@ -104,16 +104,16 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let asked = probe.asked;
         probe.stage = Stage::Done;
         match self.check(&asked, 0, key, probe)? {
-            Slot::Found(found) => {
+            SlotAnswer::Found(found) => {
                 self.found(found, probe, outcome);
                 self.learn(slot, key, probe, outcome);
             }
-            Slot::Other => {
+            SlotAnswer::Other => {
                 self.doubt.absent = true;
                 outcome.cost.false_candidates += 1;
             }
-            Slot::Nothing => self.doubt.absent = true,
-            Slot::Torn => self.fall_back(probe, outcome),
+            SlotAnswer::Nothing => self.doubt.absent = true,
+            SlotAnswer::Torn => self.fall_back(probe, outcome),
         }
         Ok(())
     }
@@ -132,14 +132,14 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         for at in first..first + count {
             let (slot, asked) = self.lists.candidates[at as usize];
             match self.check(&asked, 0, key, probe)? {
-                Slot::Found(found) => {
+                SlotAnswer::Found(found) => {
                     is_found = true;
                     self.found(found, probe, outcome);
                     self.learn(slot, key, probe, outcome);
                 }
-                Slot::Other => outcome.cost.false_candidates += 1,
-                Slot::Nothing => {}
-                Slot::Torn => is_torn = true,
+                SlotAnswer::Other => outcome.cost.false_candidates += 1,
+                SlotAnswer::Nothing => {}
+                SlotAnswer::Torn => is_torn = true,
             }
         }
         match is_torn {
@@ -162,14 +162,14 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         let asked = probe.asked;
         probe.stage = Stage::Done;
         match self.check(&asked, 0, key, probe)? {
-            Slot::Found(found) => {
+            SlotAnswer::Found(found) => {
                 self.found(found, probe, outcome);
                 if let Some(cache) = self.table.cache() {
                     cache.confirm(&self.cache_probe(probe, key), cached, self.handle);
                 }
             }
-            Slot::Torn => self.fall_back(probe, outcome),
-            Slot::Other | Slot::Nothing => self.take_conflict(cached, key, probe, outcome),
+            SlotAnswer::Torn => self.fall_back(probe, outcome),
+            SlotAnswer::Other | SlotAnswer::Nothing => self.take_conflict(cached, key, probe, outcome),
         }
         Ok(())
     }
@@ -189,13 +189,13 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     #[inline(always)]
     fn take_predicted(
         &mut self,
-        fingerprints: Asked,
+        fingerprints: Requested,
         key: &K::Key,
         probe: &mut Probe,
         outcome: &mut Outcome,
     ) -> Result<(), ReadError> {
         let asked = probe.asked;
-        if let Slot::Found(found) = self.check(&asked, 0, key, probe)? {
+        if let SlotAnswer::Found(found) = self.check(&asked, 0, key, probe)? {
             probe.stage = Stage::Done;
             self.found(found, probe, outcome);
             self.learn(probe.target.predicted, key, probe, outcome);
@@ -225,15 +225,15 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         match hits.count {
             0 => self.doubt.absent = true,
             1 => match self.check(&asked, hits.word as usize * 8, key, probe)? {
-                Slot::Found(found) => {
+                SlotAnswer::Found(found) => {
                     let slot = hits.word as usize * 8 / self.geometry().slot_bytes;
                     self.found(found, probe, outcome);
                     self.learn(probe.target.window.first + slot as u32, key, probe, outcome);
                 }
-                Slot::Torn => self.fall_back(probe, outcome),
+                SlotAnswer::Torn => self.fall_back(probe, outcome),
                 // The remains of a deleted record, which were the only ones to be looked at: others
                 // may be frozen.
-                Slot::Other | Slot::Nothing => return self.take_each(key, probe, outcome),
+                SlotAnswer::Other | SlotAnswer::Nothing => return self.take_each(key, probe, outcome),
             },
             // The remains of deleted records, perhaps beside a live one.
             _ => return self.take_each(key, probe, outcome),
@@ -255,13 +255,13 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
                 continue;
             }
             match self.check(&asked, at as usize * slot_bytes, key, probe)? {
-                Slot::Found(found) => {
+                SlotAnswer::Found(found) => {
                     self.found(found, probe, outcome);
                     self.learn(window.first + at, key, probe, outcome);
                     return Ok(());
                 }
-                Slot::Torn => is_torn = true,
-                Slot::Other | Slot::Nothing => {}
+                SlotAnswer::Torn => is_torn = true,
+                SlotAnswer::Other | SlotAnswer::Nothing => {}
             }
         }
         match is_torn {
@@ -276,26 +276,26 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
     #[inline(always)]
     pub(super) fn check(
         &mut self,
-        asked: &Asked,
+        asked: &Requested,
         at: usize,
         key: &K::Key,
         probe: &Probe,
-    ) -> Result<Slot, ReadError> {
+    ) -> Result<SlotAnswer, ReadError> {
         let words = self.geometry().slot_bytes / 8;
         let room = self.records.room(words);
         self.source.slot(asked, at, room)?;
         let start = room.as_ptr() as usize;
         let slot = match check::<K>(room, probe.target.generation, key, Rules::of(self.table.view()))? {
-            Check::Other => Slot::Other,
-            Check::Nothing => Slot::Nothing,
-            Check::Torn => Slot::Torn,
+            Check::Other => SlotAnswer::Other,
+            Check::Nothing => SlotAnswer::Nothing,
+            Check::Torn => SlotAnswer::Torn,
             Check::Found { version, value: Stored::Here(value) } => {
                 let from = value.as_ptr() as usize - start;
                 let value = from..from + value.len();
-                Slot::Found(Found { version, value: Value::Here(value) })
+                SlotAnswer::Found(SlotRecord { version, value: RecordValue::Here(value) })
             }
             Check::Found { version, value: Stored::External(extent) } => {
-                Slot::Found(Found { version, value: Value::External(extent) })
+                SlotAnswer::Found(SlotRecord { version, value: RecordValue::External(extent) })
             }
         };
         Ok(slot)
@@ -303,14 +303,14 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 
     /// Keeps an answer, or asks for the value that it lacks.
     #[inline(always)]
-    pub(super) fn found(&mut self, found: Found, probe: &mut Probe, outcome: &mut Outcome) {
+    pub(super) fn found(&mut self, found: SlotRecord, probe: &mut Probe, outcome: &mut Outcome) {
         outcome.version = Some(found.version);
         match found.value {
-            Value::Here(value) => {
+            RecordValue::Here(value) => {
                 probe.stage = Stage::Done;
                 outcome.value = self.records.keep(self.geometry().slot_bytes / 8, value);
             }
-            Value::External(extent) => self.ask_value(found.version, extent, probe, outcome),
+            RecordValue::External(extent) => self.ask_value(found.version, extent, probe, outcome),
         }
     }
 
@@ -333,20 +333,20 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
 }
 
 /// The state of a slot for a key.
-pub(super) enum Slot {
-    Found(Found),
+pub(super) enum SlotAnswer {
+    Found(SlotRecord),
     Other,
     Nothing,
     Torn,
 }
 
 /// A record that was found.
-pub(super) struct Found {
+pub(super) struct SlotRecord {
     version: u32,
-    value: Value,
+    value: RecordValue,
 }
 
-enum Value {
+enum RecordValue {
     /// Bytes of the slot that was copied last.
     Here(Range<usize>),
     External(ValueExtent),

@@ -2,7 +2,7 @@
 
 use zerocopy::IntoBytes;
 
-use super::{Awaited, Engine, Probe, Stage};
+use super::{AwaitedValue, Engine, Probe, Stage};
 use crate::key_space::KeySpace;
 use crate::layout::ValueExtent;
 use crate::matching::Kernels;
@@ -30,7 +30,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
             }
         }
         let place = self.lists.values.len();
-        self.lists.values.push(Awaited { version, extent, asked: None });
+        self.lists.values.push(AwaitedValue { version, extent, asked: None });
         self.ask_awaited(place, probe, outcome);
     }
 
@@ -60,7 +60,7 @@ impl<K: KeySpace, S: Source, M: Kernels> Engine<'_, K, S, M> {
         probe: &mut Probe,
         outcome: &mut Outcome,
     ) -> Result<(), ReadError> {
-        let Awaited { version, extent, asked } = &self.lists.values[place as usize];
+        let AwaitedValue { version, extent, asked } = &self.lists.values[place as usize];
         let (version, extent) = (*version, *extent);
         let Some(asked) = asked else {
             self.ask_awaited(place as usize, probe, outcome);

@@ -8,8 +8,8 @@ use super::question::{Answers, put_question};
 use crate::key_space::KeySpace;
 use crate::layout::Corrupt;
 use crate::matching::Matcher;
-use crate::plan::Ways;
-use crate::read::engine::{Doubt, Engine, Probe};
+use crate::plan::PlanOptions;
+use crate::read::engine::{Engine, Probe, Unconfirmed};
 use crate::read::external::{clear, is_full};
 use crate::read::outcome::Outcome;
 use crate::read::scratch::{GroupScratch, LookupScratch};
@@ -31,7 +31,7 @@ pub struct Lookup<'a, K: KeySpace> {
     /// there may be.
     torn: u32,
     most_torn: u32,
-    doubt: Doubt,
+    doubt: Unconfirmed,
     /// Whether some key lies in a segment that was replaced.
     is_stale: bool,
     /// The step after a check of the reuse sequence.
@@ -73,7 +73,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
     ) -> Self {
         scratch.group.begin(keys.into_iter());
         scratch.lists.clear();
-        let (wanted, doubt) = (Wanted::Value, Doubt::default());
+        let (wanted, doubt) = (Wanted::Value, Unconfirmed::default());
         Self {
             table,
             wanted,
@@ -93,7 +93,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
     /// The same lookup, by the cheapest of these [ways](Table::ways): also by the memory node, if
     /// it answers and that is the plan.
     #[must_use]
-    pub fn by(self, ways: Ways) -> Self {
+    pub fn by(self, ways: PlanOptions) -> Self {
         let GroupScratch { keys, asking, .. } = &mut self.scratch.group;
         let asks = self.table.planner().asks_node(keys.len(), &ways) && asking.may_ask();
         Self { asks, round_trip: ways.round_trip, ..self }
@@ -128,7 +128,7 @@ impl<'a, K: KeySpace> Lookup<'a, K> {
 
     /// Has the reuse sequence looked at before going on.
     fn check_first(&mut self, then: Then) -> Step {
-        self.doubt = Doubt::default();
+        self.doubt = Unconfirmed::default();
         self.after_check = Some(then);
         Step::Check(self.table.view().holds_until())
     }

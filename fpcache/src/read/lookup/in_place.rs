@@ -6,7 +6,7 @@ use super::attempt::{Attempts, TOGETHER};
 use crate::key_space::KeySpace;
 use crate::matching::{Kernels, WithKernels};
 use crate::plan::Plan;
-use crate::read::engine::{Doubt, Engine};
+use crate::read::engine::{Engine, Unconfirmed};
 use crate::read::outcome::{Outcome, Outcomes};
 use crate::read::scratch::{GroupScratch, LookupScratch, fail};
 use crate::read::source::Mapped;
@@ -56,7 +56,7 @@ impl<K: KeySpace, L: InPlace, R, F: FnOnce(&Outcome, Option<&[u8]>) -> R> WithKe
             handle,
             lists,
             records: record,
-            doubt: Doubt::default(),
+            doubt: Unconfirmed::default(),
             value_bytes: 0,
         };
         let mut probe = engine.begin(key, &mut outcome);
@@ -127,7 +127,7 @@ impl<'k, K: KeySpace, L: InPlace, I: Iterator<Item = &'k K::Key>> WithKernels fo
                     handle: &mut *handle,
                     lists: &mut *lists,
                     records: &mut *records,
-                    doubt: Doubt::default(),
+                    doubt: Unconfirmed::default(),
                     value_bytes: 0,
                 };
                 let before = first - *begins;

@@ -10,8 +10,8 @@ use std::ops::Bound;
 use fpcache_fabric::Batch;
 
 use crate::key_space::KeySpace;
-use crate::read::place::{Found, Place};
-use crate::read::scan::{Collected, Cover, Directed, Next, ScanScratch, margin};
+use crate::read::place::{LocatedSegment, SegmentSearch};
+use crate::read::scan::{Collected, Cover, DirectedScan, ScanPosition, ScanScratch, margin};
 use crate::read::{Cost, Operation, ReadError, Step};
 use crate::table_view::TableView;
 
@@ -70,21 +70,23 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
     }
 
     /// The segment that holds the greatest keys that are not covered.
-    fn highest_segment(&mut self, to: &Bound<K::Owned>) -> Found<K> {
+    fn highest_segment(&mut self, to: &Bound<K::Owned>) -> SegmentSearch<K> {
         let Collected { pages, view, .. } = &mut self.collected;
         match to {
             Bound::Included(key) => pages.holding(view, key.borrow()),
             Bound::Excluded(key) => match pages.holding(view, key.borrow()) {
-                Found::Here(place) if place.lo.borrow() == key.borrow() => pages.before(view, key.borrow()),
+                SegmentSearch::Here(place) if place.lo.borrow() == key.borrow() => {
+                    pages.before(view, key.borrow())
+                }
                 found => found,
             },
-            Bound::Unbounded => Found::Nowhere,
+            Bound::Unbounded => SegmentSearch::Nowhere,
         }
     }
 
     /// Asks for slots of a segment, of the first one from the window of `to` down. Whether they are
     /// enough.
-    fn ask_for(&mut self, place: Place<K>, to: &Bound<K::Owned>, budget: &mut u32) -> bool {
+    fn ask_for(&mut self, place: LocatedSegment<K>, to: &Bound<K::Owned>, budget: &mut u32) -> bool {
         let (view, from) = (self.collected.view, self.from.borrow());
         let is_first = self.collected.scratch.stretches.is_empty();
         let end = match to {
@@ -104,7 +106,7 @@ impl<'a, K: KeySpace> ScanBack<'a, K> {
     }
 }
 
-impl<'a, K: KeySpace> Directed<'a, K> for ScanBack<'a, K> {
+impl<'a, K: KeySpace> DirectedScan<'a, K> for ScanBack<'a, K> {
     fn collected(&mut self) -> &mut Collected<'a, K> {
         &mut self.collected
     }
@@ -125,10 +127,10 @@ impl<'a, K: KeySpace> Directed<'a, K> for ScanBack<'a, K> {
             let lowest = self.collected.scratch.stretches.last().filter(|lowest| lowest.first == 0);
             let lowest = lowest.map(|lowest| lowest.place.lo.clone());
             match self.collected.keep_found(lowest.is_some()) {
-                Next::Ended => self.to = None,
-                Next::Segments => self.to = lowest.map(Bound::Excluded),
-                Next::Key(last) => self.to = Some(Bound::Excluded(last.to_owned())),
-                Next::Same => {}
+                ScanPosition::Ended => self.to = None,
+                ScanPosition::Segments => self.to = lowest.map(Bound::Excluded),
+                ScanPosition::Key(last) => self.to = Some(Bound::Excluded(last.to_owned())),
+                ScanPosition::Same => {}
             }
         }
         Ok(is_settled)
@@ -149,23 +151,23 @@ impl<'a, K: KeySpace> Directed<'a, K> for ScanBack<'a, K> {
         let mut found = self.highest_segment(&to);
         loop {
             match found {
-                Found::Here(place) => {
+                SegmentSearch::Here(place) => {
                     let lo = place.lo.clone();
                     if self.ask_for(place, &to, &mut budget) {
                         return Step::Post;
                     }
                     found = self.collected.pages.before(self.collected.view, lo.borrow());
                 }
-                Found::InPage(number) => {
+                SegmentSearch::InPage(number) => {
                     self.collected.ask_for_page(number);
                     return Step::Post;
                 }
-                Found::Nowhere if self.collected.scratch.batch.is_empty() => {
+                SegmentSearch::Nowhere if self.collected.scratch.batch.is_empty() => {
                     // There is no segment below.
                     self.to = None;
                     return Step::Done;
                 }
-                Found::Nowhere => {
+                SegmentSearch::Nowhere => {
                     self.collected.reaches_end = true;
                     return Step::Post;
                 }

@@ -6,12 +6,12 @@ use std::ops::Range;
 use fpcache_fabric::{Batch, Endpoint, InPlace, REGION};
 
 use super::Side;
-use super::seek::{Answer, Doorbell, Rule, Seek, Value};
-use super::short::{self, Found, Short, ShortScratch};
+use super::seek::{Doorbell, FoundValue, SearchContext, SearchEnd, Seek};
+use super::short::{self, DirectSearch, NearestRecord, ShortScratch};
 use crate::key_space::KeySpace;
 use crate::read::external::clear;
 use crate::read::lookup::TOGETHER;
-use crate::read::place::Coming;
+use crate::read::place::PendingPages;
 use crate::read::{Cost, MAX_ATTEMPTS, Operation, ReadError, Step, drive_while};
 use crate::table_view::TableView;
 
@@ -33,7 +33,7 @@ pub struct Neighbour<'a, K: KeySpace> {
 /// How the search for one key ended: where the record that was found lies in the buffers, and what
 /// it cost.
 #[derive(Clone, Debug)]
-struct Kept<K: KeySpace> {
+struct NearestResult<K: KeySpace> {
     found: Option<(K::Kept, u32, Range<usize>)>,
     cost: Cost,
     /// Whether it has ended with an answer, which may be that there is no such record.
@@ -45,12 +45,12 @@ struct Kept<K: KeySpace> {
 pub struct NearestScratch<K: KeySpace> {
     short: ShortScratch,
     batch: Batch,
-    coming: Coming<K>,
+    coming: PendingPages<K>,
     /// The keys that are looked for in doorbell batches, with their places among the answers, and a
     /// search for each; more are kept from calls with more keys, but not of the longest.
     keys: Vec<(usize, K::Kept)>,
     seeks: Vec<Seek<K>>,
-    answers: Vec<Kept<K>>,
+    answers: Vec<NearestResult<K>>,
     /// The bytes of keys that have any, and of values.
     arena: Vec<u8>,
     values: Vec<u8>,
@@ -61,7 +61,7 @@ impl<K: KeySpace> Default for NearestScratch<K> {
         Self {
             short: ShortScratch::default(),
             batch: Batch::new(),
-            coming: Coming::default(),
+            coming: PendingPages::default(),
             keys: Vec::new(),
             seeks: Vec::new(),
             answers: Vec::new(),
@@ -75,7 +75,7 @@ impl<K: KeySpace> NearestScratch<K> {
     /// The answers of the last finished search of a group, in the order of its keys, and what each
     /// cost.
     pub fn answers(&self) -> impl ExactSizeIterator<Item = (Option<Neighbour<'_, K>>, Cost)> {
-        self.answers.iter().map(|Kept { found, cost, .. }| {
+        self.answers.iter().map(|NearestResult { found, cost, .. }| {
             let neighbour = found.as_ref().map(|(key, version, value)| Neighbour {
                 key: K::kept(key, &self.arena),
                 version: *version,
@@ -107,7 +107,7 @@ impl<K: KeySpace> NearestScratch<K> {
     #[inline]
     fn put_off(&mut self, key: &K::Key) {
         self.keys.push((self.answers.len(), K::keep(key, &mut self.arena)));
-        self.answers.push(Kept { found: None, cost: Cost::default(), is_answered: false });
+        self.answers.push(NearestResult { found: None, cost: Cost::default(), is_answered: false });
     }
 }
 
@@ -159,11 +159,11 @@ pub fn find_nearest_to<K: KeySpace, E: Endpoint, R>(
     take: impl FnOnce(Option<Neighbour<'_, K>>, Cost) -> R,
 ) -> Result<R, ReadError> {
     if let Some(look) = endpoint.in_place(REGION)?.filter(|_| short::is_there(view)) {
-        let mut short = Short { look, view, side, scratch: &mut scratch.short };
+        let mut short = DirectSearch { look, view, side, scratch: &mut scratch.short };
         if let Some(place) = short.locate(key)
             && let Some(found) = short.find(&place)?
         {
-            let Found { version, cost, .. } = found;
+            let NearestRecord { version, cost, .. } = found;
             short.look.count(cost.round_trips, cost.reads, cost.bytes)?;
             if let Some((key, value)) = short.record(&found) {
                 return Ok(take(Some(Neighbour { key: key.borrow(), version, value }), cost));
@@ -188,7 +188,7 @@ fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
     (side, mut keys): (Side, impl Iterator<Item = &'k K::Key>),
 ) -> Result<(), ReadError> {
     let mut buffers = std::mem::take(&mut scratch.short);
-    let mut short = Short { look, view, side, scratch: &mut buffers };
+    let mut short = DirectSearch { look, view, side, scratch: &mut buffers };
     let mut some = [(K::lowest(), None); TOGETHER];
     loop {
         let mut count = 0;
@@ -208,7 +208,7 @@ fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
                 Err(error) => return Err(error),
             };
             let record = found.as_ref().and_then(|found| Some((found, short.record(found)?)));
-            let Some((Found { version, cost, .. }, (key, value))) = record else {
+            let Some((NearestRecord { version, cost, .. }, (key, value))) = record else {
                 scratch.put_off(key);
                 continue;
             };
@@ -219,7 +219,7 @@ fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
             scratch.values.extend_from_slice(value);
             let key = K::keep(key.borrow(), &mut scratch.arena);
             let found = Some((key, *version, start..scratch.values.len()));
-            scratch.answers.push(Kept { found, cost: *cost, is_answered: true });
+            scratch.answers.push(NearestResult { found, cost: *cost, is_answered: true });
         }
         short.look.count(trips, reads, bytes)?;
         if count < TOGETHER {
@@ -245,7 +245,7 @@ fn find_where_they_lie<'k, K: KeySpace, L: InPlace>(
 /// done.
 #[derive(Debug)]
 pub struct Nearest<'a, K: KeySpace> {
-    rule: Rule<'a, K>,
+    rule: SearchContext<'a, K>,
     scratch: &'a mut NearestScratch<K>,
     is_checked: bool,
     /// Whether some key's neighbours lie in a segment that was replaced.
@@ -290,7 +290,7 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
         seeks.shrink_to(KEPT_KEYS);
         seeks[..keys.len()].iter_mut().for_each(Seek::clear);
         let is_guarded = is_guarded && view.guards_slots();
-        let rule = Rule { view, side, is_guarded, most_attempts: MAX_ATTEMPTS };
+        let rule = SearchContext { view, side, is_guarded, most_attempts: MAX_ATTEMPTS };
         Self { rule, scratch, is_checked: false, is_stale: false }
     }
 
@@ -319,12 +319,12 @@ impl<'a, K: KeySpace> Nearest<'a, K> {
             };
             let answer = &mut answers[*place];
             (answer.cost, answer.is_answered) = (seek.cost, true);
-            let Answer::Record(version, from) = ended else { continue };
+            let SearchEnd::Record(version, from) = ended else { continue };
             // What was found is there.
             let Some((key, value)) = seek.record(self.rule.view) else { continue };
             let value = match from {
-                Value::InSlot => value,
-                Value::Landed(landing, bytes) => &batch.bytes(landing)[..bytes],
+                FoundValue::InSlot => value,
+                FoundValue::Landed(landing, bytes) => &batch.bytes(landing)[..bytes],
             };
             let start = values.len();
             values.extend_from_slice(value);

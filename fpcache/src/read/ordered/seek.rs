@@ -33,13 +33,13 @@ use super::Side;
 use crate::key_space::KeySpace;
 use crate::layout::ValueExtent;
 use crate::read::Cost;
-use crate::read::place::{Coming, Pages, Place};
+use crate::read::place::{LocatedSegment, PendingPages, RecentPages};
 use crate::table_view::TableView;
 
 /// Slots of one segment: `first..end`.
 #[derive(Debug)]
-struct Stretch<K: KeySpace> {
-    place: Place<K>,
+struct SlotRange<K: KeySpace> {
+    place: LocatedSegment<K>,
     first: u32,
     end: u32,
     /// Where its words begin among all words of a collection.
@@ -47,15 +47,15 @@ struct Stretch<K: KeySpace> {
     landing: Option<Landing>,
 }
 
-impl<K: KeySpace> Stretch<K> {
-    fn is_of(&self, place: &Place<K>) -> bool {
+impl<K: KeySpace> SlotRange<K> {
+    fn is_of(&self, place: &LocatedSegment<K>) -> bool {
         self.place.segment.address() == place.segment.address()
     }
 }
 
 /// The next step of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Next {
+enum SearchStep {
     /// It asks for the segment that holds the key.
     Begin,
     /// It asks for slots further out.
@@ -69,7 +69,7 @@ enum Next {
 
 /// The bytes that have been asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Awaited {
+enum AwaitedBytes {
     /// A page of the directory alone.
     Page,
     /// Stretches, and perhaps a page.
@@ -79,15 +79,15 @@ enum Awaited {
 
 /// How a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Answer {
+pub(super) enum SearchEnd {
     Nothing,
     /// A record of this version.
-    Record(u32, Value),
+    Record(u32, FoundValue),
 }
 
 /// Where the value of a record that was found lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum FoundValue {
     /// In the slot, which is kept.
     InSlot,
     /// This many bytes of what landed.
@@ -97,11 +97,11 @@ pub(super) enum Value {
 /// A search under way, in buffers that are kept.
 #[derive(Debug)]
 pub(super) struct Seek<K: KeySpace> {
-    pages: Pages<K>,
+    pages: RecentPages<K>,
     /// From the key outwards.
-    stretches: Vec<Stretch<K>>,
-    next: Next,
-    awaited: Option<Awaited>,
+    stretches: Vec<SlotRange<K>>,
+    next: SearchStep,
+    awaited: Option<AwaitedBytes>,
     /// Words of this collection and of the last one that was whole.
     words: Vec<u64>,
     before: Vec<u64>,
@@ -119,9 +119,9 @@ pub(super) struct Seek<K: KeySpace> {
 impl<K: KeySpace> Default for Seek<K> {
     fn default() -> Self {
         Self {
-            pages: Pages::default(),
+            pages: RecentPages::default(),
             stretches: Vec::new(),
-            next: Next::Begin,
+            next: SearchStep::Begin,
             awaited: None,
             words: Vec::new(),
             before: Vec::new(),
@@ -137,7 +137,7 @@ impl<K: KeySpace> Default for Seek<K> {
 
 /// The part that searches of one call have in common.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule<'a, K: KeySpace> {
+pub(super) struct SearchContext<'a, K: KeySpace> {
     pub(super) view: &'a TableView<K>,
     pub(super) side: Side,
     /// Whether a slot that lands is proven to be of one moment.
@@ -150,7 +150,7 @@ pub(super) struct Rule<'a, K: KeySpace> {
 #[derive(Debug)]
 pub(super) struct Doorbell<'a, K: KeySpace> {
     pub(super) batch: &'a mut Batch,
-    pub(super) coming: &'a mut Coming<K>,
+    pub(super) coming: &'a mut PendingPages<K>,
     /// Bytes that searches under way keep of what they have read.
     pub(super) kept: u64,
 }

@@ -52,7 +52,7 @@ pub(super) struct ShortScratch {
 
 /// Short ways over one table.
 #[derive(Debug)]
-pub(super) struct Short<'a, K: KeySpace, L> {
+pub(super) struct DirectSearch<'a, K: KeySpace, L> {
     pub(super) look: L,
     pub(super) view: &'a TableView<K>,
     pub(super) side: Side,
@@ -61,7 +61,7 @@ pub(super) struct Short<'a, K: KeySpace, L> {
 
 /// Where a key's neighbours lie first of all.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Place<K: KeySpace> {
+pub(super) struct NearestWindow<K: KeySpace> {
     segment: Segment<K>,
     window: Window,
     /// The key.
@@ -70,7 +70,7 @@ pub(super) struct Place<K: KeySpace> {
 
 /// A record that was found.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct NearestRecord {
     pub(super) version: u32,
     /// Where in its slot the key lies, and the value.
     key: Range<usize>,
@@ -80,13 +80,13 @@ pub(super) struct Found {
 
 /// The nearest of some keys.
 #[derive(Clone, Copy, Debug)]
-struct Nearest {
+struct NearestSlot {
     /// How far from the wanted key, and in which slot.
     distance: u64,
     slot: u32,
 }
 
-impl Nearest {
+impl NearestSlot {
     const NONE: Self = Self { distance: u64::MAX, slot: 0 };
 
     /// Whether none was found, or one so far off that it is told from none in another way.
@@ -130,10 +130,10 @@ pub(super) fn is_there<K: KeySpace>(view: &TableView<K>) -> bool {
     K::word(K::lowest()).is_some() && view.geometry().shape.is_fixed()
 }
 
-impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
+impl<'a, K: KeySpace, L: InPlace> DirectSearch<'a, K, L> {
     /// Where to look for the neighbours of a key, if the page of the directory for it is here.
     #[inline(always)]
-    pub(super) fn locate(&self, key: &K::Key) -> Option<Place<K>> {
+    pub(super) fn locate(&self, key: &K::Key) -> Option<NearestWindow<K>> {
         let wanted = K::word(key)?;
         let (segment, shared) = match self.view.models() {
             Models::Resident(directory) => {
@@ -147,19 +147,19 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
             }
         };
         let window = segment.model().window(segment.coordinate(key, shared, self.view.encoders()));
-        Some(Place { segment, window, wanted })
+        Some(NearestWindow { segment, window, wanted })
     }
 
     /// Has the lines fetched that are looked at first.
     #[inline(always)]
-    pub(super) fn prefetch(&self, place: &Place<K>) {
+    pub(super) fn prefetch(&self, place: &NearestWindow<K>) {
         let (offset, bytes) = self.stretch(place, self.slots(place));
         self.look.prefetch(offset, bytes);
     }
 
     /// The slots that are looked at first.
     #[inline(always)]
-    fn slots(&self, place: &Place<K>) -> Range<u32> {
+    fn slots(&self, place: &NearestWindow<K>) -> Range<u32> {
         let (window, cap) = (place.window, u32::from(place.segment.model().cap));
         match self.side {
             Side::Floor => window.first.saturating_sub(BEYOND)..window.last + 1,
@@ -169,7 +169,7 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
 
     /// Where these slots lie, and how many bytes.
     #[inline(always)]
-    fn stretch(&self, place: &Place<K>, slots: Range<u32>) -> (u64, usize) {
+    fn stretch(&self, place: &NearestWindow<K>, slots: Range<u32>) -> (u64, usize) {
         let geometry = self.view.geometry();
         let offset = geometry.slot_offset(place.segment.model().cap, slots.start) as u64;
         (place.segment.address().offset() + offset, slots.len() * geometry.slot_bytes)
@@ -177,9 +177,9 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
 
     /// The record nearest to a key; `None` if it is to be looked for in another way.
     #[inline(always)]
-    pub(super) fn find(&mut self, place: &Place<K>) -> Result<Option<Found>, ReadError> {
+    pub(super) fn find(&mut self, place: &NearestWindow<K>) -> Result<Option<NearestRecord>, ReadError> {
         let mut slots = self.slots(place);
-        let (mut nearest, mut is_changed) = (Nearest::NONE, false);
+        let (mut nearest, mut is_changed) = (NearestSlot::NONE, false);
         self.look_at(place, slots.clone(), &mut nearest, &mut is_changed)?;
         if nearest.is_none() {
             return Ok(None);
@@ -210,9 +210,9 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
     #[inline(always)]
     fn look_at(
         &mut self,
-        place: &Place<K>,
+        place: &NearestWindow<K>,
         slots: Range<u32>,
-        nearest: &mut Nearest,
+        nearest: &mut NearestSlot,
         is_changed: &mut bool,
     ) -> Result<(), ReadError> {
         let (offset, bytes) = self.stretch(place, slots.clone());
@@ -245,7 +245,12 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
 
     /// The slots that have to be looked at besides, for what was found to be the nearest.
     #[inline(always)]
-    fn missing(&self, place: &Place<K>, slots: &Range<u32>, nearest: Nearest) -> Option<Range<u32>> {
+    fn missing(
+        &self,
+        place: &NearestWindow<K>,
+        slots: &Range<u32>,
+        nearest: NearestSlot,
+    ) -> Option<Range<u32>> {
         let found = self.side.key_at(place.wanted, nearest.distance)?.to_le_bytes();
         let key = K::view(&found)?;
         // Coordinates of keys that are a word depend on nothing that they share with others.
@@ -259,7 +264,11 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
 
     /// The nearest key of slots that are all as they are at one instant.
     #[inline(never)]
-    fn settle(&mut self, place: &Place<K>, slots: Range<u32>) -> Result<Option<Nearest>, ReadError> {
+    fn settle(
+        &mut self,
+        place: &NearestWindow<K>,
+        slots: Range<u32>,
+    ) -> Result<Option<NearestSlot>, ReadError> {
         let (offset, bytes) = self.stretch(place, slots.clone());
         let (stride, side, wanted) = (self.view.geometry().slot_bytes / 8, self.side, place.wanted);
         let count = slots.len();
@@ -268,7 +277,7 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
             words.clear();
             words.extend(self.look.words(offset, bytes)?.every(0, stride, count));
             fence(Ordering::Acquire);
-            let (mut nearest, mut at) = (Nearest::NONE, 0);
+            let (mut nearest, mut at) = (NearestSlot::NONE, 0);
             self.look.words(offset, bytes)?.every(1, stride, count).for_each(|key| {
                 if SlotWord::from_bits(words[at]).state() == SlotState::Live {
                     nearest.take(side.distance(wanted, key), slots.start + at as u32);
@@ -298,11 +307,11 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
     #[inline(always)]
     fn verify(
         &mut self,
-        place: &Place<K>,
-        nearest: Nearest,
+        place: &NearestWindow<K>,
+        nearest: NearestSlot,
         first: Option<u32>,
         cost: Cost,
-    ) -> Result<Option<Found>, ReadError> {
+    ) -> Result<Option<NearestRecord>, ReadError> {
         let Some(found) = self.side.key_at(place.wanted, nearest.distance) else { return Ok(None) };
         let (found, words) = (found.to_le_bytes(), self.view.geometry().slot_bytes / 8);
         let Some(key) = K::view(&found) else { return Ok(None) };
@@ -327,7 +336,7 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
             Ok(Check::Found { version, value: Stored::Here(value) }) if is_as_it_was => {
                 let value_at = value.as_ptr() as usize - start;
                 let value = value_at..value_at + value.len();
-                Ok(Some(Found { version, key: 8..16, value, cost }))
+                Ok(Some(NearestRecord { version, key: 8..16, value, cost }))
             }
             _ => Ok(None),
         }
@@ -335,7 +344,7 @@ impl<'a, K: KeySpace, L: InPlace> Short<'a, K, L> {
 
     /// The bytes of the record that was found last: its key and its value.
     #[inline(always)]
-    pub(super) fn record(&self, found: &Found) -> Option<(K::View<'_>, &[u8])> {
+    pub(super) fn record(&self, found: &NearestRecord) -> Option<(K::View<'_>, &[u8])> {
         let slot = self.scratch.slot.as_bytes();
         Some((K::view(&slot[found.key.clone()])?, &slot[found.value.clone()]))
     }

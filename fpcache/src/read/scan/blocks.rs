@@ -11,12 +11,12 @@ use fpcache_fabric::{REGION, RemoteAddr};
 use fpcache_index::groups::{BlockRun, finest};
 
 use super::Scan;
-use super::scratch::{Found, ScanScratch};
-use super::stretch::{Cover, Cut, Slots, Stretch};
+use super::scratch::{ScanScratch, ScannedRecord};
+use super::stretch::{Cover, CoveredSlots, Cut, Stretch};
 use crate::group_tables::{GroupTables, KnownBlocks};
 use crate::key_space::KeySpace;
 use crate::layout::{Grouping, SlotWord};
-use crate::read::place::Place;
+use crate::read::place::LocatedSegment;
 
 /// By how much the place of a key in its block may be farther on than where it would be if keys lay
 /// evenly: a share of the block's slots, and slots.
@@ -24,17 +24,17 @@ const SLACK: (f64, f64) = (1.0 / 8.0, 2.0);
 
 impl<K: KeySpace> Scan<'_, K> {
     /// The blocks that a key of a segment may belong to, if its table is here.
-    fn blocks_of(&self, place: &Place<K>, key: &K::Key) -> KnownBlocks {
+    fn blocks_of(&self, place: &LocatedSegment<K>, key: &K::Key) -> KnownBlocks {
         self.blocks_at(place, self.finest(place, key))
     }
 
     /// The same by the line's value at the key.
-    fn blocks_at(&self, place: &Place<K>, finest: i64) -> KnownBlocks {
+    fn blocks_at(&self, place: &LocatedSegment<K>, finest: i64) -> KnownBlocks {
         self.groups.map_or(KnownBlocks::Nothing, |tables| tables.blocks(&place.name(), finest))
     }
 
     /// The value of a segment's line at a key, as tables of groups are asked for it.
-    fn finest(&self, place: &Place<K>, key: &K::Key) -> i64 {
+    fn finest(&self, place: &LocatedSegment<K>, key: &K::Key) -> i64 {
         finest(&place.segment.model(), place.coordinate(key, self.collected.view))
     }
 
@@ -42,10 +42,10 @@ impl<K: KeySpace> Scan<'_, K> {
     /// on, or all from the first. Asks for the segment's table if that is not here.
     pub(super) fn blocks_to_read(
         &mut self,
-        place: &Place<K>,
+        place: &LocatedSegment<K>,
         from: Option<&K::Key>,
         wanted: usize,
-    ) -> Option<Slots> {
+    ) -> Option<CoveredSlots> {
         let grouping =
             self.collected.view.geometry().groups.filter(|_| self.groups.is_some() && !self.by_windows)?;
         let finest = self.finest(place, from.unwrap_or(place.lo.borrow()));
@@ -74,12 +74,12 @@ impl<K: KeySpace> Scan<'_, K> {
             end_block = end_block.min(last.saturating_add(1)).max(first_block + 1);
         }
         let end = if end_block == count { u32::from(cap) } else { end_of(grouping, end_block, cap) };
-        Some(Slots { first, end, before, cover: Cover::Blocks(end_block) })
+        Some(CoveredSlots { first, end, before, cover: Cover::Blocks(end_block) })
     }
 
     /// About how many slots the records below a key take, from its first block on: as if keys lay
     /// evenly in blocks, and a little more, as one record that is missing costs a round trip.
-    fn slots_before(&self, place: &Place<K>, finest: i64, blocks: BlockRun, size: u32) -> u32 {
+    fn slots_before(&self, place: &LocatedSegment<K>, finest: i64, blocks: BlockRun, size: u32) -> u32 {
         // In a run of blocks it may be after all of them.
         let share = match blocks.last - blocks.first {
             0 => self.groups.and_then(|tables| tables.share_below(&place.name(), blocks.first, finest)),
@@ -100,7 +100,7 @@ impl<K: KeySpace> Scan<'_, K> {
 
     /// The last block that a wanted key can be of, where the scan's end lies in the segment's
     /// range; all ones where it is that of the range.
-    fn last_block(&self, place: &Place<K>) -> Option<u16> {
+    fn last_block(&self, place: &LocatedSegment<K>) -> Option<u16> {
         let until = self.until.as_ref()?.borrow();
         match self.range_end.as_ref().map(|range_end| until.cmp(range_end.borrow())) {
             None | Some(Ordering::Less) => match self.blocks_of(place, until) {
@@ -113,7 +113,7 @@ impl<K: KeySpace> Scan<'_, K> {
     }
 
     /// Asks for a segment's table in the same doorbell as its slots, for scans and lookups to come.
-    fn ask_for_table(&mut self, place: &Place<K>) {
+    fn ask_for_table(&mut self, place: &LocatedSegment<K>) {
         let wanted = self.groups.is_some_and(|tables| self.awaited.is_none() && tables.wants_one_more());
         if !wanted {
             return;
@@ -141,7 +141,7 @@ impl<K: KeySpace> Scan<'_, K> {
         let lo = cut.place.lo.borrow();
         let before = found.partition_point(|found| found.key(arena) < lo);
         let mut is_known = true;
-        let is_covered = |found: &Found<K>| match self.blocks_of(&cut.place, found.key(arena)) {
+        let is_covered = |found: &ScannedRecord<K>| match self.blocks_of(&cut.place, found.key(arena)) {
             KnownBlocks::Here(blocks) => blocks.last < cut.end,
             KnownBlocks::NotHere | KnownBlocks::Nothing => {
                 is_known = false;

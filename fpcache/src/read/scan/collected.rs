@@ -3,11 +3,11 @@
 
 use std::borrow::Borrow;
 
-use super::scratch::{Found, Progress, ScanScratch, ValuePlace};
+use super::scratch::{Progress, ScanScratch, ScannedRecord, ScannedValue};
 use super::stretch::{Cover, Stretch};
-use super::values::Asked;
+use super::values::ValuesRequest;
 use crate::key_space::KeySpace;
-use crate::read::place::{Coming, Pages, Place};
+use crate::read::place::{LocatedSegment, PendingPages, RecentPages};
 use crate::read::verify::{Rules, SlotRead, classify};
 use crate::read::{ReadError, Step};
 use crate::sabotage::Sabotage;
@@ -22,8 +22,8 @@ pub(in crate::read) struct Collected<'a, K: KeySpace> {
     pub(in crate::read) view: &'a TableView<K>,
     pub(in crate::read) scratch: &'a mut ScanScratch<K>,
     pub(in crate::read) progress: Progress,
-    pub(in crate::read) pages: Pages<K>,
-    coming: Coming<K>,
+    pub(in crate::read) pages: RecentPages<K>,
+    coming: PendingPages<K>,
     limit: usize,
     /// Whether keys descend.
     is_down: bool,
@@ -38,7 +38,7 @@ pub(in crate::read) struct Collected<'a, K: KeySpace> {
 }
 
 /// Where a scan goes on.
-pub(in crate::read) enum Next<'k, K: KeySpace> {
+pub(in crate::read) enum ScanPosition<'k, K: KeySpace> {
     /// Nowhere: all records are found that are wanted.
     Ended,
     /// After the segments whose slots it has.
@@ -56,7 +56,7 @@ pub(in crate::read) fn margin(epsilon: u32) -> u32 {
 }
 
 /// A scan that goes one way.
-pub(in crate::read) trait Directed<'a, K: KeySpace + 'a> {
+pub(in crate::read) trait DirectedScan<'a, K: KeySpace + 'a> {
     fn collected(&mut self) -> &mut Collected<'a, K>;
 
     /// Takes the stretches that arrived: appends the covered records in order. `false` if a slot
@@ -114,9 +114,9 @@ pub(in crate::read) trait Directed<'a, K: KeySpace + 'a> {
         all.coming.clear();
         if all.progress.whole < all.scratch.records.len() {
             match all.scratch.ask_for_values(all.view, &mut all.progress) {
-                Asked::Posted => return Ok(Step::Post),
-                Asked::Enough => return Ok(Step::Done),
-                Asked::Impossible => self.go_back()?,
+                ValuesRequest::Posted => return Ok(Step::Post),
+                ValuesRequest::Enough => return Ok(Step::Done),
+                ValuesRequest::Impossible => self.go_back()?,
             }
         }
         let all = self.collected();
@@ -143,8 +143,8 @@ impl<'a, K: KeySpace> Collected<'a, K> {
             view,
             scratch,
             progress: Progress::default(),
-            pages: Pages::default(),
-            coming: Coming::default(),
+            pages: RecentPages::default(),
+            coming: PendingPages::default(),
             limit,
             is_down,
             wants_values: true,
@@ -167,7 +167,7 @@ impl<'a, K: KeySpace> Collected<'a, K> {
     }
 
     /// Asks for slots of a segment.
-    pub(in crate::read) fn ask(&mut self, place: Place<K>, (first, end): (u32, u32), cover: Cover) {
+    pub(in crate::read) fn ask(&mut self, place: LocatedSegment<K>, (first, end): (u32, u32), cover: Cover) {
         let ScanScratch { batch, stretches, .. } = &mut *self.scratch;
         let landing = place.ask((first, end), self.view, batch, &mut self.progress.cost);
         stretches.push(Stretch { place, first, end, cover, landing });
@@ -199,10 +199,10 @@ impl<'a, K: KeySpace> Collected<'a, K> {
                         if is_covered(stretch, key) {
                             let key = K::keep(key, arena);
                             let value = match wants_values {
-                                true => ValuePlace::keep(&value, arena, extents),
-                                false => ValuePlace::NOT_WANTED,
+                                true => ScannedValue::keep(&value, arena, extents),
+                                false => ScannedValue::NOT_WANTED,
                             };
-                            found.push(Found { key, value });
+                            found.push(ScannedRecord { key, value });
                         }
                     }
                     SlotRead::Free => {}
@@ -226,7 +226,7 @@ impl<'a, K: KeySpace> Collected<'a, K> {
 
     /// Appends the records that were found, as far as they are wanted. Whether they are all of the
     /// stretches' segments says where the scan goes on.
-    pub(in crate::read) fn keep_found(&mut self, is_whole: bool) -> Next<'_, K> {
+    pub(in crate::read) fn keep_found(&mut self, is_whole: bool) -> ScanPosition<'_, K> {
         let ScanScratch { found, records, arena, extents, .. } = &mut *self.scratch;
         let room = self.limit - records.len();
         records.extend(found.iter().take(room));
@@ -238,12 +238,12 @@ impl<'a, K: KeySpace> Collected<'a, K> {
         self.progress.whole = missing.map_or(records.len(), |at| self.progress.whole + at);
         let extra = std::mem::take(&mut self.extra);
         match (records.len() == self.limit || self.reaches_end, is_whole, found.last()) {
-            (true, ..) => Next::Ended,
-            (false, true, _) => Next::Segments,
-            (false, false, Some(last)) => Next::Key(last.key(arena)),
+            (true, ..) => ScanPosition::Ended,
+            (false, true, _) => ScanPosition::Segments,
+            (false, false, Some(last)) => ScanPosition::Key(last.key(arena)),
             (false, false, None) => {
                 self.extra = extra.saturating_mul(2).max(64);
-                Next::Same
+                ScanPosition::Same
             }
         }
     }

@@ -18,8 +18,8 @@ const KEPT_BYTES: usize = 4 << 20;
 pub struct ScanScratch<K: KeySpace> {
     pub(in crate::read) batch: Batch,
     pub(in crate::read) stretches: Vec<Stretch<K>>,
-    pub(in crate::read) found: Vec<Found<K>>,
-    pub(in crate::read) records: Vec<Found<K>>,
+    pub(in crate::read) found: Vec<ScannedRecord<K>>,
+    pub(in crate::read) records: Vec<ScannedRecord<K>>,
     /// Keys that have bytes, and values.
     pub(in crate::read) arena: Vec<u8>,
     /// Where values lie that are outside the slots of the stretches.
@@ -56,12 +56,12 @@ impl Progress {
 
 /// A record that was found.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::read) struct Found<K: KeySpace> {
+pub(in crate::read) struct ScannedRecord<K: KeySpace> {
     pub(in crate::read) key: K::Kept,
-    pub(in crate::read) value: ValuePlace,
+    pub(in crate::read) value: ScannedValue,
 }
 
-impl<K: KeySpace> Found<K> {
+impl<K: KeySpace> ScannedRecord<K> {
     #[inline]
     pub(super) fn key<'k>(&'k self, arena: &'k [u8]) -> &'k K::Key {
         K::kept(&self.key, arena)
@@ -70,14 +70,14 @@ impl<K: KeySpace> Found<K> {
 
 /// Where a scan has the value of a record.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::read) struct ValuePlace {
+pub(in crate::read) struct ScannedValue {
     /// Where it starts in the arena, or the number of its extent.
     pub(super) start: usize,
     bytes: u32,
     is_external: bool,
 }
 
-impl ValuePlace {
+impl ScannedValue {
     /// Puts a value into the arena, or its extent to the others.
     #[inline]
     pub(in crate::read) fn keep(
@@ -135,7 +135,7 @@ impl<K: KeySpace> ScanScratch<K> {
     /// Forgets what the last scan found, and lets go of its memory, if that is much.
     pub fn clear(&mut self) {
         self.records.clear();
-        self.records.shrink_to(KEPT_BYTES / size_of::<Found<K>>());
+        self.records.shrink_to(KEPT_BYTES / size_of::<ScannedRecord<K>>());
         self.arena.clear();
         self.arena.shrink_to(KEPT_BYTES);
         self.stretches.clear();
@@ -145,7 +145,7 @@ impl<K: KeySpace> ScanScratch<K> {
 
     /// Whether so much was found that it should be taken before there is more.
     pub(in crate::read) fn is_enough(&self) -> bool {
-        self.arena.len() + self.records.len() * size_of::<Found<K>>() > PAUSE_BYTES
+        self.arena.len() + self.records.len() * size_of::<ScannedRecord<K>>() > PAUSE_BYTES
     }
 
     /// The first key, in the order of the scan, whose value is missing.
@@ -175,15 +175,16 @@ mod tests {
     fn a_scan_has_enough_after_so_many_bytes_of_records_and_lets_go_of_them() {
         let mut scratch = ScanScratch::<U64Keys>::default();
         let key = U64Keys::keep(&7, &mut scratch.arena);
-        let found = Found { key, value: ValuePlace::NOT_WANTED };
-        scratch.records = vec![found; PAUSE_BYTES / size_of::<Found<U64Keys>>()];
+        let found = ScannedRecord { key, value: ScannedValue::NOT_WANTED };
+        scratch.records = vec![found; PAUSE_BYTES / size_of::<ScannedRecord<U64Keys>>()];
         assert!(!scratch.is_enough());
-        scratch.arena.extend([0; size_of::<Found<U64Keys>>()]);
+        scratch.arena.extend([0; size_of::<ScannedRecord<U64Keys>>()]);
         assert!(scratch.is_enough());
         scratch.arena.reserve(PAUSE_BYTES);
         scratch.clear();
         assert!(!scratch.is_enough());
-        let kept = scratch.arena.capacity() + scratch.records.capacity() * size_of::<Found<U64Keys>>();
+        let kept =
+            scratch.arena.capacity() + scratch.records.capacity() * size_of::<ScannedRecord<U64Keys>>();
         assert!(kept <= 2 * KEPT_BYTES, "{kept}");
     }
 }

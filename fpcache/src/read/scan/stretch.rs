@@ -3,7 +3,7 @@
 use fpcache_fabric::Landing;
 
 use crate::key_space::KeySpace;
-use crate::read::place::Place;
+use crate::read::place::LocatedSegment;
 
 /// The keys that a stretch has all of.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,7 +16,7 @@ pub(in crate::read) enum Cover {
 
 /// Slots to read.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Slots {
+pub(super) struct CoveredSlots {
     /// The first.
     pub(super) first: u32,
     /// One past the last.
@@ -29,7 +29,7 @@ pub(super) struct Slots {
 /// A stretch of one segment's slots that was asked for.
 #[derive(Clone, Debug)]
 pub(in crate::read) struct Stretch<K: KeySpace> {
-    pub(in crate::read) place: Place<K>,
+    pub(in crate::read) place: LocatedSegment<K>,
     /// The first slot, and one past the last.
     pub(in crate::read) first: u32,
     pub(super) end: u32,
@@ -47,7 +47,7 @@ impl<K: KeySpace> Stretch<K> {
 /// The stretch whose segment has more keys than were covered.
 #[derive(Clone, Debug)]
 pub(super) struct Cut<K: KeySpace> {
-    pub(super) place: Place<K>,
+    pub(super) place: LocatedSegment<K>,
     /// First block that is not covered.
     pub(super) end: u16,
 }

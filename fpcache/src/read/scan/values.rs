@@ -1,7 +1,7 @@
 //! READs of external values by scans in either direction: after the stretches, of the records that
 //! are kept, in order and several with one doorbell.
 
-use super::scratch::{Progress, ScanScratch, ValuePlace};
+use super::scratch::{Progress, ScanScratch, ScannedValue};
 use crate::key_space::KeySpace;
 use crate::read::external::{Extents, clear};
 use crate::table_view::TableView;
@@ -11,7 +11,7 @@ const SCAN_BYTES: usize = 256 << 10;
 
 /// The outcome of asking for values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::read) enum Asked {
+pub(in crate::read) enum ValuesRequest {
     /// They are on their way.
     Posted,
     /// There are enough for once.
@@ -23,10 +23,14 @@ pub(in crate::read) enum Asked {
 impl<K: KeySpace> ScanScratch<K> {
     /// Asks for the next values that are missing, in order.
     #[cold]
-    pub(in crate::read) fn ask_for_values(&mut self, view: &TableView<K>, progress: &mut Progress) -> Asked {
+    pub(in crate::read) fn ask_for_values(
+        &mut self,
+        view: &TableView<K>,
+        progress: &mut Progress,
+    ) -> ValuesRequest {
         // A caller that goes on from where the scan stops must make progress.
         if progress.whole > 0 && self.is_enough() {
-            return Asked::Enough;
+            return ValuesRequest::Enough;
         }
         let of_table = Extents::of(view);
         let Self { batch, stretches, records, extents, landings, .. } = self;
@@ -45,10 +49,10 @@ impl<K: KeySpace> ScanScratch<K> {
             progress.cost.bytes += bytes as u64;
         }
         if landings.is_empty() {
-            return Asked::Impossible;
+            return ValuesRequest::Impossible;
         }
         progress.cost.round_trips += 1;
-        Asked::Posted
+        ValuesRequest::Posted
     }
 
     /// Takes the values that arrived, in order. `false` if one is not what its slot said: the scan
@@ -67,7 +71,7 @@ impl<K: KeySpace> ScanScratch<K> {
                     is_proven = false;
                     break;
                 };
-                found.value = ValuePlace::of(value, arena);
+                found.value = ScannedValue::of(value, arena);
                 progress.attempts = 0;
             }
             progress.whole += 1;

@@ -17,18 +17,18 @@ pub(super) const UNUSED: u64 = u64::MAX;
 const BEYOND: u64 = u64::MAX - 1;
 
 /// An item with a head.
-pub trait Slot {
+pub trait HasHead {
     fn head(&self) -> u64;
 }
 
-impl Slot for u64 {
+impl HasHead for u64 {
     #[inline(always)]
     fn head(&self) -> u64 {
         *self
     }
 }
 
-impl<T> Slot for (u64, T) {
+impl<T> HasHead for (u64, T) {
     #[inline(always)]
     fn head(&self) -> u64 {
         self.0

@@ -8,17 +8,17 @@ mod head;
 mod search;
 mod text;
 
-use super::key::{DirectoryKey, Kind};
+use super::key::{DirectoryKey, SeparatorKind};
 use super::leaf::{LEAF, Leaf};
 use super::node::counted_bytes;
 use super::separators::{PAGE, Separators};
-use search::{Search, Trail};
+use search::{PageSearch, Trail};
 use std::sync::Arc;
 use text::{Cursor, Packed, Text};
 
 impl DirectoryKey for [u8] {}
 
-impl Kind for [u8] {
+impl SeparatorKind for [u8] {
     type Text = Text;
     /// As in a group: two steps of eight.
     type Block = Separators<Text>;
@@ -72,19 +72,19 @@ impl Kind for [u8] {
     #[inline(always)]
     fn search_group(separators: &Separators<Text>, key: &[u8], trail: &mut Trail) -> usize {
         let Separators { pivots, heads, text } = separators;
-        Search { pivots, slots: heads, text, key }.run(trail)
+        PageSearch { pivots, slots: heads, text, key }.run(trail)
     }
 
     #[inline(always)]
     fn search_leaf<T>(leaf: &Leaf<Text, T>, key: &[u8], trail: &mut Trail) -> usize {
         let Leaf { pivots, entries, text } = leaf;
-        Search { pivots, slots: entries, text, key }.run(trail)
+        PageSearch { pivots, slots: entries, text, key }.run(trail)
     }
 
     #[inline(always)]
     fn block_of_leaf<T>(leaf: &Leaf<Text, T>, key: &[u8], trail: Trail) -> usize {
         let Leaf { pivots, entries, text } = leaf;
-        Search { pivots, slots: entries, text, key }.block(trail)
+        PageSearch { pivots, slots: entries, text, key }.block(trail)
     }
 
     #[inline(always)]

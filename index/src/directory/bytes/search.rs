@@ -1,7 +1,7 @@
 //! The search in a page of byte strings.
 
 use super::super::separators::{BLOCK, count_not_above, step};
-use super::head::{HEAD_BYTES, Headed, Slot, common_prefix, is_long, shared_bytes};
+use super::head::{HEAD_BYTES, HasHead, Headed, common_prefix, is_long, shared_bytes};
 use super::text::{Block, Text};
 use std::cmp::Ordering;
 use std::hint::select_unpredictable;
@@ -29,22 +29,22 @@ impl Trail {
 }
 
 /// A page and the key that is looked for there, which is not below the page's first string.
-pub(super) struct Search<'a, S> {
+pub(super) struct PageSearch<'a, S> {
     pub(super) pivots: &'a [u64; BLOCK],
     pub(super) slots: &'a [S],
     pub(super) text: &'a Text,
     pub(super) key: &'a [u8],
 }
 
-impl<S> Clone for Search<'_, S> {
+impl<S> Clone for PageSearch<'_, S> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S> Copy for Search<'_, S> {}
+impl<S> Copy for PageSearch<'_, S> {}
 
-impl<S: Slot> Search<'_, S> {
+impl<S: HasHead> PageSearch<'_, S> {
     /// Index of the greatest string at or below the key. `trail.shared` says how much the key
     /// shares with the first string, and then with the one found.
     ///
@@ -80,7 +80,7 @@ impl<S: Slot> Search<'_, S> {
         let count = self.count(start, wanted);
         let at = start + count;
         let pivot = self.pivots[block];
-        let found = self.slots.get(at).map_or(0, Slot::head);
+        let found = self.slots.get(at).map_or(0, HasHead::head);
         let found = select_unpredictable(count == 0, pivot, found);
         if found == wanted && is_long(wanted) {
             let (at, shared) = self.even_by_text(block, count, wanted, trail.shared);
@@ -93,8 +93,8 @@ impl<S: Slot> Search<'_, S> {
         at
     }
 
-    /// As [`Search::even`], where the head found is the key's and does not say it all. The place,
-    /// and what is shared there.
+    /// As [`PageSearch::even`], where the head found is the key's and does not say it all. The
+    /// place, and what is shared there.
     #[inline(never)]
     fn even_by_text(self, block: usize, count: usize, wanted: u64, shared: usize) -> (usize, usize) {
         let (prefix, start) = (usize::from(self.text.prefix), BLOCK * block);
@@ -134,7 +134,7 @@ impl<S: Slot> Search<'_, S> {
         let has_prefix = trail.shared >= prefix;
         let wanted = key.head_after(prefix, has_prefix);
         let count = self.count(start, wanted);
-        let found = self.slots.get(start + count).map_or(0, Slot::head);
+        let found = self.slots.get(start + count).map_or(0, HasHead::head);
         if found == wanted && is_long(wanted) && count > 0 {
             let (count, shared) = self.slot_by_text(start, count, wanted, trail.shared);
             trail.shared = shared;
@@ -151,7 +151,7 @@ impl<S: Slot> Search<'_, S> {
     fn count(&self, start: usize, wanted: u64) -> usize {
         let rest = self.slots.get(start + 1..).unwrap_or_default();
         match rest.first_chunk() {
-            Some(rest) => count_not_above(rest, Slot::head, wanted),
+            Some(rest) => count_not_above(rest, HasHead::head, wanted),
             None => rest.iter().map(|slot| usize::from(slot.head() <= wanted)).sum(),
         }
     }
@@ -186,7 +186,7 @@ impl<S: Slot> Search<'_, S> {
         let mut reader = self.text.reader(block);
         reader.string();
         let (mut found, mut shared) = (0, shared);
-        for head in self.slots[start + 1..].iter().map(Slot::head).take_while(|head| *head < wanted) {
+        for head in self.slots[start + 1..].iter().map(HasHead::head).take_while(|head| *head < wanted) {
             if is_long(head) {
                 reader.number();
                 reader.string();

@@ -1,7 +1,7 @@
 //! The text of a page of byte strings: all but their heads.
 
 use super::super::separators::{BLOCK, PAGE};
-use super::head::{HEAD_BYTES, Headed, Slot, UNUSED, bytes_of, common_prefix, is_long};
+use super::head::{HEAD_BYTES, HasHead, Headed, UNUSED, bytes_of, common_prefix, is_long};
 use std::alloc::Layout;
 use std::sync::Arc;
 
@@ -34,8 +34,8 @@ impl Text {
 
     /// Reads from the beginning of a block.
     #[inline]
-    pub(super) fn reader(&self, block: Block) -> Reader<'_> {
-        Reader { rest: self.bytes.get(block.text..).unwrap_or_default() }
+    pub(super) fn reader(&self, block: Block) -> TextReader<'_> {
+        TextReader { rest: self.bytes.get(block.text..).unwrap_or_default() }
     }
 
     /// The page's first string.
@@ -56,7 +56,7 @@ pub(super) struct Block {
 
 impl Block {
     #[inline(always)]
-    pub(super) fn of(slot: &impl Slot) -> Self {
+    pub(super) fn of(slot: &impl HasHead) -> Self {
         let bits = slot.head();
         Self { prefix: (bits & 0xFFFF) as usize, text: (bits >> 16) as usize }
     }
@@ -67,11 +67,11 @@ impl Block {
 }
 
 /// Reads a text from front to back. Past its end there are empty strings.
-pub(super) struct Reader<'a> {
+pub(super) struct TextReader<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> TextReader<'a> {
     /// Seven bits a byte, the lowest first; all but the last have the highest bit set (LEB128).
     #[inline(always)]
     pub(super) fn number(&mut self) -> usize {
@@ -180,7 +180,7 @@ pub struct Cursor {
 
 impl Cursor {
     /// Sets the cursor to string `at`, wherever it was.
-    pub(super) fn seek<S: Slot>(&mut self, slots: &[S], text: &Text, at: usize) {
+    pub(super) fn seek<S: HasHead>(&mut self, slots: &[S], text: &Text, at: usize) {
         let first = text.first();
         self.string.clear();
         self.string.extend_from_slice(&first[..first.len().min(text.prefix.into())]);
@@ -190,7 +190,7 @@ impl Cursor {
     }
 
     /// Moves on to string `at`, from the one before it, or from anywhere if `at` is 0.
-    pub(super) fn step<S: Slot>(&mut self, slots: &[S], text: &Text, at: usize) {
+    pub(super) fn step<S: HasHead>(&mut self, slots: &[S], text: &Text, at: usize) {
         let block = Block::of(&slots[at - at % BLOCK]);
         if at.is_multiple_of(BLOCK) {
             let mut reader = text.reader(block);

@@ -2,7 +2,7 @@
 
 use std::borrow::Borrow;
 
-use fpcache::key_space::{Between, Boundary, BuildKeys};
+use fpcache::key_space::{Boundary, BoundaryRequest, BuildKeys};
 
 use super::planned::New;
 use crate::rebuild::plan::Planned;
@@ -64,6 +64,6 @@ impl<K: BuildKeys> Parting<'_, K> {
             Boundary::Anywhere
         };
         let Self { end, tail, encoders, .. } = *self;
-        K::boundary(&Between { x: planned.lo, below, next, end, wanted, tail }, encoders)
+        K::boundary(&BoundaryRequest { x: planned.lo, below, next, end, wanted, tail }, encoders)
     }
 }

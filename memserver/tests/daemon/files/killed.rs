@@ -6,7 +6,7 @@ use std::thread;
 
 use fpcache::layout::{RecordShape, TableParameters};
 use fpcache::message::keys::put_record;
-use fpcache::message::{Chunk, ErrorCode, Refusal};
+use fpcache::message::{ErrorCode, RecordChunk, Refusal};
 
 use super::*;
 
@@ -145,7 +145,7 @@ fn writers(place: &Place) -> Vec<Writer> {
         for key in first..first + AT_ONCE {
             put_record::<U64Keys>(&shape, &key, &Sent::Here(&value(key, 0)), &mut records);
         }
-        let chunk = Chunk { first, count: AT_ONCE as u32, records: &records };
+        let chunk = RecordChunk { first, count: AT_ONCE as u32, records: &records };
         client.call(&Request::LoadChunk(1, chunk)).unwrap();
     }
     client.call(&Request::LoadCommit(1)).unwrap();

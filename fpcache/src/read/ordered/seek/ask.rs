@@ -4,12 +4,12 @@ use std::borrow::Borrow;
 
 use fpcache_fabric::Batch;
 
-use super::{Awaited, Doorbell, Next, Rule, Seek, Stretch};
+use super::{AwaitedBytes, Doorbell, SearchContext, SearchStep, Seek, SlotRange};
 use crate::key_space::KeySpace;
 use crate::read::Cost;
 use crate::read::external::{Extents, GROUP_BYTES};
 use crate::read::ordered::Side;
-use crate::read::place::{Found, Place};
+use crate::read::place::{LocatedSegment, SegmentSearch};
 use crate::read::scan::ROUND_BYTES;
 
 /// Slots that are read beyond a window at first. Most keys' neighbours have a window that does not
@@ -26,7 +26,7 @@ impl<K: KeySpace> Seek<K> {
     pub(in crate::read::ordered) fn clear(&mut self) {
         self.pages.clear();
         self.forget_words();
-        (self.next, self.awaited, self.is_at_end) = (Next::Begin, None, false);
+        (self.next, self.awaited, self.is_at_end) = (SearchStep::Begin, None, false);
         (self.attempts, self.cost) = (0, Cost::default());
         self.collect_again();
     }
@@ -48,7 +48,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Ends the search: of all that was read, the record that was found is kept.
     pub(in crate::read::ordered) fn end(&mut self) {
-        self.next = Next::Nothing;
+        self.next = SearchStep::Nothing;
         self.forget_words();
     }
 
@@ -63,7 +63,7 @@ impl<K: KeySpace> Seek<K> {
         !doorbell.batch.is_empty() && doorbell.held() > GROUP_BYTES
     }
 
-    fn ask_for_page(&mut self, number: u32, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
+    fn ask_for_page(&mut self, number: u32, rule: &SearchContext<'_, K>, doorbell: &mut Doorbell<'_, K>) {
         let Doorbell { batch, coming, .. } = doorbell;
         self.pages.ask(number, rule.view, (batch, coming), &mut self.cost);
     }
@@ -72,7 +72,7 @@ impl<K: KeySpace> Seek<K> {
     pub(in crate::read::ordered) fn ask(
         &mut self,
         key: &K::Key,
-        rule: &Rule<'_, K>,
+        rule: &SearchContext<'_, K>,
         doorbell: &mut Doorbell<'_, K>,
     ) {
         if self.is_put_off(doorbell) {
@@ -80,8 +80,8 @@ impl<K: KeySpace> Seek<K> {
         }
         let asked_before = doorbell.batch.len();
         self.awaited = match self.next {
-            Next::Nothing => None,
-            Next::Fetch(version, extent) => {
+            SearchStep::Nothing => None,
+            SearchStep::Fetch(version, extent) => {
                 // Looked at when the record was found.
                 let Some((from, bytes)) = Extents::of(rule.view).place(extent) else { return };
                 if !doorbell.batch.is_empty() && doorbell.held() + bytes as u64 > GROUP_BYTES {
@@ -89,18 +89,18 @@ impl<K: KeySpace> Seek<K> {
                 }
                 self.cost.reads += 1;
                 self.cost.bytes += bytes as u64;
-                Some(Awaited::Value(version, extent, doorbell.batch.read(from, bytes)))
+                Some(AwaitedBytes::Value(version, extent, doorbell.batch.read(from, bytes)))
             }
-            Next::Begin => {
+            SearchStep::Begin => {
                 self.begin(key, rule, doorbell);
                 Some(self.ask_for_stretches(0, rule, doorbell.batch))
             }
-            Next::Extend => {
+            SearchStep::Extend => {
                 let from = self.stretches.len();
                 self.extend(key, rule, doorbell);
                 Some(self.ask_for_stretches(from, rule, doorbell.batch))
             }
-            Next::Collect(from) => Some(self.ask_for_stretches(from, rule, doorbell.batch)),
+            SearchStep::Collect(from) => Some(self.ask_for_stretches(from, rule, doorbell.batch)),
         };
         self.cost.round_trips += u32::from(doorbell.batch.len() > asked_before);
     }
@@ -108,11 +108,11 @@ impl<K: KeySpace> Seek<K> {
     /// The first stretch, and one of the neighbour beside it where the window lies at its segment's
     /// end.
     #[inline]
-    fn begin(&mut self, key: &K::Key, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
+    fn begin(&mut self, key: &K::Key, rule: &SearchContext<'_, K>, doorbell: &mut Doorbell<'_, K>) {
         let place = match self.pages.holding(rule.view, key) {
-            Found::Here(place) => place,
-            Found::Nowhere => return self.is_at_end = true,
-            Found::InPage(number) => return self.ask_for_page(number, rule, doorbell),
+            SegmentSearch::Here(place) => place,
+            SegmentSearch::Nowhere => return self.is_at_end = true,
+            SegmentSearch::InPage(number) => return self.ask_for_page(number, rule, doorbell),
         };
         let (window, cap) = (place.window(key, rule.view), place.cap());
         let epsilon = u32::from(place.segment.model().epsilon);
@@ -132,9 +132,9 @@ impl<K: KeySpace> Seek<K> {
         }
     }
 
-    fn push(&mut self, place: Place<K>, first: u32, end: u32) {
+    fn push(&mut self, place: LocatedSegment<K>, first: u32, end: u32) {
         let words = self.stretches.last().map_or(0, |last| last.words + (last.end - last.first) as usize);
-        self.stretches.push(Stretch { place, first, end, words, landing: None });
+        self.stretches.push(SlotRange { place, first, end, words, landing: None });
     }
 
     /// Whether the last stretch ends with its segment.
@@ -147,7 +147,12 @@ impl<K: KeySpace> Seek<K> {
 
     /// A stretch of the segment beside the last one, as long as its windows and `more` slots.
     /// `false` without such a segment, or its page of the directory has to come first.
-    fn go_on_in_neighbour(&mut self, more: u32, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) -> bool {
+    fn go_on_in_neighbour(
+        &mut self,
+        more: u32,
+        rule: &SearchContext<'_, K>,
+        doorbell: &mut Doorbell<'_, K>,
+    ) -> bool {
         let Some(last) = self.stretches.last() else { return false };
         let lo = last.place.lo.borrow();
         let found = match rule.side {
@@ -155,7 +160,7 @@ impl<K: KeySpace> Seek<K> {
             Side::Ceiling => self.pages.after(rule.view, lo),
         };
         match found {
-            Found::Here(place) => {
+            SegmentSearch::Here(place) => {
                 let cap = place.cap();
                 let len = (u32::from(place.segment.model().epsilon) + more).min(cap);
                 let (first, end) = match rule.side {
@@ -165,11 +170,11 @@ impl<K: KeySpace> Seek<K> {
                 self.push(place, first, end);
                 true
             }
-            Found::Nowhere => {
+            SegmentSearch::Nowhere => {
                 self.is_at_end = true;
                 false
             }
-            Found::InPage(number) => {
+            SegmentSearch::InPage(number) => {
                 self.ask_for_page(number, rule, doorbell);
                 false
             }
@@ -178,7 +183,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Stretches further out: up to the end of the window of the record that was found, or the same
     /// number of slots again.
-    fn extend(&mut self, key: &K::Key, rule: &Rule<'_, K>, doorbell: &mut Doorbell<'_, K>) {
+    fn extend(&mut self, key: &K::Key, rule: &SearchContext<'_, K>, doorbell: &mut Doorbell<'_, K>) {
         let Some(last) = self.stretches.last() else { return self.begin(key, rule, doorbell) };
         let (place, first, end) = (last.place.clone(), last.first, last.end);
         if let Some(edge) = self.edge(rule) {
@@ -210,7 +215,12 @@ impl<K: KeySpace> Seek<K> {
     }
 
     /// Asks for stretches from one on, for as many as fit a doorbell.
-    fn ask_for_stretches(&mut self, from: usize, rule: &Rule<'_, K>, batch: &mut Batch) -> Awaited {
+    fn ask_for_stretches(
+        &mut self,
+        from: usize,
+        rule: &SearchContext<'_, K>,
+        batch: &mut Batch,
+    ) -> AwaitedBytes {
         let (mut asked, mut to) = (0, from);
         for stretch in &mut self.stretches[from..] {
             let bytes = (stretch.end - stretch.first) as usize * rule.view.geometry().slot_bytes;
@@ -221,6 +231,6 @@ impl<K: KeySpace> Seek<K> {
             stretch.landing = Some(stretch.place.ask(slots, rule.view, batch, &mut self.cost));
             (asked, to) = (asked + bytes, to + 1);
         }
-        if to > from { Awaited::Stretches(from, to) } else { Awaited::Page }
+        if to > from { AwaitedBytes::Stretches(from, to) } else { AwaitedBytes::Page }
     }
 }

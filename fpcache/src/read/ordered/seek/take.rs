@@ -5,13 +5,13 @@ use std::borrow::Borrow;
 use fpcache_fabric::Batch;
 use zerocopy::IntoBytes;
 
-use super::{Answer, Awaited, Next, Rule, Seek, Value};
+use super::{AwaitedBytes, FoundValue, SearchContext, SearchEnd, SearchStep, Seek};
 use crate::key_space::KeySpace;
 use crate::layout::{SLOT_WORD_BYTES, SlotState, SlotWord, Stored};
 use crate::read::ReadError;
 use crate::read::external::Extents;
 use crate::read::ordered::Side;
-use crate::read::place::Coming;
+use crate::read::place::PendingPages;
 use crate::read::verify::{Rules, SlotRead, classify};
 use crate::sabotage::Sabotage;
 use crate::table_view::TableView;
@@ -25,50 +25,50 @@ impl<K: KeySpace> Seek<K> {
     pub(in crate::read::ordered) fn take(
         &mut self,
         key: &K::Key,
-        rule: &Rule<'_, K>,
-        (batch, coming): (&Batch, &mut Coming<K>),
-    ) -> Result<Option<Answer>, ReadError> {
+        rule: &SearchContext<'_, K>,
+        (batch, coming): (&Batch, &mut PendingPages<K>),
+    ) -> Result<Option<SearchEnd>, ReadError> {
         let Some(awaited) = self.awaited.take() else { return Ok(None) };
         self.pages.take(rule.view, (batch, coming))?;
         match awaited {
-            Awaited::Page if self.is_at_end => self.end_collection(rule),
-            Awaited::Page => {
-                self.next = if self.stretches.is_empty() { Next::Begin } else { Next::Extend };
+            AwaitedBytes::Page if self.is_at_end => self.end_collection(rule),
+            AwaitedBytes::Page => {
+                self.next = if self.stretches.is_empty() { SearchStep::Begin } else { SearchStep::Extend };
                 Ok(None)
             }
-            Awaited::Stretches(from, to) => {
+            AwaitedBytes::Stretches(from, to) => {
                 for index in from..to {
                     self.look(index, key, rule, batch)?;
                 }
                 if to < self.stretches.len() {
-                    self.next = Next::Collect(to);
+                    self.next = SearchStep::Collect(to);
                 } else if self.is_covered(rule) {
                     return self.end_collection(rule);
                 } else {
-                    self.next = Next::Extend;
+                    self.next = SearchStep::Extend;
                 }
                 Ok(None)
             }
-            Awaited::Value(version, extent, landing) => {
+            AwaitedBytes::Value(version, extent, landing) => {
                 if Extents::of(rule.view).value(extent, batch.bytes(landing)).is_none() {
                     self.read_again(rule)?;
                     return Ok(None);
                 }
                 self.end();
-                Ok(Some(Answer::Record(version, Value::Landed(landing, extent.bytes as usize))))
+                Ok(Some(SearchEnd::Record(version, FoundValue::Landed(landing, extent.bytes as usize))))
             }
         }
     }
 
     /// Begins another collection, of the same slots to begin with.
-    fn read_again(&mut self, rule: &Rule<'_, K>) -> Result<(), ReadError> {
+    fn read_again(&mut self, rule: &SearchContext<'_, K>) -> Result<(), ReadError> {
         self.attempts += 1;
         if self.attempts >= rule.most_attempts {
             return Err(ReadError::Contended { attempts: self.attempts });
         }
         self.cost.fallbacks += 1;
         self.collect_again();
-        self.next = Next::Collect(0);
+        self.next = SearchStep::Collect(0);
         Ok(())
     }
 
@@ -88,7 +88,7 @@ impl<K: KeySpace> Seek<K> {
         &mut self,
         index: usize,
         key: &K::Key,
-        rule: &Rule<'_, K>,
+        rule: &SearchContext<'_, K>,
         batch: &Batch,
     ) -> Result<(), ReadError> {
         let stretch = &self.stretches[index];
@@ -155,7 +155,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Up to where slots are to be read further in the last stretch's segment, if that is known: to
     /// the end of the window of the nearest record, which lies there.
-    pub(super) fn edge(&self, rule: &Rule<'_, K>) -> Option<u32> {
+    pub(super) fn edge(&self, rule: &SearchContext<'_, K>) -> Option<u32> {
         let (nearest, last) = (&self.stretches[self.nearest?], self.stretches.last()?);
         if !nearest.is_of(&last.place) {
             return None;
@@ -169,7 +169,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Whether all was read that lies between the key and the nearest record.
     #[inline]
-    fn is_covered(&self, rule: &Rule<'_, K>) -> bool {
+    fn is_covered(&self, rule: &SearchContext<'_, K>) -> bool {
         match self.nearest {
             Some(_) => self.edge(rule).is_none(),
             None => self.is_at_end && self.reaches_edge(rule.side),
@@ -178,7 +178,11 @@ impl<K: KeySpace> Seek<K> {
 
     /// Whether `holds` is true of every range of words that matter.
     #[inline]
-    fn all_that_matter(&self, rule: &Rule<'_, K>, holds: impl Fn(std::ops::Range<usize>) -> bool) -> bool {
+    fn all_that_matter(
+        &self,
+        rule: &SearchContext<'_, K>,
+        holds: impl Fn(std::ops::Range<usize>) -> bool,
+    ) -> bool {
         let nearest = self.nearest.map(|index| &self.stretches[index].place);
         let window = nearest.zip(self.nearest_key(rule.view));
         let window = window.map(|(place, key)| (place, place.window(key.borrow(), rule.view)));
@@ -204,7 +208,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Whether what was collected was there at one instant.
     #[inline]
-    fn is_of_one_instant(&self, rule: &Rule<'_, K>) -> bool {
+    fn is_of_one_instant(&self, rule: &SearchContext<'_, K>) -> bool {
         if rule.view.breaks(Sabotage::UnprovenNeighbours) {
             return true;
         }
@@ -216,14 +220,14 @@ impl<K: KeySpace> Seek<K> {
     /// Whether a slot that matters was being written. What the others hold is nothing to the
     /// answer.
     #[inline]
-    fn is_torn(&self, rule: &Rule<'_, K>) -> bool {
+    fn is_torn(&self, rule: &SearchContext<'_, K>) -> bool {
         let is_busy = |word: &u64| SlotWord::from_bits(*word).state() == SlotState::Busy;
         self.has_busy && !self.all_that_matter(rule, |range| !self.words[range].iter().any(is_busy))
     }
 
     /// Ends a collection: with the answer, or with another one.
     #[inline]
-    fn end_collection(&mut self, rule: &Rule<'_, K>) -> Result<Option<Answer>, ReadError> {
+    fn end_collection(&mut self, rule: &SearchContext<'_, K>) -> Result<Option<SearchEnd>, ReadError> {
         if self.is_torn(rule) {
             self.read_again(rule)?;
             return Ok(None);
@@ -233,7 +237,7 @@ impl<K: KeySpace> Seek<K> {
             // The first one is no attempt that failed.
             if self.words.is_empty() {
                 self.collect_again();
-                self.next = Next::Collect(0);
+                self.next = SearchStep::Collect(0);
                 return Ok(None);
             }
             self.read_again(rule)?;
@@ -241,7 +245,7 @@ impl<K: KeySpace> Seek<K> {
         }
         let Some(index) = self.nearest else {
             self.end();
-            return Ok(Some(Answer::Nothing));
+            return Ok(Some(SearchEnd::Nothing));
         };
         let generation = self.stretches[index].place.segment.generation();
         match classify::<K>(self.slot.as_bytes(), generation, Rules::of(rule.view)) {
@@ -253,12 +257,12 @@ impl<K: KeySpace> Seek<K> {
                 Ok(None)
             }
             SlotRead::Live { version, value: Stored::External(extent), .. } => {
-                self.next = Next::Fetch(version, extent);
+                self.next = SearchStep::Fetch(version, extent);
                 Ok(None)
             }
             SlotRead::Live { version, .. } => {
                 self.end();
-                Ok(Some(Answer::Record(version, Value::InSlot)))
+                Ok(Some(SearchEnd::Record(version, FoundValue::InSlot)))
             }
             SlotRead::Frozen => Err(ReadError::Stale),
             SlotRead::Free | SlotRead::Torn => {
@@ -281,7 +285,7 @@ impl<K: KeySpace> Seek<K> {
 
     /// Whether the search has ended.
     pub(in crate::read::ordered) fn is_done(&self) -> bool {
-        self.next == Next::Nothing
+        self.next == SearchStep::Nothing
     }
 }
 
